@@ -248,8 +248,8 @@ fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
 }
 
 #[test]
-fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
-    alone("a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up", || {
+fn a_frame_that_can_never_be_sent_is_counted_and_blocks_no_other() {
+    alone("a_frame_that_can_never_be_sent_is_counted_and_blocks_no_other", || {
         let eal = eal(&["net_ring0"]);
         let (port, mut queues) = DpdkPort::open(&eal, "", &PortOptions::new(1)).unwrap();
         let queue = &mut queues[0];

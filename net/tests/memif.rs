@@ -190,8 +190,8 @@ fn a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused
 }
 
 #[test]
-fn a_client_whose_places_are_too_small_for_its_packets_is_refused() {
-    alone("a_client_whose_places_are_too_small_for_its_packets_is_refused", |socket| {
+fn a_client_whose_buffers_are_too_small_for_its_packets_is_refused() {
+    alone("a_client_whose_buffers_are_too_small_for_its_packets_is_refused", |socket| {
         let refused = refused(socket, ",bsize=1024", None);
         assert!(
             matches!(refused, DeviceError::MemifBufferSize { mtu: 1500, buffer_bytes: 1024, needed: 1518, .. }),

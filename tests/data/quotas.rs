@@ -201,7 +201,7 @@ fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_noti
 }
 
 #[test]
-fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
+fn a_tenant_with_all_permits_leaves_some_for_others_and_returns_all() {
     let plane = data_plane(1);
     let quotas = QuotaChanges {
         concurrent_invocations: Some(10_000),

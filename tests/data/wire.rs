@@ -98,7 +98,7 @@ fn a_multiget_answers_every_key() {
 }
 
 #[test]
-fn strangers_are_told_what_is_missing() {
+fn unauthenticated_senders_learn_what_is_missing() {
     let plane = data_plane(1);
     let (id, token) = tenant(&plane, "closed", false);
     let mut wire = Wire::new(&plane, 0, id);
@@ -209,7 +209,7 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
 }
 
 #[test]
-fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
+fn a_response_to_an_unauthenticated_sender_is_never_longer_than_its_request() {
     let plane = data_plane(1);
     let (closed, _) = tenant(&plane, "closed", false);
     let mut wire = Wire::new(&plane, 0, closed);
@@ -259,7 +259,7 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
 }
 
 #[test]
-fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
+fn a_response_to_an_unauthenticated_sender_is_one_packet_sent_once() {
     if !carries(MAX_OPERATIONS * OP_HEADER_LEN + 100) {
         return;
     }

@@ -198,7 +198,7 @@ fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
 }
 
 #[test]
-fn what_nobody_acknowledges_is_let_go_of() {
+fn unacknowledged_responses_are_released() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const RECORDS: u64 = 1500;
     let plane = data_plane_with("workers = 1\npin = false\n");

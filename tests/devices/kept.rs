@@ -21,12 +21,12 @@ use sandstorm_net::dpdk::{ClientDevice, RingPair};
 
 const EAL: &str = "--no-huge --no-pci --no-shconf -m 512";
 /// Buffers that may be kept: fewer than there are large values.
-const KEPT: u32 = 48;
+const BUFFERS: u32 = 48;
 const KEYS: u64 = 120;
 /// Longest value: of one packet, and of two.
 const LONGEST: usize = 12_000;
 /// Buffers that one tenant alone may keep: twice the number that it leaves free.
-const PART: u64 = KEPT as u64 * 2 / 3;
+const PART: u64 = BUFFERS as u64 * 2 / 3;
 /// A value that is large enough to keep its buffer.
 const LARGE: usize = 8000;
 /// Steps of the model.
@@ -43,7 +43,7 @@ fn start() -> (DataPlane, Arc<ClientDevice>, RingPair) {
         address: vec![format!("10.96.0.{}/24", end + 1)],
         mtu: Some(9000),
         // The buffers that the server receives over a cable are its client's.
-        kept_buffers: Some(KEPT),
+        kept_buffers: Some(BUFFERS),
         ..NetOverrides::default()
     };
     let overrides = CliOverrides {
@@ -101,12 +101,12 @@ fn share(plane: &DataPlane, client: &Client, next: &Client) {
     });
     assert!(is_full && not_kept(plane, "a") > 0, "{} are kept", kept());
     let before = not_kept(plane, "b");
-    assert!(kept() < u64::from(KEPT) && before == 0, "{} are kept of one tenant", kept());
+    assert!(kept() < u64::from(BUFFERS) && before == 0, "{} are kept of one tenant", kept());
     put(next);
     // The same rule, for the rest: a little more than two thirds of it.
     let has_some = within_a_minute(|| {
         next.ping().expect("an answer");
-        (PART + 8..u64::from(KEPT)).contains(&kept())
+        (PART + 8..u64::from(BUFFERS)).contains(&kept())
     });
     assert!(has_some && not_kept(plane, "b") > 0, "{} are kept", kept());
     for key in 0..KEYS {
@@ -172,7 +172,7 @@ fn values_that_stay_in_their_packets_are_like_any_others_and_give_their_buffers_
         }
     }
     let state = device(&plane);
-    assert!((PART..u64::from(KEPT)).contains(&most), "{most} were kept at most, then copied: {state:?}");
+    assert!((PART..u64::from(BUFFERS)).contains(&most), "{most} were kept at most, then copied: {state:?}");
     share(&plane, &client, &next);
     for key in 0..KEYS {
         client.delete(1, &key.to_le_bytes()).expect("an answer");

@@ -67,7 +67,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
 /// The rest of an emptied or dropped table is freed without any requests: by workers before they sleep, and by the
 /// janitor for threads that have gone.
 #[test]
-fn what_an_emptied_table_leaves_is_freed_while_nobody_asks() {
+fn memory_of_an_emptied_table_is_freed_without_requests() {
     const RECORDS: u32 = 700_000;
     let plane =
         data_plane_with("workers = 2\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 't'\n");

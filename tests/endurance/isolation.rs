@@ -31,7 +31,7 @@ const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Pause of a client that was refused as unknown. A worker sends 20,000 such refusals a second, and every request here
 /// must be answered, however long all tenants are absent while the changes do not get the processor.
-const STRANGER_PAUSE: Duration = Duration::from_micros(300);
+const UNKNOWN_TENANT_PAUSE: Duration = Duration::from_micros(300);
 /// A table's counter starts at this times its tag: a sum shows the table, and the number of the addition.
 const BASE: u64 = 1_000_000;
 
@@ -375,7 +375,7 @@ impl Asker<'_> {
             let answers = wire.ask(&operations);
             let when = (before, self.clock.fetch_add(1, SeqCst));
             if answers.iter().all(|answer| answer.status == RpcStatus::Unauthenticated) {
-                std::thread::sleep(STRANGER_PAUSE);
+                std::thread::sleep(UNKNOWN_TENANT_PAUSE);
             }
             let with = |(asked, answer)| Asking { tenant: self.tenant, when, asked, answer };
             askings.extend(asked.into_iter().zip(answers).map(with));

@@ -75,8 +75,8 @@ fn good_calls(wire: &mut Wire) {
 }
 
 #[test]
-fn kills_leave_nothing_behind_and_touch_nobody() {
-    if ran_alone(module_path!(), "kills_leave_nothing_behind_and_touch_nobody") {
+fn kills_leave_nothing_behind_and_affect_no_other_tenant() {
+    if ran_alone(module_path!(), "kills_leave_nothing_behind_and_affect_no_other_tenant") {
         return;
     }
     let asked = std::env::var("KILLS").ok().and_then(|n| n.parse::<usize>().ok());

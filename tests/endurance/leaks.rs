@@ -78,8 +78,8 @@ fn footprint() -> [usize; 3] {
 }
 
 #[test]
-fn kills_leave_nothing_behind_and_hurt_nobody() {
-    if ran_alone(module_path!(), "kills_leave_nothing_behind_and_hurt_nobody") {
+fn kills_leave_nothing_behind_and_affect_no_other_invocation() {
+    if ran_alone(module_path!(), "kills_leave_nothing_behind_and_affect_no_other_invocation") {
         return;
     }
     let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");

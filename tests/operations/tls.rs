@@ -241,7 +241,7 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
 }
 
 #[test]
-fn handshakes_that_never_end_hold_nobody_up_and_end_by_themselves() {
+fn handshakes_that_never_end_block_no_other_and_time_out() {
     let server = Server::start(&["--control-tls"]);
     let address = server.text("control");
     // More than there are slots: idle ones, ones with the beginning of a handshake, ones that speak another protocol.

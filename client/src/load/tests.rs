@@ -97,7 +97,7 @@ fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their
 }
 
 #[test]
-fn sums_are_checked_where_nobody_writes() {
+fn sums_are_checked_without_writers() {
     let fake = FakeServer::start(fake_server::FakeServerOptions::default());
     let mix = "aggregate,checksum".parse().unwrap();
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), mix);

@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn places_sort_newest_first_then_by_id(a: (u64, u64), b: (u64, u64), list: (u64, u32)) {
+    fn positions_sort_newest_first_then_by_id(a: (u64, u64), b: (u64, u64), list: (u64, u32)) {
         let key = |(time, id2)| codec::list_key(list.0, list.1, time, id2);
         let order = b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         prop_assert_eq!(key(a).cmp(&key(b)), order);
@@ -74,7 +74,7 @@ fn reply(edges: &[(u64, u64)], more: Option<(u64, ListPosition)>) -> Bytes {
 }
 
 #[test]
-fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
+fn an_edge_moved_behind_the_last_position_of_a_page_is_not_in_it() {
     // Edge 5 was at time 90 when its position was read.
     let found =
         || [edge(1, 100), edge(5, 10), edge(3, 80), edge(2, 80), edge(7, 80), edge(1, 100), edge(8, 85)].to_vec();
@@ -86,7 +86,7 @@ fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
 }
 
 #[test]
-fn places_come_in_the_order_of_their_keys() {
+fn positions_have_the_order_of_their_keys() {
     let mut positions: Vec<_> = (0..30).map(|n| ListPosition { time: n % 4, id2: n * 7 % 10 }).collect();
     positions.sort();
     assert!(positions.is_sorted_by_key(|position| codec::list_key(1, 1, position.time, position.id2)));

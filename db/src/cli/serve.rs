@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_strangers_send_is_not_logged_unless_it_is_asked_for() {
+    fn unauthenticated_input_is_logged_only_on_request() {
         let logged = |filter: &str| {
             let filter = tracing_subscriber::EnvFilter::new(filter);
             let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();

@@ -10,9 +10,9 @@ pub const MAX_VALUE_BYTES: usize = 8 << 20;
 pub const ZERO_COPY_MIN_VALUE_BYTES: usize = 2048;
 /// Smallest value, in bytes, of which a record with the same value as its predecessor holds that one's memory instead
 /// of a copy. From here on the copy takes longer than all else of the write, 5 us.
-pub const HELD_VALUE_BYTES: usize = 64 << 10;
+pub const RETAINED_VALUE_BYTES: usize = 64 << 10;
 /// Such a value must be at least so many times as long as its key: the old key is held with it, and is not charged.
-pub const HELD_VALUE_PER_KEY: usize = 16;
+pub const RETAINED_VALUE_PER_KEY: usize = 16;
 /// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at
 /// middling load (25), and the slabs' own overhead. Overflow buckets are charged as they come and go, 64 bytes each,
 /// however empty.
@@ -49,9 +49,9 @@ pub const RANGE_KEY_BYTES_PER_REQUEST: usize = 1 << 10;
 /// Expired records that a commit removes from the ranges that it checks again, while all writers of the table wait: 100
 /// us by estimate. If there are more, they are removed while no thread waits ([`RANGE_EXPIRED_PER_COMMIT`]), and the
 /// commit begins anew.
-pub const RANGE_EXPIRED_HELD: usize = 256;
+pub const RANGE_EXPIRED_LOCKED: usize = 256;
 /// Bytes of the keys of those, likewise.
-pub const RANGE_EXPIRED_KEY_BYTES_HELD: usize = 256 << 10;
+pub const RANGE_EXPIRED_KEY_BYTES_LOCKED: usize = 256 << 10;
 /// Expired records that a commit removes at a time as any writer would. If there are more, it ends as a conflict, and
 /// the transaction begins anew, with fewer left.
 pub const RANGE_EXPIRED_PER_COMMIT: usize = 4096;

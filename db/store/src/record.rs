@@ -63,12 +63,12 @@ const _: () = assert!(align_of::<SharedBytes>() <= align_of::<RecordHeader>());
 #[cfg(test)]
 pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 #[cfg(test)]
-pub(super) static COUNTED_HELD: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+pub(super) static COUNTED_SHARED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 
 /// Counts a record that is made or freed.
 #[cfg(test)]
 fn count(key: &[u8], change: i64) {
-    let counted = [(&b"counted:"[..], &COUNTED), (b"held:", &COUNTED_HELD)];
+    let counted = [(&b"counted:"[..], &COUNTED), (b"held:", &COUNTED_SHARED)];
     for (_, counted) in counted.into_iter().filter(|(prefix, _)| key.starts_with(prefix)) {
         counted.fetch_add(change, Ordering::SeqCst);
     }

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_share_an_address_with_each_other_and_nobody_else() {
+    fn listeners_share_an_address_with_each_other_only() {
         let listeners = StreamListener::bind("127.0.0.1:0".parse().unwrap(), 3).unwrap();
         let address = listeners[0].local().unwrap();
         assert!(listeners.iter().all(|listener| listener.local() == Some(address)));

@@ -124,7 +124,7 @@ fn a_datagram_that_cannot_be_sent_is_counted_and_the_next_goes_out() {
 }
 
 #[test]
-fn a_peer_that_takes_no_segments_takes_them_from_nobody_else() {
+fn a_peer_without_segmentation_does_not_disable_it_for_others() {
     let mut from = bind("127.0.0.1:0", UdpOptions::default());
     if !from.offload().1 {
         eprintln!("this kernel does not segment: nothing to see");
@@ -146,7 +146,7 @@ fn a_peer_that_takes_no_segments_takes_them_from_nobody_else() {
 }
 
 #[test]
-fn where_nobody_takes_segments_few_tries_are_in_vain() {
+fn without_any_segmenting_peer_few_attempts_fail() {
     let mut from = bind("127.0.0.1:0", UdpOptions::default());
     let mut outbox = Outbox::default();
     (0..4000).for_each(|_| outbox.send("127.0.0.1:0".parse().unwrap(), &[b"port zero"]));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced_and_nothing_else_is() {
+    fn a_stale_socket_is_replaced_and_nothing_else_is() {
         let folder = folder("stale");
         let path = folder.join("s");
         drop(UnixListener::bind(&path).unwrap());

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_nobody_acks_is_not_repeated_for_ever_and_is_sent_anew_when_it_is_asked_for_again() {
+    fn a_response_without_acks_is_given_up_and_sent_again_for_a_repeated_request() {
         let mut server = ServerEndpoint::new(ServerLimits::default());
         let (mut sent, response) = (Sent::new(), message(4000));
         let mut asked_again = false;

@@ -215,7 +215,7 @@ fn arrives(server: &mut ServerEndpoint, owner: u32, len: usize, from_us: u64, fo
 }
 
 #[test]
-fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_theirs() {
+fn unauthenticated_senders_of_incomplete_messages_do_not_block_others() {
     let mut server = ServerEndpoint::new(ServerLimits::default());
     let size = 8 << 20;
     let mut back = Sent::new();
@@ -241,7 +241,7 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
 
 /// Like the test above, but they send enough not to be given up.
 #[test]
-fn whoever_sends_his_messages_slowly_from_many_addresses_does_not_keep_other_tenants_from_theirs() {
+fn slow_messages_from_many_addresses_do_not_block_other_tenants_messages() {
     for slow in [0, 3] {
         let mut server = ServerEndpoint::new(ServerLimits::default());
         let (mut back, chunk) = (Sent::new(), vec![0; 60_000]);
@@ -289,7 +289,7 @@ fn many_tenants_that_take_all_the_room_leave_another_its_part() {
 }
 
 #[test]
-fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_their_answers() {
+fn slow_acks_from_many_addresses_do_not_block_other_tenants_responses() {
     let mut server = ServerEndpoint::new(ServerLimits::default());
     let (mut sent, size) = (Sent::new(), 8 << 20);
     let of_tenant = |tenant: u32, sequence: u64, len: usize| {
@@ -322,7 +322,7 @@ fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_thei
 }
 
 #[test]
-fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
+fn unauthenticated_peers_that_never_ack_do_not_block_others_responses() {
     let mut server = ServerEndpoint::new(ServerLimits { outgoing: 64, ..ServerLimits::default() });
     let mut back = Sent::new();
     for unknown in 0..64u16 {
@@ -496,7 +496,7 @@ fn a_question_that_comes_under_anothers_ident_is_none_and_nothing_of_it_is_held(
 }
 
 #[test]
-fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_question_is_held() {
+fn a_response_to_an_unauthenticated_sender_is_sent_once_and_uses_no_memory() {
     let (mut server, _, peer) = pair(ServerLimits::default(), ClientLimits::default());
     let question = message(7, 1, 1500);
     let [announced, first, second] = in_two(&question, super::ident_of(&question));

@@ -112,7 +112,7 @@ fn large_answers_of_one_session_do_not_push_out_the_others() {
 }
 
 #[test]
-fn a_tenant_that_opens_sessions_without_end_loses_its_own_and_nobody_elses() {
+fn a_tenant_that_opens_sessions_without_end_loses_only_its_own() {
     let limits =
         ReplyCacheLimits { sessions: 16, tombstones: 64, retry_lifetime_us: 1000, ..ReplyCacheLimits::default() };
     let mut window = ReplyCache::new(limits);

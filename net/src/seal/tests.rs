@@ -34,7 +34,7 @@ impl TokenSource for Tokens {
     }
 }
 
-const DOOR: Tokens = Tokens { old_token_is_good: false };
+const TOKENS: Tokens = Tokens { old_token_is_good: false };
 
 /// A server, a client, and what they have sent and not delivered.
 struct Pair {
@@ -80,7 +80,7 @@ impl Pair {
     /// Delivers a datagram to the server. Returns the packet that was in it, and the datagrams that the server sent.
     fn deliver(&mut self, datagram: &[u8]) -> (Option<(PeerAddr, Vec<u8>)>, Sent) {
         let (mut bytes, mut sent) = (datagram.to_vec(), Sent::new());
-        let opened = self.server.receive(self.now_us, self.at, &mut bytes, &DOOR, &mut sent);
+        let opened = self.server.receive(self.now_us, self.at, &mut bytes, &TOKENS, &mut sent);
         let opened = opened.map(|(peer, part)| (peer, bytes[part].to_vec()));
         self.server.work(self.now_us, &mut sent);
         (opened, sent)
@@ -146,7 +146,7 @@ fn every_byte_of_every_packet_matters() {
         // A fresh server for each, so that none is refused for having seen too many.
         let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
         let mut sent = Sent::new();
-        assert!(server.receive(0, pair.at, &mut forged, &DOOR, &mut sent).is_none());
+        assert!(server.receive(0, pair.at, &mut forged, &TOKENS, &mut sent).is_none());
         server.work(0, &mut sent);
         assert_eq!((server.counters().handshakes, server.sessions()), (0, 0), "byte {at}");
         assert!(sent.iter().all(|(_, reject)| reject.len() == REJECT_LEN), "no answer but a reject");
@@ -272,7 +272,7 @@ fn a_recorded_hello_is_worth_nothing_later_and_to_another_server() {
     let hello = pair.hello();
     let mut restarted = ServerSeal::new(SealLimits::default(), CLOCK_MS + 2 * HELLO_LIFETIME_MS);
     let mut sent = Sent::new();
-    assert!(restarted.receive(0, pair.at, &mut hello.clone(), &DOOR, &mut sent).is_none());
+    assert!(restarted.receive(0, pair.at, &mut hello.clone(), &TOKENS, &mut sent).is_none());
     restarted.work(0, &mut sent);
     assert_eq!((restarted.counters().handshakes, restarted.counters().clock), (0, 1));
     // Replayed to a server that has restarted early enough, it makes unused keys, and the client makes new ones.
@@ -423,7 +423,7 @@ fn no_number_is_used_twice_and_none_beyond_the_last() {
 }
 
 #[test]
-fn a_client_that_moves_is_followed_and_nobody_is_flooded_in_its_name() {
+fn a_client_that_moves_is_followed_and_cannot_be_used_to_flood_others() {
     let mut pair = Pair::ready();
     pair.talk();
     let peer = session_peer(TENANT, pair.client.session());
@@ -490,7 +490,7 @@ fn a_flood_of_hellos_costs_no_more_than_its_share() {
         hello[0] = MAGIC;
         hello[1] = SealPacketKind::Hello as u8;
         hello[2] = VERSION;
-        pair.server.receive(0, pair.at, &mut hello, &DOOR, &mut sent);
+        pair.server.receive(0, pair.at, &mut hello, &TOKENS, &mut sent);
         if number % 32 == 31 {
             pair.server.work(0, &mut sent);
             turns += 1;
@@ -535,7 +535,7 @@ fn a_tenant_that_opens_sessions_without_end_loses_its_own() {
 }
 
 #[test]
-fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
+fn a_replaced_token_is_valid_as_long_as_the_token_source_says() {
     let mut pair = Pair::with(SealLimits::default(), TENANT, b"the one before");
     let hello = pair.hello();
     let tokens = Tokens { old_token_is_good: true };
@@ -552,7 +552,7 @@ fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
 }
 
 #[test]
-fn addresses_of_sessions_are_nobody_elses() {
+fn the_address_of_a_session_is_of_no_other_session() {
     let peer = session_peer(u32::MAX, u64::MAX);
     assert_eq!(peer_session(peer), Some((u32::MAX, u64::MAX)));
     for other in ["127.0.0.1:1", "[::1]:1", "[100:0:0:1::]:1", "[fe80::1]:7", "1.0.0.0:1", "[::ffff:100:0]:0"] {

@@ -150,7 +150,7 @@ fn in_sealed_sessions_each_request_runs_once_whatever_is_forged_forgotten_or_mov
 }
 
 #[test]
-fn forged_hellos_keep_nobody_out_who_receives_where_he_sends_from() {
+fn forged_hellos_lock_out_no_client_that_receives_at_its_address() {
     for seed in 0..20 {
         let drawn = SimScenario::drawn(seed);
         let flooded =

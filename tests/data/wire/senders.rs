@@ -22,7 +22,7 @@ fn in_packets(message: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn whoever_forges_a_sender_has_no_more_sent_there_than_he_sends() {
+fn a_forged_sender_address_receives_no_more_than_was_sent() {
     const ANNOUNCEMENTS: usize = 1000;
     let plane = data_plane(1);
     let (closed, _) = tenant(&plane, "closed", false);

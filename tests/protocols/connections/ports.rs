@@ -316,7 +316,7 @@ fn ask_on(mut stream: TcpStream, said: &'static [u8], expected: &'static str) ->
 }
 
 #[test]
-fn a_server_that_stops_says_so_to_whoever_asks() {
+fn a_stopping_server_says_so_to_every_client() {
     // On a machine without time for its threads one of them may not send while the server still answers.
     let told = (0..20).any(|_| {
         let plane = data_plane_with(&format!(

@@ -163,7 +163,7 @@ fn blanks_of_an_endless_get_are_not_kept() {
 }
 
 #[test]
-fn a_port_speaks_for_whoever_has_the_name_now() {
+fn a_port_acts_for_the_tenant_that_has_the_name_now() {
     let world = World::new(GrantAccess::Read);
     let (mut stream, mut datagrams) = (world.client("guest", "t"), world.client("guest", "t"));
     assert_eq!(world.send_text(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");

@@ -29,9 +29,9 @@ pub const AUTHENTICATION_TIMEOUT_US: u64 = 30_000_000;
 pub const UNAUTHENTICATED_INPUT_BYTES: usize = 16 << 10;
 /// Unauthenticated connections of one address (IPv6: of one /64). As many clients of one machine may wait for their
 /// handshakes after a restart of the server.
-pub const STRANGERS_OF_ADDRESS: usize = 1_024;
+pub const UNAUTHENTICATED_PER_ADDRESS: usize = 1_024;
 /// The same limit as a fraction of all possible connections, if files are few: one in this many.
-pub const STRANGERS_OF_ADDRESS_ONE_IN: usize = 4;
+pub const UNAUTHENTICATED_PER_ADDRESS_ONE_IN: usize = 4;
 /// Nanoseconds after which a worker leaves the rest of its connections, or of a burst of datagrams, for its next turn.
 /// So packets, invocations and other tenants' connections have their turns. 64 small requests with a read and a write
 /// each take as long.

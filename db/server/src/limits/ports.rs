@@ -34,7 +34,7 @@ pub const TLS_SEND_BYTES: usize = 32 << 10;
 pub const TLS_IDLE_BYTES: usize = 8 << 10;
 /// Bytes that a connection with keys may send without a byte of plaintext: one largest record, and some. More is part
 /// of a message that never ends, which the library would buffer.
-pub const TLS_KEPT_BYTES: usize = 18 << 10;
+pub const TLS_BUFFER_BYTES: usize = 18 << 10;
 /// Records without plaintext after which a connection is closed, beyond those that [`TLS_BARE_RECORD_BYTES`] make up
 /// for. Clients change their keys after millions of records, if ever.
 pub const TLS_BARE_RECORDS: usize = 256;

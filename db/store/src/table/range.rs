@@ -8,8 +8,8 @@ use arrayvec::ArrayVec;
 use super::index::{KeyBatch, KeyIndex, KeyRange};
 use super::{ExclusiveStripes, RecordTable};
 use crate::limits::{
-    EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_HELD,
-    RANGE_EXPIRED_KEY_BYTES_HELD, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
+    EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_LOCKED,
+    RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_LOCKED, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
     RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_KEYS_PER_CALL,
     RANGE_KEYS_PER_MESSAGE, RANGE_MIN_KEYS,
 };
@@ -374,7 +374,7 @@ pub(crate) struct ExpiryBudget {
 impl ExpiryBudget {
     /// The limits while all stripes of a table are locked.
     pub(crate) const WHILE_LOCKED: ExpiryBudget =
-        ExpiryBudget { records: RANGE_EXPIRED_HELD, key_bytes: RANGE_EXPIRED_KEY_BYTES_HELD };
+        ExpiryBudget { records: RANGE_EXPIRED_LOCKED, key_bytes: RANGE_EXPIRED_KEY_BYTES_LOCKED };
     /// The limits while none is.
     pub(crate) const AFTER_COMMIT: ExpiryBudget =
         ExpiryBudget { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
@@ -475,14 +475,14 @@ mod tests {
     }
 
     #[test]
-    fn while_all_writers_wait_few_expired_records_go_and_the_others_when_nobody_does() {
+    fn while_all_writers_wait_few_expired_records_are_removed_and_the_others_later() {
         let expired = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
         let (table, participant) = filled(&Epochs::new(), RECORDS, &expired);
         let records = || table.stats().records as usize;
         let mut held = table.exclusive(&participant, StripeSet::ALL);
         assert_eq!(held.contains_exactly(&ALL, 10, &mut { ExpiryBudget::WHILE_LOCKED }, |_, _| true), None);
         drop(held);
-        let mut left = RECORDS as usize - RANGE_EXPIRED_HELD;
+        let mut left = RECORDS as usize - RANGE_EXPIRED_LOCKED;
         assert_eq!(records(), left);
         // Beyond more live ones than the range is said to have, none are looked for.
         for number in [500_u32, 510, 520] {
@@ -490,7 +490,7 @@ mod tests {
             table.put(&participant, table.hash(&key), &key, b"", &WriteOptions::default(), 0).expect("room");
         }
         table.remove_expired(&participant, &ALL, 10, 2, &mut { ExpiryBudget::AFTER_COMMIT });
-        left -= 520 - RANGE_EXPIRED_HELD - 2;
+        left -= 520 - RANGE_EXPIRED_LOCKED - 2;
         assert_eq!(records(), left);
         // A bounded number at a time, until only those are left.
         while left > 3 {

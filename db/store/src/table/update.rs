@@ -14,7 +14,9 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use super::RecordTable;
 use super::buckets::{BUCKET_BYTES, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, record_charge};
-use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, HELD_VALUE_BYTES, HELD_VALUE_PER_KEY, STRIPES};
+use crate::limits::{
+    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
+};
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
 use crate::{Participant, RecordMarks, RecordRef, StorageMode, StoreError, WriteOptions};
 
@@ -66,7 +68,8 @@ impl<'a> UpdateValue<'a> {
     pub fn unchanged(record: &RecordRef<'a>) -> UpdateValue<'a> {
         let value = record.value();
         // The old record's memory beside its value is kept, too, and is not charged: so it must be little.
-        let is_worth_it = value.len() >= HELD_VALUE_BYTES.max(record.key().len().saturating_mul(HELD_VALUE_PER_KEY));
+        let is_worth_it =
+            value.len() >= RETAINED_VALUE_BYTES.max(record.key().len().saturating_mul(RETAINED_VALUE_PER_KEY));
         let held = if is_worth_it { record.share() } else { None };
         held.map_or_else(|| value.into(), UpdateValue::InPlace)
     }

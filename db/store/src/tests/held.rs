@@ -1,9 +1,9 @@
 //! Held values outlive their records, whatever happens to these, and nothing outlives the last hold.
 
-use super::super::record::COUNTED_HELD;
+use super::super::record::COUNTED_SHARED;
 use super::*;
 use crate::StoreCondition;
-use crate::limits::{HELD_VALUE_BYTES, HELD_VALUE_PER_KEY, ZERO_COPY_MIN_VALUE_BYTES};
+use crate::limits::{RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, ZERO_COPY_MIN_VALUE_BYTES};
 use crate::{RecordUpdate, UpdateValue};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_net::shared_bytes::SharedBytes;
@@ -56,11 +56,11 @@ fn a_record_that_keeps_its_value_holds_the_one_before_and_copies_nothing() {
     let (epochs, table) = open_table();
     let mut participant = epochs.register();
     for (key_len, len, in_place) in [
-        (5, HELD_VALUE_BYTES - 1, false),
-        (5, HELD_VALUE_BYTES, true),
-        (5, 20 * HELD_VALUE_BYTES, true),
-        (HELD_VALUE_BYTES / HELD_VALUE_PER_KEY, HELD_VALUE_BYTES, true),
-        (HELD_VALUE_BYTES / HELD_VALUE_PER_KEY + 1, HELD_VALUE_BYTES, false),
+        (5, RETAINED_VALUE_BYTES - 1, false),
+        (5, RETAINED_VALUE_BYTES, true),
+        (5, 20 * RETAINED_VALUE_BYTES, true),
+        (RETAINED_VALUE_BYTES / RETAINED_VALUE_PER_KEY, RETAINED_VALUE_BYTES, true),
+        (RETAINED_VALUE_BYTES / RETAINED_VALUE_PER_KEY + 1, RETAINED_VALUE_BYTES, false),
     ] {
         let (key, value) = ([&b"held:"[..], &vec![b'k'; key_len - 5]].concat(), value(1, len));
         let hash = table.hash(&key);
@@ -84,7 +84,7 @@ fn a_record_that_keeps_its_value_holds_the_one_before_and_copies_nothing() {
             let (now, expires, bytes) = found(&participant);
             assert_eq!((now == address, expires), (in_place, expires_at_ms), "{key_len} {len}");
             charged.push((bytes, table.stats().bytes));
-            assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), if in_place { 2 } else { 1 }, "the first and the last");
+            assert_eq!(COUNTED_SHARED.load(Ordering::SeqCst), if in_place { 2 } else { 1 }, "the first and the last");
         }
         assert!(charged.windows(2).all(|two| two[0] == two[1]) && charged[0].0 > len as u64, "{charged:?}");
         let copied = WriteOptions { flags: 7, expires_at_ms: 3_000, ..WriteOptions::default() };
@@ -92,7 +92,7 @@ fn a_record_that_keeps_its_value_holds_the_one_before_and_copies_nothing() {
         assert_eq!(found(&participant).2, charged[0].0, "it counts as if it were copied");
         table.clear(&participant);
         settle(&epochs, &mut participant);
-        assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
+        assert_eq!(COUNTED_SHARED.load(Ordering::SeqCst), 0);
     }
 }
 
@@ -143,9 +143,9 @@ fn play(seed: u64, mode: StorageMode) {
             owners.push(share);
         }
     }
-    assert!(!owners.is_empty() && COUNTED_HELD.load(Ordering::SeqCst) == owners.len() as i64);
+    assert!(!owners.is_empty() && COUNTED_SHARED.load(Ordering::SeqCst) == owners.len() as i64);
     drop(shared);
-    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
+    assert_eq!(COUNTED_SHARED.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn holders_on_other_threads_and_the_writer_free_each_record_once() {
     });
     let mut participant = epochs.register();
     settle(&epochs, &mut participant);
-    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 3);
+    assert_eq!(COUNTED_SHARED.load(Ordering::SeqCst), 3);
     drop(table);
     settle(&epochs, &mut participant);
-    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
+    assert_eq!(COUNTED_SHARED.load(Ordering::SeqCst), 0);
 }

@@ -119,7 +119,7 @@ fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
 }
 
 #[test]
-fn nothing_is_left_after_a_clear_whoever_writes_meanwhile() {
+fn nothing_is_left_after_a_clear_with_concurrent_writers() {
     let (epochs, table) = table_with(StorageMode::Store, u64::MAX, true);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

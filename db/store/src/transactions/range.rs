@@ -199,7 +199,7 @@ mod tests {
     /// Otherwise a commit, for whose locks this waits, may have found a record expired that is live by an earlier
     /// clock.
     #[test]
-    fn the_clock_is_read_when_nobody_else_writes_any_more() {
+    fn the_clock_is_read_after_all_other_writers() {
         with_table(|table, participant| {
             let write = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
             table.put(participant, table.hash(b"k"), b"k", b"", &write, 0).expect("room");

@@ -98,7 +98,7 @@ fn a_tenant_over_its_share_is_dropped_in_part_plain_or_sealed_and_others_are_not
 }
 
 #[test]
-fn strangers_are_dropped_in_part_whatever_they_say_and_known_addresses_are_not() {
+fn unknown_senders_are_dropped_in_part_whatever_they_send_and_known_addresses_are_not() {
     for known in [0, 1, 8, 9, 100, MAX_VERIFIED_PEERS] {
         let known: Vec<SocketAddr> = (0..known as u16).map(|number| peer(1000 + number)).collect();
         let throttle = EarlyDropFilter {

@@ -12,7 +12,7 @@ fn who_has_one_address_is_not_let_in_as_many() {
         let mut sent = Sent::new();
         let mut hello = pair.hello();
         for _ in 0..2 {
-            pair.server.receive(pair.now_us, address(66), &mut hello, &DOOR, &mut sent);
+            pair.server.receive(pair.now_us, address(66), &mut hello, &TOKENS, &mut sent);
             let Some((_, answer)) = sent.pop() else { return };
             let Some((_, again)) = pair.bring(&answer).1.pop() else { return };
             hello = again;
@@ -24,10 +24,10 @@ fn who_has_one_address_is_not_let_in_as_many() {
     // A client at another address gets in, in the same turn.
     pair.client = ClientSeal::new(address(1), TENANT, TOKEN, 77_777, CLOCK_MS);
     let (mut sent, mut hello) = (Sent::new(), pair.hello());
-    pair.server.receive(0, pair.at, &mut hello, &DOOR, &mut sent);
+    pair.server.receive(0, pair.at, &mut hello, &TOKENS, &mut sent);
     let mut again = pair.bring(&sent.remove(0).1).1.remove(0).1;
     assert_eq!(again.len(), limits::HELLO_WITH_COOKIE_LEN);
-    pair.server.receive(0, pair.at, &mut again, &DOOR, &mut sent);
+    pair.server.receive(0, pair.at, &mut again, &TOKENS, &mut sent);
     pair.server.work(0, &mut sent);
     pair.bring(&sent.remove(0).1);
     pair.talk();

@@ -136,7 +136,7 @@ fn no_claim_takes_a_living_neighbours_address() {
 }
 
 #[test]
-fn an_address_that_moves_is_found_at_its_new_place() {
+fn an_address_that_moves_is_resolved_anew() {
     let (table, mut now) = (table(), START);
     learn(&table, now, 1);
     now += 2 * SECOND;
@@ -159,7 +159,7 @@ fn an_address_that_moves_is_found_at_its_new_place() {
 }
 
 #[test]
-fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
+fn a_silent_neighbour_is_probed_with_growing_waits_and_given_up_for_a_while() {
     let (table, mut probed) = (table(), Vec::new());
     let mut now = START;
     while table.find(now, ip(1)) != NeighbourLookup::Unreachable {
@@ -177,7 +177,7 @@ fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
 
 /// Hosts ask for us from a million forged addresses, and datagrams seem to come from as many.
 #[test]
-fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
+fn a_flood_of_forged_neighbours_evicts_no_confirmed_one() {
     let (table, mut now) = (table(), START);
     (0..100).for_each(|number| learn(&table, now, number));
     for number in 1000..200_000 {
@@ -239,7 +239,7 @@ fn routers_are_asked_whatever_the_rate() {
 }
 
 #[test]
-fn a_router_has_a_place_whoever_else_is_asked() {
+fn a_router_keeps_its_slot_whatever_is_resolved() {
     let table = NeighbourTable::new(64, &[ip(7)]);
     (1000..1900).for_each(|number| {
         table.probe(START, ip(number));

@@ -109,7 +109,7 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
 /// Datagrams for silent neighbours fill all the room for waiting: other neighbours are asked for and found all the
 /// same.
 #[test]
-fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
+fn a_neighbour_is_resolved_even_if_the_queue_is_full() {
     let (mut one, mut other, _time) = bench();
     for number in 0..UNRESOLVED_DATAGRAMS {
         send(&mut one, peers(100 + (number / UNRESOLVED_PER_NEIGHBOUR) as u8)[0], b"waits");
@@ -451,7 +451,7 @@ fn closed_ports_answer_if_they_are_to_and_never_faster_than_their_rate() {
 }
 
 #[test]
-fn a_neighbour_is_asked_anew_when_its_answer_is_old_and_used_meanwhile() {
+fn a_stale_neighbour_is_probed_again_and_used_meanwhile() {
     let (net, time) = (network(), Time::new());
     let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
     for round in 1..6 {

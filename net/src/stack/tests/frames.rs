@@ -514,7 +514,7 @@ fn a_closed_port_answers_with_what_was_sent() {
 }
 
 #[test]
-fn a_router_of_the_link_is_told_of_groups_and_nobody_else() {
+fn group_membership_is_reported_to_routers_of_the_link_only() {
     let (mut one, mut other, time) = bench();
     let query = |from: &str, hops: u8| {
         let route = FrameRoute { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
@@ -563,7 +563,7 @@ fn the_groups_it_listens_to_are_reported_as_listener_discovery_wants_it() {
 }
 
 #[test]
-fn who_nobody_could_hear_says_again_who_it_is() {
+fn an_interface_without_link_announces_itself_again_with_link() {
     let (net, time) = (network(), Time::new());
     let mut hosts = host(&net, &time, 1, StackOptions { workers: 2, ..options(1) });
     let mut other = net.interface(mac(2), 9000, 1).remove(0);

@@ -122,7 +122,7 @@ fn flood(one: &mut StackDriver<MemoryPort>, others: &Others, next: &mut u32, sen
 }
 
 #[test]
-fn a_flood_of_senders_drives_nobody_out_who_was_heard_before_and_again() {
+fn a_flood_of_senders_evicts_no_sender_heard_repeatedly() {
     let (mut one, mut others, time) = shared(64);
     let mut next = 0;
     for _ in 0..2 {

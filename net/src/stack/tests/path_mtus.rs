@@ -184,7 +184,7 @@ fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
 }
 
 #[test]
-fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
+fn a_peer_with_many_addresses_takes_neither_the_rate_nor_the_slots_of_others() {
     let (path_mtus, time) = (ReducedMtuTable::new(), Time::new());
     let victim = ip("192.0.2.1");
     path_mtus.reduce(time.now_us(), victim, 1400);

@@ -256,7 +256,7 @@ fn what_is_too_long_is_skipped_and_what_cannot_be_ends_the_connection() {
 }
 
 #[test]
-fn a_stranger_is_told_the_version_and_asked_who_it_is() {
+fn an_unauthenticated_client_gets_the_version_and_an_authentication_error() {
     let world = with_closed_tenant();
     let mut client = world.stranger();
     assert_eq!(world.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);

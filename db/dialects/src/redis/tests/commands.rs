@@ -18,7 +18,7 @@ fn check(world: &mut World, client: &mut Client, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn nobody_is_served_who_has_not_shown_who_it_is() {
+fn an_unauthenticated_client_is_not_served() {
     let mut world = World::new();
     let mut client = world.client(None);
     check(

@@ -8,7 +8,7 @@ use sandstorm_net::driver::StreamSocket;
 
 use super::connection::ClientConnection;
 use super::inbox::InboxMessage;
-use super::seat::{At, Origin, Seat};
+use super::permit::{ConnectionLocation, Origin, UnauthenticatedPermit};
 use super::transport::ConnectionTransport;
 use super::worker_connections::{WorkerConnections, count_refused};
 use crate::limits::connections::ACCEPTS_PER_TURN;
@@ -16,13 +16,17 @@ use crate::workers::context::WorkerContext;
 use crate::workers::shared::SharedWorkerState;
 
 /// Reserves one connection in the budget, for a tenant or for an unauthenticated client. For the latter, returns its
-/// seat and the connection that must be closed for it, if any.
-fn take_permit(shared: &SharedWorkerState, tenant: u32, stream: &StreamSocket) -> Option<(Option<Seat>, Option<At>)> {
+/// permit and the connection that must be closed for it, if any.
+fn take_permit(
+    shared: &SharedWorkerState,
+    tenant: u32,
+    stream: &StreamSocket,
+) -> Option<(Option<UnauthenticatedPermit>, Option<ConnectionLocation>)> {
     if tenant != 0 {
         return shared.connection_budget.take(tenant).then_some((None, None));
     }
-    let (seat, displaced) = shared.connection_budget.take_unauthenticated(Origin::of(stream))?;
-    Some((Some(seat), displaced))
+    let (permit, displaced) = shared.connection_budget.take_unauthenticated(Origin::of(stream))?;
+    Some((Some(permit), displaced))
 }
 
 impl WorkerConnections {
@@ -45,7 +49,7 @@ impl WorkerConnections {
                 .filter(|_| stream_port.tls.is_none());
             let home = identity.and_then(|identity| identity.view(&context.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
-            let Some((seat, displaced)) = take_permit(&shared, tenant, &stream) else {
+            let Some((permit, displaced)) = take_permit(&shared, tenant, &stream) else {
                 count_refused(&context.counters, ConnectionReason::Full);
                 if stream_port.tls.is_none() {
                     let _for_politeness = stream.send(stream_port.service.protocol.full());
@@ -62,11 +66,11 @@ impl WorkerConnections {
                 }
             }
             let Some(mut connection) = made else {
-                shared.connection_budget.leave(tenant, seat);
+                shared.connection_budget.leave(tenant, permit);
                 count_refused(&context.counters, ConnectionReason::Handshake);
                 continue;
             };
-            (connection.tenant, connection.seat) = (tenant, seat);
+            (connection.tenant, connection.permit) = (tenant, permit);
             let home =
                 context.snapshot.tenant(tenant).map(|view| view.tenant.home_worker as usize % shared.ports.len());
             match home {

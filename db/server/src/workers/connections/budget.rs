@@ -7,8 +7,10 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
-use super::seat::{At, Origin, Seat};
-use crate::limits::connections::{MAX_CONNECTIONS, OTHER_FILES, STRANGERS_OF_ADDRESS, STRANGERS_OF_ADDRESS_ONE_IN};
+use super::permit::{ConnectionLocation, Origin, UnauthenticatedPermit};
+use crate::limits::connections::{
+    MAX_CONNECTIONS, OTHER_FILES, UNAUTHENTICATED_PER_ADDRESS, UNAUTHENTICATED_PER_ADDRESS_ONE_IN,
+};
 
 /// The number of connections of the server, and its limit.
 pub(in crate::workers) struct ConnectionBudget {
@@ -23,10 +25,10 @@ struct ConnectionCounts {
     /// By tenant; 0: unauthenticated.
     of: HashMap<u32, usize>,
     /// The unauthenticated ones by origin, each with its worker and id as soon as these are known.
-    seats: HashMap<Origin, BTreeMap<u64, Option<At>>>,
+    permits: HashMap<Origin, BTreeMap<u64, Option<ConnectionLocation>>>,
     /// The same origins by the number of their connections, then by the age of the oldest. The last has most.
     most: BTreeSet<(usize, Reverse<u64>, Origin)>,
-    seated: u64,
+    assign: u64,
 }
 
 impl ConnectionCounts {
@@ -49,41 +51,41 @@ impl ConnectionCounts {
         self.of.get(&tenant).copied().unwrap_or(0)
     }
 
-    /// Changes the seats of one origin, and its rank.
-    fn change<T>(&mut self, origin: Origin, f: impl FnOnce(&mut BTreeMap<u64, Option<At>>) -> T) -> T {
-        let seats = self.seats.entry(origin).or_default();
-        let rank = |seats: &BTreeMap<u64, Option<At>>| {
-            seats.first_key_value().map(|(oldest, _)| (seats.len(), Reverse(*oldest), origin))
+    /// Changes the permits of one origin, and its rank.
+    fn change<T>(&mut self, origin: Origin, f: impl FnOnce(&mut BTreeMap<u64, Option<ConnectionLocation>>) -> T) -> T {
+        let permits = self.permits.entry(origin).or_default();
+        let rank = |permits: &BTreeMap<u64, Option<ConnectionLocation>>| {
+            permits.first_key_value().map(|(oldest, _)| (permits.len(), Reverse(*oldest), origin))
         };
-        let before = rank(seats);
-        let result = f(seats);
-        let now = rank(seats);
+        let before = rank(permits);
+        let result = f(permits);
+        let now = rank(permits);
         if before != now {
             before.map(|before| self.most.remove(&before));
             self.most.extend(now);
         }
         if now.is_none() {
-            self.seats.remove(&origin);
+            self.permits.remove(&origin);
         }
         result
     }
 
-    /// Removes a seat. Returns false if it was removed before.
-    fn leave(&mut self, seat: Seat) -> bool {
-        let existed = self.change(seat.origin, |seats| seats.remove(&seat.number).is_some());
+    /// Removes a permit. Returns false if it was removed before.
+    fn leave(&mut self, permit: UnauthenticatedPermit) -> bool {
+        let existed = self.change(permit.origin, |permits| permits.remove(&permit.number).is_some());
         if existed {
             self.remove(0);
         }
         existed
     }
 
-    /// Removes the oldest seat of the origin with most connections, if that has more than `own`.
-    fn shed(&mut self, own: usize) -> Option<At> {
+    /// Removes the oldest permit of the origin with most connections, if that has more than `own`.
+    fn shed(&mut self, own: usize) -> Option<ConnectionLocation> {
         let (_, _, origin) = *self.most.last().filter(|(count, ..)| *count > own)?;
-        let seats = self.seats.get(&origin)?;
+        let permits = self.permits.get(&origin)?;
         // A connection without a known worker and id is skipped.
-        let (number, at) = seats.iter().find_map(|(number, at)| at.map(|at| (*number, at)))?;
-        self.leave(Seat { origin, number });
+        let (number, at) = permits.iter().find_map(|(number, at)| at.map(|at| (*number, at)))?;
+        self.leave(UnauthenticatedPermit { origin, number });
         Some(at)
     }
 }
@@ -126,12 +128,15 @@ impl ConnectionBudget {
         may
     }
 
-    /// Reserves a seat for an unauthenticated connection, if its origin may have one more. At the limit, the oldest
-    /// connection of the origin with most loses its seat. It is returned, and no longer counted.
-    pub(super) fn take_unauthenticated(&self, origin: Origin) -> Option<(Seat, Option<At>)> {
+    /// Reserves a permit for an unauthenticated connection, if its origin may have one more. At the limit, the oldest
+    /// connection of the origin with most loses its permit. It is returned, and no longer counted.
+    pub(super) fn take_unauthenticated(
+        &self,
+        origin: Origin,
+    ) -> Option<(UnauthenticatedPermit, Option<ConnectionLocation>)> {
         let mut counts = self.counts.lock();
-        let own = counts.seats.get(&origin).map_or(0, BTreeMap::len);
-        if own >= (self.limit / STRANGERS_OF_ADDRESS_ONE_IN).clamp(1, STRANGERS_OF_ADDRESS) {
+        let own = counts.permits.get(&origin).map_or(0, BTreeMap::len);
+        if own >= (self.limit / UNAUTHENTICATED_PER_ADDRESS_ONE_IN).clamp(1, UNAUTHENTICATED_PER_ADDRESS) {
             return None;
         }
         let displaced = if DynamicThreshold::of(self.limit).admits(counts.live, counts.of(0)) {
@@ -139,34 +144,36 @@ impl ConnectionBudget {
         } else {
             Some(counts.shed(own)?)
         };
-        counts.seated += 1;
-        let seat = Seat { origin, number: counts.seated };
+        counts.assign += 1;
+        let permit = UnauthenticatedPermit { origin, number: counts.assign };
         counts.add(0);
-        counts.change(origin, |seats| seats.insert(seat.number, None));
-        Some((seat, displaced))
+        counts.change(origin, |permits| permits.insert(permit.number, None));
+        Some((permit, displaced))
     }
 
-    /// Notes the worker and id of the connection with a seat.
-    pub(super) fn seated(&self, seat: Seat, at: At) {
+    /// Notes the worker and id of the connection with a permit.
+    pub(super) fn assign(&self, permit: UnauthenticatedPermit, at: ConnectionLocation) {
         let mut counts = self.counts.lock();
-        if let Some(found) = counts.seats.get_mut(&seat.origin).and_then(|seats| seats.get_mut(&seat.number)) {
+        if let Some(found) = counts.permits.get_mut(&permit.origin).and_then(|permits| permits.get_mut(&permit.number))
+        {
             *found = Some(at);
         }
     }
 
-    /// Counts a connection that has authenticated for its tenant; it was counted for `before` or had a seat. Returns
+    /// Counts a connection that has authenticated for its tenant; it was counted for `before` or had a permit. Returns
     /// whether the tenant may have one more; if not, nothing changes.
-    pub(super) fn pass(&self, before: u32, seat: Option<Seat>, tenant: u32) -> bool {
+    pub(super) fn pass(&self, before: u32, permit: Option<UnauthenticatedPermit>, tenant: u32) -> bool {
         let mut counts = self.counts.lock();
-        let is_seated =
-            |seat: &Seat| counts.seats.get(&seat.origin).is_some_and(|seats| seats.contains_key(&seat.number));
-        let is_counted = seat.as_ref().is_none_or(is_seated);
+        let has_permit = |permit: &UnauthenticatedPermit| {
+            counts.permits.get(&permit.origin).is_some_and(|permits| permits.contains_key(&permit.number))
+        };
+        let is_counted = permit.as_ref().is_none_or(has_permit);
         let may = DynamicThreshold::of(self.limit)
             .admits(counts.live.saturating_sub(usize::from(is_counted)), counts.of(tenant));
         if may {
-            match seat {
-                Some(seat) => {
-                    counts.leave(seat);
+            match permit {
+                Some(permit) => {
+                    counts.leave(permit);
                 }
                 None => counts.remove(before),
             }
@@ -175,12 +182,12 @@ impl ConnectionBudget {
         may
     }
 
-    /// Releases a tenant's connection, or one with a seat.
-    pub(super) fn leave(&self, tenant: u32, seat: Option<Seat>) {
+    /// Releases a tenant's connection, or one with a permit.
+    pub(super) fn leave(&self, tenant: u32, permit: Option<UnauthenticatedPermit>) {
         let mut counts = self.counts.lock();
-        match seat {
-            Some(seat) => {
-                counts.leave(seat);
+        match permit {
+            Some(permit) => {
+                counts.leave(permit);
             }
             None => counts.remove(tenant),
         }
@@ -205,27 +212,32 @@ mod tests {
         let budget = ConnectionBudget::of(300);
         let taken = (0..300).take_while(|_| budget.take(7)).count();
         assert_eq!(taken, 200);
-        let (seat, _) = budget.take_unauthenticated(Origin(None)).expect("there is room for others");
+        let (permit, _) = budget.take_unauthenticated(Origin(None)).expect("there is room for others");
         assert!(!budget.take(7) && budget.take(8));
-        assert!(!budget.pass(0, Some(seat), 7) && budget.pass(0, Some(seat), 8));
+        assert!(!budget.pass(0, Some(permit), 7) && budget.pass(0, Some(permit), 8));
         (0..200).for_each(|_| budget.leave(7, None));
         assert!(budget.take(7));
         (0..3).for_each(|_| budget.leave(if budget.counts.lock().of.contains_key(&7) { 7 } else { 8 }, None));
         let counts = budget.counts.lock();
-        assert_eq!((counts.live, counts.of.len(), counts.seats.len(), counts.most.len()), (0, 0, 0, 0));
+        assert_eq!((counts.live, counts.of.len(), counts.permits.len(), counts.most.len()), (0, 0, 0, 0));
     }
 
-    fn connect(budget: &ConnectionBudget, from: u128, index: u32) -> Option<(Seat, Option<At>)> {
-        let (seat, displaced) = budget.take_unauthenticated(Origin(Some(from)))?;
-        budget.seated(seat, (0, ConnectionId::new(index, 0)));
-        Some((seat, displaced))
+    fn connect(
+        budget: &ConnectionBudget,
+        from: u128,
+        index: u32,
+    ) -> Option<(UnauthenticatedPermit, Option<ConnectionLocation>)> {
+        let (permit, displaced) = budget.take_unauthenticated(Origin(Some(from)))?;
+        budget.assign(permit, (0, ConnectionId::new(index, 0)));
+        Some((permit, displaced))
     }
 
     #[test]
-    fn whoever_has_most_strangers_gives_way_and_one_address_has_a_share() {
+    fn the_address_with_most_unauthenticated_connections_loses_one_and_each_has_a_limit() {
         let budget = ConnectionBudget::of(60);
-        let seats: Vec<Seat> = (0..60).map_while(|index| connect(&budget, 1, index)).map(|(seat, _)| seat).collect();
-        assert_eq!(seats.len(), 60 / STRANGERS_OF_ADDRESS_ONE_IN, "one address");
+        let permits: Vec<UnauthenticatedPermit> =
+            (0..60).map_while(|index| connect(&budget, 1, index)).map(|(permit, _)| permit).collect();
+        assert_eq!(permits.len(), 60 / UNAUTHENTICATED_PER_ADDRESS_ONE_IN, "one address");
         for (from, count) in [(2, 15), (3, 10)] {
             assert_eq!(
                 (0..count).map_while(|index| connect(&budget, from, 100 * from as u32 + index)).count(),
@@ -233,25 +245,25 @@ mod tests {
             );
         }
         assert_eq!(budget.counts.lock().live, 40, "two thirds are theirs");
-        // A newcomer takes the seat of the oldest connection of an origin with most. That one is no longer counted,
+        // A newcomer takes the permit of the oldest connection of an origin with most. That one is no longer counted,
         // however it ends.
-        let (_, displaced) = connect(&budget, 9, 900).expect("a seat");
+        let (_, displaced) = connect(&budget, 9, 900).expect("a permit");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(0));
         assert_eq!(budget.counts.lock().live, 40);
-        budget.leave(0, seats.first().copied());
+        budget.leave(0, permits.first().copied());
         assert_eq!(budget.counts.lock().live, 40);
-        // A connection that authenticates after it lost its seat counts for its tenant.
-        let (_, displaced) = connect(&budget, 9, 901).expect("a seat");
+        // A connection that authenticates after it lost its permit counts for its tenant.
+        let (_, displaced) = connect(&budget, 9, 901).expect("a permit");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(200), "by turns");
-        let (_, displaced) = connect(&budget, 9, 902).expect("a seat");
+        let (_, displaced) = connect(&budget, 9, 902).expect("a permit");
         assert_eq!(displaced.map(|(_, name)| name.slot()), Some(1));
-        assert!(budget.pass(0, seats.get(1).copied(), 7));
+        assert!(budget.pass(0, permits.get(1).copied(), 7));
         let counts = |counts: &ConnectionCounts| (counts.live, counts.of(7));
         assert_eq!(counts(&budget.counts.lock()), (41, 1));
         // An origin with most connections has to wait for its own.
         let all = std::iter::from_fn(|| connect(&budget, 9, 903)).count();
         assert!(all < 15 && budget.counts.lock().live == 41, "{all}");
-        let largest = budget.counts.lock().seats.values().map(BTreeMap::len).max();
+        let largest = budget.counts.lock().permits.values().map(BTreeMap::len).max();
         assert!(largest.is_some_and(|largest| largest <= 14), "{largest:?}");
     }
 }

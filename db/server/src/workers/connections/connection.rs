@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::seat::Seat;
+use super::permit::UnauthenticatedPermit;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use sandstorm_dialects::ProtocolSession;
@@ -41,8 +41,8 @@ pub(in crate::workers) struct ClientConnection {
     pub(super) checked_bytes: usize,
     /// The tenant that it counts for; 0: unauthenticated.
     pub(super) tenant: u32,
-    /// Its seat, until it has authenticated.
-    pub(super) seat: Option<Seat>,
+    /// Its permit, until it has authenticated.
+    pub(super) permit: Option<UnauthenticatedPermit>,
     /// The time at which it came or last took a byte of its answers, in the workers' microseconds.
     pub(super) since_us: u64,
 }
@@ -63,7 +63,7 @@ impl ClientConnection {
             is_queued: false,
             checked_bytes: 0,
             tenant: 0,
-            seat: None,
+            permit: None,
             since_us: now_us,
         }
     }

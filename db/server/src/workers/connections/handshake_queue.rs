@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use sandstorm_net::rate_limiter::RateLimiter;
 
+use super::permit::Origin;
 use super::ready_queue::ReadyQueue;
-use super::seat::Origin;
 use crate::limits::ports::{TLS_HANDSHAKES, TLS_HANDSHAKES_PER_TURN};
 
 /// The CPU time that handshakes of a worker may still take, and the connections that wait for it.

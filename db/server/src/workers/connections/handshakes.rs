@@ -47,7 +47,7 @@ impl WorkerConnections {
         }
         if !self.handshakes.may_begin(executor.context.clock.now_us) {
             connection.is_handshake_delayed = true;
-            let key = self.handshakes.key(connection.seat.map(|seat| seat.origin));
+            let key = self.handshakes.key(connection.permit.map(|permit| permit.origin));
             self.handshakes.ready.push(key, id);
             return self.watch(id);
         }

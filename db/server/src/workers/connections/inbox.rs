@@ -18,7 +18,7 @@ pub(in crate::workers) enum InboxMessage {
     InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8> },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
-    /// Closes a connection whose seat another one has taken.
+    /// Closes a connection whose permit another one has taken.
     Shed(ConnectionId),
 }
 

@@ -109,14 +109,14 @@ impl WorkerConnections {
         let tenant = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
         // Its buffers may have grown before, too: by results of invocations.
         let grew = buffered > mem::replace(&mut connection.checked_bytes, buffered);
-        let (counted, seat, is_closing) =
-            (connection.tenant, connection.seat, connection.state == ConnectionPhase::Closing);
+        let (counted, permit, is_closing) =
+            (connection.tenant, connection.permit, connection.state == ConnectionPhase::Closing);
         // The selector does not report the end of the input again, nor bytes that wait to be decrypted.
         let has_more = (connection.transport.has_ended() || connection.transport.has_rest()) && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
         self.slots.buffered(counted, before.1, buffered);
         if tenant != counted && tenant != 0 {
-            if !context.shared.connection_budget.pass(counted, seat, tenant) {
+            if !context.shared.connection_budget.pass(counted, permit, tenant) {
                 return self.refuse(id, ConnectionReason::Full, context);
             }
             self.slots.assign_tenant(id, tenant);

@@ -89,7 +89,7 @@ impl ConnectionSlots {
     pub(super) fn assign_tenant(&mut self, id: ConnectionId, tenant: u32) {
         let Some(connection) = self.get(id) else { return };
         let before = std::mem::replace(&mut connection.tenant, tenant);
-        connection.seat = None;
+        connection.permit = None;
         let bytes = connection.buffered() as isize;
         self.count(before, -1, -bytes);
         self.count(tenant, 1, bytes);

@@ -14,8 +14,8 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection};
 
 use super::records::Records;
 use crate::limits::ports::{
-    TLS_BARE_RECORD_BYTES, TLS_BARE_RECORD_WORK, TLS_BARE_RECORDS, TLS_HANDSHAKE_BYTES, TLS_IDLE_BYTES, TLS_KEPT_BYTES,
-    TLS_RECORD_WORK, TLS_SEND_BYTES, TLS_SLICE_WORK,
+    TLS_BARE_RECORD_BYTES, TLS_BARE_RECORD_WORK, TLS_BARE_RECORDS, TLS_BUFFER_BYTES, TLS_HANDSHAKE_BYTES,
+    TLS_IDLE_BYTES, TLS_RECORD_WORK, TLS_SEND_BYTES, TLS_SLICE_WORK,
 };
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 
@@ -289,7 +289,7 @@ impl TlsTransport {
     }
 
     fn is_refused(&self) -> bool {
-        self.idle_bytes > TLS_KEPT_BYTES || self.bare > TLS_BARE_RECORDS
+        self.idle_bytes > TLS_BUFFER_BYTES || self.bare > TLS_BARE_RECORDS
     }
 
     /// Takes decrypted bytes.

@@ -148,7 +148,7 @@ impl WorkerConnections {
     pub(super) fn take_message(&mut self, message: InboxMessage, context: &WorkerContext) {
         match message {
             InboxMessage::Connection(connection) => {
-                let (tenant, seat) = (connection.tenant, connection.seat);
+                let (tenant, permit) = (connection.tenant, connection.permit);
                 let waits = connection.transport.has_ended() || connection.transport.has_rest();
                 let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
                 match self.admit(connection) {
@@ -157,8 +157,8 @@ impl WorkerConnections {
                         if let Some(connection) = self.slots.get(id) {
                             let stream = connection.transport.stream();
                             let location = (context.index as u32, id.word());
-                            if let Some(seat) = seat {
-                                context.shared.connection_budget.seated(seat, (context.index, id));
+                            if let Some(permit) = permit {
+                                context.shared.connection_budget.assign(permit, (context.index, id));
                             }
                             connection.session.set_location(location, || stream.addresses());
                             if connection.session.is_killed() {
@@ -171,7 +171,7 @@ impl WorkerConnections {
                         }
                     }
                     None => {
-                        context.shared.connection_budget.leave(tenant, seat);
+                        context.shared.connection_budget.leave(tenant, permit);
                         count_refused(&context.counters, ConnectionReason::NoFiles);
                     }
                 }
@@ -248,7 +248,7 @@ impl WorkerConnections {
                 count_refused(&context.counters, ConnectionReason::Protocol);
             }
             connection.transport.close();
-            context.shared.connection_budget.leave(connection.tenant, connection.seat);
+            context.shared.connection_budget.leave(connection.tenant, connection.permit);
             self.publish_count(connection.tenant, context);
         }
     }
@@ -259,9 +259,9 @@ impl WorkerConnections {
         self.end(id, context);
     }
 
-    /// Closes a connection whose seat another one has taken, unless it has authenticated meanwhile.
+    /// Closes a connection whose permit another one has taken, unless it has authenticated meanwhile.
     pub(super) fn shed(&mut self, id: ConnectionId, context: &WorkerContext) {
-        if self.slots.get(id).is_some_and(|connection| connection.seat.is_some()) {
+        if self.slots.get(id).is_some_and(|connection| connection.permit.is_some()) {
             self.refuse(id, ConnectionReason::Full, context);
         }
     }

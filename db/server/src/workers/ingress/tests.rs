@@ -199,7 +199,7 @@ impl Port {
 }
 
 #[test]
-fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_none() {
+fn a_flood_leaves_buffers_for_waiting_datagrams_of_others_and_unauthenticated_ones_get_none() {
     let (mut port, ids) = port(&["a", "b", "c"]);
     let budget = Arc::new(RxBufferBudget::new(200, 1500));
     port.queue.rx_budget = Some(Arc::clone(&budget));
@@ -244,7 +244,7 @@ fn little_is_served_as_it_came() {
 }
 
 #[test]
-fn a_message_waits_for_one_share_of_each_other_lane_whatever_waits_there() {
+fn a_message_waits_for_one_share_of_each_other_flow_whatever_is_queued_there() {
     let (mut port, ids) = port(&["flood", "quiet", "other"]);
     let (flood, quiet, other) = (ids[0], ids[1], ids[2]);
     port.send(flood as u16, flood, 20_000);
@@ -270,7 +270,7 @@ fn a_message_waits_for_one_share_of_each_other_lane_whatever_waits_there() {
 }
 
 #[test]
-fn lanes_share_by_time_and_strangers_have_the_least() {
+fn flows_share_by_time_and_unauthenticated_senders_get_the_least() {
     let (mut port, ids) = port(&["a", "b"]);
     let (a, b) = (ids[0], ids[1]);
     let mut served = BTreeMap::<FlowKey, usize>::new();
@@ -337,7 +337,7 @@ fn flood(
 }
 
 #[test]
-fn who_floods_is_dropped_early_until_the_flood_has_ended_and_nobody_else_is() {
+fn a_flooding_sender_is_dropped_early_until_the_flood_ends_and_no_other_is() {
     for refuses_programs in [false, true] {
         let (mut port, ids) = port(&["flood", "quiet"]);
         port.queue.refuses_programs = refuses_programs;
@@ -361,7 +361,7 @@ fn who_floods_is_dropped_early_until_the_flood_has_ended_and_nobody_else_is() {
 }
 
 #[test]
-fn a_lane_of_refusals_is_dropped_early_though_there_is_room() {
+fn a_flow_of_rejected_messages_is_dropped_early_below_the_limit() {
     let (mut port, ids) = port(&["over_its_rate", "quiet"]);
     let mut overload = EarlyDropController::new();
     for round in 1..100u64 {

@@ -201,7 +201,7 @@ fn weights_divide_the_cpu() {
 }
 
 #[test]
-fn a_share_that_nobody_claims_is_lent_and_not_owed() {
+fn an_unused_share_is_lent_without_debt() {
     let mut simulation = Simulation::new(vec![plain(100_000), Habit { tasks: 0, ..plain(10_000) }], 1);
     for _ in 0..1_000 {
         assert_eq!(simulation.step(), 0, "alone, it has all");

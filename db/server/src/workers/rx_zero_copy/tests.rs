@@ -64,7 +64,7 @@ impl Queue {
 }
 
 #[test]
-fn a_tenant_that_takes_all_it_can_get_leaves_places_for_the_next() {
+fn a_greedy_tenant_leaves_buffers_for_the_next() {
     let mut queue = Queue::new(300, 3);
     let first = queue.fill(0);
     assert_eq!((first.len(), queue.usage()), (200, (vec![200, 0, 0], 200)), "two thirds");
@@ -122,7 +122,7 @@ fn run(
 }
 
 #[test]
-fn a_place_comes_back_when_nobody_reads_the_value_any_more_and_not_when_its_record_goes() {
+fn a_buffer_is_released_with_the_last_reader_of_its_value_and_not_with_its_record() {
     let mut queue = Queue::new(3, 1);
     let epochs = Epochs::new();
     let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);

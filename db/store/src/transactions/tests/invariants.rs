@@ -44,7 +44,7 @@ fn transfer(tables: &[RecordTable], participant: &Participant, random: &mut Rand
 }
 
 #[test]
-fn whoever_looks_finds_the_sum() {
+fn every_reader_finds_the_sum() {
     let (epochs, tables) = tables(2, StorageMode::Store, u64::MAX);
     let first = epochs.register();
     for index in 0..ACCOUNTS {

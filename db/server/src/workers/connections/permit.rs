@@ -1,4 +1,4 @@
-//! The seat of an unauthenticated connection: its origin and its number.
+//! The permit of an unauthenticated connection: its origin and its number.
 
 use std::net::IpAddr;
 
@@ -20,12 +20,12 @@ impl Origin {
     }
 }
 
-/// The seat of an unauthenticated connection. Seats are numbered in the order of their connections.
+/// The permit of an unauthenticated connection. Permits are numbered in the order of their connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct UnauthenticatedPermit {
     pub(super) origin: Origin,
     pub(super) number: u64,
 }
 
 /// A worker's number, and the id of its connection.
-pub(super) type At = (usize, ConnectionId);
+pub(super) type ConnectionLocation = (usize, ConnectionId);
