@@ -1,6 +1,7 @@
 //! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next
 //! call finds its pages in place and needs no clearing.
 
+use std::collections::VecDeque;
 use std::io;
 
 use hashbrown::HashMap;
@@ -24,6 +25,8 @@ pub(super) struct GuestMemoryPool {
     /// Others, by tenant.
     kept: HashMap<u64, Vec<GuestMemory>>,
     kept_len: usize,
+    /// Tenant and count of those, the one kept longest first; and of some that were taken since.
+    order: VecDeque<(u64, u64)>,
     dirty: Vec<DirtyMemory>,
     /// The counter of kept memories.
     clock: u64,
@@ -72,12 +75,14 @@ impl GuestMemoryPool {
         memory.kept_at = self.clock;
         if self.recent.len() >= GUEST_MEMORIES_RECENT {
             for older in self.recent.drain(..GUEST_MEMORIES_RECENT / 2) {
+                self.order.push_back((older.owner, older.kept_at));
                 self.kept.entry(older.owner).or_default().push(older);
                 self.kept_len += 1;
             }
             while self.kept_len > GUEST_MEMORIES_CACHED {
                 drop(self.evict());
             }
+            self.forget_taken();
         }
         self.recent.push(memory);
     }
@@ -107,16 +112,27 @@ impl GuestMemoryPool {
     }
 
     /// Takes the one kept longest out.
-    #[cold]
     fn evict(&mut self) -> Option<GuestMemory> {
-        let oldest = |memories: &Vec<GuestMemory>| memories.iter().map(|memory| memory.kept_at).min();
-        let tenant = *self.kept.iter().min_by_key(|(_, memories)| oldest(memories)).map(|(tenant, _)| tenant)?;
-        let memories = self.kept.get_mut(&tenant)?;
-        let memory = memories.pop();
-        if memories.is_empty() {
-            self.kept.remove(&tenant);
+        while let Some((tenant, kept_at)) = self.order.pop_front() {
+            let Some(memories) = self.kept.get_mut(&tenant) else { continue };
+            let Some(at) = memories.iter().position(|memory| memory.kept_at == kept_at) else { continue };
+            let oldest = memories.swap_remove(at);
+            if memories.is_empty() {
+                self.kept.remove(&tenant);
+            }
+            self.kept_len -= 1;
+            return Some(oldest);
         }
-        self.kept_len -= usize::from(memory.is_some());
-        memory
+        None
+    }
+
+    /// Shortens the list of the order where most of it was taken since.
+    fn forget_taken(&mut self) {
+        if self.order.len() > 2 * GUEST_MEMORIES_CACHED {
+            let kept = &self.kept;
+            self.order.retain(|(tenant, kept_at)| {
+                kept.get(tenant).is_some_and(|memories| memories.iter().any(|memory| memory.kept_at == *kept_at))
+            });
+        }
     }
 }
