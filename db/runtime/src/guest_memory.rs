@@ -24,6 +24,17 @@ use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST
 /// reads it.
 pub(super) const BLOCK_AT: i32 = CONTROL_AT + PAGE_BYTES as i32 - 8;
 
+/// Bytes that one table of pages covers. What an invocation usually touches lies below one: its control page, the top
+/// of its stack, its data, and the beginning of its arena.
+const TABLE_BYTES: usize = 2 << 20;
+/// Where the base lies above a multiple of that.
+const BASE_OFFSET_BYTES: usize = 512 << 10;
+/// Bytes of a reservation: as many more as it takes to put the base there.
+const MAPPED_BYTES: usize = RESERVED_BELOW_BYTES + RESERVED_BYTES + TABLE_BYTES;
+/// Where the record window begins in a memory that is never longer: near what else is used, so that the processor finds
+/// it by tables that it has at hand.
+const NEAR_RECORDS_AT: usize = 64 << 20;
+
 /// An address in a module's memory.
 pub(super) type GuestAddress = u32;
 
@@ -95,9 +106,13 @@ pub(super) struct GuestMemory {
     stack_high: usize,
     /// The end of the granted part of the module's memory.
     memory_len: usize,
-    /// Granted bytes of the record window, and those in use.
+    /// Where the record window begins, its granted bytes, and those in use.
+    records_at: usize,
     records_len: usize,
     records_used: usize,
+    /// Where in its first pages the use of the stack and of the record window begins. Memories that all begin at a
+    /// page's start would compete for the few cache lines that the processor has for such addresses.
+    cache_colour: usize,
     /// When it was kept, in a count of its pool's.
     pub(super) kept_at: u64,
 }
@@ -109,14 +124,18 @@ impl GuestMemory {
     /// Reserves the addresses; nothing is granted but the variables. `host_stub` gives the address that code calls for
     /// the host's function of a number.
     pub(super) fn new(host_stub: fn(usize) -> usize) -> io::Result<GuestMemory> {
-        let len = RESERVED_BELOW_BYTES + RESERVED_BYTES;
+        /// Five lines of the cache from one colour to the next: odd, so that all lines get their turn.
+        const COLOUR_BYTES: usize = 5 * 64;
+        static MADE: AtomicUsize = AtomicUsize::new(0);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel chooses.
-        let start = unsafe { libc::mmap(null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        let start = unsafe { libc::mmap(null_mut(), MAPPED_BYTES, libc::PROT_NONE, flags, -1, 0) };
         let reservation = NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED);
         let Some(reservation) = reservation else { return Err(io::Error::last_os_error()) };
-        // SAFETY: within the reservation.
-        let base = unsafe { reservation.add(RESERVED_BELOW_BYTES) };
+        let first = reservation.addr().get() + RESERVED_BELOW_BYTES;
+        let base = (first - BASE_OFFSET_BYTES).next_multiple_of(TABLE_BYTES) + BASE_OFFSET_BYTES;
+        // SAFETY: within the reservation, which is longer by what a table of pages covers.
+        let base = unsafe { reservation.add(base - reservation.addr().get()) };
         let memory = GuestMemory {
             reservation,
             base,
@@ -127,8 +146,10 @@ impl GuestMemory {
             stack_low: AtomicUsize::new(0),
             stack_high: 0,
             memory_len: 0,
+            records_at: RECORDS_AT,
             records_len: 0,
             records_used: 0,
+            cache_colour: MADE.fetch_add(COLOUR_BYTES, Ordering::Relaxed) % PAGE_BYTES,
             kept_at: 0,
         };
         memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -198,7 +219,7 @@ impl GuestMemory {
             self.discard(low, self.memory_len)?;
         }
         if self.records_len > 0 {
-            self.discard(RECORDS_AT, RECORDS_AT + self.records_len)?;
+            self.discard(self.records_at, self.records_at + self.records_len)?;
         }
         // SAFETY: the page of the variables.
         unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, PAGE_BYTES) };
@@ -206,8 +227,16 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Makes the memory as the module's is at the start, with `len` bytes of it granted.
-    pub(super) fn prepare(&mut self, tenant: u64, number: u64, module: &SandboxModule, len: usize) -> io::Result<()> {
+    /// Makes the memory as the module's is at the start, with `len` bytes of it granted, of `limit` that there may ever
+    /// be.
+    pub(super) fn prepare(
+        &mut self,
+        tenant: u64,
+        number: u64,
+        module: &SandboxModule,
+        len: usize,
+        limit: usize,
+    ) -> io::Result<()> {
         let layout = module.layout();
         let is_ours = layout.api_fingerprint != 0;
         let other = self.module != number;
@@ -216,7 +245,8 @@ impl GuestMemory {
         }
         let is_restored = self.module == number && self.ended_well;
         (self.owner, self.module, self.is_ours, self.ended_well) = (tenant, number, is_ours, false);
-        self.records_used = 0;
+        self.move_records(if is_ours && limit <= NEAR_RECORDS_AT { NEAR_RECORDS_AT } else { RECORDS_AT })?;
+        self.records_used = if is_ours { self.cache_colour.min(self.records_len) } else { 0 };
         if other {
             self.shape(layout)?;
         }
@@ -232,9 +262,21 @@ impl GuestMemory {
         let zeroed = layout.zeroed.start as usize..layout.zeroed.end as usize;
         // SAFETY: as above.
         unsafe { self.at(zeroed.start as isize).write_bytes(0, zeroed.len()) };
+        // The first one is the pointer to a stack that begins below all data.
+        let colour = if self.stack_high > 0 { self.cache_colour as u64 } else { 0 };
         for (index, value) in layout.variables.iter().enumerate().take(MAX_VARIABLES) {
+            let value = if index == 0 { value - colour } else { *value };
             // SAFETY: in the page of the variables.
-            unsafe { self.at(VARIABLES_AT as isize).cast::<u64>().add(index).write(*value) };
+            unsafe { self.at(VARIABLES_AT as isize).cast::<u64>().add(index).write(value) };
+        }
+        Ok(())
+    }
+
+    /// Puts the record window elsewhere.
+    fn move_records(&mut self, to: usize) -> io::Result<()> {
+        if self.records_at != to {
+            self.revoke(self.records_at, self.records_at + self.records_len)?;
+            (self.records_at, self.records_len) = (to, 0);
         }
         Ok(())
     }
@@ -314,7 +356,7 @@ impl GuestMemory {
             self.stack_low.store(to, Ordering::Relaxed);
         } else if self.records_len > GUEST_RECORDS_HOT_BYTES {
             let from = self.records_len.saturating_sub(pages).max(GUEST_RECORDS_HOT_BYTES);
-            self.revoke(RECORDS_AT + from, RECORDS_AT + self.records_len)?;
+            self.revoke(self.records_at + from, self.records_at + self.records_len)?;
             self.records_len = from;
         } else if self.memory_len > hot_len + GUEST_SLACK_BYTES {
             let hot = hot_len.next_multiple_of(PAGE_BYTES);
@@ -334,12 +376,12 @@ impl GuestMemory {
     /// Bytes by which the window has to grow for so many more; `None`: it cannot.
     pub(super) fn record_growth(&self, more: usize) -> Option<usize> {
         let wanted = self.records_used.checked_add(more)?.checked_next_multiple_of(GUEST_RECORDS_HOT_BYTES)?;
-        (wanted <= RECORDS_END - RECORDS_AT).then(|| wanted.saturating_sub(self.records_len))
+        (wanted <= RECORDS_MAX_BYTES).then(|| wanted.saturating_sub(self.records_len))
     }
 
     /// Grants so many more bytes of the record window.
     pub(super) fn grow_records(&mut self, more: usize) -> io::Result<()> {
-        let from = RECORDS_AT + self.records_len;
+        let from = self.records_at + self.records_len;
         self.grant(from, from + more)?;
         self.records_len += more;
         Ok(())
@@ -358,7 +400,7 @@ impl GuestMemory {
     /// Copies bytes into the record window, where [`GuestMemory::has_record_bytes`] is true of them.
     #[inline]
     pub(super) fn copy_to_records(&mut self, bytes: &[u8]) -> GuestAddress {
-        let at = RECORDS_AT + self.records_used;
+        let at = self.records_at + self.records_used;
         // SAFETY: the caller has seen that so many bytes of the window are granted; they come from elsewhere.
         unsafe { self.at(at as isize).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.records_used += bytes.len();
@@ -367,7 +409,7 @@ impl GuestMemory {
 
     /// Takes bytes of the record window, to be filled later, where [`GuestMemory::has_record_bytes`] is true of them.
     pub(super) fn take_records(&mut self, bytes: usize) -> GuestAddress {
-        let at = RECORDS_AT + self.records_used;
+        let at = self.records_at + self.records_used;
         self.records_used += bytes;
         at as GuestAddress
     }
@@ -383,7 +425,9 @@ impl GuestMemory {
     fn granted(&self, address: GuestAddress, len: usize) -> Result<NonNull<u8>, u32> {
         let (first, end) = (address as usize, address as usize + len);
         let in_memory = end <= self.memory_len && first >= self.stack_low.load(Ordering::Relaxed);
-        if in_memory || (first >= RECORDS_AT && end <= RECORDS_AT + self.records_len) || self.reaches_stack(first, end)
+        if in_memory
+            || (first >= self.records_at && end <= self.records_at + self.records_len)
+            || self.reaches_stack(first, end)
         {
             return Ok(self.at(first as isize));
         }
@@ -468,7 +512,7 @@ impl GuestMemory {
 impl Drop for GuestMemory {
     fn drop(&mut self) {
         // SAFETY: our own reservation, in which no thread runs code any more.
-        unsafe { libc::munmap(self.reservation.as_ptr().cast(), RESERVED_BELOW_BYTES + RESERVED_BYTES) };
+        unsafe { libc::munmap(self.reservation.as_ptr().cast(), MAPPED_BYTES) };
     }
 }
 
@@ -481,4 +525,9 @@ fn stack_bytes(layout: &ModuleLayout) -> usize {
     if is_ours && pointer <= u64::from(data.min(layout.heap_base)) { pointer as usize } else { 0 }
 }
 
+/// Bytes that the record window may have.
+const RECORDS_MAX_BYTES: usize = RECORDS_END - RECORDS_AT;
+
 const _: () = assert!(VARIABLE_BYTES * MAX_VARIABLES <= PAGE_BYTES);
+// A window that begins near ends before the other place of one.
+const _: () = assert!(NEAR_RECORDS_AT + RECORDS_MAX_BYTES <= RECORDS_AT);

@@ -101,7 +101,7 @@ impl InvocationState {
         if beyond > 0 && !view.tenant.charge_memory(beyond) {
             return Err(BeginError::OverQuota);
         }
-        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.memory);
+        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.memory, parts.limit);
         let put =
             prepared.and_then(|()| memory.reserve_records(parts.records)).map_err(BeginError::Memory).and_then(|()| {
                 let put = memory.write_bytes(parts.args as GuestAddress, args);
@@ -182,7 +182,7 @@ impl InvocationState {
             let args = self.guest_arguments(&memory).map(<[u8]>::to_vec).unwrap_or_default();
             // A conflict is an end that the code has asked for: constants are as they were.
             memory.ended_well = true;
-            let _prepared = memory.prepare(owner, number, module, len);
+            let _prepared = memory.prepare(owner, number, module, len, self.guest.limit as usize);
             let _reserved = memory.reserve_records(records);
             let _written = memory.write_bytes(self.guest.args, &args);
             self.write_header(&memory);
