@@ -39,7 +39,7 @@ fn gets_and_calls_allocate_nothing() {
     let gets = vec![Operation::get(1, b"k"); GETS];
     let calls = vec![Operation::invoke(b"get", &args); CALLS];
     let alone = [Operation::invoke(b"get", &args)];
-    let mut ask_all = || {
+    let mut request_all = || {
         for _ in 0..MESSAGES {
             for operations in [&gets[..], &calls, &alone] {
                 assert!(
@@ -50,7 +50,7 @@ fn gets_and_calls_allocate_nothing() {
             }
         }
     };
-    ask_all();
+    request_all();
     // Periodic work may allocate, such as finding the heaviest sender, or the work of a worker that the machine
     // delayed. Work for each request may not, and would show in every round.
     let requests = (MESSAGES * (GETS + CALLS + 1)) as u64;
@@ -58,7 +58,7 @@ fn gets_and_calls_allocate_nothing() {
     let is_quiet = |_: usize| {
         ALLOCATIONS.store(0, Relaxed);
         WATCHED.store(worker(), Relaxed);
-        ask_all();
+        request_all();
         WATCHED.store(0, Relaxed);
         counted.push(ALLOCATIONS.load(Relaxed));
         counted.last().is_some_and(|allocations| allocations * 100 < requests)

@@ -44,14 +44,14 @@ fn tenants_tables_and_records_from_the_command_line() {
     server.ok("table create carts --quota 1MiB --mode cache");
     assert_eq!(server.ok("put carts k hello"), "version 1\n", "the token of a tenant created here need not be typed");
     assert_eq!(server.ok("get carts k"), "hello\n");
-    for (condition, said) in [
+    for (condition, output_text) in [
         ("k other --if-absent", "conflict: there is a record, of version 1"),
         ("k other --if-version 7", "conflict: the record has version 1, not 7"),
         ("nothing other --if-version 7", "conflict: there is no record"),
         ("nothing other --if-present", "conflict: there is no record"),
     ] {
         let shown = server.fails(&format!("put carts {condition}"));
-        assert!(shown.contains(said), "{condition}: {shown}");
+        assert!(shown.contains(output_text), "{condition}: {shown}");
     }
     assert!(server.fails("del carts nothing --if-version 7").contains("no record under nothing"));
     assert!(server.fails("get carts nothing").contains("no record under nothing"));
@@ -123,8 +123,8 @@ fn tenants_share_tables_from_the_command_line() {
     assert!(!ok(shop, "table list").contains("GRANTED"), "where nothing is shared nothing is said about it");
 
     // The owner must not learn whether such a tenant exists.
-    let said = ["reports", "nobody"].map(|to| ok(shop, &format!("grant add carts --to {to}")).replace(to, "TO"));
-    assert_eq!(said[0], said[1]);
+    let output_text = ["reports", "nobody"].map(|to| ok(shop, &format!("grant add carts --to {to}")).replace(to, "TO"));
+    assert_eq!(output_text[0], output_text[1]);
     let operator = server.fails("grant add carts --to stranger --tenant shop");
     assert!(operator.contains("there is no tenant \"stranger\"") && operator.contains("hint: "), "{operator}");
 
@@ -298,20 +298,20 @@ fn texts_that_tenants_chose_reach_no_terminal_as_they_are() {
     server.ok(&format!("ext new {}", folder.display()));
     std::fs::write(folder.join("src/lib.rs"), HARMFUL).unwrap();
     server.ok(&format!("ext push {}", folder.display()));
-    let harmless = |said: &str| {
+    let harmless = |output_text: &str| {
         let harmful = |c: &char| *c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{feff}".contains(*c));
-        assert_eq!(said.chars().find(harmful), None, "{said:?}");
+        assert_eq!(output_text.chars().find(harmful), None, "{output_text:?}");
         assert!(
-            !said.lines().any(|line| line.starts_with("error: forged") || line.starts_with("hint: forged")),
-            "{said}"
+            !output_text.lines().any(|line| line.starts_with("error: forged") || line.starts_with("hint: forged")),
+            "{output_text}"
         );
     };
     for (line, shown) in
         [("invoke harmful panic", "\\u{202e}\\u{1b}]0;title"), ("invoke harmful error", "\\u{2066}\\u{1b}[2J")]
     {
-        let said = server.fails(line);
-        harmless(&said);
-        assert!(said.contains(shown), "{said}");
+        let output_text = server.fails(line);
+        harmless(&output_text);
+        assert!(output_text.contains(shown), "{output_text}");
         let mut words: Vec<&str> = line.split(' ').collect();
         words.push("--json");
         harmless(&String::from_utf8(server.run(&words).stderr).unwrap());
@@ -344,10 +344,10 @@ fn memory_of_large_values_goes_back_and_until_then_the_counters_tell_where_it_is
         let output = server.output(&load);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let now = counters();
-        let told = now("slab_bytes") + now("bucket_bytes") + now("heap_bytes");
+        let output_told = now("slab_bytes") + now("bucket_bytes") + now("heap_bytes");
         let (resident, record_bytes) = (now("resident_bytes"), now("record_bytes"));
         // Untouched memory is not resident; code and stacks are resident, but in no report.
-        assert!(resident < told + before + (48 << 20), "{resident} resident, {told} told");
+        assert!(resident < output_told + before + (48 << 20), "{resident} resident, {output_told} told");
         // A record is charged the most that it can take.
         let used = now("slab_bytes") - now("slab_free_bytes");
         assert!(used.abs_diff(record_bytes) < record_bytes / 20, "{used} used, {record_bytes} of records");

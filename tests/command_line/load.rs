@@ -40,11 +40,11 @@ impl Server {
     fn load(&self, options: &str, classes: &[&str]) -> Value {
         for seconds in [0.3, 2.0, 20.0] {
             let output = self.output(&format!("load --warm-up 0 --deadline 30 --seconds {seconds} {options} --json"));
-            let said = String::from_utf8_lossy(&output.stderr);
-            if said.contains("no request was sent") {
+            let output_text = String::from_utf8_lossy(&output.stderr);
+            if output_text.contains("no request was sent") {
                 continue;
             }
-            assert!(output.status.success(), "{options}: {said}");
+            assert!(output.status.success(), "{options}: {output_text}");
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(report["wrong"], 0, "{report}");
             let answered =
@@ -117,10 +117,10 @@ fn a_load_whose_server_stops_ends_with_it_and_is_a_failure() {
     }
     server.json("stop");
     let output = load.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output_text}");
     assert!(begun.elapsed().as_secs() < 500, "it does not ask for ten minutes who is not there");
-    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let error: Value = serde_json::from_str(output_text.lines().last().unwrap()).unwrap();
     assert_eq!(error["error"]["code"], "shutting_down", "{error}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["per_s"].as_f64() > Some(0.0), "what was found until then is told: {report}");

@@ -93,8 +93,8 @@ impl Terminal {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-        let control = said["control"].as_str().unwrap().to_owned();
+        let output_text: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let control = output_text["control"].as_str().unwrap().to_owned();
         let here = folder.path().join("work");
         fs::create_dir(&here).unwrap();
         // Links the binary under the name that the pages use.
@@ -350,8 +350,8 @@ fn the_pages_unit_starts_a_server_wherever_rustc_comes_from() {
     let proxy = as_rustup.folder.path().join("rust/bin/rustc");
     fs::write(&proxy, format!("#!/bin/sh\nexec '{}' \"$@\"\n", rustc().display())).unwrap();
     fs::set_permissions(&proxy, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let said = as_rustup.start(same).unwrap();
-    assert!(said.starts_with("sandstorm "), "{said}");
+    let output_text = as_rustup.start(same).unwrap();
+    assert!(output_text.starts_with("sandstorm "), "{output_text}");
 
     let named = Service::new(&format!("rustc = '{}'", rustc().display()));
     assert!(named.start(bare).unwrap().starts_with("sandstorm "));
@@ -391,18 +391,18 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
 
     let operations = page("docs/operations.md");
     let rows = section(&operations, "## Files").lines().filter_map(|line| line.strip_prefix("| `"));
-    let mut told: Vec<(String, u32)> = Vec::new();
+    let mut output_told: Vec<(String, u32)> = Vec::new();
     for row in rows {
         let (names, rest) = row.split_once(" | ").unwrap();
         let mode = u32::from_str_radix(rest.split_once(" | ").unwrap().0, 8).unwrap();
-        told.extend(names.split(", ").map(|name| (name.trim_matches(['`', '/']).to_owned(), mode)));
+        output_told.extend(names.split(", ").map(|name| (name.trim_matches(['`', '/']).to_owned(), mode)));
     }
-    told.sort();
+    output_told.sort();
     let entries = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap());
     let mut found: Vec<(String, u32)> =
         entries.map(|entry| (entry.file_name().into_string().unwrap(), mode(&entry.path()))).collect();
     found.sort();
-    assert_eq!(found, told);
+    assert_eq!(found, output_told);
 
     // Compilers that run as other users may read the builder's folder where they have access, but never its key.
     let mut waiting = vec![state.join("extensions"), state.join("tokens")];

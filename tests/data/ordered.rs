@@ -181,8 +181,8 @@ fn what_is_no_range_is_refused() {
     }
     let unordered = client.range(1, b"", b"", 10, Direction::Forward);
     assert!(matches!(&unordered, Err(Error::Malformed { text }) if text.contains("--ordered")), "{unordered:?}");
-    let said = unordered.expect_err("refused").to_string();
-    assert!(said.contains("is not ordered") && !said.contains("version"), "{said}");
+    let output_text = unordered.expect_err("refused").to_string();
+    assert!(output_text.contains("is not ordered") && !output_text.contains("version"), "{output_text}");
     assert_eq!(client.range(9, b"", b"", 10, Direction::Forward), Err(Error::UnknownTable));
     for (from, to) in [(&b"k"[..], &b"k"[..]), (b"l", b"k"), (b"l", b"")] {
         assert_eq!(client.range(SORTED, from, to, 10, Direction::Backward), Ok(Vec::new()));

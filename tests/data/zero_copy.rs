@@ -43,7 +43,7 @@ impl DatagramSink for Lossy {
 
 /// A client that gets values, with several requests in flight.
 struct Reader {
-    way: Lossy,
+    path: Lossy,
     endpoint: ClientEndpoint,
     session: u64,
     sequence: u64,
@@ -69,8 +69,8 @@ impl Reader {
         let limits = ClientLimits { max_datagram: MAX_DATAGRAM_V6, ..ClientLimits::default() };
         let endpoint = ClientEndpoint::new(plane.address(), limits);
         let (right, absent, failed) = (0, 0, 0);
-        let way = Lossy { socket, random, loss };
-        Reader { way, endpoint, session: seed, sequence: 0, begun: Instant::now(), right, absent, failed }
+        let path = Lossy { socket, random, loss };
+        Reader { path, endpoint, session: seed, sequence: 0, begun: Instant::now(), right, absent, failed }
     }
 
     fn now_us(&self) -> u64 {
@@ -85,7 +85,7 @@ impl Reader {
         let mut message = Vec::new();
         encode_message(&header, operations, &mut message);
         let now_us = self.now_us();
-        self.endpoint.request(now_us, &message, &mut self.way).expect("room for a request");
+        self.endpoint.request(now_us, &message, &mut self.path).expect("room for a request");
     }
 
     /// Requests values: mostly one in a message, else some, of which the last may be sent from its storage.
@@ -103,13 +103,13 @@ impl Reader {
         loop {
             assert!(self.begun.elapsed() < PATIENCE, "no answer");
             let now_us = self.now_us();
-            if let Ok(len) = self.way.socket.recv(&mut buffer)
-                && let Some(response) = self.endpoint.receive(now_us, &buffer[..len], &mut self.way)
+            if let Ok(len) = self.path.socket.recv(&mut buffer)
+                && let Some(response) = self.endpoint.receive(now_us, &buffer[..len], &mut self.path)
             {
                 let (_, mut operations) = MessageHeader::decode(&response.message).expect("a message");
                 return operations.next().expect("an answer").expect("well-formed").status;
             }
-            self.endpoint.poll_timers(now_us, &mut self.way, &mut |end| panic!("{end:?}"));
+            self.endpoint.poll_timers(now_us, &mut self.path, &mut |end| panic!("{end:?}"));
         }
     }
 
@@ -117,12 +117,12 @@ impl Reader {
     fn look(&mut self, acks: bool) {
         let mut buffer = vec![0; 65_536];
         for _ in 0..64 {
-            let Ok(len) = self.way.socket.recv(&mut buffer) else { break };
-            if !acks || self.way.random.random_bool(self.way.loss) {
+            let Ok(len) = self.path.socket.recv(&mut buffer) else { break };
+            if !acks || self.path.random.random_bool(self.path.loss) {
                 continue;
             }
             let now_us = self.now_us();
-            if let Some(response) = self.endpoint.receive(now_us, &buffer[..len], &mut self.way) {
+            if let Some(response) = self.endpoint.receive(now_us, &buffer[..len], &mut self.path) {
                 let (_, operations) = MessageHeader::decode(&response.message).expect("a message");
                 for answer in operations {
                     let answer = answer.expect("well-formed");
@@ -141,7 +141,7 @@ impl Reader {
             }
         }
         let (now_us, mut failed) = (self.now_us(), 0);
-        self.endpoint.poll_timers(now_us, &mut self.way, &mut |_| failed += 1);
+        self.endpoint.poll_timers(now_us, &mut self.path, &mut |_| failed += 1);
         self.failed += failed;
     }
 }

@@ -108,8 +108,8 @@ fn a_value_is_one_packet_where_both_sides_have_large_ones() {
     }
     // A size that is too small for it is reported.
     let refused = server.load("--tenant shop --create --fill --records 10 --mtu 9000 --seconds 0").output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("bsize=9018"), "{said}");
+    let output_text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && output_text.contains("bsize=9018"), "{output_text}");
     // A client with small packets is served nevertheless.
     let small = "--tenant shop --records 100 --value-bytes 8192 --mix get=100 --seconds 1 --warm-up 0 --deadline 60";
     report(&server.load(small).output().unwrap());
@@ -123,8 +123,8 @@ fn a_client_has_as_many_queues_as_the_server_has_workers_or_is_refused() {
     for queues in [1, 3] {
         let options = format!("--tenant shop --create --fill --records 10 --seconds 0 --queues {queues}");
         let refused = server.load(&options).output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains("the server's 2 workers"), "{queues}: {said}");
+        let output_text = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && output_text.contains("the server's 2 workers"), "{queues}: {output_text}");
     }
     let right = "--tenant shop --create --fill --records 10 --seconds 0 --deadline 60 --queues 2";
     assert!(server.load(right).output().unwrap().status.success());
@@ -135,8 +135,8 @@ fn the_doctor_looks_at_shared_memory_without_connecting_to_who_is_at_the_other_e
     let folder = tempfile::tempdir().unwrap();
     let eal = eal_of_memif("client", &folder.path().join("socket"));
     let output = binary().args(["doctor", "--eal", &eal]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("DPDK port net_memif0") && said.contains("not opened"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output_text.contains("DPDK port net_memif0") && output_text.contains("not opened"), "{output_text}");
 }
 
 #[test]

@@ -35,9 +35,10 @@ struct Lab {
 
 /// The error of a command that must fail.
 fn error_of(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|_| panic!("{said}"));
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output_text}");
+    let last: Value =
+        serde_json::from_str(output_text.lines().last().unwrap()).unwrap_or_else(|_| panic!("{output_text}"));
     last["error"]["message"].as_str().unwrap().to_owned()
 }
 
@@ -215,8 +216,8 @@ fn what_it_cannot_be_started_with_is_said() {
         (&["--device", "ours0", "--address", "10.67.0.9/24"], "the kernel has the address 10.67.0.9 on ours0"),
         (&["--device", "ours0", "--address", "10.67.0.0/24"], "stands for its network"),
     ] {
-        let said = lab.refused(&[words, &there[2..]].concat());
-        assert!(said.contains(says), "{words:?}: {said}");
+        let output_text = lab.refused(&[words, &there[2..]].concat());
+        assert!(output_text.contains(says), "{words:?}: {output_text}");
     }
     // Without the privilege for packet sockets.
     let mut bare = Command::new("ip");
@@ -226,8 +227,8 @@ fn what_it_cannot_be_started_with_is_said() {
     bare.args(there).args(["--address", "10.67.0.2/24", "--state"]).arg(lab.folder.path().join("bare"));
     match bare.stdin(Stdio::null()).output() {
         Ok(output) => {
-            let said = error_of(&output);
-            assert!(said.contains("cap_net_raw"), "{said}");
+            let output_text = error_of(&output);
+            assert!(output_text.contains("cap_net_raw"), "{output_text}");
         }
         Err(why) => println!("skipped: no setpriv here: {why}"),
     }
@@ -237,7 +238,7 @@ fn what_it_cannot_be_started_with_is_said() {
     };
     assert!(doctor("ours0").starts_with("good  packet socket on ours0"), "{}", doctor("ours0"));
     run(&format!("ip -n {} link set ours0 down", lab.pair.ours)).unwrap();
-    let said = lab.refused(&[&there[..], &["--address", "10.67.0.2/24"]].concat());
-    assert!(said.contains("ip link set dev ours0 up"), "{said}");
+    let output_text = lab.refused(&[&there[..], &["--address", "10.67.0.2/24"]].concat());
+    assert!(output_text.contains("ip link set dev ours0 up"), "{output_text}");
     assert!(doctor("ours0").contains("-> ip link set dev ours0 up"), "{}", doctor("ours0"));
 }

@@ -92,15 +92,18 @@ fn what_the_server_sends_over_af_xdp_leaves() {
 fn what_a_neighbour_on_the_same_machine_has_to_do_is_said() {
     let Some(Namespaces { names: [lab] }) = &lab() else { return };
     let output = binary_in(Some(lab)).args(["doctor", "--eal", EAL]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("DPDK port net_af_xdp0: net_af_xdp") && said.contains("ethtool -K"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output_text.contains("DPDK port net_af_xdp0: net_af_xdp") && output_text.contains("ethtool -K"),
+        "{output_text}"
+    );
     // Such a pair has one queue: more workers are refused in words.
     let folder = tempfile::tempdir().unwrap();
     let options = [&OPTIONS[..], &["--workers", "2"]].concat();
     let output = serve(Some(lab), folder.path(), &options).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && said.contains("has 1 queues in each direction, and 2 workers need one each"),
-        "{said}"
+        !output.status.success() && output_text.contains("has 1 queues in each direction, and 2 workers need one each"),
+        "{output_text}"
     );
 }

@@ -112,7 +112,7 @@ struct World {
     /// The expected value of each key.
     model: BTreeMap<u64, (u64, usize)>,
     /// Values that are still being sent, with their expected content.
-    held: Vec<(SharedBytes, u64)>,
+    resources: Vec<(SharedBytes, u64)>,
 }
 
 impl World {
@@ -136,13 +136,13 @@ impl World {
         let found = found.expect("there");
         assert!(found.value() == value(*seed, *len), "{len} bytes");
         if share && let Some(share) = found.share() {
-            self.held.push((share, *seed));
+            self.resources.push((share, *seed));
         }
         (*len > 0).then(|| self.source.holds(found.value()))
     }
 
     fn let_go(&mut self, index: usize) {
-        let (share, seed) = self.held.swap_remove(index);
+        let (share, seed) = self.resources.swap_remove(index);
         assert!(*share == value(seed, share.len())[..], "what is held stays");
     }
 
@@ -163,8 +163,8 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
     set_extent_source(Arc::<Fake>::clone(&source));
     let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
     let participant = epochs.register();
-    let (model, held) = (BTreeMap::new(), Vec::new());
-    let mut world = World { table, epochs, participant, source, model, held };
+    let (model, resources) = (BTreeMap::new(), Vec::new());
+    let mut world = World { table, epochs, participant, source, model, resources };
     let mut random = SmallRng::seed_from_u64(23);
 
     // While there is enough of it, all values that fit an extent are there.
@@ -194,8 +194,8 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
                 let deleted = world.table.delete(&world.participant, hash, &name, StoreCondition::Always, 0);
                 assert_eq!(deleted, Ok(world.model.remove(&key).is_some()));
             }
-            7 if !world.held.is_empty() => world.let_go(random.random_range(0..world.held.len())),
-            _ => elsewhere += u64::from(world.check(key, world.held.len() < 30) == Some(false)),
+            7 if !world.resources.is_empty() => world.let_go(random.random_range(0..world.resources.len())),
+            _ => elsewhere += u64::from(world.check(key, world.resources.len() < 30) == Some(false)),
         }
         world.participant.quiescent();
         assert!(world.source.out() <= MOST && slab_bytes() >= world.source.out() * EXTENT_BYTES);
@@ -208,7 +208,7 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
     }
     world.table.clear(&world.participant);
     world.settle();
-    while !world.held.is_empty() {
+    while !world.resources.is_empty() {
         world.let_go(0);
     }
     world.participant.offline();

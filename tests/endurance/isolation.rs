@@ -100,7 +100,7 @@ struct History {
 
 /// The kinds of requests.
 #[derive(Clone, Debug)]
-enum Asked {
+enum TestRequest {
     Get(u64),
     MultiGet(u64),
     Increment(u64),
@@ -109,27 +109,30 @@ enum Asked {
 }
 
 /// A request with its answer.
-struct Asking {
+struct Observation {
     tenant: u32,
     when: When,
-    asked: Asked,
+    request: TestRequest,
     answer: Answer,
 }
 
 impl History {
-    fn reaches(&self, tenant: u32, asked: &Asked) -> Vec<&Reach> {
-        let named = |reach: &&Reach| match asked {
-            Asked::Get(id) | Asked::MultiGet(id) | Asked::Increment(id) | Asked::InvokeGet(id) => reach.id == *id,
-            Asked::InvokeTwice(name) => reach.name == *name,
+    fn reaches(&self, tenant: u32, request: &TestRequest) -> Vec<&Reach> {
+        let named = |reach: &&Reach| match request {
+            TestRequest::Get(id)
+            | TestRequest::MultiGet(id)
+            | TestRequest::Increment(id)
+            | TestRequest::InvokeGet(id) => reach.id == *id,
+            TestRequest::InvokeTwice(name) => reach.name == *name,
         };
         self.reaches.get(&tenant).into_iter().flatten().filter(named).collect()
     }
 
     /// Returns the kind of the answer, or the reason why no moment of the request allowed it.
-    fn explain(&self, asking: &Asking) -> Result<&'static str, String> {
-        let Asking { tenant, when, asked, answer } = asking;
-        let reaches = self.reaches(*tenant, asked);
-        let writes = matches!(asked, Asked::Increment(_));
+    fn explain(&self, observation: &Observation) -> Result<&'static str, String> {
+        let Observation { tenant, when, request, answer } = observation;
+        let reaches = self.reaches(*tenant, request);
+        let writes = matches!(request, TestRequest::Increment(_));
         let may = |reach: &&&Reach| reach.span.may(*when) && !(writes && reach.access == Some(GrantAccess::Read));
         let allowed = || reaches.iter().filter(may);
         let certain = |tag: Option<u64>| {
@@ -144,7 +147,7 @@ impl History {
         };
         match status {
             RpcStatus::Ok => {
-                let (tag, second) = tag_of(asked, answer)?;
+                let (tag, second) = tag_of(request, answer)?;
                 let Some(reach) = allowed().find(|reach| reach.tag == tag || tag == 0) else {
                     return Err(format!("it is of table {tag}"));
                 };
@@ -172,15 +175,15 @@ impl History {
 }
 
 /// The tag of the answer's table; 0 if the table is new and has none yet. Also the result of a second reading.
-fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), String> {
+fn tag_of(request: &TestRequest, answer: &Answer) -> Result<(u64, Option<String>), String> {
     let number = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         text.parse::<u64>().map_err(|_| format!("{text:?} is no tag"))
     };
-    match asked {
-        Asked::Get(_) | Asked::InvokeGet(_) => Ok((number(&answer.value)?, None)),
-        Asked::Increment(_) => Ok((answer.number / BASE, None)),
-        Asked::MultiGet(_) => {
+    match request {
+        TestRequest::Get(_) | TestRequest::InvokeGet(_) => Ok((number(&answer.value)?, None)),
+        TestRequest::Increment(_) => Ok((answer.number / BASE, None)),
+        TestRequest::MultiGet(_) => {
             let mut tags = Vec::new();
             for one in MultiGetEntries::new(&answer.value) {
                 let one = one.map_err(|_| "a bad body".to_owned())?;
@@ -195,7 +198,7 @@ fn tag_of(asked: &Asked, answer: &Answer) -> Result<(u64, Option<String>), Strin
                 Err(format!("keys of tables {tags:?}"))
             }
         }
-        Asked::InvokeTwice(_) => {
+        TestRequest::InvokeTwice(_) => {
             let (first, second) = answer.value.split_at_checked(TAG_DIGITS).ok_or("a short reply")?;
             Ok((number(first)?, Some(String::from_utf8_lossy(second).into_owned())))
         }
@@ -363,27 +366,28 @@ struct Asker<'s> {
 }
 
 impl Asker<'_> {
-    fn run(mut self, stop: &AtomicBool) -> Vec<Asking> {
+    fn run(mut self, stop: &AtomicBool) -> Vec<Observation> {
         // All requests go to the first worker.
         let mut wire = Wire::new(self.plane, 0, self.tenant);
-        let mut askings = Vec::new();
+        let mut observations = Vec::new();
         while !stop.load(SeqCst) {
-            let asked: Vec<Asked> = (0..8).map(|_| self.ask()).collect();
-            let args: Vec<Vec<u8>> = asked.iter().map(arguments).collect();
-            let operations: Vec<_> = asked.iter().zip(&args).map(|(asked, args)| operation(asked, args)).collect();
+            let request: Vec<TestRequest> = (0..8).map(|_| self.next_request()).collect();
+            let args: Vec<Vec<u8>> = request.iter().map(arguments).collect();
+            let operations: Vec<_> =
+                request.iter().zip(&args).map(|(request, args)| operation(request, args)).collect();
             let before = self.clock.fetch_add(1, SeqCst);
             let answers = wire.ask(&operations);
             let when = (before, self.clock.fetch_add(1, SeqCst));
             if answers.iter().all(|answer| answer.status == RpcStatus::Unauthenticated) {
                 std::thread::sleep(UNKNOWN_TENANT_PAUSE);
             }
-            let with = |(asked, answer)| Asking { tenant: self.tenant, when, asked, answer };
-            askings.extend(asked.into_iter().zip(answers).map(with));
+            let with = |(request, answer)| Observation { tenant: self.tenant, when, request, answer };
+            observations.extend(request.into_iter().zip(answers).map(with));
         }
-        askings
+        observations
     }
 
-    fn ask(&mut self) -> Asked {
+    fn next_request(&mut self) -> TestRequest {
         let snapshot = self.plane.directory.snapshot();
         let mut ids: Vec<u64> =
             vec![self.random.random_range(0..4), FIRST_GRANTED_ID + self.random.random_range(0..50)];
@@ -397,37 +401,37 @@ impl Asker<'_> {
         }
         let id = ids[self.random.random_range(0..ids.len())];
         match self.random.random_range(0..5) {
-            0 => Asked::Get(id),
-            1 => Asked::MultiGet(id),
-            2 => Asked::Increment(id),
-            3 => Asked::InvokeGet(id),
-            _ => Asked::InvokeTwice(name),
+            0 => TestRequest::Get(id),
+            1 => TestRequest::MultiGet(id),
+            2 => TestRequest::Increment(id),
+            3 => TestRequest::InvokeGet(id),
+            _ => TestRequest::InvokeTwice(name),
         }
     }
 }
 
 /// The value of a request.
-fn arguments(asked: &Asked) -> Vec<u8> {
-    match asked {
-        Asked::Get(_) | Asked::Increment(_) => Vec::new(),
-        Asked::MultiGet(_) => {
+fn arguments(request: &TestRequest) -> Vec<u8> {
+    match request {
+        TestRequest::Get(_) | TestRequest::Increment(_) => Vec::new(),
+        TestRequest::MultiGet(_) => {
             let mut keys = Vec::new();
             push_key(&mut keys, b"k");
             push_key(&mut keys, b"l");
             keys
         }
-        Asked::InvokeGet(id) => [&id.to_le_bytes()[..], b"k"].concat(),
-        Asked::InvokeTwice(name) => name.clone().into_bytes(),
+        TestRequest::InvokeGet(id) => [&id.to_le_bytes()[..], b"k"].concat(),
+        TestRequest::InvokeTwice(name) => name.clone().into_bytes(),
     }
 }
 
-fn operation<'a>(asked: &Asked, value: &'a [u8]) -> Operation<'a> {
-    match asked {
-        Asked::Get(id) => Operation::get(*id, b"k"),
-        Asked::MultiGet(id) => Operation::multiget(*id, 2, value),
-        Asked::Increment(id) => Operation::increment(*id, b"n", 1),
-        Asked::InvokeGet(_) => Operation::invoke(b"get", value),
-        Asked::InvokeTwice(_) => Operation::invoke(b"twice", value),
+fn operation<'a>(request: &TestRequest, value: &'a [u8]) -> Operation<'a> {
+    match request {
+        TestRequest::Get(id) => Operation::get(*id, b"k"),
+        TestRequest::MultiGet(id) => Operation::multiget(*id, 2, value),
+        TestRequest::Increment(id) => Operation::increment(*id, b"n", 1),
+        TestRequest::InvokeGet(_) => Operation::invoke(b"get", value),
+        TestRequest::InvokeTwice(_) => Operation::invoke(b"twice", value),
     }
 }
 
@@ -445,7 +449,7 @@ const KINDS: [&str; 9] = [
 ];
 
 /// One run: all requests, and everything that was true.
-fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
+fn run(plane: &DataPlane, seed: u64) -> (Vec<Observation>, History) {
     let (clock, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     let mut changer = Changer {
         plane,
@@ -458,7 +462,7 @@ fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
         history: History::default(),
     };
     TENANTS.for_each(|tenant| changer.create_tenant(tenant));
-    let askings = std::thread::scope(|scope| {
+    let observations = std::thread::scope(|scope| {
         let askers: Vec<_> = TENANTS
             .map(|tenant| {
                 let random = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(u64::from(tenant)));
@@ -481,7 +485,7 @@ fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
     TENANTS.for_each(|tenant| changer.delete_tenant(tenant));
     let silent: u64 = plane.metrics.worker(0).map_or(0, |counters| counters.refusals_unsent.get());
     assert_eq!(silent, 0, "each question had an answer");
-    (askings, changer.history)
+    (observations, changer.history)
 }
 
 #[test]
@@ -496,14 +500,16 @@ fn every_answer_is_one_that_some_moment_of_its_request_allowed() {
     while seed < 2 || KINDS.iter().any(|kind| seen.get(kind).copied().unwrap_or(0) < ENOUGH) {
         assert!(begun.elapsed() < PATIENCE, "after {seed} runs: {seen:?}");
         seed += 1;
-        let (askings, history) = run(&plane, seed);
+        let (observations, history) = run(&plane, seed);
         let mut sums = BTreeSet::new();
-        for asking in &askings {
-            let explained = history.explain(asking);
-            let Asking { tenant, when, asked, answer } = asking;
+        for observation in &observations {
+            let explained = history.explain(observation);
+            let Observation { tenant, when, request, answer } = observation;
             let kind = explained.unwrap_or_else(|why| {
-                let reaches = history.reaches(*tenant, asked);
-                panic!("seed {seed}, tenant {tenant}, {when:?}, {asked:?}: {answer:?}: {why}; it reached {reaches:#?}")
+                let reaches = history.reaches(*tenant, request);
+                panic!(
+                    "seed {seed}, tenant {tenant}, {when:?}, {request:?}: {answer:?}: {why}; it reached {reaches:#?}"
+                )
             });
             *seen.entry(kind).or_default() += 1;
             if answer.op == OpKind::Increment && answer.status == RpcStatus::Ok && answer.number > BASE {

@@ -20,19 +20,19 @@ const PER_MESSAGE: usize = 5;
 
 /// The process's maps, files and memory.
 #[derive(Debug)]
-struct Held {
+struct Resources {
     maps: usize,
     files: usize,
     resident_kib: usize,
 }
 
-fn held() -> Held {
+fn resources() -> Resources {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps").lines().count();
     let files = std::fs::read_dir("/proc/self/fd").expect("open files").count();
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident memory");
     let resident_kib = resident.trim().trim_end_matches("kB").trim().parse().expect("a number");
-    Held { maps, files, resident_kib }
+    Resources { maps, files, resident_kib }
 }
 
 /// Sends messages of `PER_MESSAGE` equal calls, several in flight, and gives every answer to `check`.
@@ -107,11 +107,11 @@ fn kills_leave_nothing_behind_and_affect_no_other_tenant() {
             });
             good_calls(&mut good);
         }
-        let now = held();
+        let now = resources();
         println!("{kind}: {kills} kills, {now:?}");
         // The first kind has filled the pools; from then on nothing grows.
         let before = before.get_or_insert(now);
-        let now = held();
+        let now = resources();
         assert!(now.maps <= before.maps + 8, "maps: {before:?} -> {now:?}");
         assert!(now.files <= before.files, "open files: {before:?} -> {now:?}");
         assert!(now.resident_kib <= before.resident_kib + (32 << 10), "memory: {before:?} -> {now:?}");

@@ -213,7 +213,7 @@ fn pairs_are_never_seen_by_halves_whatever_ends_the_calls_among_the_writers() {
     }
     let plane = data_plane(2);
     let id = hotel(&plane);
-    let (writing, over, looks) = (AtomicUsize::new(2), AtomicBool::new(false), AtomicUsize::new(0));
+    let (writing, over, reads) = (AtomicUsize::new(2), AtomicBool::new(false), AtomicUsize::new(0));
     let (first, empty) = (client(&plane, id), stats(&plane));
     std::thread::scope(|scope| {
         let _stop = Stop(&over);
@@ -229,7 +229,7 @@ fn pairs_are_never_seen_by_halves_whatever_ends_the_calls_among_the_writers() {
             let client = client(&plane, id);
             while !over.load(Ordering::SeqCst) {
                 match client.invoke("pairs", b"?\0\0\0") {
-                    Ok(_) => drop(looks.fetch_add(1, Ordering::SeqCst)),
+                    Ok(_) => drop(reads.fetch_add(1, Ordering::SeqCst)),
                     Err(Error::Conflict) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -239,7 +239,7 @@ fn pairs_are_never_seen_by_halves_whatever_ends_the_calls_among_the_writers() {
         for direction in [Direction::Forward, Direction::Backward].into_iter().cycle() {
             let pairs = all_pairs(&first, direction);
             (most, fewest) = (most.max(pairs), fewest.min(pairs));
-            if writing.load(Ordering::SeqCst) == 0 && looks.load(Ordering::SeqCst) > 0 {
+            if writing.load(Ordering::SeqCst) == 0 && reads.load(Ordering::SeqCst) > 0 {
                 break;
             }
         }

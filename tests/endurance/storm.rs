@@ -37,7 +37,7 @@ fn counter(plane: &DataPlane, name: &str) -> u64 {
 }
 
 /// Maps, open files and resident kilobytes of the process.
-fn held() -> (usize, usize, usize) {
+fn resources() -> (usize, usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("maps").lines().count();
     let files = std::fs::read_dir("/proc/self/fd").expect("open files").count();
     let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
@@ -170,7 +170,7 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
         });
         [alice, mallory, mallet].into_iter().for_each(|id| await_nothing_charged(&plane, id));
         println!("good, good, endless, faulty calls: {counts:?}; {} switches so far", counter(&plane, "preemptions"));
-        after_half.push(held());
+        after_half.push(resources());
     }
     assert!(counter(&plane, "steals") > 0 && counter(&plane, "preemptions") > 1_000);
     let [first, second] = after_half[..] else { panic!("two halves") };

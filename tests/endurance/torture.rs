@@ -149,7 +149,7 @@ fn churn(plane: &DataPlane, stop: &AtomicBool) {
 }
 
 /// Repeats a request until there is an answer: a flood may cost packets, and a client repeats unanswered requests.
-fn ask(wire: &mut Wire, operation: Operation<'_>) -> (RpcStatus, u64, Vec<u8>) {
+fn request(wire: &mut Wire, operation: Operation<'_>) -> (RpcStatus, u64, Vec<u8>) {
     let header = wire.header(1);
     let mut message = Vec::new();
     encode_message(&header, &[operation], &mut message);
@@ -171,19 +171,19 @@ fn ask(wire: &mut Wire, operation: Operation<'_>) -> (RpcStatus, u64, Vec<u8>) {
 fn good(plane: &DataPlane, worker: u16, id: u32, token: &str, stop: &AtomicBool) -> u64 {
     let mut wire = Wire::new(plane, worker, id);
     wire.socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-    assert_eq!(ask(&mut wire, Operation::hello(token.as_bytes())).0, RpcStatus::Ok);
+    assert_eq!(request(&mut wire, Operation::hello(token.as_bytes())).0, RpcStatus::Ok);
     let counter = format!("counter {worker}");
     let mut rounds = 0;
     while !stop.load(Relaxed) || rounds < 20 {
         rounds += 1;
         let value = format!("{worker} says {rounds}");
         let key = [b'k', worker as u8, (rounds % 7) as u8];
-        assert_eq!(ask(&mut wire, Operation::put(1, &key, value.as_bytes())).0, RpcStatus::Ok);
-        let (status, _, got) = ask(&mut wire, Operation::get(1, &key));
+        assert_eq!(request(&mut wire, Operation::put(1, &key, value.as_bytes())).0, RpcStatus::Ok);
+        let (status, _, got) = request(&mut wire, Operation::get(1, &key));
         assert_eq!((status, got), (RpcStatus::Ok, value.clone().into_bytes()));
-        let (status, sum, _) = ask(&mut wire, Operation::increment(1, counter.as_bytes(), 1));
+        let (status, sum, _) = request(&mut wire, Operation::increment(1, counter.as_bytes(), 1));
         assert_eq!((status, sum), (RpcStatus::Ok, rounds), "each increment ran once");
-        let (status, _, reply) = ask(&mut wire, Operation::invoke(b"get", &get_args(&key)));
+        let (status, _, reply) = request(&mut wire, Operation::invoke(b"get", &get_args(&key)));
         assert_eq!((status, reply), (RpcStatus::Ok, value.into_bytes()));
     }
     rounds

@@ -74,7 +74,7 @@ fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
     let tiny = ["--records", "2000", "--rounds", "1", "--seconds", "0.1", "--depth", "8"];
     let into = ["--out", out.to_str().expect("a name")];
-    let (said, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
+    let (output_text, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
     check_page(&out.join("report.html"), &names);
     let experiments = data["experiments"].as_array().expect("experiments");
     assert_eq!(experiments.len(), names.len());
@@ -82,18 +82,18 @@ fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
         let found = experiments.iter().find(|one| one["name"] == **name).unwrap_or_else(|| panic!("no {name}"));
         assert_eq!(shape(found), *expected, "{name}");
     }
-    (said, data)
+    (output_text, data)
 }
 
 #[test]
 fn the_report_has_all_rows_of_what_was_asked() {
-    let (said, data) = measure_all(&[
+    let (output_text, data) = measure_all(&[
         ("invoke", (vec![2], 1, 0)),
         ("chain", (vec![2], 1, 0)),
         ("load", (vec![9, 9, 9], 0, 3)),
         ("table", (vec![4], 0, 1)),
     ]);
-    assert!(said.contains("report.html") && said.contains("== table:"), "{said}");
+    assert!(output_text.contains("report.html") && output_text.contains("== table:"), "{output_text}");
     assert!(data["machine"]["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("Linux ")));
 }
 
@@ -149,7 +149,7 @@ fn what_there_is_not_is_said() {
         (&["backends", "--driver", "no such driver"], "no driver has"),
     ] {
         let output = bench(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output_text.contains(expected), "{arguments:?}: {output_text}");
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 /// A builder of the test's own; asked to end, and waited for, when dropped.
 struct Service {
     process: Child,
-    said: Value,
+    answer_text: Value,
     state: PathBuf,
 }
 
@@ -42,12 +42,12 @@ impl Service {
         let mut process = serve(folder, options).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said = serde_json::from_str(&line).expect("the builder says where it is");
-        Service { process, said, state: folder.join("state") }
+        let answer_text = serde_json::from_str(&line).expect("the builder says where it is");
+        Service { process, answer_text, state: folder.join("state") }
     }
 
     fn text(&self, name: &str) -> String {
-        self.said[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.said)).to_owned()
+        self.answer_text[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.answer_text)).to_owned()
     }
 
     /// The error of a server that asks the builder for its hello, or for a build; `None`: it was built.
@@ -113,8 +113,11 @@ fn a_server_builds_at_a_builder_whose_certificate_it_was_told_and_at_no_other() 
         certificate: RemoteCertificate::Public,
     };
     let plain = RemoteBuilder::open(&plain, &BuilderConfig::default()).expect("a remote builder");
-    let said = plain.answer(&request()).expect_err("it speaks TLS").to_string();
-    assert!(said.contains("it speaks TLS; say https://") && said.contains("remote_fingerprint"), "{said}");
+    let answer_text = plain.answer(&request()).expect_err("it speaks TLS").to_string();
+    assert!(
+        answer_text.contains("it speaks TLS; say https://") && answer_text.contains("remote_fingerprint"),
+        "{answer_text}"
+    );
     drop(service);
     let again = Service::start(folder.path(), &["--tls"]);
     assert_eq!(again.text("fingerprint"), fingerprint, "a second start shows the same certificate");
@@ -134,11 +137,11 @@ fn old_and_foreign_certificates_and_plain_builders_have_each_their_own_words() {
     service.signal("-HUP");
     let waited = Instant::now();
     let renewed = loop {
-        let said = service.answer(&url, by_file()).expect("it is for another name");
-        if !said.contains("no trusted authority") && !said.contains("has expired") {
-            break said;
+        let answer_text = service.answer(&url, by_file()).expect("it is for another name");
+        if !answer_text.contains("no trusted authority") && !answer_text.contains("has expired") {
+            break answer_text;
         }
-        assert!(waited.elapsed() < Duration::from_secs(60), "the new certificate is not shown: {said}");
+        assert!(waited.elapsed() < Duration::from_secs(60), "the new certificate is not shown: {answer_text}");
     };
     assert!(renewed.contains("is for another name") && renewed.contains("--tls-name"), "{renewed}");
     drop(service);
@@ -146,8 +149,9 @@ fn old_and_foreign_certificates_and_plain_builders_have_each_their_own_words() {
     let service = Service::start(folder.path(), &[]);
     let url = service.text("url");
     assert!(url.starts_with("http://"), "{url}");
-    let said = service.answer(&url.replace("http://", "https://"), RemoteCertificate::Public).expect("it is plain");
-    assert!(said.contains("does not speak TLS") && said.contains("--tls"), "{said}");
+    let answer_text =
+        service.answer(&url.replace("http://", "https://"), RemoteCertificate::Public).expect("it is plain");
+    assert!(answer_text.contains("does not speak TLS") && answer_text.contains("--tls"), "{answer_text}");
 }
 
 #[test]
@@ -163,8 +167,8 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
     ];
     for (options, expected) in cases {
         let output = serve(folder.path(), options).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(expected), "{options:?}: {said}");
+        let answer_text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && answer_text.contains(expected), "{options:?}: {answer_text}");
     }
     let pin = format!("sha256:{}", "ab".repeat(32));
     let config = |lines: &str| {

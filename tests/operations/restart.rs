@@ -67,13 +67,13 @@ impl Server {
         let mut process = command(folder, config, options).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let answer_text: Value = serde_json::from_str(&line).expect("the server says where it is");
         let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();
-        let trust = said["fingerprint"].as_str().map(|pinned| Trust::pin(pinned).unwrap()).unwrap_or_default();
-        let url = said["control_url"].as_str().unwrap().to_owned();
+        let trust = answer_text["fingerprint"].as_str().map(|pinned| Trust::pin(pinned).unwrap()).unwrap_or_default();
+        let url = answer_text["control_url"].as_str().unwrap().to_owned();
         let control = Control::with_trust(&url, Some(token.trim()), CONTROL_TIMEOUT, &trust);
         let stranger = Control::with_trust(&url, None, CONTROL_TIMEOUT, &trust);
-        Server { process, stranger, data: said["data"].as_str().unwrap().to_owned(), control }
+        Server { process, stranger, data: answer_text["data"].as_str().unwrap().to_owned(), control }
     }
 
     /// Kills it with SIGKILL, and starts a new one.
@@ -261,17 +261,20 @@ fn a_kill_in_the_midst_of_changes_loses_none_that_was_acknowledged() {
     }
     // Another server does not touch this one's locked state.
     let output = command(folder, "", NONE).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("another server runs with this state directory"), "{said}");
+    let answer_text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && answer_text.contains("another server runs with this state directory"),
+        "{answer_text}"
+    );
     drop(server);
     let journal = state(folder).join("directory.journal");
     let mut bytes = fs::read(&journal).unwrap();
     bytes[100] ^= 1;
     fs::write(&journal, bytes).unwrap();
     let output = command(folder, "", NONE).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let named = said.contains("directory.journal cannot be used: line 2") && said.contains("backup");
-    assert!(!output.status.success() && named, "{said}");
+    let answer_text = String::from_utf8_lossy(&output.stderr);
+    let named = answer_text.contains("directory.journal cannot be used: line 2") && answer_text.contains("backup");
+    assert!(!output.status.success() && named, "{answer_text}");
     let server = Server::start(folder, "", &["--no-builder", "--ephemeral"]);
     assert!(server.control.tenants().unwrap().is_empty(), "nothing is kept, and nothing looked at");
 }
@@ -412,8 +415,8 @@ fn the_configuration_has_the_last_word_on_what_it_says_and_no_other() {
         (config(&second.replace("id = 4", "id = 5")), "has id 4 from an earlier start"),
     ] {
         let output = command(folder, &changed, NONE).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(expected), "{said}");
+        let answer_text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && answer_text.contains(expected), "{answer_text}");
     }
 }
 
@@ -566,12 +569,12 @@ fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let _ended = process.kill().and_then(|()| process.wait());
-    let said = fs::read_to_string(&log).unwrap();
+    let answer_text = fs::read_to_string(&log).unwrap();
     let [kept] = &cut_files()[..] else { panic!("one file: {:?}", cut_files()) };
     assert_eq!(fs::read(kept).unwrap(), &whole[last..last + 100]);
     assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o600);
     for part in ["100 bytes", "was not acknowledged", "cut or damaged", "is valid again", &kept.display().to_string()] {
-        assert!(said.contains(part), "{part:?}: {said}");
+        assert!(answer_text.contains(part), "{part:?}: {answer_text}");
     }
 
     // A line that is not an unfinished one is damage: nothing is cut, and nothing is served.
@@ -579,8 +582,8 @@ fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be
     for tail in [&b"00000000000000000000000000000000 00000040 {\"line\":77,"[..], b"half a word", &whole[50..90]] {
         fs::write(&journal, [&whole, tail].concat()).unwrap();
         let output = self::command(folder, "", NONE).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("cannot be used"), "{said}");
+        let answer_text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && answer_text.contains("cannot be used"), "{answer_text}");
         assert_eq!(fs::read(&journal).unwrap(), [&whole, tail].concat(), "it is as it was");
     }
     // They do not grow without bound.

@@ -19,7 +19,7 @@ use serde_json::Value;
 /// A server process of the test's own; asked to end, and waited for, when dropped.
 struct Server {
     process: Child,
-    said: Value,
+    answer_text: Value,
     folder: tempfile::TempDir,
 }
 
@@ -43,12 +43,12 @@ impl Server {
         let mut process = serve(folder.path(), options).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said = serde_json::from_str(&line).expect("the server says where it is");
-        Server { process, said, folder }
+        let answer_text = serde_json::from_str(&line).expect("the server says where it is");
+        Server { process, answer_text, folder }
     }
 
     fn text(&self, name: &str) -> String {
-        self.said[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.said)).to_owned()
+        self.answer_text[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.answer_text)).to_owned()
     }
 
     fn state(&self) -> PathBuf {
@@ -154,15 +154,15 @@ fn wrong_names_dates_and_plain_servers_have_each_their_own_words() {
     let (file, key) = certificate(folder.path(), "127.0.0.1", 2001);
     let (file, key) = (file.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned());
     let expired = Server::start_in(folder, &["--control-certificate", &file, "--control-key", &key]);
-    let said = fails(&expired.afar(&expired.text("control_url"), &["--ca", &file]));
-    assert!(said.contains("certificate has expired") && said.contains("renew it"), "{said}");
+    let answer_text = fails(&expired.afar(&expired.text("control_url"), &["--ca", &file]));
+    assert!(answer_text.contains("certificate has expired") && answer_text.contains("renew it"), "{answer_text}");
 
     let plain = Server::start(&[]);
-    let said = fails(&plain.afar(&plain.text("control_url").replace("http://", "https://"), &[]));
-    assert!(said.contains("does not speak TLS") && said.contains("http://"), "{said}");
+    let answer_text = fails(&plain.afar(&plain.text("control_url").replace("http://", "https://"), &[]));
+    assert!(answer_text.contains("does not speak TLS") && answer_text.contains("http://"), "{answer_text}");
     let pinned = format!("sha256:{}", "00".repeat(32));
-    let said = fails(&plain.afar(&plain.text("control"), &["--fingerprint", &pinned]));
-    assert!(said.contains("does not speak TLS"), "a pin means TLS: {said}");
+    let answer_text = fails(&plain.afar(&plain.text("control"), &["--fingerprint", &pinned]));
+    assert!(answer_text.contains("does not speak TLS"), "a pin means TLS: {answer_text}");
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
     ];
     for (options, expected) in cases {
         let output = serve(other.path(), options).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(expected), "{options:?}: {said}");
+        let answer_text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && answer_text.contains(expected), "{options:?}: {answer_text}");
     }
     fs::set_permissions(&group_key, PermissionsExt::from_mode(0o640)).unwrap();
     let shared = Server::start(&["--control-certificate", &file, "--control-key", &group_key]);
@@ -371,8 +371,8 @@ fn with_all_descriptors_taken_the_operator_is_answered_still() {
     let mut process = limited.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let server = Server { process, said: serde_json::from_str(&line).expect("it starts"), folder };
-    let data = server.said["memcached"][0].as_str().unwrap().to_owned();
+    let server = Server { process, answer_text: serde_json::from_str(&line).expect("it starts"), folder };
+    let data = server.answer_text["memcached"][0].as_str().unwrap().to_owned();
     let clients: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&data).unwrap()).collect();
     let halves: Vec<TcpStream> = (0..300)
         .map(|_| {
@@ -400,9 +400,9 @@ fn a_server_that_does_not_answer_is_given_up_with_a_reason() {
             .args(line.split_whitespace())
             .args(["--server", &address, "--timeout", "1", "--state"])
             .arg(folder.path());
-        let said = fails(&command.output().unwrap());
-        assert!(said.contains(&format!("no answer from http://{address} for 1 s")), "{said}");
-        assert!(said.contains("overloaded") && said.contains("--timeout"), "{said}");
+        let answer_text = fails(&command.output().unwrap());
+        assert!(answer_text.contains(&format!("no answer from http://{address} for 1 s")), "{answer_text}");
+        assert!(answer_text.contains("overloaded") && answer_text.contains("--timeout"), "{answer_text}");
     }
     let mut command = binary();
     let output = command.args(["health", "--timeout", "0", "--server", &address]).output().unwrap();

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::memcached::peer::{self, ask, connect, hear, talk, text};
+use super::memcached::peer::{self, connect, read_until, request, talk, text};
 use crate::common::{data_plane_with, tenant_with, within_a_minute};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -35,33 +35,33 @@ fn metric(plane: &DataPlane, name: &str) -> u64 {
 }
 
 /// Sends user and password; returns the reply.
-fn login(stream: &mut TcpStream, said: &str) -> String {
-    stream.write_all(format!("set any 0 0 {}\r\n{said}\r\n", said.len()).as_bytes()).expect("said");
-    text(&hear(stream, b"\r\n"))
+fn login(stream: &mut TcpStream, sent: &str) -> String {
+    stream.write_all(format!("set any 0 0 {}\r\n{sent}\r\n", sent.len()).as_bytes()).expect("said");
+    text(&read_until(stream, b"\r\n"))
 }
 
 #[test]
 fn requests_may_come_in_any_pieces() {
     let (_plane, port, _) = server(1, 0);
-    let said = b"set a 1 0 5\r\nab\r\nc\r\nget a b\r\nmg a v\r\nincr n 1\r\nset n 0 0 1 noreply\r\n1\r\nincr n 1\r\nget a b a\r\nbad\r\n";
+    let sent = b"set a 1 0 5\r\nab\r\nc\r\nget a b\r\nmg a v\r\nincr n 1\r\nset n 0 0 1 noreply\r\n1\r\nincr n 1\r\nget a b a\r\nbad\r\n";
     let expected = "STORED\r\nVALUE a 1 5\r\nab\r\nc\r\nEND\r\nVA 5\r\nab\r\nc\r\nNOT_FOUND\r\n2\r\nVALUE a 1 5\r\nab\r\nc\r\nVALUE a 1 5\r\n\
                     ab\r\nc\r\nEND\r\nERROR\r\nMN\r\n";
-    for cut in 0..=said.len() {
-        assert_eq!(text(&ask(port, b"flush_all")), "OK\r\nMN\r\n");
+    for cut in 0..=sent.len() {
+        assert_eq!(text(&request(port, b"flush_all")), "OK\r\nMN\r\n");
         let mut stream = connect(port);
-        let (front, rest) = said.split_at(cut);
+        let (front, rest) = sent.split_at(cut);
         stream.write_all(front).expect("said");
         std::thread::yield_now();
         stream.write_all(rest).expect("said");
         stream.write_all(b"mn\r\n").expect("said");
-        assert_eq!(text(&hear(&mut stream, b"MN\r\n")), expected, "cut at {cut}");
+        assert_eq!(text(&read_until(&mut stream, b"MN\r\n")), expected, "cut at {cut}");
     }
     let mut stream = connect(port);
-    for byte in said {
+    for byte in sent {
         stream.write_all(std::slice::from_ref(byte)).expect("said");
     }
     stream.write_all(b"mn\r\n").expect("said");
-    assert!(text(&hear(&mut stream, b"MN\r\n")).ends_with("ERROR\r\nMN\r\n"));
+    assert!(text(&read_until(&mut stream, b"MN\r\n")).ends_with("ERROR\r\nMN\r\n"));
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn long_values_and_endless_gets_are_answered_whole() {
     talk(&mut stream, b"set k 0 0 1\r\nv");
     let mut writer = stream.try_clone().expect("a second handle");
     let keys = 200_000;
-    let said = std::thread::spawn(move || {
+    let sent = std::thread::spawn(move || {
         writer.write_all(b"get").expect("said");
         (0..keys).for_each(|_| writer.write_all(b" k missing").expect("said"));
         writer.write_all(b"\r\nmn\r\n").expect("said");
     });
-    let answer = hear(&mut stream, b"MN\r\n");
-    said.join().expect("all said");
+    let answer = read_until(&mut stream, b"MN\r\n");
+    sent.join().expect("all said");
     let value = b"VALUE k 0 1\r\nv\r\n";
     assert_eq!(answer.len(), keys * value.len() + b"END\r\nMN\r\n".len());
 }
@@ -120,7 +120,7 @@ fn a_token_lets_in_as_long_as_it_is_one() {
     let (_, token) = tenant_with(&plane, "bank", false, QuotaChanges::default());
     let mut stream = connect(open);
     stream.write_all(b"get a\r\n").expect("said");
-    assert_eq!(text(&hear(&mut stream, b"\r\n")), "CLIENT_ERROR unauthenticated\r\n");
+    assert_eq!(text(&read_until(&mut stream, b"\r\n")), "CLIENT_ERROR unauthenticated\r\n");
     assert_eq!(login(&mut stream, "bank"), "CLIENT_ERROR bad authentication token format\r\n");
     assert_eq!(login(&mut stream, &format!("bank {token}x")), "CLIENT_ERROR authentication failure\r\n");
     assert_eq!(login(&mut stream, &format!("bank/t {token}")), "STORED\r\n");
@@ -179,8 +179,8 @@ fn a_quota_on_requests_holds_here_too() {
         .directory
         .set_quotas("shop", &QuotaChanges { requests_per_s: Some(10), ..QuotaChanges::default() })
         .expect("set");
-    let said = "get a\r\n".repeat(100) + "set b 0 0 1\r\nx\r\nget b";
-    let answer = text(&ask(port, said.as_bytes()));
+    let sent = "get a\r\n".repeat(100) + "set b 0 0 1\r\nx\r\nget b";
+    let answer = text(&request(port, sent.as_bytes()));
     assert!(answer.contains("END\r\n") && answer.contains("SERVER_ERROR quota requests_per_s"), "{answer}");
     assert!(answer.ends_with("MN\r\n"), "in step all the same");
 }
@@ -193,14 +193,14 @@ fn who_does_not_read_is_closed_and_others_do_not_notice() {
     stream.write_all(format!("set large 0 0 {}\r\n", value.len()).as_bytes()).expect("said");
     stream.write_all(&value).expect("said");
     stream.write_all(b"\r\n").expect("said");
-    assert_eq!(text(&hear(&mut stream, b"\r\n")), "STORED\r\n");
+    assert_eq!(text(&read_until(&mut stream, b"\r\n")), "STORED\r\n");
     let mut lazy = connect(port);
     lazy.set_nonblocking(true).expect("a stream that does not wait");
     let closed = within_a_minute(|| {
         // Sends requests without end, as long as the server reads them.
-        let said = lazy.write(&b"get large\r\n".repeat(100));
+        let sent = lazy.write(&b"get large\r\n".repeat(100));
         assert_eq!(text(&talk(&mut stream, b"get small")), "END\r\nMN\r\n");
-        matches!(said, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
+        matches!(sent, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
     });
     assert!(closed && metric(&plane, "connections_refused.slow_reader") == 1);
 }
@@ -222,7 +222,7 @@ fn what_one_has_begun_to_say_leaves_room_for_what_others_say() {
         // The other one sends a request in two parts, of which the first has to wait.
         other.write_all(b"set b 0 0 100000\r\n").expect("said");
         other.write_all(&[b'v'; 70_000]).expect("said");
-        assert_eq!(text(&ask(port, b"get a")), "END\r\nMN\r\n");
+        assert_eq!(text(&request(port, b"get a")), "END\r\nMN\r\n");
         other.write_all(&[b'v'; 30_000]).expect("said");
         assert_eq!(text(&talk(&mut other, b"")), "STORED\r\nMN\r\n");
     }
@@ -234,12 +234,12 @@ fn what_was_asked_for_is_answered_after_the_asking_has_ended() {
     let mut stream = connect(port);
     let value = vec![b'v'; 1 << 20];
     stream.write_all(&[&b"set large 0 0 1048576\r\n"[..], &value, b"\r\n"].concat()).expect("said");
-    assert_eq!(text(&hear(&mut stream, b"\r\n")), "STORED\r\n");
+    assert_eq!(text(&read_until(&mut stream, b"\r\n")), "STORED\r\n");
     stream.write_all(&b"get large\r\n".repeat(50)).expect("said");
     stream.shutdown(std::net::Shutdown::Write).expect("ended");
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard).expect("all of it");
-    assert_eq!(heard.len(), 50 * ("VALUE large 0 1048576\r\n".len() + value.len() + "\r\nEND\r\n".len()));
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).expect("all of it");
+    assert_eq!(received.len(), 50 * ("VALUE large 0 1048576\r\n".len() + value.len() + "\r\nEND\r\n".len()));
 }
 
 #[test]
@@ -274,14 +274,14 @@ fn datagrams_are_answered_in_as_many_as_it_takes() {
     stream.write_all(format!("set large 3 0 {}\r\n", value.len()).as_bytes()).expect("said");
     stream.write_all(&value).expect("said");
     stream.write_all(b"\r\n").expect("said");
-    assert_eq!(text(&hear(&mut stream, b"\r\n")), "STORED\r\n");
+    assert_eq!(text(&read_until(&mut stream, b"\r\n")), "STORED\r\n");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(port).expect("an address");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
-    let ask = |request: u16, count: u16, said: &str| {
+    let request = |request: u16, count: u16, sent: &str| {
         let [a, b] = request.to_be_bytes();
         let [c, d] = count.to_be_bytes();
-        socket.send(&[&[a, b, 0, 0, c, d, 0, 0], said.as_bytes()].concat()).expect("sent");
+        socket.send(&[&[a, b, 0, 0, c, d, 0, 0], sent.as_bytes()].concat()).expect("sent");
         let (mut whole, mut buffer, mut parts) = (Vec::new(), [0; 2000], 1u16);
         let mut next = 0;
         while next < parts {
@@ -294,24 +294,24 @@ fn datagrams_are_answered_in_as_many_as_it_takes() {
         }
         (text(&whole), parts)
     };
-    assert_eq!(ask(1, 1, "set a 0 0 2\r\nhi\r\n"), ("STORED\r\n".to_owned(), 1));
-    assert_eq!(ask(0xfffe, 1, "get a\r\n").0, "VALUE a 0 2\r\nhi\r\nEND\r\n");
-    let (answer, parts) = ask(3, 1, "get a large\r\n");
+    assert_eq!(request(1, 1, "set a 0 0 2\r\nhi\r\n"), ("STORED\r\n".to_owned(), 1));
+    assert_eq!(request(0xfffe, 1, "get a\r\n").0, "VALUE a 0 2\r\nhi\r\nEND\r\n");
+    let (answer, parts) = request(3, 1, "get a large\r\n");
     assert_eq!(parts, 8);
     assert!(answer.ends_with("vvv\r\nEND\r\n") && answer.len() == 10_000 + 45, "{}", answer.len());
-    assert_eq!(ask(4, 2, "get a\r\n").0, "SERVER_ERROR multi-packet request not supported\r\n");
+    assert_eq!(request(4, 2, "get a\r\n").0, "SERVER_ERROR multi-packet request not supported\r\n");
     // An incomplete packet, or one without a request, has no answer; the next one has.
-    for said in [&b"\x00\x05"[..], b"\0\x05\0\0\0\x01\0\0get a", b"\0\x05\0\0\0\x01\0\0set a 0 0 10\r\nx\r\n"] {
-        socket.send(said).expect("sent");
+    for sent in [&b"\x00\x05"[..], b"\0\x05\0\0\0\x01\0\0get a", b"\0\x05\0\0\0\x01\0\0set a 0 0 10\r\nx\r\n"] {
+        socket.send(sent).expect("sent");
     }
-    assert_eq!(ask(6, 1, "mn\r\n").0, "MN\r\n");
+    assert_eq!(request(6, 1, "mn\r\n").0, "MN\r\n");
     // Neither has a packet that may be another server's answer, sent here by a forged sender: they would never stop.
     let dropped = metric(&plane, "packets_dropped");
     let answers = ["ERROR\r\n", "SERVER_ERROR multi-packet request not supported\r\n", "5\r\n", "END\r\n", "MN\r\n"];
-    for said in answers {
-        socket.send(&[&b"\0\x07\0\0\0\x01\0\0"[..], said.as_bytes()].concat()).expect("sent");
+    for sent in answers {
+        socket.send(&[&b"\0\x07\0\0\0\x01\0\0"[..], sent.as_bytes()].concat()).expect("sent");
     }
-    assert_eq!(ask(8, 1, "mn\r\n").0, "MN\r\n");
+    assert_eq!(request(8, 1, "mn\r\n").0, "MN\r\n");
     assert!(within_a_minute(|| metric(&plane, "packets_dropped") >= dropped + answers.len() as u64));
 }
 
@@ -341,8 +341,8 @@ fn ten_thousand_idle_connections_take_little_memory_and_no_time() {
     let mut server = server.stdout(Stdio::piped()).spawn().expect("a server");
     let mut line = String::new();
     BufReader::new(server.stdout.as_mut().expect("its output")).read_line(&mut line).expect("a line");
-    let said: serde_json::Value = serde_json::from_str(&line).expect("its addresses");
-    let port: SocketAddr = said["memcached"][0].as_str().and_then(|port| port.parse().ok()).expect("a port");
+    let sent: serde_json::Value = serde_json::from_str(&line).expect("its addresses");
+    let port: SocketAddr = sent["memcached"][0].as_str().and_then(|port| port.parse().ok()).expect("a port");
     let of = |name: &str| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("its status");
         let line = status.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{data_plane_with, root};
 use frames::{Cas, Said};
-use peer::{Memcached, ask, connect, need_package, talk_through, text};
+use peer::{Memcached, connect, need_package, request, talk_through, text};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sandstorm_instance::DataPlane;
@@ -79,7 +79,7 @@ fn each_case_is_answered_as_memcached_answers_it() {
     let (_plane, address) = server(1);
     for case in cases() {
         for peer in [memcached.address, address] {
-            assert_eq!(text(&ask(peer, b"flush_all")), "OK\r\nMN\r\n");
+            assert_eq!(text(&request(peer, b"flush_all")), "OK\r\nMN\r\n");
         }
         let [expected, answer] =
             [memcached.address, address].map(|peer| comparable(&talk_through(&mut connect(peer), case.as_bytes())));
@@ -98,9 +98,9 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
     let mut streams = [connect(memcached.address), connect(address)];
     let mut history = Vec::new();
     for _ in 0..3000 {
-        let (key, said) = stream::command(&mut random, wide);
-        history.push(said.clone());
-        let needs_number = said.contains("{cas}") || said.contains("{older}");
+        let (key, sent) = stream::command(&mut random, wide);
+        history.push(sent.clone());
+        let needs_number = sent.contains("{cas}") || sent.contains("{older}");
         let [expected, answer] = streams.each_mut().map(|stream| {
             // Each server has numbers of its own.
             let found = if needs_number {
@@ -109,8 +109,8 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
                 String::new()
             };
             let number = found.lines().next().and_then(|line| line.split(' ').nth(4)?.parse::<u64>().ok()).unwrap_or(5);
-            let said = said.replace("{cas}", &number.to_string()).replace("{older}", &(number - 1).to_string());
-            comparable(found.as_bytes()) + &comparable(&talk_through(stream, said.as_bytes()))
+            let sent = sent.replace("{cas}", &number.to_string()).replace("{older}", &(number - 1).to_string());
+            comparable(found.as_bytes()) + &comparable(&talk_through(stream, sent.as_bytes()))
         });
         let recent = &history[history.len().saturating_sub(12)..];
         assert_eq!(answer, expected, "SEED={seed}: of the last of {recent:#?}");
@@ -118,13 +118,13 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
 }
 
 /// The bytes of a frame for each server: with the number of its own record.
-fn encoded(stream: &mut std::net::TcpStream, said: &Said, opaque: u32) -> Vec<u8> {
-    let number = match said.cas {
+fn encoded(stream: &mut std::net::TcpStream, sent: &Said, opaque: u32) -> Vec<u8> {
+    let number = match sent.cas {
         Cas::Any => 0,
-        Cas::Right => frames::number(stream, &said.key).unwrap_or(frames::NO_NUMBER),
+        Cas::Right => frames::number(stream, &sent.key).unwrap_or(frames::NO_NUMBER),
         Cas::Wrong => frames::NO_NUMBER,
     };
-    said.encode(opaque, number)
+    sent.encode(opaque, number)
 }
 
 #[test]
@@ -139,44 +139,44 @@ fn frames_are_answered_as_memcached_answers_them() {
     let mut history = Vec::new();
     let (mut in_one, mut parts) = (1, [Vec::new(), Vec::new()]);
     for round in 0..6000u32 {
-        let said = frames::command(&mut random);
-        let ends = said.cas == Cas::Right || parts[0].len() > 20_000;
+        let sent = frames::command(&mut random);
+        let ends = sent.cas == Cas::Right || parts[0].len() > 20_000;
         for (stream, part) in streams.iter_mut().zip(&mut parts) {
-            let frame = if said.cas == Cas::Right && !part.is_empty() {
+            let frame = if sent.cas == Cas::Right && !part.is_empty() {
                 // Its number now depends on requests that are not sent yet.
-                said.encode(round, frames::NO_NUMBER)
+                sent.encode(round, frames::NO_NUMBER)
             } else {
-                encoded(stream, &said, round)
+                encoded(stream, &sent, round)
             };
             part.extend_from_slice(&frame);
         }
-        history.push(said);
+        history.push(sent);
         in_one -= 1;
         if in_one > 0 && !ends {
             continue;
         }
         in_one =
             if rand::Rng::random_ratio(&mut random, 1, 2) { 1 } else { rand::Rng::random_range(&mut random, 1..100) };
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for (stream, part) in streams.iter_mut().zip(&mut parts) {
             let (answers, has_ended) = frames::talk(stream, &std::mem::take(part));
-            heard.push((answers.into_iter().map(|answer| format!("{answer:?}")).collect::<Vec<_>>(), has_ended));
+            received.push((answers.into_iter().map(|answer| format!("{answer:?}")).collect::<Vec<_>>(), has_ended));
         }
         let recent = &history[history.len().saturating_sub(20)..];
-        assert_eq!(heard[1], heard[0], "SEED={seed}: of the last of {recent:#?}");
-        if heard[0].1 {
+        assert_eq!(received[1], received[0], "SEED={seed}: of the last of {recent:#?}");
+        if received[0].1 {
             streams = peers.map(connect);
         }
     }
     for opcode in [0x01, 0x0e, 0x11] {
         let extras = if opcode == 0x0e { vec![] } else { vec![0; 8] };
-        let said = Said { value: vec![b'x'; 9_000_000], extras, ..Said::of_key(opcode, "a") };
-        let [expected, heard] = peers.map(|peer| {
+        let sent = Said { value: vec![b'x'; 9_000_000], extras, ..Said::of_key(opcode, "a") };
+        let [expected, received] = peers.map(|peer| {
             let mut stream = connect(peer);
-            frames::talk(&mut stream, &[Said::of_key(0, "a").encode(1, 0), said.encode(2, 0)].concat());
-            frames::talk(&mut stream, &[said.encode(2, 0), Said::of_key(0, "a").encode(3, 0)].concat())
+            frames::talk(&mut stream, &[Said::of_key(0, "a").encode(1, 0), sent.encode(2, 0)].concat());
+            frames::talk(&mut stream, &[sent.encode(2, 0), Said::of_key(0, "a").encode(3, 0)].concat())
         });
-        assert_eq!(format!("{heard:?}"), format!("{expected:?}"), "too large, and skipped");
+        assert_eq!(format!("{received:?}"), format!("{expected:?}"), "too large, and skipped");
     }
 }
 
@@ -206,7 +206,7 @@ fn statistics_count_as_memcached_counts() {
     let Some(memcached) = start_peer() else { return };
     let (_plane, address) = server(2);
     let counts = |peer| {
-        let stats = text(&ask(peer, b"stats"));
+        let stats = text(&request(peer, b"stats"));
         let count = |name: &str| {
             let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")).map(str::to_owned));
             format!("{name} {}", line.unwrap_or_else(|| panic!("no {name}: {stats}")))
@@ -218,31 +218,31 @@ fn statistics_count_as_memcached_counts() {
     let mut random = StdRng::seed_from_u64(seed);
     let mut streams = [memcached.address, address].map(connect);
     for _ in 0..500 {
-        let (key, said) = stream::command(&mut random, false);
+        let (key, sent) = stream::command(&mut random, false);
         // Each server counts a malformed beginning in its own way.
-        let is_counted = !said.starts_with(['m', ' ']) && !said.contains('x') && !said.contains("CLIENT");
+        let is_counted = !sent.starts_with(['m', ' ']) && !sent.contains('x') && !sent.contains("CLIENT");
         if !is_counted {
             continue;
         }
         let before = counts(address);
         for stream in &mut streams {
-            talk_through(stream, said.as_bytes());
+            talk_through(stream, sent.as_bytes());
         }
         assert_eq!(
             counts(address),
             counts(memcached.address),
-            "SEED={seed}: of {said:?} about {key}, before {before:?}"
+            "SEED={seed}: of {sent:?} about {key}, before {before:?}"
         );
     }
-    for (round, said) in (0..500).map(|round| (round, frames::command(&mut random))).collect::<Vec<_>>() {
+    for (round, sent) in (0..500).map(|round| (round, frames::command(&mut random))).collect::<Vec<_>>() {
         for peer in [memcached.address, address] {
             let mut stream = connect(peer);
-            let frame = encoded(&mut stream, &said, round);
+            let frame = encoded(&mut stream, &sent, round);
             frames::talk(&mut stream, &frame);
         }
-        assert_eq!(counts(address), counts(memcached.address), "SEED={seed}: of {said:?}");
+        assert_eq!(counts(address), counts(memcached.address), "SEED={seed}: of {sent:?}");
     }
-    assert_eq!(text(&ask(address, b"stats reset")), "RESET\r\nMN\r\n");
+    assert_eq!(text(&request(address, b"stats reset")), "RESET\r\nMN\r\n");
     let zeros = COUNTED.map(|name| format!("{name} 0")).to_vec();
     assert_eq!(counts(address), zeros);
 }
@@ -253,7 +253,7 @@ fn datagrams_are_answered_as_memcached_answers_them() {
     let (_plane, address) = server(1);
     let large = format!("set large 5 0 4000\r\n{}", "v".repeat(4000));
     let sockets = [memcached.address, address].map(|peer| {
-        assert!(text(&ask(peer, large.as_bytes())).starts_with("STORED"));
+        assert!(text(&request(peer, large.as_bytes())).starts_with("STORED"));
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(peer).expect("an address");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
@@ -269,18 +269,18 @@ fn datagrams_are_answered_as_memcached_answers_them() {
         (b"\0\x09\0\0\0\x01\0\0", b"mn\r\n"),
         (b"\0\x0a\0\0\0\x01\0\0", b"mg a v t s\r\n"),
     ];
-    for (header, said) in cases {
+    for (header, sent) in cases {
         let [expected, answer] = sockets.each_ref().map(|socket| {
-            socket.send(&[header, said].concat()).expect("sent");
-            let (mut heard, mut parts, mut buffer) = (Vec::new(), 1, vec![0; 1 << 16]);
-            while heard.len() < parts {
+            socket.send(&[header, sent].concat()).expect("sent");
+            let (mut received, mut parts, mut buffer) = (Vec::new(), 1, vec![0; 1 << 16]);
+            while received.len() < parts {
                 let len = socket.recv(&mut buffer).expect("an answer");
                 parts = usize::from(u16::from_be_bytes([buffer[4], buffer[5]]));
-                heard.push(text(&buffer[..len]));
+                received.push(text(&buffer[..len]));
             }
-            heard
+            received
         });
-        assert_eq!(answer, expected, "of {:?} behind {header:?}", text(said));
+        assert_eq!(answer, expected, "of {:?} behind {header:?}", text(sent));
     }
 }
 
@@ -294,8 +294,8 @@ fn memccapable_finds_all_of_both_protocols() {
         let mut command = Command::new("memccapable");
         let port = address.port().to_string();
         let output = command.args(["-h", "127.0.0.1", protocol, "-p", &port]).output().expect("it runs");
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.success() && !said.contains("[FAIL]"), "{said}");
+        let sent = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success() && !sent.contains("[FAIL]"), "{sent}");
     }
 }
 
@@ -368,6 +368,6 @@ fn memtier_benchmark_finds_no_error() {
         println!("skipped: memtier_benchmark is not here; Debian has no package of it");
         return;
     };
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && said.contains("Totals") && !said.contains("error"), "{said}");
+    let sent = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && sent.contains("Totals") && !sent.contains("error"), "{sent}");
 }

@@ -102,20 +102,20 @@ fn memtier_benchmark_finds_no_error() {
 }
 
 /// A folder for other projects' programs, which persists.
-fn place(name: &str) -> PathBuf {
-    let place = root().join("target").join(name);
-    std::fs::create_dir_all(&place).expect("a folder");
-    place
+fn folder_of(name: &str) -> PathBuf {
+    let folder_of = root().join("target").join(name);
+    std::fs::create_dir_all(&folder_of).expect("a folder");
+    folder_of
 }
 
 /// A Python with redis-py; installed once, from the package index.
 fn python() -> Option<PathBuf> {
-    let python = place("clients-python").join("bin/python");
+    let python = folder_of("clients-python").join("bin/python");
     let has = |python: &Path| {
         Command::new(python).args(["-c", "import redis"]).output().is_ok_and(|output| output.status.success())
     };
     if !has(&python) {
-        let here = place("clients-python");
+        let here = folder_of("clients-python");
         let _made = Command::new("python3").arg("-m").arg("venv").arg(&here).output();
         let _had = Command::new(&python).args(["-m", "pip", "install", "--quiet", "redis"]).output();
     }
@@ -156,7 +156,7 @@ fn the_program_of_the_page_runs() {
 fn node() -> Option<PathBuf> {
     static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
     let _installs = ONE_AFTER_THE_OTHER.lock();
-    let here = place("clients-node");
+    let here = folder_of("clients-node");
     let has = here.join("node_modules/redis/package.json");
     if !has.exists() {
         let _had = Command::new("npm").args(["install", "--silent", "redis"]).current_dir(&here).output();
@@ -209,17 +209,17 @@ fn nodes_client_talks_to_it() {
 }
 
 /// Sends a command, and reads until the received bytes end with `end`.
-fn say(stream: &mut TcpStream, said: &str, end: &str) -> String {
+fn exchange(stream: &mut TcpStream, sent: &str, end: &str) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-    stream.write_all(said.as_bytes()).expect("sent");
-    let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
-    while !heard.ends_with(end.as_bytes()) {
+    stream.write_all(sent.as_bytes()).expect("sent");
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
+    while !received.ends_with(end.as_bytes()) {
         match stream.read(&mut buffer).expect("an answer within a minute") {
             0 => break,
-            bytes => heard.extend_from_slice(&buffer[..bytes]),
+            bytes => received.extend_from_slice(&buffer[..bytes]),
         }
     }
-    String::from_utf8_lossy(&heard).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 /// Ends in the way that its first argument names.
@@ -278,20 +278,21 @@ fn however_an_extension_ends_its_caller_is_told_and_stays_in_step() {
         ("other 0", "-ERR Function not found\r\n"),
         ("called -1", "-ERR Number of keys can't be negative\r\n"),
     ] {
-        let heard = say(&mut stream, &format!("FCALL {how}\r\nECHO in-step\r\n"), "$7\r\nin-step\r\n");
-        assert!(heard.starts_with(expected) && heard.ends_with("\r\n$7\r\nin-step\r\n"), "{how}: {heard}");
-        assert_eq!(heard.matches("in-step").count(), 1);
+        let received = exchange(&mut stream, &format!("FCALL {how}\r\nECHO in-step\r\n"), "$7\r\nin-step\r\n");
+        assert!(received.starts_with(expected) && received.ends_with("\r\n$7\r\nin-step\r\n"), "{how}: {received}");
+        assert_eq!(received.matches("in-step").count(), 1);
     }
-    let heard = say(&mut stream, "CLIENT REPLY SKIP\r\nFCALL called 0\r\nPING\r\n", "+PONG\r\n");
-    assert_eq!(heard, "+PONG\r\n", "what was not to be answered is not");
-    let heard = say(&mut stream, "CLIENT REPLY OFF\r\nFCALL called 0 loop\r\nCLIENT REPLY ON\r\nPING\r\n", "+PONG\r\n");
-    assert_eq!(heard, "+OK\r\n+PONG\r\n");
+    let received = exchange(&mut stream, "CLIENT REPLY SKIP\r\nFCALL called 0\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(received, "+PONG\r\n", "what was not to be answered is not");
+    let received =
+        exchange(&mut stream, "CLIENT REPLY OFF\r\nFCALL called 0 loop\r\nCLIENT REPLY ON\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(received, "+OK\r\n+PONG\r\n");
     // Ended after 10 ms of CPU: at least two of them are in the slow log.
-    let heard = say(&mut stream, "SLOWLOG GET\r\nPING\r\n", "+PONG\r\n");
-    assert!(heard.contains("$5\r\nFCALL\r\n$6\r\ncalled\r\n$1\r\n0\r\n$4\r\nloop\r\n"), "{heard}");
+    let received = exchange(&mut stream, "SLOWLOG GET\r\nPING\r\n", "+PONG\r\n");
+    assert!(received.contains("$5\r\nFCALL\r\n$6\r\ncalled\r\n$1\r\n0\r\n$4\r\nloop\r\n"), "{received}");
     plane.directory.remove_extension("shop", "called").expect("unloaded");
-    let heard = say(&mut stream, "FCALL called 0\r\nPING\r\n", "+PONG\r\n");
-    assert_eq!(heard, "-ERR Function not found\r\n+PONG\r\n");
+    let received = exchange(&mut stream, "FCALL called 0\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(received, "-ERR Function not found\r\n+PONG\r\n");
 }
 
 #[test]
@@ -309,9 +310,9 @@ fn who_calls_what_is_killed_again_and_again_is_told_of_the_quota() {
         plane.directory.set_quotas("shop", &soon).expect("set");
         let mut seen = BTreeSet::new();
         let is_told = within_a_minute(|| {
-            let heard = say(&mut stream, "FCALL called 0 loop\r\nPING\r\n", "+PONG\r\n");
-            let is_told = heard.starts_with(told);
-            seen.insert(heard);
+            let received = exchange(&mut stream, "FCALL called 0 loop\r\nPING\r\n", "+PONG\r\n");
+            let is_told = received.starts_with(told);
+            seen.insert(received);
             is_told
         });
         assert!(is_told, "not told {told}: {seen:?}");
@@ -324,16 +325,16 @@ fn who_never_reads_is_closed_and_others_do_not_notice() {
     let mut stream = TcpStream::connect(port).expect("a connection");
     let value = "v".repeat(1 << 20);
     assert_eq!(
-        say(&mut stream, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()), "\r\n"),
+        exchange(&mut stream, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()), "\r\n"),
         "+OK\r\n"
     );
     let mut lazy = TcpStream::connect(port).expect("a connection");
     lazy.set_nonblocking(true).expect("a stream that does not wait");
     let closed = within_a_minute(|| {
         // Sends requests without end, as long as the server reads them.
-        let said = lazy.write(&b"GET k\r\n".repeat(200));
-        assert_eq!(say(&mut stream, "GET other\r\n", "\r\n"), "$-1\r\n");
-        matches!(said, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
+        let sent = lazy.write(&b"GET k\r\n".repeat(200));
+        assert_eq!(exchange(&mut stream, "GET other\r\n", "\r\n"), "$-1\r\n");
+        matches!(sent, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
     });
     let refused = flat(&plane.metrics.read()).find(|(name, _)| name == "connections_refused.slow_reader");
     assert!(closed && refused.is_some_and(|(_, count)| count == 1), "closed: {closed}");
@@ -368,8 +369,8 @@ fn a_record_lives_as_long_as_it_was_given_and_never_less() {
         // It is stored after this, and gone before the test sees it. So this time is longer than its life, if its life
         // was long enough.
         let begun = Instant::now();
-        assert_eq!(say(&mut stream, &format!("{line}\r\n"), "\r\n"), "+OK\r\n");
-        while say(&mut stream, "EXISTS k\r\n", "\r\n") == ":1\r\n" {}
+        assert_eq!(exchange(&mut stream, &format!("{line}\r\n"), "\r\n"), "+OK\r\n");
+        while exchange(&mut stream, "EXISTS k\r\n", "\r\n") == ":1\r\n" {}
         let lived = begun.elapsed();
         assert!(lived >= Duration::from_millis(ms), "{line}: gone after {lived:?}");
     }
@@ -381,22 +382,22 @@ fn a_connection_ends_another_of_its_tenant_wherever_that_is() {
     let (_plane, port, open) = server(2);
     let mut idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(port).expect("a connection")).collect();
     let ids: Vec<String> =
-        idle.iter_mut().map(|one| say(one, "CLIENT ID\r\n", "\r\n").trim()[1..].to_owned()).collect();
+        idle.iter_mut().map(|one| exchange(one, "CLIENT ID\r\n", "\r\n").trim()[1..].to_owned()).collect();
     let mut stream = TcpStream::connect(open).expect("a connection");
-    say(&mut stream, &format!("AUTH shop {TOKEN}\r\n"), "+OK\r\n");
-    let listed = say(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n");
+    exchange(&mut stream, &format!("AUTH shop {TOKEN}\r\n"), "+OK\r\n");
+    let listed = exchange(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n");
     let local = idle[0].local_addr().expect("an address");
     assert!(ids.iter().all(|id| listed.contains(&format!("id={id} addr=127.0.0.1:"))), "{listed}");
     assert!(listed.contains(&format!("addr={local} laddr={port} ")), "{listed}");
-    assert_eq!(say(&mut stream, &format!("CLIENT KILL {local}\r\n"), "\r\n"), "+OK\r\n");
+    assert_eq!(exchange(&mut stream, &format!("CLIENT KILL {local}\r\n"), "\r\n"), "+OK\r\n");
     assert_eq!(idle[0].read(&mut [0; 8]).expect("an end within a minute"), 0);
-    assert_eq!(say(&mut stream, &format!("CLIENT KILL ID {}\r\n", ids[1]), "\r\n"), ":1\r\n");
+    assert_eq!(exchange(&mut stream, &format!("CLIENT KILL ID {}\r\n", ids[1]), "\r\n"), ":1\r\n");
     assert_eq!(idle[1].read(&mut [0; 8]).expect("an end within a minute"), 0);
-    assert_eq!(say(&mut stream, "CLIENT KILL TYPE normal\r\n", "\r\n"), ":6\r\n");
+    assert_eq!(exchange(&mut stream, "CLIENT KILL TYPE normal\r\n", "\r\n"), ":6\r\n");
     for one in &mut idle[2..] {
         assert_eq!(one.read(&mut [0; 8]).expect("an end within a minute"), 0);
     }
-    assert_eq!(say(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n").matches("id=").count(), 1);
+    assert_eq!(exchange(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n").matches("id=").count(), 1);
 }
 
 mod pages;
@@ -430,9 +431,9 @@ fn commands_of_a_million_keys_take_no_more_than_a_slice_of_a_neighbours_time_at_
             ("TOUCH", b":0\r\n", 0),
             ("MGET", b"*1000000\r\n", 5),
         ] {
-            let mut said = format!("*{}\r\n${}\r\n{name}\r\n", KEYS + 1, name.len()).into_bytes();
-            (0..KEYS).for_each(|n| said.extend(format!("$7\r\nk{:06}\r\n", n).bytes()));
-            stream.write_all(&said).expect("sent");
+            let mut sent = format!("*{}\r\n${}\r\n{name}\r\n", KEYS + 1, name.len()).into_bytes();
+            (0..KEYS).for_each(|n| sent.extend(format!("$7\r\nk{:06}\r\n", n).bytes()));
+            stream.write_all(&sent).expect("sent");
             let mut answer = vec![0; expected.len() + each * KEYS];
             stream.read_exact(&mut answer).expect("an answer");
             assert!(answer.starts_with(expected), "{name}");

@@ -48,8 +48,11 @@ fn what_users_depend_on_can_be_packaged() {
                 names.contains(&dependency.as_str()),
                 "{name} is published and depends on {dependency}, which is not"
             );
-            let said = shared[dependency].get("version").and_then(|version| version.as_str());
-            assert_eq!(said, version, "[workspace.dependencies] {dependency}: the version that `cargo package` needs");
+            let output_text = shared[dependency].get("version").and_then(|version| version.as_str());
+            assert_eq!(
+                output_text, version,
+                "[workspace.dependencies] {dependency}: the version that `cargo package` needs"
+            );
         }
     }
 }

@@ -97,8 +97,8 @@ fn sealed_examples() -> BTreeMap<&'static str, Vec<u8>> {
     let part = client.receive(0, &response, &mut opened, &mut sent).expect("a genuine packet");
     assert!(opened[part] == plain["get-response"]);
     // Another server does not know the session.
-    let mut stranger = ServerSeal::new(SealLimits::default(), CLOCK_MS);
-    assert!(stranger.receive(0, from, &mut request.clone(), &Door, &mut sent).is_none());
+    let mut other = ServerSeal::new(SealLimits::default(), CLOCK_MS);
+    assert!(other.receive(0, from, &mut request.clone(), &Door, &mut sent).is_none());
     let reject = sent.remove(0).1;
     BTreeMap::from([
         ("sealed-hello", hello),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::common::{PATIENT, await_nothing_charged, client, client_at, data_plane, load, tenant};
 use dice::{DECLARED, Dice, FROM, HUBS, MANY, TYPES, World};
-use oracle::{Ask, MOST_DATA, Oracle, Said};
+use oracle::{GraphAnswer, GraphQuery, MOST_DATA, Oracle};
 use sandstorm_catalog::NewTable;
 use sandstorm_client::tao::{Assoc, Fields, Placement, Tables, Tao, codec};
 use sandstorm_client::{Direction, Error, PutOptions, blocking};
@@ -45,33 +45,39 @@ struct Graph {
     placement: Placement,
 }
 
-fn hits(found: Vec<Assoc>) -> Said {
-    Said::Hits(found.into_iter().map(|edge| (edge.id2, edge.time, edge.data.to_vec())).collect())
+fn hits(found: Vec<Assoc>) -> GraphAnswer {
+    GraphAnswer::Hits(found.into_iter().map(|edge| (edge.id2, edge.time, edge.data.to_vec())).collect())
 }
 
-async fn answer(tao: &Tao, ask: &Ask) -> Result<Said, Error> {
-    Ok(match ask {
-        Ask::ObjAdd(otype, fields) => Said::Id(tao.obj_add(*otype, fields).await?),
-        Ask::ObjGet(id) => Said::Object(tao.obj_get(*id).await?.map(|object| (object.otype, object.fields))),
-        Ask::ObjUpdate(id, fields, away) if away.is_empty() => Said::Yes(tao.obj_update(*id, fields).await?),
-        Ask::ObjUpdate(id, fields, away) => {
+async fn answer(tao: &Tao, query: &GraphQuery) -> Result<GraphAnswer, Error> {
+    Ok(match query {
+        GraphQuery::ObjAdd(otype, fields) => GraphAnswer::Id(tao.obj_add(*otype, fields).await?),
+        GraphQuery::ObjGet(id) => {
+            GraphAnswer::Object(tao.obj_get(*id).await?.map(|object| (object.otype, object.fields)))
+        }
+        GraphQuery::ObjUpdate(id, fields, away) if away.is_empty() => {
+            GraphAnswer::Yes(tao.obj_update(*id, fields).await?)
+        }
+        GraphQuery::ObjUpdate(id, fields, away) => {
             let names: Vec<&[u8]> = away.iter().map(Vec::as_slice).collect();
-            Said::Yes(tao.obj_update_removing(*id, fields, &names).await?)
+            GraphAnswer::Yes(tao.obj_update_removing(*id, fields, &names).await?)
         }
-        Ask::ObjDelete(id) => Said::Yes(tao.obj_delete(*id).await?),
-        Ask::Add((id1, atype, id2), time, data) => Said::Yes(tao.assoc_add(*id1, *atype, *id2, *time, data).await?),
-        Ask::Delete((id1, atype, id2)) => Said::Yes(tao.assoc_delete(*id1, *atype, *id2).await?),
-        Ask::Change((id1, atype, id2), newtype) => {
-            Said::Yes(tao.assoc_change_type(*id1, *atype, *id2, *newtype).await?)
+        GraphQuery::ObjDelete(id) => GraphAnswer::Yes(tao.obj_delete(*id).await?),
+        GraphQuery::Add((id1, atype, id2), time, data) => {
+            GraphAnswer::Yes(tao.assoc_add(*id1, *atype, *id2, *time, data).await?)
         }
-        Ask::Get { list, ids, high, low } => hits(tao.assoc_get(list.0, list.1, ids, *high, *low).await?),
-        Ask::Count(list) => Said::Count(tao.assoc_count(list.0, list.1).await?),
-        Ask::Range { list, pos, limit } => hits(tao.assoc_range(list.0, list.1, *pos, *limit).await?),
-        Ask::TimeRange { list, high, low, limit } => {
+        GraphQuery::Delete((id1, atype, id2)) => GraphAnswer::Yes(tao.assoc_delete(*id1, *atype, *id2).await?),
+        GraphQuery::Change((id1, atype, id2), newtype) => {
+            GraphAnswer::Yes(tao.assoc_change_type(*id1, *atype, *id2, *newtype).await?)
+        }
+        GraphQuery::Get { list, ids, high, low } => hits(tao.assoc_get(list.0, list.1, ids, *high, *low).await?),
+        GraphQuery::Count(list) => GraphAnswer::Count(tao.assoc_count(list.0, list.1).await?),
+        GraphQuery::Range { list, pos, limit } => hits(tao.assoc_range(list.0, list.1, *pos, *limit).await?),
+        GraphQuery::TimeRange { list, high, low, limit } => {
             hits(tao.assoc_time_range(list.0, list.1, *high, *low, *limit).await?)
         }
-        Ask::Declare(atype, inverse) => tao.assoc_type(*atype, *inverse).await.map(|()| Said::Nothing)?,
-        Ask::Declared(atype) => Said::Type(tao.assoc_type_get(*atype).await?),
+        GraphQuery::Declare(atype, inverse) => tao.assoc_type(*atype, *inverse).await.map(|()| GraphAnswer::Nothing)?,
+        GraphQuery::Declared(atype) => GraphAnswer::Type(tao.assoc_type_get(*atype).await?),
     })
 }
 
@@ -80,25 +86,25 @@ impl Graph {
         Graph { client: client(plane, tenant), tables, placement }
     }
 
-    fn try_ask(&self, ask: &Ask) -> Result<Said, Error> {
+    fn try_query(&self, query: &GraphQuery) -> Result<GraphAnswer, Error> {
         let (tables, placement) = (self.tables, self.placement);
-        self.client.run(async |client| answer(&Tao::new(client, tables, placement), ask).await)
+        self.client.run(async |client| answer(&Tao::new(client, tables, placement), query).await)
     }
 
-    fn ask(&self, ask: &Ask) -> Said {
+    fn query(&self, query: &GraphQuery) -> GraphAnswer {
         loop {
-            match self.try_ask(ask) {
-                Ok(said) => return said,
-                Err(Error::Failed { code: INVALID, text }) if !text.is_empty() => return Said::Refused,
+            match self.try_query(query) {
+                Ok(answered) => return answered,
+                Err(Error::Failed { code: INVALID, text }) if !text.is_empty() => return GraphAnswer::Refused,
                 // Too many requests of the tenant are in flight, and this one was not run.
                 Err(Error::Overloaded | Error::OverQuota { .. }) => std::thread::sleep(Duration::from_millis(1)),
-                Err(error) => panic!("{ask:?}: {error}"),
+                Err(error) => panic!("{query:?}: {error}"),
             }
         }
     }
 
-    fn check(&self, oracle: &mut Oracle, ask: &Ask) {
-        oracle.check(ask, &self.ask(ask));
+    fn check(&self, oracle: &mut Oracle, query: &GraphQuery) {
+        oracle.check(query, &self.query(query));
     }
 
     /// Adds edges, many in flight at a time.
@@ -111,12 +117,12 @@ impl Graph {
             }
             let answers = self.client.with_deadline(PATIENT).send(batch).expect("answers");
             for ((edge, time), answer) in some.iter().zip(answers) {
-                let ask = Ask::Add(*edge, *time, time.to_le_bytes().to_vec());
+                let query = GraphQuery::Add(*edge, *time, time.to_le_bytes().to_vec());
                 match answer {
-                    Ok(_) => oracle.check(&ask, &Said::Yes(!oracle.edges.contains_key(edge))),
+                    Ok(_) => oracle.check(&query, &GraphAnswer::Yes(!oracle.edges.contains_key(edge))),
                     // It conflicted each time, or there was no room: nothing was written.
-                    Err(Error::Conflict | Error::Overloaded | Error::OverQuota { .. }) => self.check(oracle, &ask),
-                    Err(error) => panic!("{ask:?}: {error}"),
+                    Err(Error::Conflict | Error::Overloaded | Error::OverQuota { .. }) => self.check(oracle, &query),
+                    Err(error) => panic!("{query:?}: {error}"),
                 }
             }
         }
@@ -129,16 +135,16 @@ impl Graph {
         lists.retain(|list| list.0 < MANY || list.0 % 10 == 0 || list.0 == u64::MAX);
         let few = FROM.into_iter().chain(HUBS).flat_map(|id1| TYPES.map(|atype| (id1, atype)));
         for list in lists.into_iter().chain(few) {
-            self.check(oracle, &Ask::Count(list));
+            self.check(oracle, &GraphQuery::Count(list));
             let whole = oracle.list(list);
             for pos in (0..=whole.len() as u64).step_by(6_000) {
-                self.check(oracle, &Ask::Range { list, pos, limit: u32::MAX });
+                self.check(oracle, &GraphQuery::Range { list, pos, limit: u32::MAX });
             }
             let ids = whole.iter().map(|hit| hit.0).collect();
-            self.check(oracle, &Ask::Get { list, ids, high: None, low: None });
+            self.check(oracle, &GraphQuery::Get { list, ids, high: None, low: None });
         }
         for id in oracle.given.clone() {
-            self.check(oracle, &Ask::ObjGet(id));
+            self.check(oracle, &GraphQuery::ObjGet(id));
         }
         let keys = self.client.range(self.tables.lists, b"", b"", usize::MAX, Direction::Forward).expect("an answer");
         let kept: BTreeSet<Vec<u8>> = keys.into_iter().map(|record| record.key.to_vec()).collect();
@@ -158,7 +164,7 @@ fn questions() -> u64 {
 fn run(graph: &Graph, seed: u64) -> Oracle {
     let mut oracle = Oracle::default();
     for (atype, inverse) in DECLARED {
-        graph.check(&mut oracle, &Ask::Declare(atype, inverse));
+        graph.check(&mut oracle, &GraphQuery::Declare(atype, inverse));
     }
     // Just below the length from which a list's count is stored in parts; the long run has more than one call skips.
     let many = if questions() > 10_000 { 9_000 } else { 2_040 };
@@ -172,8 +178,8 @@ fn run(graph: &Graph, seed: u64) -> Oracle {
         if number == questions() / 2 {
             graph.audit(&mut oracle);
         }
-        let ask = world.ask(&oracle);
-        graph.check(&mut oracle, &ask);
+        let query = world.query(&oracle);
+        graph.check(&mut oracle, &query);
     }
     graph.audit(&mut oracle);
     oracle
@@ -216,22 +222,22 @@ fn a_graph_that_is_taken_away_edge_by_edge_leaves_nothing() {
     let graph = Graph::new(&plane, id, tables[0], Placement::Combined);
     let mut oracle = Oracle::default();
     for (atype, inverse) in DECLARED {
-        graph.check(&mut oracle, &Ask::Declare(atype, inverse));
+        graph.check(&mut oracle, &GraphQuery::Declare(atype, inverse));
     }
     graph.add_many(&mut oracle, (0..2_100).map(|number| ((7, 2, MANY + number), number)).collect());
     let mut dice = Dice(5);
     while let Some((edge, _)) = oracle.edges.range((dice.next(), 0, 0)..).next().or(oracle.edges.iter().next()) {
         let edge = *edge;
-        graph.check(&mut oracle, &Ask::Delete(edge));
+        graph.check(&mut oracle, &GraphQuery::Delete(edge));
         if dice.one_in(50) {
-            graph.check(&mut oracle, &Ask::Count((7, 2)));
-            graph.check(&mut oracle, &Ask::Delete(edge));
+            graph.check(&mut oracle, &GraphQuery::Count((7, 2)));
+            graph.check(&mut oracle, &GraphQuery::Delete(edge));
         }
     }
     for placement in PLACEMENTS {
         let graph = Graph { placement, ..Graph::new(&plane, id, tables[0], placement) };
         graph.audit(&mut oracle);
-        graph.check(&mut oracle, &Ask::Count((7, 2)));
+        graph.check(&mut oracle, &GraphQuery::Count((7, 2)));
     }
     // And grows anew.
     graph.add_many(&mut oracle, (0..2_100).map(|number| ((7, 2, MANY + number), number)).collect());
@@ -366,11 +372,11 @@ fn arguments_that_are_none_are_refused_and_change_nothing() {
     let graph = Graph::new(&plane, id, tables[0], Placement::Invocation);
     let mut oracle = Oracle::default();
     for (atype, inverse) in DECLARED {
-        graph.check(&mut oracle, &Ask::Declare(atype, inverse));
+        graph.check(&mut oracle, &GraphQuery::Declare(atype, inverse));
     }
-    graph.check(&mut oracle, &Ask::ObjAdd(1, Fields::from([("name", "Ann")])));
+    graph.check(&mut oracle, &GraphQuery::ObjAdd(1, Fields::from([("name", "Ann")])));
     for id2 in 1..4 {
-        graph.check(&mut oracle, &Ask::Add((1, 1, id2), id2, vec![id2 as u8]));
+        graph.check(&mut oracle, &GraphQuery::Add((1, 1, id2), id2, vec![id2 as u8]));
     }
     let (mut refused, mut taken) = (0, 0);
     for args in spoilt_calls(&tables[0]) {
@@ -392,7 +398,7 @@ fn arguments_that_are_none_are_refused_and_change_nothing() {
         assert!(matches!(&short, Err(Error::Failed { code: INVALID, .. })), "{len}: {short:?}");
     }
     graph.audit(&mut oracle);
-    assert_eq!(graph.ask(&Ask::Declared(5)), Said::Type(None), "a call that is refused notes no type");
+    assert_eq!(graph.query(&GraphQuery::Declared(5)), GraphAnswer::Type(None), "a call that is refused notes no type");
     // Valid arguments are still accepted.
     for args in good_calls(&tables[0]) {
         graph.client.invoke("tao", &args).unwrap_or_else(|error| panic!("{args:?}: {error}"));
@@ -421,25 +427,25 @@ fn tables_that_are_none_of_a_graph_are_named_as_such() {
 }
 
 /// All requests about ids 1 to 3.
-fn all_kinds(fields: &Fields) -> Vec<Ask> {
+fn all_kinds(fields: &Fields) -> Vec<GraphQuery> {
     let (list, mut all) = ((1, 1), Vec::new());
     for pos in [0, 1, u64::MAX] {
-        all.push(Ask::Range { list, pos, limit: 10 });
+        all.push(GraphQuery::Range { list, pos, limit: 10 });
     }
     for id in 1..4 {
-        all.push(Ask::ObjGet(id));
-        all.push(Ask::ObjUpdate(id, fields.clone(), vec![b"x".to_vec()]));
-        all.push(Ask::Add((1, 1, id), id + 1, b"new".to_vec()));
-        all.push(Ask::Change((1, 1, id), 2));
-        all.push(Ask::Delete((1, 2, id)));
-        all.push(Ask::ObjDelete(id));
+        all.push(GraphQuery::ObjGet(id));
+        all.push(GraphQuery::ObjUpdate(id, fields.clone(), vec![b"x".to_vec()]));
+        all.push(GraphQuery::Add((1, 1, id), id + 1, b"new".to_vec()));
+        all.push(GraphQuery::Change((1, 1, id), 2));
+        all.push(GraphQuery::Delete((1, 2, id)));
+        all.push(GraphQuery::ObjDelete(id));
     }
-    all.push(Ask::Get { list, ids: vec![1, 2, 3], high: None, low: Some(1) });
-    all.push(Ask::TimeRange { list, high: u64::MAX, low: 0, limit: 10 });
-    all.push(Ask::Count(list));
-    all.push(Ask::Declared(1));
-    all.push(Ask::Declare(1, Some(1)));
-    all.push(Ask::ObjAdd(1, fields.clone()));
+    all.push(GraphQuery::Get { list, ids: vec![1, 2, 3], high: None, low: Some(1) });
+    all.push(GraphQuery::TimeRange { list, high: u64::MAX, low: 0, limit: 10 });
+    all.push(GraphQuery::Count(list));
+    all.push(GraphQuery::Declared(1));
+    all.push(GraphQuery::Declare(1, Some(1)));
+    all.push(GraphQuery::ObjAdd(1, fields.clone()));
     all
 }
 
@@ -482,12 +488,12 @@ fn records_that_are_none_of_a_graph_are_errors_and_no_crash() {
             key.resize(len, dice.below(256) as u8);
             client.put(tables.lists, &key, b"", &PutOptions::default()).expect("put");
         }
-        for ask in all_kinds(&fields) {
+        for query in all_kinds(&fields) {
             for graph in &graphs {
-                match graph.try_ask(&ask) {
+                match graph.try_query(&query) {
                     Ok(_) => {}
                     Err(Error::Failed { text, .. } | Error::Protocol { text }) if !text.is_empty() => errors += 1,
-                    Err(error) => panic!("round {round}, {:?}, {ask:?}: {error}", graph.placement),
+                    Err(error) => panic!("round {round}, {:?}, {query:?}: {error}", graph.placement),
                 }
             }
         }
@@ -501,16 +507,16 @@ fn ids_that_are_used_up_are_an_error_and_none_comes_twice() {
     let plane = data_plane(1);
     let (id, tables) = graphs(&plane);
     let graph = Graph::new(&plane, id, tables[0], Placement::Invocation);
-    let add = Ask::ObjAdd(1, Fields::default());
+    let add = GraphQuery::ObjAdd(1, Fields::default());
     let last = i64::MAX as u64;
     graph.client.put(tables[0].objects, b"n", (last - 2).to_string().as_bytes(), &PutOptions::default()).expect("put");
-    let given: Vec<_> = (0..4).map(|_| graph.try_ask(&add)).collect();
-    assert_eq!(given[..2], [Ok(Said::Id(last - 1)), Ok(Said::Id(last))]);
+    let given: Vec<_> = (0..4).map(|_| graph.try_query(&add)).collect();
+    assert_eq!(given[..2], [Ok(GraphAnswer::Id(last - 1)), Ok(GraphAnswer::Id(last))]);
     for none in &given[2..] {
         assert!(matches!(none, Err(Error::Failed { text, .. }) if !text.is_empty()), "{none:?}");
     }
     for (id, there) in [(last - 1, true), (last, true), (0, false), (1, false), (last + 1, false), (1 << 63, false)] {
-        assert_eq!(matches!(graph.ask(&Ask::ObjGet(id)), Said::Object(Some(_))), there, "{id}");
+        assert_eq!(matches!(graph.query(&GraphQuery::ObjGet(id)), GraphAnswer::Object(Some(_))), there, "{id}");
     }
 }
 
@@ -538,7 +544,7 @@ fn ids_come_once_though_objects_are_deleted_and_answers_are_given_up() {
                         let new = codec::decode_number(&reply).expect("an id");
                         assert!(given.lock().expect("no panic").insert(new), "{new} comes twice");
                         if dice.one_in(2) {
-                            assert_eq!(graph.ask(&Ask::ObjDelete(new)), Said::Yes(true));
+                            assert_eq!(graph.query(&GraphQuery::ObjDelete(new)), GraphAnswer::Yes(true));
                         }
                     }
                 }

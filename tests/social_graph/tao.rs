@@ -83,7 +83,7 @@ impl Placed {
     fn declare(&mut self) -> Model {
         let mut model = Model::default();
         for op in model::declarations() {
-            let answer = self.ask(&op);
+            let answer = self.run(&op);
             model.check(&op, &answer);
         }
         model
@@ -124,7 +124,7 @@ async fn answer(tao: &Tao, op: &Op) -> Result<Answer, Error> {
 }
 
 impl Graph for Placed {
-    fn ask(&mut self, op: &Op) -> Answer {
+    fn run(&mut self, op: &Op) -> Answer {
         match self.tao(async |tao| answer(&tao, op).await) {
             Ok(answer) => answer,
             // 8: invalid.
@@ -156,11 +156,11 @@ fn all_placements_answer_as_the_model_does() {
         let op = model::random(&mut random, &model);
         if reads(&op) {
             for graph in &mut graphs {
-                let answer = graph.ask(&op);
+                let answer = graph.run(&op);
                 model.check(&op, &answer);
             }
         } else {
-            let answer = graphs[number % graphs.len()].ask(&op);
+            let answer = graphs[number % graphs.len()].run(&op);
             model.check(&op, &answer);
         }
     }
@@ -222,7 +222,7 @@ fn read_lists(graph: &mut Placed, random: &mut Random) {
         let high = low + random.below(times);
         let (range, all) = (Op::AssocRange { id1, atype, pos, limit }, (u64::MAX, 0));
         for (op, times) in [(range, all), (Op::AssocTimeRange { id1, atype, high, low, limit }, (high, low))] {
-            let Answer::List(found) = graph.ask(&op) else { panic!("{op:?}") };
+            let Answer::List(found) = graph.run(&op) else { panic!("{op:?}") };
             check_list(&op, &found, limit as usize, times);
         }
     }
@@ -239,9 +239,9 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
     graph.declare();
     // One edge that is only ever moved: it is always in its list.
     let moved = |time| added(99, 3, 98, time);
-    graph.ask(&moved(0));
+    graph.run(&moved(0));
     for id2 in 200..240 {
-        graph.ask(&added(99, 3, id2, 1_000 + id2));
+        graph.run(&added(99, 3, id2, 1_000 + id2));
     }
     let (writing, ids, over) = (AtomicUsize::new(3), Mutex::new(BTreeSet::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -272,7 +272,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
                 if over.load(Ordering::SeqCst) {
                     break;
                 }
-                graph.ask(&moved(time % 3_000));
+                graph.run(&moved(time % 3_000));
             }
         });
         let mut readers = PLACEMENTS.map(|placement| Placed::new(&plane, id, placement));
@@ -280,9 +280,9 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
         while !over.load(Ordering::SeqCst) {
             for graph in &mut readers {
                 read_lists(graph, &mut random);
-                let one = graph.ask(&Op::AssocGet { id1: 99, atype: 3, id2set: vec![98], high: None, low: None });
+                let one = graph.run(&Op::AssocGet { id1: 99, atype: 3, id2set: vec![98], high: None, low: None });
                 assert!(matches!(&one, Answer::List(edges) if edges.len() == 1), "{one:?}");
-                assert_eq!(graph.ask(&Op::AssocCount { id1: 99, atype: 3 }), Answer::Count(41));
+                assert_eq!(graph.run(&Op::AssocCount { id1: 99, atype: 3 }), Answer::Count(41));
             }
         }
     });
@@ -357,7 +357,7 @@ fn a_list_of_a_hundred_thousand_edges_that_many_write_to_at_a_time_is_right() {
     for graph in &mut graphs {
         // More ids than one call takes, and more than one multiget.
         let op = Op::AssocGet { id1: 1, atype: 9, id2set: many.clone(), high: None, low: Some(49_100) };
-        let answer = graph.ask(&op);
+        let answer = graph.run(&op);
         model.check(&op, &answer);
     }
     for round in 0..12 {
@@ -370,21 +370,21 @@ fn a_list_of_a_hundred_thousand_edges_that_many_write_to_at_a_time_is_right() {
             Op::AssocGet { id1: 1, atype: 9, id2set: vec![pos, high, low, pos], high: Some(high), low: None },
         ] {
             for graph in &mut graphs {
-                let answer = graph.ask(&op);
+                let answer = graph.run(&op);
                 model.check(&op, &answer);
             }
         }
         let op = Op::AssocDelete { id1: 1, atype: 9, id2: random.below(COUNT) };
-        let answer = graphs[round % 3].ask(&op);
+        let answer = graphs[round % 3].run(&op);
         model.check(&op, &answer);
     }
     // A request near the end does not read all edges before it.
     for graph in &mut graphs {
         let before = requests(&plane, id);
         let op = Op::AssocRange { id1: 1, atype: 9, pos: COUNT - 500, limit: 10 };
-        let answer = graph.ask(&op);
+        let answer = graph.run(&op);
         model.check(&op, &answer);
-        let asked = requests(&plane, id) - before;
-        assert!(asked < 20, "{:?}: {asked} requests", graph.placement);
+        let sent = requests(&plane, id) - before;
+        assert!(sent < 20, "{:?}: {sent} requests", graph.placement);
     }
 }

@@ -21,6 +21,7 @@ mod report;
 mod scripts;
 mod single_server;
 mod sizes;
+mod sysroot_cache;
 mod table;
 mod tao;
 mod tenants;
@@ -343,6 +344,7 @@ pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
     for peer in selected.iter().flat_map(|experiment| experiment.peers) {
         peer_server::is_installed(peer)?;
     }
+    let _sysroots = sysroot_cache::SysrootCache::open().map_err(|error| CliError::new(error.to_string()))?;
     let words = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
     let mut report = BenchReport::new(MachineDescription::read(), words);
     if !out.json {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::sysroot_cache;
 use sandstorm_client::control::{
     Control, ExtensionSource, ExtensionSourceFile, PushOutcome, TableMode, TableSpec, TenantSpec,
 };
@@ -89,7 +90,7 @@ pub struct LocalServer {
     plane: ControlPlane,
     data: DataPlane,
     control: Control,
-    _folder: LockedFolder,
+    folder: LockedFolder,
 }
 
 /// The code of the server's tenants.
@@ -142,16 +143,25 @@ pub struct LocalTenant {
     pub table: u64,
 }
 
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        sysroot_cache::give(&self.folder.folder.path().join("state"));
+    }
+}
+
 impl LocalServer {
-    /// Starts a server with these changes to the defaults. The compiler's sysroot is made anew: about a second.
+    /// Starts a server with these changes to the defaults. The compiler's sysroots are made anew, which takes about two
+    /// seconds, unless a [`sysroot_cache::SysrootCache`] is open and has them.
     pub fn start_as(change: impl FnOnce(&mut CliOverrides)) -> Result<LocalServer, CliError> {
         let folder = LockedFolder::new_in(&std::env::temp_dir())?;
+        let state = folder.folder.path().join("state");
+        sysroot_cache::take(&state);
         let mut overrides = CliOverrides {
             data: Some(([127, 0, 0, 1], 0).into()),
             control: Some(([127, 0, 0, 1], 0).into()),
             ephemeral: Some(true),
             code: Some(LOCAL_CODE),
-            state: Some(folder.folder.path().join("state")),
+            state: Some(state),
             ..CliOverrides::default()
         };
         change(&mut overrides);
@@ -162,7 +172,7 @@ impl LocalServer {
         let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
         let token = plane.operator_token().map_err(|error| failure(&error))?;
         let control = Control::new(&plane.address().to_string(), Some(&token));
-        Ok(LocalServer { plane, data, control, _folder: folder })
+        Ok(LocalServer { plane, data, control, folder })
     }
 
     /// Describes the server and its address in a line.

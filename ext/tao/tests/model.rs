@@ -33,7 +33,7 @@ impl Store {
     fn declare(&mut self) -> Model {
         let mut model = Model::default();
         for op in model::declarations() {
-            let answer = self.ask(&op);
+            let answer = self.run(&op);
             model.check(&op, &answer);
         }
         model
@@ -130,7 +130,7 @@ impl Store {
 }
 
 impl Graph for Store {
-    fn ask(&mut self, op: &Op) -> Answer {
+    fn run(&mut self, op: &Op) -> Answer {
         match self.answer(op) {
             Ok(answer) => answer,
             Err(error) if error.kind() == ErrorKind::Invalid => Answer::Invalid,
@@ -150,7 +150,7 @@ fn answers_as_the_model_does() {
         let mut model = store.declare();
         for _ in 0..250 {
             let op = model::random(&mut random, &model);
-            let answer = store.ask(&op);
+            let answer = store.run(&op);
             model.check(&op, &answer);
         }
         model::audit(&mut store, &ENDS, &TYPES);
@@ -180,10 +180,10 @@ fn what_others_write_meanwhile_leaves_lists_counts_and_inverses_as_they_should_b
             });
             let (id1, atype, id2) = (random.of(&ENDS[..3]), random.of(&[1, 2, 3]), random.of(&ENDS[..3]));
             let answer = match random.below(5) {
-                0 => store.ask(&Op::AssocDelete { id1, atype, id2 }),
-                1 => store.ask(&Op::AssocChangeType { id1, atype, id2, newtype: random.of(&[1, 2, 3]) }),
-                2 => store.ask(&Op::AssocRange { id1, atype, pos: 0, limit: 10 }),
-                _ => store.ask(&add(id1, atype, id2, random.below(4), b"own")),
+                0 => store.run(&Op::AssocDelete { id1, atype, id2 }),
+                1 => store.run(&Op::AssocChangeType { id1, atype, id2, newtype: random.of(&[1, 2, 3]) }),
+                2 => store.run(&Op::AssocRange { id1, atype, pos: 0, limit: 10 }),
+                _ => store.run(&add(id1, atype, id2, random.below(4), b"own")),
             };
             if let Answer::List(edges) = answer {
                 let mut ids: Vec<u64> = edges.iter().map(|edge| edge.0).collect();
@@ -211,11 +211,11 @@ fn ids_are_never_given_out_again() {
             assert!(store.answer(&Op::ObjAdd { otype: 1, fields }).is_err());
             store.store.limit_bytes(usize::MAX);
         }
-        let Answer::Id(id) = store.ask(&Op::ObjAdd { otype: round, fields: model::Fields::new() }) else { panic!() };
+        let Answer::Id(id) = store.run(&Op::ObjAdd { otype: round, fields: model::Fields::new() }) else { panic!() };
         assert!(id > last, "{id} after {last}");
         last = id;
         if round % 2 == 0 {
-            assert_eq!(store.ask(&Op::ObjDelete { id }), Answer::Done(true));
+            assert_eq!(store.run(&Op::ObjDelete { id }), Answer::Done(true));
         }
     }
 }
@@ -224,7 +224,7 @@ fn ids_are_never_given_out_again() {
 fn an_edge_that_others_move_is_in_the_list_all_the_time() {
     let mut store = Store::new();
     for id2 in 0..100 {
-        store.ask(&add(1, 4, id2, 1_000 + id2, b""));
+        store.run(&add(1, 4, id2, 1_000 + id2, b""));
     }
     let (tables, mut time) = (store.tables, 5_000);
     let mut poll = 0;
@@ -238,7 +238,7 @@ fn an_edge_that_others_move_is_in_the_list_all_the_time() {
         }
     });
     for _ in 0..20 {
-        let Answer::List(edges) = store.ask(&Op::AssocRange { id1: 1, atype: 4, pos: 0, limit: 200 }) else { panic!() };
+        let Answer::List(edges) = store.run(&Op::AssocRange { id1: 1, atype: 4, pos: 0, limit: 200 }) else { panic!() };
         let mut ids: Vec<u64> = edges.iter().map(|edge| edge.0).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..100).collect::<Vec<_>>());
@@ -249,7 +249,7 @@ fn an_edge_that_others_move_is_in_the_list_all_the_time() {
 fn an_edge_that_is_moved_at_each_moment_comes_once_at_most() {
     let mut store = Store::new();
     for id2 in 0..200 {
-        store.ask(&add(1, 4, id2, 1_000 + id2, b""));
+        store.run(&add(1, 4, id2, 1_000 + id2, b""));
     }
     let (tables, mut time, mut random) = (store.tables, 5_000, Random(5));
     store.store.between_polls(move |store| {
@@ -261,7 +261,7 @@ fn an_edge_that_is_moved_at_each_moment_comes_once_at_most() {
         }
     });
     for pos in [0, 3].repeat(100) {
-        let found = store.ask(&Op::AssocRange { id1: 1, atype: 4, pos, limit: 300 });
+        let found = store.run(&Op::AssocRange { id1: 1, atype: 4, pos, limit: 300 });
         let Answer::List(edges) = found else { panic!("{found:?}") };
         let mut ids: Vec<u64> = edges.iter().map(|edge| edge.0).collect();
         ids.sort_unstable();
@@ -276,7 +276,7 @@ fn an_edge_has_the_time_and_the_data_of_one_moment() {
     let mut store = Store::new();
     let edges = 1_500_u64;
     for id2 in 0..edges {
-        store.ask(&add(1, 4, id2, 10_000 + id2, &(10_000 + id2).to_le_bytes()));
+        store.run(&add(1, 4, id2, 10_000 + id2, &(10_000 + id2).to_le_bytes()));
     }
     // Data tell the time that they were written with; each poll some edge is moved.
     let (tables, mut random) = (store.tables, Random(9));
@@ -298,7 +298,7 @@ fn an_edge_has_the_time_and_the_data_of_one_moment() {
     .cycle()
     .take(80)
     {
-        let Answer::List(edges) = store.ask(op) else { panic!("{op:?}") };
+        let Answer::List(edges) = store.run(op) else { panic!("{op:?}") };
         for (id2, time, data) in &edges {
             assert_eq!(time.to_le_bytes()[..], data[..], "{op:?}: of {id2}");
             let is_within = low <= *time && *time <= high;
@@ -315,7 +315,7 @@ fn an_edge_has_the_time_and_the_data_of_one_moment() {
 fn a_busy_list_is_read_again_until_nobody_writes_to_it() {
     let mut store = Store::new();
     for id2 in 0..20 {
-        store.ask(&add(1, 4, id2, 1_000 + id2, b""));
+        store.run(&add(1, 4, id2, 1_000 + id2, b""));
     }
     // Moved past the reader each time, for a hundred polls and more.
     let (tables, polls) = (store.tables, Rc::new(Cell::new(0_u64)));
@@ -328,7 +328,7 @@ fn a_busy_list_is_read_again_until_nobody_writes_to_it() {
         }
     });
     let op = Op::AssocRange { id1: 1, atype: 4, pos: 0, limit: 50 };
-    let Answer::List(edges) = store.ask(&op) else { panic!() };
+    let Answer::List(edges) = store.run(&op) else { panic!() };
     assert!(polls.get() > 119, "read until the list was left alone: {}", polls.get());
     assert_eq!(edges.len(), 20);
 }
@@ -338,7 +338,7 @@ fn a_position_far_from_both_ends_is_reached_in_several_calls() {
     let mut store = Store::new();
     store.store.interleave(false);
     for id2 in 0..12_000 {
-        store.ask(&add(1, 4, id2, id2, b""));
+        store.run(&add(1, 4, id2, id2, b""));
     }
     let mut first = |pos| {
         let reply = store.call(&codec::assoc_range(&store.tables.clone(), 1, 4, pos, 1, None)).expect("a list");
@@ -357,7 +357,7 @@ fn an_id_that_has_an_object_is_not_given_out() {
         store.store.put(objects, &codec::object_key(id), b"\0\0\0\0\0\0");
     }
     for id in [3, 5, 6] {
-        assert_eq!(store.ask(&Op::ObjAdd { otype: 7, fields: model::Fields::new() }), Answer::Id(id));
+        assert_eq!(store.run(&Op::ObjAdd { otype: 7, fields: model::Fields::new() }), Answer::Id(id));
     }
     for id in 7..1_007 {
         store.store.put(objects, &codec::object_key(id), b"\0\0\0\0\0\0");
@@ -376,7 +376,7 @@ fn long_lists_and_deep_positions() {
         // Not in the order of time, several of a time; each one's data are its id.
         let id2 = number * 7_919 % edges;
         let op = add(9, 3, id2, id2 / 3, &id2.to_le_bytes());
-        let answer = store.ask(&op);
+        let answer = store.run(&op);
         assert_eq!(answer, Answer::Done(true));
         model.check(&op, &answer);
     }
@@ -404,7 +404,7 @@ fn long_lists_and_deep_positions() {
     ] {
         for limit in [1, 2, 6_000, 6_001] {
             let op = range(pos, limit);
-            let answer = store.ask(&op);
+            let answer = store.run(&op);
             model.check(&op, &answer);
             // Not the whole list, but what one call skips, and what it gives.
             assert!(store.store.polls() == 1 && store.store.reads() <= 6_020, "{}", store.store.reads());
@@ -412,23 +412,23 @@ fn long_lists_and_deep_positions() {
     }
     for (high, low) in [(u64::MAX, 0), (5_000, 4_000), (5_000, 5_000), (0, 0), (20_000, 10_000)] {
         let op = Op::AssocTimeRange { id1: 9, atype: 3, high, low, limit: 6_000 };
-        let answer = store.ask(&op);
+        let answer = store.run(&op);
         model.check(&op, &answer);
     }
     // Half of them go: the count is kept in shards, some of which fall below 0.
     for id2 in (0..edges).step_by(2) {
         let op = Op::AssocDelete { id1: 9, atype: 3, id2 };
-        let answer = store.ask(&op);
+        let answer = store.run(&op);
         model.check(&op, &answer);
     }
     let op = Op::AssocCount { id1: 9, atype: 3 };
-    let answer = store.ask(&op);
+    let answer = store.run(&op);
     model.check(&op, &answer);
     for id2 in (1..edges).step_by(2) {
-        store.ask(&Op::AssocDelete { id1: 9, atype: 3, id2 });
+        store.run(&Op::AssocDelete { id1: 9, atype: 3, id2 });
     }
-    assert_eq!(store.ask(&op), Answer::Count(0));
-    assert_eq!(store.ask(&range(0, 10)), Answer::List(Vec::new()));
+    assert_eq!(store.run(&op), Answer::Count(0));
+    assert_eq!(store.run(&range(0, 10)), Answer::List(Vec::new()));
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn answers_that_need_several_replies() {
     let (mut store, mut model) = (Store::new(), Model::default());
     for id2 in 0..100 {
         let op = add(1, 3, id2, 7, &vec![id2 as u8; 64 << 10]);
-        let answer = store.ask(&op);
+        let answer = store.run(&op);
         model.check(&op, &answer);
     }
     let id2set: Vec<u64> = (0..200).collect();
@@ -445,7 +445,7 @@ fn answers_that_need_several_replies() {
         Op::AssocTimeRange { id1: 1, atype: 3, high: 9, low: 7, limit: 95 },
         Op::AssocGet { id1: 1, atype: 3, id2set, high: None, low: None },
     ] {
-        let answer = store.ask(&op);
+        let answer = store.run(&op);
         model.check(&op, &answer);
     }
 }
@@ -544,7 +544,7 @@ fn what_is_too_much_is_refused_and_nothing_is_written() {
         match added {
             Ok(_) => {
                 assert_eq!(model::audit(&mut store, &ENDS, &TYPES), 3, "beside the one without an inverse");
-                store.ask(&Op::AssocDelete { id1: 1, atype: 1, id2: 2 });
+                store.run(&Op::AssocDelete { id1: 1, atype: 1, id2: 2 });
             }
             Err(_) => assert_eq!(store.store.bytes(), bytes),
         }
@@ -555,7 +555,7 @@ fn what_is_too_much_is_refused_and_nothing_is_written() {
 fn tables_that_are_not_of_a_graph_are_told() {
     let mut store = Store::new();
     let tables = store.tables;
-    store.ask(&add(1, 1, 2, 3, b""));
+    store.run(&add(1, 1, 2, 3, b""));
     let swapped = Tables { objects: tables.objects, lists: tables.objects };
     let error = store.call(&codec::assoc_range(&swapped, 1, 1, 0, 10, None)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -584,7 +584,7 @@ fn tables_that_are_not_of_a_graph_are_told() {
         assert_eq!(error.kind(), ErrorKind::Other, "{error}");
     }
     // A place whose edge's record is odd, and a part of a count.
-    store.ask(&add(6, 1, 7, 3, b""));
+    store.run(&add(6, 1, 7, 3, b""));
     store.store.put(objects, &codec::edge_key(6, 1, 7), b"odd");
     store.call(&codec::assoc_range(&tables, 6, 1, 0, 10, None)).expect_err("an odd record");
     store.store.put(objects, &codec::count_key(6, 2), &[8]);

@@ -85,12 +85,12 @@ impl Asked {
 /// A message, and the checks of its answers.
 struct Form {
     what: &'static str,
-    asks: Vec<Asked>,
+    operations: Vec<Asked>,
     is_right: fn(&[Answer]) -> bool,
 }
 
-fn form(what: &'static str, asks: Vec<Asked>, is_right: fn(&[Answer]) -> bool) -> Form {
-    Form { what, asks, is_right }
+fn form(what: &'static str, operations: Vec<Asked>, is_right: fn(&[Answer]) -> bool) -> Form {
+    Form { what, operations, is_right }
 }
 
 fn long_key() -> Vec<u8> {
@@ -228,8 +228,8 @@ fn largest_of_others(op: OpKind) -> Vec<Form> {
 /// Forms that are one step too large, and the text of their refusal; empty where only the format itself has a bound.
 fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
     let over = MAX_VALUE_LEN + 1;
-    let refused = |asked, status, says: &str| (asked, status, says.to_owned());
-    let body = |asked: Asked| refused(asked, RpcStatus::Malformed, &MAX_BODY_LEN.to_string());
+    let refused = |request, status, says: &str| (request, status, says.to_owned());
+    let body = |request: Asked| refused(request, RpcStatus::Malformed, &MAX_BODY_LEN.to_string());
     let long_key = Asked::new(op, &vec![b'k'; MAX_KEY_LEN + 1], vec![]);
     let key = refused(long_key, RpcStatus::Malformed, &MAX_KEY_LEN.to_string());
     match op {
@@ -284,18 +284,18 @@ impl LargeClient {
         LargeClient { wire, endpoint, begun: Instant::now() }
     }
 
-    fn message(&mut self, asks: &[Asked]) -> Vec<u8> {
+    fn message(&mut self, operations: &[Asked]) -> Vec<u8> {
         // Running it again does no harm, so the server need not remember these answers.
-        let header = MessageHeader { flags: MESSAGE_FLAG_IDEMPOTENT, ..self.wire.header(asks.len()) };
+        let header = MessageHeader { flags: MESSAGE_FLAG_IDEMPOTENT, ..self.wire.header(operations.len()) };
         let mut message = header.encode().to_vec();
         // By hand: the codec does not encode anything that is too large.
-        for asked in asks {
+        for request in operations {
             let begun = message.len();
-            encode_operation(&asked.head, &mut message);
-            message[begun + 4..begun + 8].copy_from_slice(&(asked.key.len() as u32).to_le_bytes());
-            message[begun + 8..begun + 12].copy_from_slice(&(asked.value.len() as u32).to_le_bytes());
-            message.extend_from_slice(&asked.key);
-            message.extend_from_slice(&asked.value);
+            encode_operation(&request.head, &mut message);
+            message[begun + 4..begun + 8].copy_from_slice(&(request.key.len() as u32).to_le_bytes());
+            message[begun + 8..begun + 12].copy_from_slice(&(request.value.len() as u32).to_le_bytes());
+            message.extend_from_slice(&request.key);
+            message.extend_from_slice(&request.value);
         }
         message
     }
@@ -391,11 +391,11 @@ fn the_largest_form_of_every_operation_is_run_in_pieces_beside_a_neighbour() {
         for op in OpKind::ALL {
             let forms = largest(*op);
             assert!(!forms.is_empty(), "{op:?} has no largest form here: add one");
-            for Form { what, asks, is_right } in forms {
+            for Form { what, operations, is_right } in forms {
                 let before = answered.load(Ordering::SeqCst);
-                let messages: Vec<Vec<u8>> = (0..AT_ONCE).map(|_| client.message(&asks)).collect();
+                let messages: Vec<Vec<u8>> = (0..AT_ONCE).map(|_| client.message(&operations)).collect();
                 for answers in client.exchange(&messages) {
-                    assert_eq!(answers.len(), asks.len());
+                    assert_eq!(answers.len(), operations.len());
                     let seen = || answers.iter().map(|a| (a.status, a.value.len())).take(9).collect::<Vec<_>>();
                     assert!(is_right(&answers), "{op:?}, {what}: {:?}", seen());
                 }
@@ -419,10 +419,10 @@ fn a_neighbour_is_answered_between_two_large_messages() {
     let (mallory, alice) = tenants(&plane);
     let mut client = LargeClient::new(&plane, mallory);
     let mut wire = Wire::new(&plane, 0, alice);
-    let asks: Vec<Asked> = (0..40).map(|n| Asked::new(OpKind::Get, &numbered_key("q", n), vec![])).collect();
-    let all = (MESSAGES * asks.len()) as u64;
+    let operations: Vec<Asked> = (0..40).map(|n| Asked::new(OpKind::Get, &numbered_key("q", n), vec![])).collect();
+    let all = (MESSAGES * operations.len()) as u64;
     let answered_between = |client: &mut LargeClient, wire: &mut Wire| {
-        let messages: Vec<Vec<u8>> = (0..MESSAGES).map(|_| client.message(&asks)).collect();
+        let messages: Vec<Vec<u8>> = (0..MESSAGES).map(|_| client.message(&operations)).collect();
         let before = counted_at(&plane, "records_read");
         // Each is one packet, and their answers are not read yet.
         messages.iter().zip(1..).for_each(|(message, id)| client.wire.send(id, message));
@@ -445,8 +445,8 @@ fn what_is_one_step_too_large_is_told_the_limit() {
     let (mallory, _) = tenants(&plane);
     let mut client = LargeClient::new(&plane, mallory);
     for op in OpKind::ALL {
-        for (asked, status, says) in beyond(*op) {
-            let message = client.message(std::slice::from_ref(&asked));
+        for (request, status, says) in beyond(*op) {
+            let message = client.message(std::slice::from_ref(&request));
             let answer = client.exchange(&[message]).remove(0).remove(0);
             let text = answer.text();
             assert!(answer.status == status && text.contains(&says), "{op:?}: {:?} {text}, not {says}", answer.status);

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketType, bind, connect as connect_to, socket};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
-use super::ports::{Secure, Secured, at, hear_from, secure};
+use super::ports::{Secure, Secured, at, read_from, secure};
 use super::{metric, server};
 use crate::common::within_a_minute;
-use crate::memcached::peer::{connect, hear, text};
+use crate::memcached::peer::{connect, read_until, text};
 
 /// Opens so many clients that have all sent their hello, before the first of them continues.
 fn greeters(server: &Secured, count: usize, tls12: bool) -> Vec<Secure> {
@@ -37,7 +37,7 @@ fn a_handshake_that_waited_is_heard_at_its_home_worker_and_its_end_is_seen() {
         // All are on the home worker before one sends data: from then on only the home worker handles them.
         assert!(within_a_minute(|| at(&server.plane, 1) == 150), "{}", at(&server.plane, 1));
         for stream in &mut streams {
-            assert_eq!(hear_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+            assert_eq!(read_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
         }
         drop(streams);
         assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
@@ -59,7 +59,7 @@ fn the_end_of_a_client_is_seen_while_its_handshake_waits() {
     assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
     assert!(begun.elapsed() < all_are_answered / 2, "{:?} of {all_are_answered:?}", begun.elapsed());
     let mut stream = secure(&server.client(&[&TLS13]), server.memcached);
-    assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+    assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
 }
 
 /// A connection from another address of this machine.
@@ -78,12 +78,12 @@ fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
     let mut silent: Vec<TcpStream> = (0..1_024).map(|_| connect(open)).collect();
     assert!(within_a_minute(|| metric(&plane, "connections") == 1_024));
     let mut more = connect(open);
-    let heard = text(&hear(&mut more, b"<closed>"));
-    assert!(heard.ends_with("<closed>"), "{heard}");
+    let received = text(&read_until(&mut more, b"<closed>"));
+    assert!(received.ends_with("<closed>"), "{received}");
     assert_eq!(metric(&plane, "connections_refused.full"), 1);
     let mut other = connect_from([127, 0, 0, 9], open);
     other.write_all(b"get a\r\n").expect("said");
-    assert_eq!(text(&hear(&mut other, b"\r\n")), "CLIENT_ERROR unauthenticated\r\n");
+    assert_eq!(text(&read_until(&mut other, b"\r\n")), "CLIENT_ERROR unauthenticated\r\n");
     // Authenticated connections no longer count, and neither do closed ones.
     let first = silent.first_mut().expect("one");
     assert_eq!(super::login(first, "shop the_token_of_the_shop"), "STORED\r\n");
@@ -93,13 +93,13 @@ fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
         assert!(within_a_minute(|| {
             let mut again = connect(open);
             let is_admitted = again.write_all(b"get a\r\n").is_ok()
-                && text(&hear(&mut again, b"\r\n")) == "CLIENT_ERROR unauthenticated\r\n";
+                && text(&read_until(&mut again, b"\r\n")) == "CLIENT_ERROR unauthenticated\r\n";
             silent.push(again);
             is_admitted
         }));
     }
     let refused = metric(&plane, "connections_refused.full");
     let mut more = connect(open);
-    assert!(text(&hear(&mut more, b"<closed>")).ends_with("<closed>"));
+    assert!(text(&read_until(&mut more, b"<closed>")).ends_with("<closed>"));
     assert_eq!(metric(&plane, "connections_refused.full"), refused + 1, "and no more than these");
 }

@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{
 use super::metric;
 use crate::common::certificates::certificate;
 use crate::common::{data_plane_with, within_a_minute};
-use crate::memcached::peer::{connect, hear, talk, text};
+use crate::memcached::peer::{connect, read_until, talk, text};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "the_token_of_the_shop";
@@ -33,20 +33,20 @@ const TENANTS: &str =
     "[[tenants]]\nname = 'shop'\nhome_worker = 2\ntoken = 'the_token_of_the_shop'\ntables = [{ name = 't' }]\n";
 
 /// Sends bytes, and reads until the answers end with `end`, or the connection is closed.
-pub(super) fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8]) -> String {
-    let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+pub(super) fn read_from(stream: &mut (impl Read + Write), sent: &[u8], end: &[u8]) -> String {
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     // A closed connection accepts no more bytes: its earlier answers are there.
-    let _may_be_closed = stream.write_all(said);
-    while !heard.ends_with(end) {
+    let _may_be_closed = stream.write_all(sent);
+    while !received.ends_with(end) {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => {
-                heard.extend_from_slice(b"<closed>");
+                received.extend_from_slice(b"<closed>");
                 break;
             }
-            Ok(len) => heard.extend_from_slice(&buffer[..len]),
+            Ok(len) => received.extend_from_slice(&buffer[..len]),
         }
     }
-    text(&heard)
+    text(&received)
 }
 
 /// Number of connections of worker `worker`.
@@ -87,20 +87,20 @@ fn a_unix_socket_is_a_port_of_this_machine() {
     let mut streams: Vec<UnixStream> = (0..10).map(|_| connect(&memcached)).collect();
     for stream in &mut streams {
         assert_eq!(
-            hear_from(stream, b"set a 0 0 1\r\nx\r\nget a\r\n", b"END\r\n"),
+            read_from(stream, b"set a 0 0 1\r\nx\r\nget a\r\n", b"END\r\n"),
             "STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
         );
     }
     let mut stream = connect(&redis);
-    assert_eq!(hear_from(&mut stream, b"GET a\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
+    assert_eq!(read_from(&mut stream, b"GET a\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
     let login = format!("AUTH shop {TOKEN}\r\nGET a\r\n");
-    assert_eq!(hear_from(&mut stream, login.as_bytes(), b"x\r\n"), "+OK\r\n$1\r\nx\r\n");
+    assert_eq!(read_from(&mut stream, login.as_bytes(), b"x\r\n"), "+OK\r\n$1\r\nx\r\n");
     assert!(within_a_minute(|| at(&plane, 2) == 11));
     let path = redis.display().to_string();
-    if let Some(said) =
+    if let Some(sent) =
         tool("redis-cli", &["-s", &path, "--user", "shop", "--pass", TOKEN, "--no-auth-warning", "GET", "a"])
     {
-        assert_eq!(said, "x\n");
+        assert_eq!(sent, "x\n");
     }
     drop(plane);
     assert!(!redis.exists() && !memcached.exists(), "the files go with the server");
@@ -164,34 +164,38 @@ fn over_tls_all_is_as_without() {
         silent.conn.complete_io(&mut silent.sock).expect("a handshake");
         assert!(within_a_minute(|| at(&server.plane, 2) == 1), "it need not say a word to come to its home worker");
         let mut stream = secure(&config, server.redis);
-        assert_eq!(hear_from(&mut stream, b"PING\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
+        assert_eq!(read_from(&mut stream, b"PING\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
         let login = format!("AUTH shop {TOKEN}\r\nSET a x\r\n");
-        assert_eq!(hear_from(&mut stream, login.as_bytes(), b"OK\r\n+OK\r\n"), "+OK\r\n+OK\r\n");
+        assert_eq!(read_from(&mut stream, login.as_bytes(), b"OK\r\n+OK\r\n"), "+OK\r\n+OK\r\n");
         let mut stream = secure(&config, server.memcached);
         let times = 20_000;
         let expected = format!("{}MN\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n".repeat(times));
-        let heard = hear_from(&mut stream, &[&b"get a\r\n".repeat(times)[..], b"mn\r\n"].concat(), b"MN\r\n");
-        assert!(heard == expected, "{} bytes of {}", heard.len(), expected.len());
+        let received = read_from(&mut stream, &[&b"get a\r\n".repeat(times)[..], b"mn\r\n"].concat(), b"MN\r\n");
+        assert!(received == expected, "{} bytes of {}", received.len(), expected.len());
         let value: Vec<u8> = (0..8 << 20).map(|byte: u32| b'a' + (byte % 23) as u8).collect();
-        let said = [format!("set large 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
-        assert_eq!(hear_from(&mut stream, &said, b"\r\n"), "STORED\r\n");
-        let heard = hear_from(&mut stream, b"get large\r\n", b"END\r\n");
-        assert!(heard.as_bytes().get(23..).is_some_and(|heard| heard.starts_with(&value)), "{} bytes", heard.len());
+        let sent = [format!("set large 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+        assert_eq!(read_from(&mut stream, &sent, b"\r\n"), "STORED\r\n");
+        let received = read_from(&mut stream, b"get large\r\n", b"END\r\n");
+        assert!(
+            received.as_bytes().get(23..).is_some_and(|received| received.starts_with(&value)),
+            "{} bytes",
+            received.len()
+        );
         // A connection that has closed its writing side still receives the answers to its requests.
         stream.write_all(b"get a\r\nget a\r\n").expect("said");
         stream.conn.send_close_notify();
         stream.flush().expect("said");
-        assert_eq!(hear_from(&mut stream, b"", b"<closed>"), "VALUE a 0 1\r\nx\r\nEND\r\n".repeat(2) + "<closed>");
+        assert_eq!(read_from(&mut stream, b"", b"<closed>"), "VALUE a 0 1\r\nx\r\nEND\r\n".repeat(2) + "<closed>");
         drop(silent);
         assert!(within_a_minute(|| at(&server.plane, 2) == 1), "Redis' connection is left");
     }
     let port = server.redis.port().to_string();
     let file = server.certificate().display().to_string();
     let args = ["--tls", "--cacert", &file, "--sni", "localhost", "-p", &port, "--user", "shop", "--pass", TOKEN];
-    if let Some(said) = tool("redis-cli", &[&args[..], &["--no-auth-warning", "GET", "a"]].concat())
-        && !said.contains("Unrecognized option")
+    if let Some(sent) = tool("redis-cli", &[&args[..], &["--no-auth-warning", "GET", "a"]].concat())
+        && !sent.contains("Unrecognized option")
     {
-        assert_eq!(said, "x\n");
+        assert_eq!(sent, "x\n");
     }
 }
 
@@ -202,7 +206,7 @@ fn a_client_that_comes_back_is_known_by_its_ticket() {
         let config = server.client(versions);
         let kinds = [(); 2].map(|()| {
             let mut stream = secure(&config, server.memcached);
-            assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+            assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
             stream.conn.handshake_kind()
         });
         assert_eq!(kinds, [Some(HandshakeKind::Full), Some(HandshakeKind::Resumed)]);
@@ -213,14 +217,14 @@ fn a_client_that_comes_back_is_known_by_its_ticket() {
 fn what_is_no_handshake_or_never_ends_one_is_closed_and_others_do_not_notice() {
     let server = Secured::start(1);
     let refused = || metric(&server.plane, "connections_refused.handshake");
-    for said in
+    for sent in
         [&b"get a\r\nget b\r\n"[..], b"*1\r\n$4\r\nPING\r\n", b"\x80\x10\x80\x10", &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3]]
     {
         let mut stream = connect(server.memcached);
-        stream.write_all(said).expect("said");
+        stream.write_all(sent).expect("said");
         // An alert at most.
-        let heard = hear(&mut stream, b"<closed>");
-        assert!(heard.ends_with(b"<closed>") && heard.len() < 40, "{said:?}: {}", text(&heard));
+        let received = read_until(&mut stream, b"<closed>");
+        assert!(received.ends_with(b"<closed>") && received.len() < 40, "{sent:?}: {}", text(&received));
     }
     assert!(within_a_minute(|| refused() == 4), "{}", refused());
     // Half a hello, in parts, from many connections; and some that send nothing.
@@ -233,13 +237,13 @@ fn what_is_no_handshake_or_never_ends_one_is_closed_and_others_do_not_notice() {
         stream.write_all(&hello[..hello.len() / 2]).expect("said");
     }
     let mut stream = secure(&config, server.memcached);
-    assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+    assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
     for stream in &mut slow {
-        let heard = hear(stream, b"<closed>");
-        assert!(heard.ends_with(b"<closed>") && heard.len() < 40, "{}", text(&heard));
+        let received = read_until(stream, b"<closed>");
+        assert!(received.ends_with(b"<closed>") && received.len() < 40, "{}", text(&received));
     }
     assert!(refused() >= 44, "{}", refused());
-    assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n", "it goes on");
+    assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n", "it goes on");
 }
 
 #[test]
@@ -254,7 +258,7 @@ fn many_handshakes_at_once_are_all_ended_in_their_turn() {
         }
     }
     for stream in &mut streams {
-        assert_eq!(hear_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+        assert_eq!(read_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
     }
 }
 
@@ -263,16 +267,16 @@ fn another_certificate_is_shown_without_a_restart_and_connections_go_on() {
     let server = Secured::start(1);
     let old = server.client(&[&TLS13]);
     let mut stream = secure(&old, server.memcached);
-    assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+    assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
     certificate(server.folder.path(), "localhost", 4000);
     let new = server.client(&[&TLS13]);
     server.plane.look_at_certificate();
-    assert!(within_a_minute(|| hear_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
+    assert!(within_a_minute(|| read_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
     // An old ticket would suffice; a client without one does not accept the new certificate.
     let mut stranger = ClientConfig::clone(&old);
     stranger.resumption = Resumption::disabled();
-    assert_eq!(hear_from(&mut secure(&Arc::new(stranger), server.memcached), b"mn\r\n", b"\r\n"), "<closed>");
-    assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
+    assert_eq!(read_from(&mut secure(&Arc::new(stranger), server.memcached), b"mn\r\n", b"\r\n"), "<closed>");
+    assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
 }
 
 #[test]
@@ -288,28 +292,28 @@ fn a_port_says_what_it_speaks_for_and_is_not_there() {
     let mut stream = connect(redis);
     let no_tenant =
         "ERR this port speaks for tenant \"later\", which does not exist: sandstorm tenant create later\r\n";
-    for said in [&b"GET a\r\n"[..], b"HELLO 3\r\n"] {
-        assert_eq!(hear_from(&mut stream, said, b"\r\n"), format!("-{no_tenant}"));
+    for sent in [&b"GET a\r\n"[..], b"HELLO 3\r\n"] {
+        assert_eq!(read_from(&mut stream, sent, b"\r\n"), format!("-{no_tenant}"));
     }
-    let said = text(&talk(&mut connect(memcached), b"get a"));
-    assert_eq!(said, format!("SERVER_{}<closed>", no_tenant.replacen("ERR", "ERROR", 1)));
+    let sent = text(&talk(&mut connect(memcached), b"get a"));
+    assert_eq!(sent, format!("SERVER_{}<closed>", no_tenant.replacen("ERR", "ERROR", 1)));
     plane.directory.create_tenant(NewTenant::named("later")).expect("a tenant");
     let no_table = "-ERR this port uses table \"things\" of tenant \"later\", which does not exist: sandstorm table create things --tenant later\r\n";
-    assert_eq!(hear_from(&mut stream, b"GET a\r\n", b"\r\n"), no_table);
+    assert_eq!(read_from(&mut stream, b"GET a\r\n", b"\r\n"), no_table);
     assert!(in_want()[1].contains("this port uses table \"things\" of tenant \"later\", which does not exist"));
     plane.directory.create_table("later", NewTable::named("things")).expect("a table");
-    assert_eq!(hear_from(&mut stream, b"SET a x\r\n", b"\r\n"), "+OK\r\n");
+    assert_eq!(read_from(&mut stream, b"SET a x\r\n", b"\r\n"), "+OK\r\n");
     assert_eq!(text(&talk(&mut connect(memcached), b"get a")), "VALUE a 0 1\r\nx\r\nEND\r\nMN\r\n");
     assert!(in_want().is_empty());
 }
 
 /// Repeats a request until its answer changes; returns the new answer.
-fn ask_on(mut stream: TcpStream, said: &'static [u8], expected: &'static str) -> std::thread::JoinHandle<String> {
+fn request_on(mut stream: TcpStream, sent: &'static [u8], expected: &'static str) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         loop {
-            let heard = hear_from(&mut stream, said, b"\r\n");
-            if heard != expected {
-                return heard + &hear_from(&mut stream, b"", b"<closed>");
+            let received = read_from(&mut stream, sent, b"\r\n");
+            if received != expected {
+                return received + &read_from(&mut stream, b"", b"<closed>");
             }
         }
     })
@@ -328,9 +332,9 @@ fn a_stopping_server_says_so_to_every_client() {
         let client = blocking::Client::connect(Config::new(plane.address(), id).token(TOKEN)).expect("a client");
         let udp = std::thread::spawn(move || (0..u64::MAX).find_map(|_| client.get(1, b"a").err()));
         let mut redis = redis;
-        assert_eq!(hear_from(&mut redis, format!("AUTH shop {TOKEN}\r\n").as_bytes(), b"\r\n"), "+OK\r\n");
-        let redis = ask_on(redis, b"PING\r\n", "+PONG\r\n");
-        let memcached = ask_on(memcached, b"mn\r\n", "MN\r\n");
+        assert_eq!(read_from(&mut redis, format!("AUTH shop {TOKEN}\r\n").as_bytes(), b"\r\n"), "+OK\r\n");
+        let redis = request_on(redis, b"PING\r\n", "+PONG\r\n");
+        let memcached = request_on(memcached, b"mn\r\n", "MN\r\n");
         std::thread::sleep(Duration::from_millis(50));
         drop(plane);
         let [redis, memcached] = [redis, memcached].map(|thread| thread.join().expect("an answer"));

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::metric;
-use super::ports::{Secure, Secured, hear_from, secure};
+use super::ports::{Secure, Secured, read_from, secure};
 
 /// A client with a finished handshake that makes its records itself.
 struct Hand {
@@ -48,9 +48,9 @@ impl Hand {
 
     /// Returns whether the server has closed it; otherwise the server has sent something.
     fn has_ended(&mut self) -> bool {
-        let mut heard = [0; 4096];
+        let mut received = [0; 4096];
         loop {
-            match self.socket.read(&mut heard) {
+            match self.socket.read(&mut received) {
                 Ok(0) => return true,
                 // Tickets, and the reason for the close.
                 Ok(_) => {}
@@ -79,7 +79,7 @@ fn half_of_a_message_that_never_ends_is_not_kept() {
         hand.socket.write_all(part).expect("said");
     }
     let mut stream = secure(&server.client(&[&TLS13]), server.memcached);
-    while hear_from(&mut stream, b"mg a s\r\n", b"\r\n") != "HD s16000\r\n" {}
+    while read_from(&mut stream, b"mg a s\r\n", b"\r\n") != "HD s16000\r\n" {}
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn who_changes_keys_without_end_is_ended() {
     stream.conn.complete_io(&mut stream.sock).expect("a handshake");
     change(&mut stream, 100);
     assert_eq!(
-        hear_from(&mut stream, b"mn\r\n", "MN\r\n".repeat(6).as_bytes()),
+        read_from(&mut stream, b"mn\r\n", "MN\r\n".repeat(6).as_bytes()),
         "MN\r\n".repeat(6),
         "some are no harm"
     );
     change(&mut stream, 300);
-    assert!(hear_from(&mut stream, b"mn\r\n", b"<closed>").ends_with("<closed>"));
+    assert!(read_from(&mut stream, b"mn\r\n", b"<closed>").ends_with("<closed>"));
     assert_eq!(metric(&server.plane, "connections_refused.protocol"), 1);
 }
 
@@ -114,16 +114,16 @@ fn records_of_a_byte_are_decrypted_in_slices_and_all_are_heard() {
     let server = Secured::start(2);
     let mut hand = Hand::new(&server);
     let times = 2_000;
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     for byte in b"set a 0 0 1 noreply\r\nx\r\n".repeat(times / 24) {
-        said.extend(hand.record(ContentType::ApplicationData, &[byte]));
+        sent.extend(hand.record(ContentType::ApplicationData, &[byte]));
     }
-    said.extend(hand.record(ContentType::ApplicationData, b"set b 0 0 1\r\ny\r\n"));
+    sent.extend(hand.record(ContentType::ApplicationData, b"set b 0 0 1\r\ny\r\n"));
     let before = metric(&server.plane, "connection_batches");
-    hand.socket.write_all(&said).expect("said");
+    hand.socket.write_all(&sent).expect("said");
     let mut stream = secure(&server.client(&[&TLS13]), server.memcached);
-    while !hear_from(&mut stream, b"get b\r\n", b"END\r\n").contains("VALUE b") {}
+    while !read_from(&mut stream, b"get b\r\n", b"END\r\n").contains("VALUE b") {}
     let batches = metric(&server.plane, "connection_batches") - before;
     assert!(batches > times as u64 / 100, "{batches}");
-    assert_eq!(hear_from(&mut stream, b"get a\r\n", b"END\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(read_from(&mut stream, b"get a\r\n", b"END\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
 }

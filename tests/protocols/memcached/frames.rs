@@ -78,7 +78,7 @@ impl Said {
 }
 
 /// Reads one answer. `None`: the connection has ended.
-pub fn hear(stream: &mut TcpStream) -> Option<Heard> {
+pub fn read_until(stream: &mut TcpStream) -> Option<Heard> {
     let mut head = [0; 24];
     stream.read_exact(&mut head).ok()?;
     assert_eq!(head[0], 0x81, "no answer of the binary protocol: {head:?}");
@@ -94,24 +94,24 @@ pub fn hear(stream: &mut TcpStream) -> Option<Heard> {
 
 /// Sends requests and reads all the answers: up to that of a no-op, or to the connection's end. Also returns whether it
 /// has ended.
-pub fn talk(stream: &mut TcpStream, said: &[u8]) -> (Vec<Heard>, bool) {
+pub fn talk(stream: &mut TcpStream, sent: &[u8]) -> (Vec<Heard>, bool) {
     const NOTHING: u32 = 0xeeee_eeee;
     let nothing = Said { opcode: 0x0a, ..Said::default() }.encode(NOTHING, 0);
-    let _may_be_closed = stream.write_all(&[said, &nothing].concat());
-    let mut heard = Vec::new();
+    let _may_be_closed = stream.write_all(&[sent, &nothing].concat());
+    let mut received = Vec::new();
     loop {
-        match hear(stream) {
-            Some(answer) if answer.opaque == NOTHING => return (heard, false),
-            Some(answer) => heard.push(answer),
-            None => return (heard, true),
+        match read_until(stream) {
+            Some(answer) if answer.opaque == NOTHING => return (received, false),
+            Some(answer) => received.push(answer),
+            None => return (received, true),
         }
     }
 }
 
 /// The number of a record, if it is there.
 pub fn number(stream: &mut TcpStream, key: &str) -> Option<u64> {
-    let (heard, _) = talk(stream, &Said::of_key(0x00, key).encode(1, 0));
-    heard.first().filter(|heard| heard.status == 0).map(|heard| heard.cas)
+    let (received, _) = talk(stream, &Said::of_key(0x00, key).encode(1, 0));
+    received.first().filter(|received| received.status == 0).map(|received| received.cas)
 }
 
 fn one<T: Copy>(random: &mut StdRng, of: &[T]) -> T {
@@ -131,7 +131,7 @@ pub fn command(random: &mut StdRng) -> Said {
     };
     let flags: u32 = random.random();
     let number = Said { key: one(random, &["n", "m"]).to_owned(), cas, ..Said::default() };
-    let mut said = match random.random_range(0..14) {
+    let mut sent = match random.random_range(0..14) {
         0..=3 => {
             let opcode = one(random, &[0x01, 0x02, 0x03, 0x11, 0x12, 0x13]);
             let extras = [&flags.to_be_bytes()[..], &time].concat();
@@ -152,16 +152,16 @@ pub fn command(random: &mut StdRng) -> Said {
         _ => Said { opcode: one(random, &[0x0a, 0x20, 0x21]), ..Said::default() },
     };
     // An error that ends the connection.
-    if random.random_ratio(1, 30) && said.opcode < 0x1f {
+    if random.random_ratio(1, 30) && sent.opcode < 0x1f {
         match random.random_range(0..4) {
-            0 => said.extras.push(0),
-            1 => said.key = "k".repeat(251),
-            2 => said.key = String::new(),
-            _ if said.extras.is_empty() && said.key.is_empty() => {}
-            _ => said.too_long_by = -(said.value.len() as i32) - 1,
+            0 => sent.extras.push(0),
+            1 => sent.key = "k".repeat(251),
+            2 => sent.key = String::new(),
+            _ if sent.extras.is_empty() && sent.key.is_empty() => {}
+            _ => sent.too_long_by = -(sent.value.len() as i32) - 1,
         }
     }
-    said
+    sent
 }
 
 impl Said {

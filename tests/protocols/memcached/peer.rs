@@ -71,48 +71,48 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends commands and reads all the answers, up to that of a no-op; or up to the connection's end, which is marked.
-pub fn talk(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
+pub fn talk(stream: &mut TcpStream, sent: &[u8]) -> Vec<u8> {
     // A closed connection accepts no more bytes: its earlier answers are there.
-    let _may_be_closed = stream.write_all(said).and_then(|()| stream.write_all(b"\r\nmn\r\n"));
-    hear(stream, b"MN\r\n")
+    let _may_be_closed = stream.write_all(sent).and_then(|()| stream.write_all(b"\r\nmn\r\n"));
+    read_until(stream, b"MN\r\n")
 }
 
 /// As [`talk`], for input that may swallow a little of what follows (a line is lost to that), or may itself contain a
 /// no-op. The end is the version's reply, which no case requests.
-pub fn talk_through(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
-    let _may_be_closed = stream.write_all(&[said, b"\r\nlost\r\nversion\r\n"].concat());
-    let version = |heard: &[u8]| {
-        let from = heard.windows(8).rposition(|word| word == b"VERSION ")?;
-        heard.ends_with(b"\r\n").then_some(from)
+pub fn talk_through(stream: &mut TcpStream, sent: &[u8]) -> Vec<u8> {
+    let _may_be_closed = stream.write_all(&[sent, b"\r\nlost\r\nversion\r\n"].concat());
+    let version = |received: &[u8]| {
+        let from = received.windows(8).rposition(|word| word == b"VERSION ")?;
+        received.ends_with(b"\r\n").then_some(from)
     };
-    let mut heard = hear_until(stream, |heard| version(heard).is_some());
-    heard.truncate(version(&heard).unwrap_or(heard.len()));
-    heard
+    let mut received = read_all_until(stream, |received| version(received).is_some());
+    received.truncate(version(&received).unwrap_or(received.len()));
+    received
 }
 
 /// Reads until the answers end with `end`.
-pub fn hear(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
-    hear_until(stream, |heard| heard.ends_with(end))
+pub fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    read_all_until(stream, |received| received.ends_with(end))
 }
 
 /// Reads until the received bytes are complete, or to the connection's end, which is marked.
-fn hear_until(stream: &mut TcpStream, is_all: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-    let (mut heard, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    while !is_all(&heard) {
+fn read_all_until(stream: &mut TcpStream, is_all: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let (mut received, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    while !is_all(&received) {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => {
-                heard.extend_from_slice(b"<closed>");
+                received.extend_from_slice(b"<closed>");
                 break;
             }
-            Ok(len) => heard.extend_from_slice(&buffer[..len]),
+            Ok(len) => received.extend_from_slice(&buffer[..len]),
         }
     }
-    heard
+    received
 }
 
 /// Sends commands on a connection of its own.
-pub fn ask(address: SocketAddr, said: &[u8]) -> Vec<u8> {
-    talk(&mut connect(address), said)
+pub fn request(address: SocketAddr, sent: &[u8]) -> Vec<u8> {
+    talk(&mut connect(address), sent)
 }
 
 /// Bytes as text.

@@ -33,7 +33,7 @@ fn ports() -> (DataPlane, SocketAddr, SocketAddr) {
 /// The number of records that pages have managed to store.
 fn stolen(redis: SocketAddr) -> String {
     let mut stream = TcpStream::connect(redis).expect("a connection");
-    say(&mut stream, "EXISTS stolen\r\n", "\r\n")
+    exchange(&mut stream, "EXISTS stolen\r\n", "\r\n")
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl<'s> ModuleTree<'s> {
         if let Some((_, items)) = &found.content {
             return self.add_items(items, file, &inside, Some(parent));
         }
-        let told = found.attrs.iter().find_map(|attribute| match &attribute.meta {
+        let messages = found.attrs.iter().find_map(|attribute| match &attribute.meta {
             syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
                 syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => Some(path.value()),
                 _ => None,
@@ -261,8 +261,8 @@ impl<'s> ModuleTree<'s> {
             _ => None,
         });
         let here = file.parent().unwrap_or(Path::new(""));
-        let candidates = match told {
-            Some(told) => vec![here.join(told)],
+        let candidates = match messages {
+            Some(messages) => vec![here.join(messages)],
             None => vec![inside.with_extension("rs"), inside.join("mod.rs")],
         };
         let child = candidates.iter().find(|path| self.sources.contains_key(*path));

@@ -3,7 +3,7 @@
 
 use sandstorm_client::tao::Fields;
 
-use super::oracle::{Ask, Edge, MOST_DATA, MOST_FIELD_BYTES, MOST_FIELDS, Oracle};
+use super::oracle::{Edge, GraphQuery, MOST_DATA, MOST_FIELD_BYTES, MOST_FIELDS, Oracle};
 
 /// Splitmix: a sequence of numbers from a seed.
 pub struct Dice(pub u64);
@@ -57,16 +57,16 @@ pub struct World {
 
 impl World {
     /// The next question.
-    pub fn ask(&mut self, oracle: &Oracle) -> Ask {
+    pub fn query(&mut self, oracle: &Oracle) -> GraphQuery {
         match self.dice.below(100) {
             0..22 => {
                 let mut edge = self.edge(oracle);
                 if self.dice.one_in(20) {
                     edge.2 = edge.0;
                 }
-                Ask::Add(edge, self.time(), self.data())
+                GraphQuery::Add(edge, self.time(), self.data())
             }
-            22..32 => Ask::Delete(self.edge(oracle)),
+            22..32 => GraphQuery::Delete(self.edge(oracle)),
             32..42 => {
                 // Edges from an id to itself are rare, and twice as hard.
                 let id = self.dice.of(&FROM);
@@ -80,22 +80,22 @@ impl World {
                     (1, u32::MAX) => 6,
                     _ => self.atype(),
                 };
-                Ask::Change(edge, newtype)
+                GraphQuery::Change(edge, newtype)
             }
-            42..46 => Ask::ObjAdd(self.dice.next() as u32, self.fields()),
-            46..50 => Ask::ObjGet(self.object(oracle)),
+            42..46 => GraphQuery::ObjAdd(self.dice.next() as u32, self.fields()),
+            46..50 => GraphQuery::ObjGet(self.object(oracle)),
             50..55 => self.update(oracle),
-            55..57 => Ask::ObjDelete(self.object(oracle)),
+            55..57 => GraphQuery::ObjDelete(self.object(oracle)),
             57..67 => self.get(),
-            67..75 => Ask::Count(self.list()),
+            67..75 => GraphQuery::Count(self.list()),
             75..86 => self.range(oracle),
             86..97 => {
                 let (list, high, low) = (self.list(), self.time(), self.time());
                 let (high, low) = if self.dice.one_in(4) { (high, low) } else { (high.max(low), high.min(low)) };
-                Ask::TimeRange { list, high, low, limit: self.limit() }
+                GraphQuery::TimeRange { list, high, low, limit: self.limit() }
             }
-            97 => Ask::Declared(self.atype()),
-            _ => Ask::Declare(self.atype(), (!self.dice.one_in(3)).then(|| self.atype())),
+            97 => GraphQuery::Declared(self.atype()),
+            _ => GraphQuery::Declare(self.atype(), (!self.dice.one_in(3)).then(|| self.atype())),
         }
     }
 
@@ -199,7 +199,7 @@ impl World {
         newest.saturating_sub(self.dice.below(20))
     }
 
-    fn update(&mut self, oracle: &Oracle) -> Ask {
+    fn update(&mut self, oracle: &Oracle) -> GraphQuery {
         let (id, fields) = (self.object(oracle), self.fields());
         let mut away: Vec<Vec<u8>> = (0..self.dice.below(3)).map(|_| self.name()).collect();
         away.retain(|name| (1..256).contains(&name.len()));
@@ -208,10 +208,10 @@ impl World {
         if !self.dice.one_in(8) {
             away.retain(|name| !fields.0.contains_key(name));
         }
-        Ask::ObjUpdate(id, fields, away)
+        GraphQuery::ObjUpdate(id, fields, away)
     }
 
-    fn get(&mut self) -> Ask {
+    fn get(&mut self) -> GraphQuery {
         let list = self.list();
         let mut ids: Vec<u64> = match self.dice.below(40) {
             0 => (0..6_100).collect(),
@@ -225,10 +225,10 @@ impl World {
         }
         let high = (!self.dice.one_in(3)).then(|| self.time());
         let low = (!self.dice.one_in(3)).then(|| self.time());
-        Ask::Get { list, ids, high, low }
+        GraphQuery::Get { list, ids, high, low }
     }
 
-    fn range(&mut self, oracle: &Oracle) -> Ask {
+    fn range(&mut self, oracle: &Oracle) -> GraphQuery {
         let list = self.list();
         let len = oracle.edges.range((list.0, list.1, 0)..=(list.0, list.1, u64::MAX)).count() as u64;
         let pos = match self.dice.below(8) {
@@ -240,6 +240,6 @@ impl World {
             5 => 0,
             _ => self.dice.below(len + 2),
         };
-        Ask::Range { list, pos, limit: self.limit() }
+        GraphQuery::Range { list, pos, limit: self.limit() }
     }
 }

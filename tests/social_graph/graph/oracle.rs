@@ -23,7 +23,7 @@ pub type Hit = (u64, u64, Vec<u8>);
 
 /// A request to a graph.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum GraphQuery {
     ObjAdd(u32, Fields),
     ObjGet(u64),
     ObjUpdate(u64, Fields, Vec<Vec<u8>>),
@@ -41,7 +41,7 @@ pub enum Ask {
 
 /// A graph's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum GraphAnswer {
     Id(u64),
     Object(Option<(u32, Fields)>),
     Yes(bool),
@@ -65,38 +65,40 @@ pub struct Oracle {
 
 impl Oracle {
     /// Compares an answer with the expected one.
-    pub fn check(&mut self, ask: &Ask, said: &Said) {
-        let expected = self.expect(ask, said);
-        assert!(*said == expected, "{ask:?}\nis answered {said:?}\nnot {expected:?}");
+    pub fn check(&mut self, query: &GraphQuery, answered: &GraphAnswer) {
+        let expected = self.expect(query, answered);
+        assert!(*answered == expected, "{query:?}\nis answered {answered:?}\nnot {expected:?}");
     }
 
-    fn expect(&mut self, ask: &Ask, said: &Said) -> Said {
-        match ask {
-            Ask::ObjAdd(..) | Ask::ObjUpdate(..) | Ask::ObjDelete(_) => self.write_object(ask, said),
-            Ask::ObjGet(id) => Said::Object(self.objects.get(id).cloned()),
-            Ask::Add(edge, time, data) => self.add(*edge, *time, data),
-            Ask::Delete(edge) => Said::Yes(self.remove(*edge).is_some()),
-            Ask::Change(edge, newtype) => self.change(*edge, *newtype),
-            Ask::Get { list, ids, high, low } => {
+    fn expect(&mut self, query: &GraphQuery, answered: &GraphAnswer) -> GraphAnswer {
+        match query {
+            GraphQuery::ObjAdd(..) | GraphQuery::ObjUpdate(..) | GraphQuery::ObjDelete(_) => {
+                self.write_object(query, answered)
+            }
+            GraphQuery::ObjGet(id) => GraphAnswer::Object(self.objects.get(id).cloned()),
+            GraphQuery::Add(edge, time, data) => self.add(*edge, *time, data),
+            GraphQuery::Delete(edge) => GraphAnswer::Yes(self.remove(*edge).is_some()),
+            GraphQuery::Change(edge, newtype) => self.change(*edge, *newtype),
+            GraphQuery::Get { list, ids, high, low } => {
                 let mut hits = self.list(*list);
                 hits.retain(|hit| ids.contains(&hit.0));
                 hits.retain(|hit| high.is_none_or(|high| hit.1 <= high) && low.is_none_or(|low| hit.1 >= low));
-                Said::Hits(hits)
+                GraphAnswer::Hits(hits)
             }
-            Ask::Count((id1, atype)) => Said::Count(self.edges_of(*id1, *atype).count() as u64),
-            Ask::Range { list, pos, limit } => {
+            GraphQuery::Count((id1, atype)) => GraphAnswer::Count(self.edges_of(*id1, *atype).count() as u64),
+            GraphQuery::Range { list, pos, limit } => {
                 let skipped = usize::try_from(*pos).unwrap_or(usize::MAX);
                 let hits = self.list(*list).into_iter().skip(skipped);
-                Said::Hits(hits.take(LIMIT.min(*limit as usize)).collect())
+                GraphAnswer::Hits(hits.take(LIMIT.min(*limit as usize)).collect())
             }
-            Ask::TimeRange { list, high, low, limit } => {
+            GraphQuery::TimeRange { list, high, low, limit } => {
                 let mut hits = self.list(*list);
                 hits.retain(|hit| *low <= hit.1 && hit.1 <= *high);
                 hits.truncate(LIMIT.min(*limit as usize));
-                Said::Hits(hits)
+                GraphAnswer::Hits(hits)
             }
-            Ask::Declare(atype, inverse) => self.declare(*atype, *inverse),
-            Ask::Declared(atype) => Said::Type(self.types.get(atype).copied()),
+            GraphQuery::Declare(atype, inverse) => self.declare(*atype, *inverse),
+            GraphQuery::Declared(atype) => GraphAnswer::Type(self.types.get(atype).copied()),
         }
     }
 
@@ -104,34 +106,36 @@ impl Oracle {
         *self.met.entry(what).or_default() += 1;
     }
 
-    fn write_object(&mut self, ask: &Ask, said: &Said) -> Said {
-        match ask {
-            Ask::ObjAdd(_, fields) | Ask::ObjUpdate(_, fields, _) if !fit(fields) => return Said::Refused,
-            Ask::ObjUpdate(_, fields, away) if away.iter().any(|name| fields.0.contains_key(name)) => {
-                return Said::Refused;
+    fn write_object(&mut self, query: &GraphQuery, answered: &GraphAnswer) -> GraphAnswer {
+        match query {
+            GraphQuery::ObjAdd(_, fields) | GraphQuery::ObjUpdate(_, fields, _) if !fit(fields) => {
+                return GraphAnswer::Refused;
             }
-            Ask::ObjAdd(otype, fields) => {
-                let Said::Id(id) = said else { panic!("{ask:?} is answered {said:?}") };
+            GraphQuery::ObjUpdate(_, fields, away) if away.iter().any(|name| fields.0.contains_key(name)) => {
+                return GraphAnswer::Refused;
+            }
+            GraphQuery::ObjAdd(otype, fields) => {
+                let GraphAnswer::Id(id) = answered else { panic!("{query:?} is answered {answered:?}") };
                 assert!(self.given.insert(*id), "{id} is given out a second time");
                 self.objects.insert(*id, (*otype, fields.clone()));
-                return said.clone();
+                return answered.clone();
             }
             _ => {}
         }
-        match ask {
-            Ask::ObjUpdate(id, fields, away) => {
-                let Some((_, old)) = self.objects.get_mut(id) else { return Said::Yes(false) };
+        match query {
+            GraphQuery::ObjUpdate(id, fields, away) => {
+                let Some((_, old)) = self.objects.get_mut(id) else { return GraphAnswer::Yes(false) };
                 let mut new = old.clone();
                 new.0.extend(fields.0.clone());
                 new.0.retain(|name, _| !away.contains(name));
                 if !fit(&new) {
                     self.meet("an update that makes an object too large");
-                    return Said::Refused;
+                    return GraphAnswer::Refused;
                 }
                 *old = new;
-                Said::Yes(true)
+                GraphAnswer::Yes(true)
             }
-            Ask::ObjDelete(id) => Said::Yes(self.objects.remove(id).is_some()),
+            GraphQuery::ObjDelete(id) => GraphAnswer::Yes(self.objects.remove(id).is_some()),
             _ => unreachable!("no write of an object"),
         }
     }
@@ -157,9 +161,9 @@ impl Oracle {
         Some(value)
     }
 
-    fn add(&mut self, edge: Edge, time: u64, data: &[u8]) -> Said {
+    fn add(&mut self, edge: Edge, time: u64, data: &[u8]) -> GraphAnswer {
         if data.len() > MOST_DATA {
-            return Said::Refused;
+            return GraphAnswer::Refused;
         }
         if edge.0 == edge.2 {
             self.meet("an edge to itself");
@@ -170,14 +174,14 @@ impl Oracle {
             self.meet("an edge that is there is added");
         }
         self.put(edge, (time, data.to_vec()));
-        Said::Yes(is_new)
+        GraphAnswer::Yes(is_new)
     }
 
-    fn change(&mut self, edge: Edge, newtype: u32) -> Said {
+    fn change(&mut self, edge: Edge, newtype: u32) -> GraphAnswer {
         let (id1, atype, id2) = edge;
         let changed = (id1, newtype, id2);
         if !self.edges.contains_key(&edge) {
-            return Said::Yes(false);
+            return GraphAnswer::Yes(false);
         }
         if atype == newtype {
             self.meet("a change to the same type");
@@ -194,18 +198,18 @@ impl Oracle {
         }
         let value = self.remove(edge).expect("it is there");
         self.put(changed, value);
-        Said::Yes(true)
+        GraphAnswer::Yes(true)
     }
 
-    fn declare(&mut self, atype: u32, inverse: Option<u32>) -> Said {
+    fn declare(&mut self, atype: u32, inverse: Option<u32>) -> GraphAnswer {
         let mut wanted = vec![(atype, inverse)];
         wanted.extend(inverse.map(|inverse| (inverse, Some(atype))));
         if wanted.iter().any(|(atype, inverse)| self.types.get(atype).is_some_and(|was| was != inverse)) {
             self.meet("a type declared otherwise");
-            return Said::Refused;
+            return GraphAnswer::Refused;
         }
         self.types.extend(wanted);
-        Said::Nothing
+        GraphAnswer::Nothing
     }
 
     fn edges_of(&self, id1: u64, atype: u32) -> impl Iterator<Item = (&Edge, &(u64, Vec<u8>))> {

@@ -45,7 +45,7 @@ pub enum Answer {
 
 /// A store that answers requests.
 pub trait Graph {
-    fn ask(&mut self, op: &Op) -> Answer;
+    fn run(&mut self, op: &Op) -> Answer;
 }
 
 type List = BTreeMap<u64, (u64, Vec<u8>)>;
@@ -232,19 +232,19 @@ fn some_fields(random: &mut Random) -> Fields {
 pub fn audit(graph: &mut impl Graph, ids: &[u64], types: &[u32]) -> usize {
     let mut lists: BTreeMap<(u64, u32), Vec<Edge>> = BTreeMap::new();
     for (id1, atype) in ids.iter().flat_map(|id1| types.iter().map(move |atype| (*id1, *atype))) {
-        let Answer::List(edges) = graph.ask(&Op::AssocRange { id1, atype, pos: 0, limit: u32::MAX }) else {
+        let Answer::List(edges) = graph.run(&Op::AssocRange { id1, atype, pos: 0, limit: u32::MAX }) else {
             panic!("a list of {id1}, {atype}")
         };
         let distinct: BTreeSet<u64> = edges.iter().map(|edge| edge.0).collect();
         assert_eq!(distinct.len(), edges.len(), "each id once in {id1}, {atype}: {edges:?}");
         assert!(edges.is_sorted_by_key(|(id2, time, _)| (Reverse(*time), *id2)), "{id1}, {atype}: {edges:?}");
-        assert_eq!(graph.ask(&Op::AssocCount { id1, atype }), Answer::Count(edges.len() as u64), "{id1}, {atype}");
+        assert_eq!(graph.run(&Op::AssocCount { id1, atype }), Answer::Count(edges.len() as u64), "{id1}, {atype}");
         let all = Op::AssocGet { id1, atype, id2set: ids.to_vec(), high: None, low: None };
-        assert_eq!(graph.ask(&all), Answer::List(edges.clone()), "{id1}, {atype}");
+        assert_eq!(graph.run(&all), Answer::List(edges.clone()), "{id1}, {atype}");
         lists.insert((id1, atype), edges);
     }
     for atype in types {
-        let Answer::Type(declared) = graph.ask(&Op::AssocTypeGet { atype: *atype }) else { panic!("type {atype}") };
+        let Answer::Type(declared) = graph.run(&Op::AssocTypeGet { atype: *atype }) else { panic!("type {atype}") };
         let Some(inverse) = declared.flatten() else { continue };
         for id1 in ids {
             for (id2, time, data) in &lists[&(*id1, *atype)] {
