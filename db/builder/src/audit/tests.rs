@@ -201,6 +201,9 @@ fn what_no_rule_follows_is_refused_with_its_place() {
     assert_eq!((unknown.text.starts_with("Deinit"), unknown.from.as_str()), (true, "src/lib.rs:3:4: 5:6"));
     let head = "fn f(_1: u8)\nwhere u8: Sized\n";
     assert_eq!(coverage::missing_bodies(head, &["f"]), ["fn f(_1: u8)", "where u8: Sized"]);
+    let memory = "alloc3 (size: 5, align: 1) { .. }\nalloc14 (fn: f)\nconst X: &str = const \"; // x\";\n";
+    assert_eq!(coverage::missing_bodies(memory, &[]), [""; 0]);
+    assert_eq!(coverage::missing_bodies("alloc (x)\nconst X: u8 = f();\n", &[]), ["alloc (x)", "const X: u8 = f();"]);
 }
 
 fn rules_for(line: &str) -> Option<&'static str> {
