@@ -309,8 +309,8 @@ impl<'a> MirTextBody<'a> {
         shown(given) && !callee.contains("= core::mem::")
     }
 
-    /// The type of a conversion's operand: `_0 = move _3 as Box<dyn …>`. Of a place in a local, `copy (_1.0: T) as …`, it
-    /// is the local's, with the text of the place, which names the types of its fields.
+    /// The type of a conversion's operand: `_0 = move _3 as Box<dyn …>`. Of a place in a local, `copy (_1.0: T) as …`,
+    /// it is the local's, with the text of the place, which names the types of its fields.
     fn operand(&self, line: &str) -> String {
         let Some((_, right)) = line.split_once(" = ") else { return line.to_owned() };
         let from = right.trim_start_matches("move ").trim_start_matches("copy ");
