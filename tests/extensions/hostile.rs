@@ -217,32 +217,6 @@ impl World {
         World { engine: Engine::new(watchdog, 0).expect("an engine"), good }
     }
 
-    /// Calls an extension once, to its end; the end and the reply.
-    fn call(&mut self, tenant: &mut Tenant, extension: &Arc<LoadedExtension>, args: &[u8]) -> (End, Vec<u8>) {
-        let begun = self.engine.begin(&tenant.view, extension, args, BUDGET);
-        let mut invocation = match begun {
-            Ok(invocation) => invocation,
-            Err(error) => return (End::new("not-loaded", "", error.to_string()), Vec::new()),
-        };
-        let polled = loop {
-            match self.engine.poll(&tenant.participant, &mut invocation, NOW_MS, true) {
-                PollOutcome::Pending | PollOutcome::Preempted => tenant.participant.quiescent(),
-                ended => break ended,
-            }
-        };
-        let text = String::from_utf8_lossy(invocation.text()).into_owned();
-        let end = match polled {
-            PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
-            PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
-            // A call that takes long is killed sooner while replaced records wait for it, its own or another program's.
-            PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
-            PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
-        };
-        let reply = invocation.reply().to_vec();
-        self.engine.finish(&tenant.participant, invocation);
-        (end, reply)
-    }
-
     /// Calls a hostile library, then the good one, which must not be affected.
     fn run(&mut self, artifact: &Artifact) -> End {
         let library = match ExtensionLibrary::load(&artifact.elf, api_fingerprint()) {
@@ -251,16 +225,80 @@ impl World {
         };
         let mut tenant = Tenant::new();
         let extension = Arc::new(LoadedExtension::new("hostile", 1, library, BudgetOverride::default()));
-        let (end, reply) = self.call(&mut tenant, &extension, b"");
+        let (end, reply) = call(&mut self.engine, &mut tenant, &extension, b"");
         if end.word != "ok" && !reply.is_empty() {
             return End::new("leaked-reply", "", format!("{} bytes of reply although {}", reply.len(), end.word));
         }
         let mut other = Tenant::new();
         let table = other.view.table_by_name("t").expect("the table").id;
         let good = Arc::clone(&self.good);
-        let (after, reply) = self.call(&mut other, &good, &[&table.to_le_bytes()[..], b"k"].concat());
+        let (after, reply) = call(&mut self.engine, &mut other, &good, &[&table.to_le_bytes()[..], b"k"].concat());
         assert!(after.word == "ok" && reply == b"v", "a good call went wrong: {} {}", after.word, after.note);
         end
+    }
+}
+
+/// Calls an extension once, to its end; the end and the reply.
+fn call(engine: &mut Engine, tenant: &mut Tenant, extension: &Arc<LoadedExtension>, args: &[u8]) -> (End, Vec<u8>) {
+    let begun = engine.begin(&tenant.view, extension, args, BUDGET);
+    let mut invocation = match begun {
+        Ok(invocation) => invocation,
+        Err(error) => return (End::new("not-loaded", "", error.to_string()), Vec::new()),
+    };
+    let polled = loop {
+        match engine.poll(&tenant.participant, &mut invocation, NOW_MS, true) {
+            PollOutcome::Pending | PollOutcome::Preempted => tenant.participant.quiescent(),
+            ended => break ended,
+        }
+    };
+    let text = String::from_utf8_lossy(invocation.text()).into_owned();
+    let end = match polled {
+        PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
+        PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
+        // A call that takes long is killed sooner while replaced records wait for it, its own or another program's.
+        PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
+        PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
+    };
+    let reply = invocation.reply().to_vec();
+    engine.finish(&tenant.participant, invocation);
+    (end, reply)
+}
+
+/// What stands in records of another tenant.
+const CANARY: &[u8] = b"canary-of-another-tenant";
+/// Sizes of those records: pointers that were freed lead to memory of every size.
+const CANARY_BYTES: [usize; 7] = [24, 48, 100, 200, 500, 2_000, 5_000];
+/// Records of each size.
+const CANARIES: usize = 50;
+
+/// Calls a library in this process, beside records of another tenant.
+///
+/// # Errors
+/// What it must not have done: a fault, or another tenant's bytes in its reply or its error.
+pub(super) fn run_beside_canaries(elf: &[u8]) -> Result<(), String> {
+    extensions::install_process_handlers().expect("signal handlers");
+    let watchdog = Watchdog::spawn().expect("a watchdog");
+    let mut engine = Engine::new(&watchdog, 0).expect("an engine");
+    let (other, mut tenant) = (Tenant::new(), Tenant::new());
+    let table = &other.view.table_by_name("t").expect("the table").table;
+    for (number, bytes) in CANARY_BYTES.iter().flat_map(|bytes| (0..CANARIES).map(move |number| (number, bytes))) {
+        let (key, value) = (format!("{bytes} {number}"), CANARY.repeat(bytes.div_ceil(CANARY.len())));
+        let hash = table.hash(key.as_bytes());
+        table.put(&other.participant, hash, key.as_bytes(), &value, &WriteOptions::default(), NOW_MS).expect("a put");
+    }
+    let library = match ExtensionLibrary::load(elf, api_fingerprint()) {
+        Ok(library) => library,
+        Err(_) => return Ok(()),
+    };
+    let extension = Arc::new(LoadedExtension::new("hostile", 1, library, BudgetOverride::default()));
+    let (end, reply) = call(&mut engine, &mut tenant, &extension, b"");
+    let shown = |bytes: &[u8]| bytes.windows(8).any(|window| CANARY.repeat(2).windows(8).any(|one| one == window));
+    if shown(&reply) || shown(end.note.as_bytes()) {
+        return Err(format!("the reply has another tenant's bytes: {:?}", String::from_utf8_lossy(&reply)));
+    }
+    match end.details.iter().any(|detail| ["MemoryFault", "IllegalInstruction"].contains(&detail.as_str())) {
+        true => Err(format!("a fault: {}", end.note)),
+        false => Ok(()),
     }
 }
 

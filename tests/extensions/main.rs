@@ -4,6 +4,7 @@
 mod common;
 
 mod builder;
+mod holes;
 mod hostile;
 mod mutations;
 mod webassembly;

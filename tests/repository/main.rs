@@ -3,6 +3,7 @@
 mod arrows;
 mod metadata;
 mod tidy;
+mod unsound;
 mod wire_doc;
 
 use std::fs;

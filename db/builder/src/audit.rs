@@ -83,6 +83,7 @@ struct SourceFacts<'a> {
 }
 
 /// A finding about one statement.
+#[derive(Debug)]
 struct AuditFinding {
     rule: &'static Rule,
     what: String,
@@ -122,8 +123,8 @@ pub(super) fn audit_source(
     for text in &forms.bodies {
         check_deadline(until)?;
         let name = coverage::name_of(text);
-        let wrong = audit_body(text).unwrap_or_else(|UnknownMir(text)| {
-            vec![AuditFinding::new(&UNKNOWN_MIR, &format!("there is {text:?}"), "")]
+        let wrong = audit_body(text).unwrap_or_else(|UnknownMir { text, from }| {
+            vec![AuditFinding::new(&UNKNOWN_MIR, &format!("there is {text:?}"), &from)]
         });
         for one in wrong.iter().take(limits::MAX_DIAGNOSTICS) {
             let diagnostic = diagnostic_for_finding(one, name, source);
@@ -245,7 +246,33 @@ impl<'a> MirTextBody<'a> {
         if self.erases_type_parameter(line, known.parameters) {
             return Some((&ERASED, "a value of a type parameter or of its associated type becomes an object"));
         }
+        if !self.shows_types(line) {
+            return Some((&UNKNOWN_MIR, "there is a call or conversion whose place has no type"));
+        }
         None
+    }
+
+    /// Returns whether a line tells the types that the rules above look at: of what a call returns, and of what becomes
+    /// an object.
+    fn shows_types(&self, line: &str) -> bool {
+        let known = |place: &str| self.kind_of(place).is_some();
+        if line.contains("PointerCoercion(Unsize") {
+            let operand = line.split_once(" = ").map(|(_, right)| right).unwrap_or_default();
+            let constant = operand.starts_with("const ");
+            return constant || ["move ", "copy "].iter().any(|how| operand.strip_prefix(how).is_some_and(known));
+        }
+        match line.split_once(" = ") {
+            Some((result, _)) if is_call(line) && result.starts_with(['_', '(']) => known(result),
+            _ => true,
+        }
+    }
+
+    /// The type of the place at the start of a text: `_3`, `(_1.0: Type)`; for `(*_3)`, `_3[_4]` and further, the type
+    /// of the local, which names no less.
+    fn kind_of(&self, text: &str) -> Option<&'a str> {
+        let local = text.trim_start_matches(['(', '*']);
+        let digits = local.strip_prefix('_')?.bytes().take_while(u8::is_ascii_digit).count();
+        self.locals.get(local.get(..=digits)?).copied()
     }
 
     /// Returns whether a call takes or returns a raw pointer. Boxes contain some, but no call of the tenant's takes
@@ -255,8 +282,7 @@ impl<'a> MirTextBody<'a> {
         if !is_call(line) {
             return false;
         }
-        let result =
-            line.split_once(" = ").and_then(|(result, _)| self.locals.get(result)).copied().unwrap_or_default();
+        let result = line.split_once(" = ").and_then(|(result, _)| self.kind_of(result)).unwrap_or_default();
         POINTERS.iter().any(|pointer| line.contains(pointer) || result.contains(pointer))
     }
 
@@ -266,7 +292,7 @@ impl<'a> MirTextBody<'a> {
             return true;
         }
         if line.contains("PointerCoercion(Unsize") {
-            return line.contains("dyn core::fmt::Debug") && shown(self.operand(line));
+            return line.contains("dyn core::fmt::Debug") && shown(&self.operand(line));
         }
         let of = |functions: &[&str]| functions.iter().find_map(|one| line.split_once(one)).map(|(of, _)| of);
         if is_call(line)
@@ -283,15 +309,15 @@ impl<'a> MirTextBody<'a> {
         shown(given) && !callee.contains("= core::mem::")
     }
 
-    /// The type of a conversion's operand: `_0 = move _3 as Box<dyn …>`, `copy (_1.0: T) as …`.
-    fn operand<'l>(&self, line: &'l str) -> &'l str
-    where
-        'a: 'l,
-    {
-        let Some((_, right)) = line.split_once(" = ") else { return line };
+    /// The type of a conversion's operand: `_0 = move _3 as Box<dyn …>`. Of a place in a local, `copy (_1.0: T) as …`,
+    /// it is the local's, with the text of the place, which names the types of its fields.
+    fn operand(&self, line: &str) -> String {
+        let Some((_, right)) = line.split_once(" = ") else { return line.to_owned() };
         let from = right.trim_start_matches("move ").trim_start_matches("copy ");
-        let name = from.split([' ', ';']).next().unwrap_or_default();
-        self.locals.get(name).copied().unwrap_or(from)
+        match self.kind_of(from) {
+            Some(kind) if from.starts_with('_') => kind.to_owned(),
+            kind => format!("{} {from}", kind.unwrap_or_default()),
+        }
     }
 
     /// Returns whether a line makes an owned object of a value whose type may be, or contain, a type parameter.
@@ -311,7 +337,7 @@ impl<'a> MirTextBody<'a> {
         }
         let operand = self.operand(line);
         let hides = operand.contains('{');
-        generic(operand) || (hides && self.head_and_lines().any(generic))
+        generic(&operand) || (hides && self.head_and_lines().any(generic))
     }
 }
 
@@ -442,7 +468,10 @@ fn plain_closures<'a>(bodies: &[MirTextBody<'a>], parameters: &HashSet<String>) 
 
 /// The two arguments of `Result::<…, …>`: the text before and after the first comma outside of brackets.
 fn halves(text: &str) -> (&str, &str) {
-    let Some((_, text)) = text.split_once("Result::<") else { return ("", "") };
+    // The value of an `Option` is taken out, and not shown.
+    let Some((_, text)) = text.split_once("Result::<") else {
+        return if text.contains("Option::<") { ("", "") } else { (text, text) };
+    };
     let (mut depth, mut before) = (0_usize, ' ');
     for (at, character) in text.char_indices() {
         match character {

@@ -193,15 +193,14 @@ fn forms(text: &str) -> Vec<(&'static str, String)> {
     let rest = text.get(head.len()..).unwrap_or_default();
     let rest = rest.replace(ALLOC, "");
     // Its head belongs to the crate; the rest may stand in a module.
-    let (long, used) = ("M".repeat(100), if text.contains(ALLOC) { "use alloc;" } else { "" });
+    // What a crate's root names by `extern crate` is known in its modules as well.
+    let long = "M".repeat(100);
     vec![
         ("with alloc", format!("{head}{ALLOC}{rest}")),
         ("without alloc", format!("{head}{rest}")),
         (
             "in modules",
-            format!(
-                "{head}{ALLOC}pub mod {long} {{ pub mod inner {{ {used}\n{rest}\n}} }}\npub use {long}::inner::run;\n"
-            ),
+            format!("{head}{ALLOC}pub mod {long} {{ pub mod inner {{\n{rest}\n}} }}\npub use {long}::inner::run;\n"),
         ),
     ]
 }

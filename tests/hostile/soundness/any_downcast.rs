@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused dyn
 //! Any: type ids tell lifetimes apart wrongly in several holes.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused nested-lifetime
 //! rust-lang/rust 84366: a lifetime around the item, in an associated type.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or ok
+//! expect: refused address
 //! A pointer by a safe method of a box.
 #![no_std]
 #![forbid(unsafe_code)]

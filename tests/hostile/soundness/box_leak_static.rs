@@ -1,4 +1,4 @@
-//! expect: refused or ok
+//! expect: refused erased
 //! Memory of the arena called static.
 #![no_std]
 #![forbid(unsafe_code)]

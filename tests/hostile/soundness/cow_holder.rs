@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: a Cow keeps what ToOwned only names.
 #![no_std]
 #![forbid(unsafe_code)]

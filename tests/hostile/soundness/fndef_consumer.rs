@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused projection
 //! rust-lang/rust 84366: a function given as a value believes the bounds that its argument implies.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused fn-pointer
 //! A function pointer: the shape that the lifetime holes need.
 #![no_std]
 #![forbid(unsafe_code)]

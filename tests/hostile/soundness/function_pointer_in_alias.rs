@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused fn-pointer
 //! A function pointer behind a type alias.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused for-lifetimes
 //! A higher-ranked bound.
 #![no_std]
 #![forbid(unsafe_code)]

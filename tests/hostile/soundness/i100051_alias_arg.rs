@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: refused projection
 //! rust-lang/rust 100051: the projection is an argument of the trait.
 #![no_std]
 #![forbid(unsafe_code)]

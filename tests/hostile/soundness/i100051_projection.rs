@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused impl-target
 //! rust-lang/rust 100051: implied bounds from a projection in the head of an impl.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 118876 with an input of a named lifetime.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 118876: a boxed closure forgets a bound of its type.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: refused closure-result
 //! rust-lang/rust 118876 with a closure that says what it returns.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 144155: a future that drops what it was given, after that is gone.
 #![no_std]
 #![forbid(unsafe_code)]

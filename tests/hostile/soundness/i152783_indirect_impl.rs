@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused generic-trait
 //! rust-lang/rust 152783: an impl for a trait object behind an associated type.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused macro
 //! rust-lang/rust 153438: the pin macro coerces through a Deref of ours, so a future that was polled moves.
 #![no_std]
 #![forbid(unsafe_code)]

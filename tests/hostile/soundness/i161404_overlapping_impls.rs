@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused generic-trait
 //! rust-lang/rust 161404: a higher-ranked projection inside of a function pointer hides that two impls overlap.
 #![no_std]
 #![forbid(unsafe_code)]

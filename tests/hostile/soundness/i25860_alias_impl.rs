@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 25860: the nested reference behind an alias, the function as impl Fn.
 #![no_std]
 #![forbid(unsafe_code)]

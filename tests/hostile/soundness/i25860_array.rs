@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 25860: two functions in an array become pointers that nobody wrote.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: refused nested-lifetime
 //! rust-lang/rust 25860 with a bound in place of a pointer.
 #![no_std]
 #![forbid(unsafe_code)]

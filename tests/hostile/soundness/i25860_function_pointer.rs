@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused nested-lifetime
 //! rust-lang/rust 25860: implied bounds are lost when a function becomes a pointer.
 #![no_std]
 #![forbid(unsafe_code)]

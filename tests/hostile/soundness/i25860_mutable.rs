@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused nested-lifetime
 //! rust-lang/rust 25860 for mutable references: two of them to one place.
 #![no_std]
 #![forbid(unsafe_code)]

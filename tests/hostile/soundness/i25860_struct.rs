@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 25860: the implied bound stands in a struct.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused generic-trait
 //! rust-lang/rust 57893: two impls for one trait object, and a transmute between what they say.
 #![no_std]
 #![forbid(unsafe_code)]

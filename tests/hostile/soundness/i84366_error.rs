@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused associated-bound
 //! rust-lang/rust 84366: the library makes the object, in a conversion to Box<dyn Error>.
 #![no_std]
 #![forbid(unsafe_code)]

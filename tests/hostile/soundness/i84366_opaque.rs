@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused projection
 //! rust-lang/rust 84366: an impl Trait with a lifetime in place of an object.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused impl-parameter
 //! rust-lang/rust 84366: a closure type is static although its return type is not.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused erased
 //! rust-lang/rust 84366: a waker keeps the item.
 #![no_std]
 #![forbid(unsafe_code)]

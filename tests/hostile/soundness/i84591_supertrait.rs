@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused generic-trait
 //! rust-lang/rust 84591: a higher-ranked bound passes to a supertrait without its implied bounds.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: refused dyn
 //! rust-lang/rust 85099: Pin of a reference to a local type, whose DerefMut is ours.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 85099: DerefMut for a Pin of our own type.
 #![no_std]
 #![forbid(unsafe_code)]

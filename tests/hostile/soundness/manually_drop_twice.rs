@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! Drops one thing twice.
 #![no_std]
 #![forbid(unsafe_code)]

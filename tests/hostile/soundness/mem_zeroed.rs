@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! A reference made of zeros.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused path
 //! A pointer that is never null.
 #![no_std]
 #![forbid(unsafe_code)]

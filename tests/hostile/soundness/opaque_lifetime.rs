@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused outlives
 //! rust-lang/rust 84366: impl Trait bound by a lifetime that its value does not live for.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 84366: F::Output, without an iterator.
 #![no_std]
 #![forbid(unsafe_code)]

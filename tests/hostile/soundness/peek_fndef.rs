@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! rust-lang/rust 84366: only functions of core, given as values.
 #![no_std]
 #![forbid(unsafe_code)]

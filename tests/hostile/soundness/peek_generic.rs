@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused projection
 //! rust-lang/rust 84366: a closure gets a longer reference to the item than the item lives.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused projection
 //! rust-lang/rust 84366: a Peekable in a struct of our own keeps the item.
 #![no_std]
 #![forbid(unsafe_code)]

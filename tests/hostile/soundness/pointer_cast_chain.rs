@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused raw-pointer
 //! An address through casts of casts.
 #![no_std]
 #![forbid(unsafe_code)]

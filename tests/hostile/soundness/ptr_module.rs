@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused path
 //! The safe functions of the module of pointers.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused special
 //! A raw pointer by its own syntax.
 #![no_std]
 #![forbid(unsafe_code)]

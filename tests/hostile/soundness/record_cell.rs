@@ -1,4 +1,4 @@
-//! expect: compile-error or refused
+//! expect: compile-error
 //! A cell over a record that was read.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: compile-error or refused
+//! expect: compile-error
 //! A future that was polled, moved.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused or ok
+//! expect: refused address
 //! An address by a safe method: it tells where, and nobody can follow it.
 #![no_std]
 #![forbid(unsafe_code)]

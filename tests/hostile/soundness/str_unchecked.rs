@@ -1,4 +1,4 @@
-//! expect: refused or compile-error
+//! expect: compile-error
 //! Text that is none, by the unchecked way.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused
+//! expect: refused union
 //! A transmute by union.
 #![no_std]
 #![forbid(unsafe_code)]

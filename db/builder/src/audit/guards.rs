@@ -20,7 +20,7 @@ const MAX_VISITED_BLOCKS: usize = 20_000_000;
 
 /// Returns all findings about the guards and indexes of a function.
 pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMir> {
-    let fakes: Vec<FakeBorrow<'_>> = fake_borrows(body).collect();
+    let fakes = fake_borrows(body)?;
     if fakes.is_empty() {
         return Ok(Vec::new());
     }
@@ -34,7 +34,7 @@ pub(super) fn check_guards(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownM
             break;
         }
         if walked > MAX_VISITED_BLOCKS {
-            return Err(UnknownMir("so many guards in one function".to_owned()));
+            return Err(UnknownMir::saying("so many guards in one function"));
         }
     }
     Ok(found)
@@ -51,16 +51,25 @@ struct FakeBorrow<'b> {
     from: &'b str,
 }
 
-fn fake_borrows(body: &MirBody) -> impl Iterator<Item = FakeBorrow<'_>> {
-    body.blocks.iter().enumerate().flat_map(|(block, found)| {
-        found.statements.iter().enumerate().filter_map(move |(number, statement)| {
-            let [(PlaceAccess::FakeBorrow, place), (PlaceAccess::Assigned, result)] = statement.accesses.as_slice()
-            else {
-                return None;
-            };
-            Some(FakeBorrow { block, statement: number, place, local: result.local, from: &statement.from })
-        })
-    })
+/// All of them. One in a statement of another form than `_3 = &fake shallow PLACE` would not be followed.
+fn fake_borrows(body: &MirBody) -> Result<Vec<FakeBorrow<'_>>, UnknownMir> {
+    let mut fakes = Vec::new();
+    for (block, found) in body.blocks.iter().enumerate() {
+        for (number, statement) in found.statements.iter().enumerate() {
+            match statement.accesses.as_slice() {
+                [(PlaceAccess::FakeBorrow, place), (PlaceAccess::Assigned, result)] if result.way.is_empty() => {
+                    let (local, from) = (result.local, statement.from.as_str());
+                    fakes.push(FakeBorrow { block, statement: number, place, local, from });
+                }
+                others if others.iter().any(|(access, _)| *access == PlaceAccess::FakeBorrow) => {
+                    let text = "a guard's borrow in an unknown statement".to_owned();
+                    return Err(UnknownMir { text, from: statement.from.clone() });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(fakes)
 }
 
 impl FakeBorrow<'_> {
@@ -76,7 +85,7 @@ impl FakeBorrow<'_> {
         let mut waiting = vec![(self.block, self.statement + 1)];
         while let Some((number, first)) = waiting.pop() {
             walked += 1;
-            let Some(block) = body.blocks.get(number) else { return Err(UnknownMir(format!("bb{number}"))) };
+            let Some(block) = body.blocks.get(number) else { return Err(UnknownMir::saying(&format!("bb{number}"))) };
             let mut ends = false;
             for statement in block.statements.iter().skip(first) {
                 let read = |(access, place): &(PlaceAccess, MirPlace)| {
@@ -124,11 +133,7 @@ impl FakeBorrow<'_> {
 
     /// Returns whether that access would change the place. The target of a pointer is another place.
     fn forbids(&self, access: PlaceAccess, other: &MirPlace) -> bool {
-        let changes = matches!(
-            access,
-            PlaceAccess::Assigned | PlaceAccess::MutBorrow | PlaceAccess::Moved | PlaceAccess::Dropped
-        );
-        changes && other.may_alias(self.place) && !other.derefs_after(self.place.way.len())
+        access.changes() && other.may_alias(self.place) && !other.derefs_after(self.place.way.len())
     }
 }
 

@@ -34,7 +34,7 @@ fn accesses(body: &MirBody) -> impl Iterator<Item = &(PlaceAccess, MirPlace)> {
 
 fn check_walk_bound(body: &MirBody, times: usize) -> Result<(), UnknownMir> {
     match times.saturating_mul(body.blocks.len()) > MAX_VISITED_BLOCKS {
-        true => Err(UnknownMir("so many indexes in one function".to_owned())),
+        true => Err(UnknownMir::saying("so many indexes in one function")),
         false => Ok(()),
     }
 }

@@ -19,16 +19,31 @@ use std::collections::HashMap;
 pub(super) use place::{MirPlace, PlaceProjection};
 pub(super) use text::{is_head, without_comment};
 
-/// The text that the parser does not know, as written.
+/// What cannot be followed to its end, and so is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UnknownMir(pub(super) String);
+pub(super) struct UnknownMir {
+    /// The text that the parser does not know, as written, or what there is too much of.
+    pub(super) text: String,
+    /// The source location of its statement, `src/lib.rs:1:2: 3:4`; empty if there is none.
+    pub(super) from: String,
+}
 
 impl UnknownMir {
     /// Most bytes of the text that are shown.
     const SHOWN: usize = 80;
 
+    pub(super) fn saying(text: &str) -> UnknownMir {
+        UnknownMir { text: text.to_owned(), from: String::new() }
+    }
+
     fn of(text: &str) -> UnknownMir {
-        UnknownMir(text.chars().take(UnknownMir::SHOWN).collect())
+        UnknownMir { text: text.chars().take(UnknownMir::SHOWN).collect(), from: String::new() }
+    }
+
+    /// The same, in the statement of this line.
+    fn in_line(self, line: &str) -> UnknownMir {
+        let from = line.rsplit_once(" at ").map(|(_, from)| from.to_owned()).unwrap_or_default();
+        UnknownMir { from, ..self }
     }
 }
 
@@ -63,6 +78,26 @@ pub(super) enum PlaceAccess {
     StorageLive,
     /// Its storage ends.
     StorageDead,
+}
+
+impl PlaceAccess {
+    /// Returns whether it may change the place. Storage that begins or ends is the borrow checker's business: it tracks
+    /// whole locals rightly, and no rule here depends on it.
+    pub(super) fn changes(self) -> bool {
+        match self {
+            PlaceAccess::Assigned | PlaceAccess::MutBorrow | PlaceAccess::Moved | PlaceAccess::Dropped => true,
+            PlaceAccess::Copied
+            | PlaceAccess::SharedBorrow
+            | PlaceAccess::FakeBorrow
+            | PlaceAccess::LengthPointer
+            | PlaceAccess::Discriminant
+            | PlaceAccess::Length
+            | PlaceAccess::FakeRead
+            | PlaceAccess::Mentioned
+            | PlaceAccess::StorageLive
+            | PlaceAccess::StorageDead => false,
+        }
+    }
 }
 
 /// A statement, or a block's terminator.
@@ -164,7 +199,7 @@ impl MirBody {
                     return Err(UnknownMir::of(line));
                 }
                 let block = self.blocks.last_mut().ok_or_else(|| UnknownMir::of(line))?;
-                ended = block::statement(line, block, &self.locals)?;
+                ended = block::statement(line, block, &self.locals).map_err(|unknown| unknown.in_line(line))?;
             } else if line.starts_with("bb") {
                 let cleanup = block::start(line, self.blocks.len())?;
                 self.blocks.push(BasicBlock { cleanup, ..BasicBlock::default() });
@@ -180,22 +215,22 @@ impl MirBody {
                 return Err(UnknownMir::of(line));
             }
             if self.locals.len() > MAX_LOCALS || self.blocks.len() > MAX_BLOCKS {
-                return Err(UnknownMir("a function of this size".to_owned()));
+                return Err(UnknownMir::saying("a function of this size"));
             }
         }
-        Err(UnknownMir("an end that is missing".to_owned()))
+        Err(UnknownMir::saying("an end that is missing"))
     }
 
     /// Checks that every block exists. A call whose only successor is cleanup does not return.
     fn check(mut self) -> Result<MirBody, UnknownMir> {
         if self.blocks.is_empty() {
-            return Err(UnknownMir("no blocks".to_owned()));
+            return Err(UnknownMir::saying("no blocks"));
         }
         let cleanup: Vec<bool> = self.blocks.iter().map(|block| block.cleanup).collect();
         for block in &mut self.blocks {
             for (_, next) in &block.next {
                 if *next >= cleanup.len() {
-                    return Err(UnknownMir(format!("bb{next}, which is not there")));
+                    return Err(UnknownMir::saying(&format!("bb{next}, which is not there")));
                 }
             }
             block.next.retain(|(_, next)| !cleanup.get(*next).copied().unwrap_or(false));

@@ -36,7 +36,7 @@ pub(super) fn check_stale(body: &MirBody) -> Result<Vec<AuditFinding>, UnknownMi
     let mut found = Vec::new();
     for (number, place) in places.iter().enumerate() {
         if (number + 1).saturating_mul(blocks.len()) > MAX_VISITED_BLOCKS {
-            return Err(UnknownMir("so many matches in one function".to_owned()));
+            return Err(UnknownMir::saying("so many matches in one function"));
         }
         if !changed.iter().any(|one| invalidates(one, place)) {
             continue;
@@ -112,9 +112,7 @@ fn events(block: &BasicBlock) -> Vec<(PlaceEvent, MirPlace, &str)> {
             }
             let event = match access {
                 PlaceAccess::Discriminant | PlaceAccess::Length | PlaceAccess::LengthPointer => PlaceEvent::Checked,
-                PlaceAccess::Assigned | PlaceAccess::MutBorrow | PlaceAccess::Moved | PlaceAccess::Dropped => {
-                    PlaceEvent::Changed
-                }
+                access if access.changes() => PlaceEvent::Changed,
                 _ => continue,
             };
             events.push((event, place.clone(), from));

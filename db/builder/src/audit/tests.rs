@@ -2,7 +2,7 @@
 
 use super::coverage;
 use super::mir::{MirBody, PlaceAccess, PlaceProjection};
-use super::{gives_what_it_takes, guards, has_impl_trait, indexing, stale};
+use super::{SourceFacts, bodies, gives_what_it_takes, guards, has_impl_trait, indexing, stale};
 
 /// A body with these statements in its first block.
 fn body(statements: &str) -> String {
@@ -71,6 +71,12 @@ fn what_is_not_known_is_refused() {
         "return;\n        _0 = const 1_u64;",
         "}\n    bb0: {",
         "_0 = const \"never closed;",
+        // A place where a constant should be is an access that no rule would see.
+        "_0 = Len((*_1));",
+        "_4 = discriminant(_2);",
+        "_0 = f(_2) -> [return: bb0, unwind continue];",
+        "_4 = Point { x: (*_1) };",
+        "_4 = [_2; 3];",
     ] {
         let text = body(&format!("        {unknown}"));
         assert!(MirBody::read(&text).is_err(), "{unknown}: {:?}", MirBody::read(&text));
@@ -183,4 +189,42 @@ fn a_function_gives_the_lifetimes_that_it_takes_at_each_call() {
     ] {
         assert!(!gives(text), "{text}");
     }
+}
+
+/// What a rule does not follow is no reason to let it pass.
+#[test]
+fn what_no_rule_follows_is_refused_with_its_place() {
+    let read = MirBody::read(&body("        (_4.0: u8) = &fake shallow (*_1); // scope 0 at src/lib.rs:3:4: 5:6"));
+    let unknown = guards::check_guards(&read.expect("a body")).expect_err("a borrow that is not followed");
+    assert_eq!(unknown.from, "src/lib.rs:3:4: 5:6");
+    let unknown = MirBody::read(&body("        Deinit(_0); // scope 0 at src/lib.rs:3:4: 5:6")).expect_err("unknown");
+    assert_eq!((unknown.text.starts_with("Deinit"), unknown.from.as_str()), (true, "src/lib.rs:3:4: 5:6"));
+    let head = "fn f(_1: u8)\nwhere u8: Sized\n";
+    assert_eq!(coverage::missing_bodies(head, &["f"]), ["fn f(_1: u8)", "where u8: Sized"]);
+    let memory = "alloc3 (size: 5, align: 1) { .. }\nalloc14 (fn: f)\nconst X: &str = const \"; // x\";\n";
+    assert_eq!(coverage::missing_bodies(memory, &[]), [""; 0]);
+    assert_eq!(coverage::missing_bodies("alloc (x)\nconst X: u8 = f();\n", &[]), ["alloc (x)", "const X: u8 = f();"]);
+}
+
+fn rules_for(line: &str) -> Option<&'static str> {
+    let mir =
+        format!("fn f(_1: &mut *const u8, _2: Holder<Box<T>>) -> () {{\n    let mut _3: T;\n        {line}\n}}\n");
+    let found = bodies(&mir);
+    let parameters = ["T".to_owned()].into();
+    let known = SourceFacts { parameters: &parameters, plain: std::collections::HashSet::new() };
+    found[0].refused(found[0].lines[1], &known).map(|(rule, _)| rule.id)
+}
+
+/// A line whose places have no type that is shown, or not in the line itself.
+#[test]
+fn a_line_that_does_not_tell_its_types_is_refused() {
+    let object = "as alloc::boxed::Box<dyn Shown> (PointerCoercion(Unsize, Implicit));";
+    assert_eq!(rules_for(&format!("_0 = move _3 {object}")), Some("erased"));
+    assert_eq!(rules_for(&format!("_0 = move (*(_2.0: Rest)) {object}")), Some("erased"), "the type of the local");
+    assert_eq!(rules_for(&format!("_0 = move ((*_2).0: T) {object}")), Some("erased"), "the type of the field");
+    assert_eq!(rules_for(&format!("_0 = move _7 {object}")), Some("unknown-mir"));
+    assert_eq!(rules_for(&format!("_0 = something(_2) {object}")), Some("unknown-mir"));
+    assert_eq!(rules_for("(*_1) = next(move _2) -> [return: bb1, unwind continue];"), Some("address"));
+    assert_eq!(rules_for("_7 = next(move _2) -> [return: bb1, unwind continue];"), Some("unknown-mir"));
+    assert_eq!(rules_for("_3 = next(move _2) -> [return: bb1, unwind continue];"), None);
 }

@@ -203,5 +203,11 @@ pub(super) fn operand(
         return Ok(());
     }
     let constant = text.until(stops)?;
-    if constant.is_empty() { Err(text.unknown()) } else { Ok(()) }
+    if constant.is_empty() || names_place(constant) { Err(UnknownMir::of(constant)) } else { Ok(()) }
+}
+
+/// Returns whether a text that should be a constant begins as a place does: it would be an access that nobody sees.
+fn names_place(text: &str) -> bool {
+    let inside = text.trim_start_matches(['(', '*', '&']);
+    inside.strip_prefix('_').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
