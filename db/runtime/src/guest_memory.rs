@@ -132,6 +132,9 @@ impl GuestMemory {
         let start = unsafe { libc::mmap(null_mut(), MAPPED_BYTES, libc::PROT_NONE, flags, -1, 0) };
         let reservation = NonNull::new(start.cast::<u8>()).filter(|_| start != libc::MAP_FAILED);
         let Some(reservation) = reservation else { return Err(io::Error::last_os_error()) };
+        // Pages are granted one by one, and each is zeroed when it is touched: a huge one would take as long as 512.
+        // SAFETY: our own reservation; a kernel without huge pages refuses, and needs no advice.
+        unsafe { libc::madvise(start, MAPPED_BYTES, libc::MADV_NOHUGEPAGE) };
         let first = reservation.addr().get() + RESERVED_BELOW_BYTES;
         let base = (first - BASE_OFFSET_BYTES).next_multiple_of(TABLE_BYTES) + BASE_OFFSET_BYTES;
         // SAFETY: within the reservation, which is longer by what a table of pages covers.
@@ -424,6 +427,10 @@ impl GuestMemory {
     #[inline]
     fn granted(&self, address: GuestAddress, len: usize) -> Result<NonNull<u8>, u32> {
         let (first, end) = (address as usize, address as usize + len);
+        if len == 0 {
+            // Nothing is accessed, so nothing has to be there.
+            return Ok(self.at(first as isize));
+        }
         let in_memory = end <= self.memory_len && first >= self.stack_low.load(Ordering::Relaxed);
         if in_memory
             || (first >= self.records_at && end <= self.records_at + self.records_len)

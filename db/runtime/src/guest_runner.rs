@@ -62,8 +62,8 @@ pub(super) struct PollLimits {
     pub(super) guest_memory: *mut GuestMemory,
     /// What sandboxed code is given as its invocation.
     pub(super) guest_invocation: *mut abi::InvocationHeader,
-    /// The tenant's serial number.
-    pub(super) tenant: u64,
+    /// Whose stacks it runs on: see [`stack_owner`].
+    pub(super) stack_owner: u64,
     /// The extension has had no long poll for thousands of calls.
     pub(super) proven: bool,
     /// CPU time until the run is switched out, and its invocation's total CPU time left.
@@ -75,6 +75,12 @@ pub(super) struct PollLimits {
 
 /// The extended registers that sandboxed code can use, as XSAVE numbers them: those of SSE.
 const GUEST_XSTATE: u64 = 1 << 1;
+
+/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the host's
+/// functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
+pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
+    tenant << 1 | u64::from(is_sandboxed)
+}
 
 #[derive(Debug)]
 pub(super) struct GuestRunner {
@@ -108,9 +114,9 @@ impl GuestRunner {
     /// resumed; the stack that it lies on is the current one.
     #[inline]
     pub(super) unsafe fn run(&mut self, terms: &PollLimits, step: GuestEntry) -> GuestExit {
-        let changes = self.stacks.owner() != terms.tenant;
+        let changes = self.stacks.owner() != terms.stack_owner;
         if changes {
-            self.choose(terms.tenant);
+            self.choose(terms.stack_owner);
         }
         // Set anew each time: the memory may have run on another worker since, which its control page names.
         if !terms.guest_memory.is_null() || !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
@@ -215,10 +221,10 @@ impl GuestRunner {
         GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))
     }
 
-    /// Makes the current stack one of this tenant's.
+    /// Makes the current stack one of this owner's.
     #[cold]
-    fn choose(&mut self, tenant: u64) {
-        self.stacks.choose(tenant);
+    fn choose(&mut self, owner: u64) {
+        self.stacks.choose(owner);
         self.block.set_stack(self.stacks.current().mapping());
     }
 

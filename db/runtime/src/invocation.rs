@@ -453,6 +453,7 @@ impl InvocationState {
     #[cold]
     pub(super) fn restart(&mut self) {
         self.restart_sandboxed();
+        self.transaction.may_retry = false;
         self.forget_arena();
         self.abi.arena.next = self.first_free;
         self.abi.transaction = 0;

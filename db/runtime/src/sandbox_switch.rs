@@ -204,6 +204,32 @@ pub(super) fn host_stub(number: usize) -> usize {
     (host_stubs as *const ()).addr() + number * STUB_BYTES
 }
 
+/// Pushes the registers of parameters, the first one last.
+macro_rules! push_parameters {
+    () => {
+        "push r10
+        push r9
+        push r8
+        push rcx
+        push rdx
+        push rsi
+        push rdi"
+    };
+}
+
+/// Clears the registers that a call may have changed, but for those of the result and of the memory's base.
+macro_rules! clear_parameters {
+    () => {
+        "xor ecx, ecx
+        xor edx, edx
+        xor esi, esi
+        xor edi, edi
+        xor r8d, r8d
+        xor r9d, r9d
+        xor r10d, r10d"
+    };
+}
+
 macro_rules! stubs {
     ($($number:literal)*) => {
         concat!($(".p2align 4\nmov eax, ", $number, "\njmp 2f\n"),*)
@@ -223,13 +249,7 @@ unsafe extern "C" fn host_stubs() {
         stubs!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31),
         ".p2align 4",
         "2:",
-        "push r10",
-        "push r9",
-        "push r8",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
+        push_parameters!(),
         ".globl sandstorm_sandbox_call_load",
         ".hidden sandstorm_sandbox_call_load",
         "sandstorm_sandbox_call_load:",
@@ -255,13 +275,7 @@ unsafe extern "C" fn host_stubs() {
         "jne 6f",
         "add rsp, 56",
         "mov r11, gs:[{base}]",
-        "xor ecx, ecx",
-        "xor edx, edx",
-        "xor esi, esi",
-        "xor edi, edi",
-        "xor r8d, r8d",
-        "xor r9d, r9d",
-        "xor r10d, r10d",
+        clear_parameters!(),
         clear_vectors!(),
         "mov dword ptr gs:[{state}], {guest}",
         // After a switch between these two, gs is another worker's block, which says 0.
