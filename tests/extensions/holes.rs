@@ -109,6 +109,25 @@ fn child_entry() {
     }
 }
 
+/// The process that runs what was built notices what it is there for: the test below would pass without it.
+#[test]
+fn a_reply_with_the_bytes_of_another_tenant_is_noticed() {
+    let built = |reply: &str| {
+        let text = format!(
+            "#![no_std]\nuse sandstorm_api::prelude::*;\n\
+             pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {{ db.reply(b\"{reply}\") }}\n"
+        );
+        let files = [SourceFile { path: sandstorm_builder::ROOT_FILE.to_owned(), text }];
+        match compiled(&source(&files).expect("a source")) {
+            Fate::Built(elf) => elf,
+            Fate::Refused(rule) => panic!("{rule}"),
+        }
+    };
+    assert_eq!(harm(&built("its own bytes")), None);
+    let noticed = harm(&built("xxry-of-another-tenantca"));
+    assert!(noticed.as_ref().is_some_and(|text| text.contains("another tenant's bytes")), "{noticed:?}");
+}
+
 fn describe(variant: &Variant) -> String {
     let files = variant.files.iter().map(|file| format!("\n//@ file: {}\n{}", file.path, file.text));
     format!("{}{}", variant.changes.join(", "), files.collect::<String>())

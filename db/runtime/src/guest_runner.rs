@@ -76,8 +76,8 @@ pub(super) struct PollLimits {
 /// The extended registers that sandboxed code can use, as XSAVE numbers them: those of SSE.
 const GUEST_XSTATE: u64 = 1 << 1;
 
-/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the host's
-/// functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
+/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the
+/// host's functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
 pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
     tenant << 1 | u64::from(is_sandboxed)
 }

@@ -217,6 +217,21 @@ macro_rules! push_parameters {
     };
 }
 
+/// Calls the host's function on the worker's stack, with the number in eax and the parameters on the module's stack.
+macro_rules! call_host {
+    () => {
+        "mov dword ptr gs:[{state}], {call}
+        mov edi, eax
+        mov rsi, rsp
+        mov gs:[{guest_rsp}], rsp
+        mov rsp, gs:[{saved}]
+        and rsp, -16
+        cld
+        call gs:[{host_function}]
+        mov rsp, gs:[{guest_rsp}]"
+    };
+}
+
 /// Clears the registers that a call may have changed, but for those of the result and of the memory's base.
 macro_rules! clear_parameters {
     () => {
@@ -262,15 +277,7 @@ unsafe extern "C" fn host_stubs() {
         // A switch at the call's end needs room on the module's stack.
         "cmp rsp, gs:[{floor}]",
         "jb 5f",
-        "mov dword ptr gs:[{state}], {call}",
-        "mov edi, eax",
-        "mov rsi, rsp",
-        "mov gs:[{guest_rsp}], rsp",
-        "mov rsp, gs:[{saved}]",
-        "and rsp, -16",
-        "cld",
-        "call gs:[{host_function}]",
-        "mov rsp, gs:[{guest_rsp}]",
+        call_host!(),
         "test rdx, rdx",
         "jne 6f",
         "add rsp, 56",

@@ -104,8 +104,8 @@ pub(super) struct WorkerBlock {
     pub(super) host_function: usize,
     /// 1: the code that was switched out had gs at its memory. Written by the handler, cleared by the worker.
     pub(super) context_in_guest: AtomicU32,
-    /// The mask with which code that is switched out keeps its extended registers: of sandboxed code only those that it can
-    /// use, so that nothing of the host's in the others gets onto its stack. Written by the worker.
+    /// The mask with which code that is switched out keeps its extended registers: of sandboxed code only those that it
+    /// can use, so that nothing of the host's in the others gets onto its stack. Written by the worker.
     pub(super) save_mask: AtomicU64,
     /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
     pub(super) xstate_mask: u64,
