@@ -24,6 +24,10 @@ use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST
 /// reads it.
 pub(super) const BLOCK_AT: i32 = CONTROL_AT + PAGE_BYTES as i32 - 8;
 
+/// Where the address of the module's function lies that is entered next. Only the host's own code uses it.
+pub(super) const ENTRY_AT: i32 = BLOCK_AT - 8;
+const _: () = assert!(CONTROL_AT + (HostFunction::ALL.len() as i32) * 8 <= ENTRY_AT);
+
 /// An address in a module's memory.
 pub(super) type GuestAddress = u32;
 
@@ -131,6 +135,9 @@ impl GuestMemory {
             records_used: 0,
             kept_at: 0,
         });
+        // Pages are granted one by one, and each is zeroed when it is touched: a huge one would take as long as 512.
+        // SAFETY: our own reservation; a kernel without huge pages refuses, and needs no advice.
+        unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
         memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
         for (number, function) in HostFunction::ALL.iter().enumerate() {
             // SAFETY: in the control page, which is granted now; aligned.
@@ -209,7 +216,7 @@ impl GuestMemory {
     /// Makes the memory as the module's is at the start, with `len` bytes of it granted.
     pub(super) fn prepare(&mut self, tenant: u64, number: u64, module: &SandboxModule, len: usize) -> io::Result<()> {
         let layout = module.layout();
-        let is_ours = layout.api_fingerprint != 0;
+        let is_ours = layout.is_ours();
         let other = self.module != number;
         if self.owner != tenant || !is_ours || (other && !self.is_ours) {
             self.wipe()?;
@@ -222,8 +229,8 @@ impl GuestMemory {
         }
         self.set_memory_len(len)?;
         for segment in layout.segments.iter().filter(|segment| segment.writable || !is_restored) {
-            // SAFETY: the layout was checked: segments lie within the module's first bytes of memory, which are granted
-            // (`len` is no less than the end of the data).
+            // SAFETY: the layout was checked: segments lie above the stack, and before the heap's base or within a
+            // foreign module's first memory; `len` is no less than either, and all of that is granted.
             unsafe {
                 let to = self.at(segment.address as isize).as_ptr();
                 to.copy_from_nonoverlapping(segment.bytes.as_ptr(), segment.bytes.len());
@@ -241,8 +248,7 @@ impl GuestMemory {
 
     /// Grants what a module needs, where another one was.
     fn shape(&mut self, layout: &ModuleLayout) -> io::Result<()> {
-        let stack_end = stack_bytes(layout);
-        let high = stack_end.saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let high = stack_high(layout);
         let low = self.stack_low.load(Ordering::Relaxed);
         if self.memory_len > 0 && low != high {
             self.revoke(low, high.min(self.memory_len))?;
@@ -373,6 +379,10 @@ impl GuestMemory {
     #[inline]
     fn granted(&self, address: GuestAddress, len: usize) -> Result<NonNull<u8>, u32> {
         let (first, end) = (address as usize, address as usize + len);
+        if len == 0 {
+            // Nothing is accessed, so nothing has to be there.
+            return Ok(self.at(first as isize));
+        }
         let in_memory = end <= self.memory_len && first >= self.stack_low.load(Ordering::Relaxed);
         if in_memory || (first >= RECORDS_AT && end <= RECORDS_AT + self.records_len) || self.reaches_stack(first, end)
         {
@@ -447,13 +457,9 @@ impl Drop for GuestMemory {
     }
 }
 
-/// Bytes of the stack at the bottom of a module's memory; 0 where it is not known to be there.
-fn stack_bytes(layout: &ModuleLayout) -> usize {
-    let is_ours = layout.api_fingerprint != 0;
-    let data = layout.segments.iter().map(|segment| segment.address).min().unwrap_or(layout.heap_base);
-    // The linker makes the stack pointer the first variable, and puts the stack below all data.
-    let pointer = layout.variables.first().copied().unwrap_or(0);
-    if is_ours && pointer <= u64::from(data.min(layout.heap_base)) { pointer as usize } else { 0 }
+/// Where the part of a module's stack begins that is granted from the start.
+pub(super) fn stack_high(layout: &ModuleLayout) -> usize {
+    layout.stack_bytes().saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES
 }
 
 const _: () = assert!(VARIABLE_BYTES * MAX_VARIABLES <= PAGE_BYTES);

@@ -65,7 +65,7 @@ pub(crate) struct ModuleFacts<'a> {
 impl<'a> ModuleFacts<'a> {
     /// Validates a module and collects its facts.
     pub(crate) fn read(wasm: &'a [u8]) -> Result<ModuleFacts<'a>, TranslateError> {
-        let mut facts = ModuleFacts::collect(wasm)?;
+        let facts = ModuleFacts::collect(wasm)?;
         facts.check_entries()?;
         Ok(facts)
     }
@@ -336,12 +336,22 @@ impl<'a> ModuleFacts<'a> {
                 return refuse("its _initialize has parameters or results");
             }
         }
-        if self.layout.api_fingerprint != 0 {
+        if self.layout.is_ours() {
             for (name, range) in std::mem::take(&mut self.names) {
                 self.mark(name, range);
             }
+            self.layout.zeroed = self.zeroed();
         }
         self.layout.check().map_err(|error| TranslateError::Refused(error.0.to_owned()))
+    }
+
+    /// The variables that are zero at the start (`.bss`): the linker puts them last, and no segment is of them.
+    fn zeroed(&self) -> std::ops::Range<u32> {
+        let end_of = |segment: &DataSegment| segment.address.saturating_add(segment.bytes.len() as u32);
+        let data_end = self.layout.segments.iter().map(end_of).max();
+        let stack_end = self.layout.stack_bytes() as u32;
+        let start = data_end.unwrap_or(stack_end).max(stack_end);
+        start.min(self.layout.heap_base)..self.layout.heap_base
     }
 
     /// Notes what a data segment is for, as the linker named it. Only modules of the server's own builder are believed:

@@ -69,3 +69,20 @@ fn a_sandboxed_bad_extension_ends_in_each_way() {
     let args = table_args(&world, b"reply");
     assert_eq!(world.run(&bad, &args, Budget { reply_bytes: 1 << 16, ..long() }).0, PollOutcome::Failed { code: 5 });
 }
+
+#[test]
+fn statics_are_as_at_first_in_each_call() {
+    const COUNTS: &str = "#![no_std]
+        use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        use sandstorm_api::prelude::*;
+        static ZERO: AtomicU32 = AtomicU32::new(0);
+        static SEVEN: AtomicU32 = AtomicU32::new(7);
+        pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+            db.reply(&[ZERO.fetch_add(1, Relaxed) as u8, SEVEN.fetch_add(1, Relaxed) as u8])
+        }";
+    let (mut world, counts) = (World::new(), sandboxed("counts", COUNTS));
+    for call in 0..3 {
+        let (end, reply, text) = world.run(&counts, b"", long());
+        assert_eq!((end, reply.as_slice()), (PollOutcome::Done, [0, 7].as_slice()), "call {call}: {text}");
+    }
+}
