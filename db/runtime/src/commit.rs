@@ -29,6 +29,8 @@ pub(super) struct TransactionState {
     pub(super) committed: bool,
     /// A commit was tried in the poll under way.
     pub(super) tried: bool,
+    /// The last commit has met a conflict, so the invocation may begin anew.
+    pub(super) may_retry: bool,
 }
 
 impl TransactionState {
@@ -107,6 +109,7 @@ pub(super) unsafe fn commit_lists(
         Err(abi::STATUS_CONFLICT) => {
             body.transaction.conflicts += 1;
             let again = body.transaction.conflicts < TRANSACTION_TRIES;
+            body.transaction.may_retry = again;
             if again { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
         }
         Err(status) => status,

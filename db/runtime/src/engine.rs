@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
 use super::guest_memory_pool::GuestMemoryPool;
-use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
+use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext, stack_owner};
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
@@ -348,7 +348,7 @@ impl Engine {
             invocation: std::ptr::null_mut(),
             guest_memory: std::ptr::null_mut(),
             guest_invocation: std::ptr::null_mut(),
-            tenant: 0,
+            stack_owner: 0,
             proven: false,
             limit_ns: 0,
             left_ns: 0,
@@ -489,7 +489,7 @@ fn poll_limits(
         invocation,
         guest_memory: memory.cast_mut(),
         guest_invocation: std::ptr::without_provenance_mut(body.guest.header as usize),
-        tenant: body.owner,
+        stack_owner: stack_owner(body.owner, !memory.is_null()),
         proven: body.proven,
         limit_ns,
         left_ns,
@@ -513,10 +513,12 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
     let outcome = match ended {
         GuestExit::Returned(abi::POLL_DONE) => InvocationOutcome::Done,
         GuestExit::Returned(abi::POLL_FAILED) => InvocationOutcome::Failed,
-        GuestExit::Returned(abi::POLL_AGAIN) if in_time => {
+        GuestExit::Returned(abi::POLL_AGAIN) if in_time && body.transaction.may_retry => {
             body.restart();
             return PollOutcome::Pending;
         }
+        // Nothing has asked for that: the memory of a module would be made anew for as long as it has time.
+        GuestExit::Returned(abi::POLL_AGAIN) if in_time => InvocationOutcome::Killed(KillCause::IllegalInstruction),
         GuestExit::Returned(_) if in_time => {
             body.stage = InvocationStage::Pending;
             return PollOutcome::Pending;

@@ -40,8 +40,6 @@ pub(super) enum GuestExit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedContext {
     at: *mut u8,
-    /// It was switched out in sandboxed code, with gs at its memory.
-    in_guest: bool,
 }
 
 /// The code to run.
@@ -62,8 +60,8 @@ pub(super) struct PollLimits {
     pub(super) guest_memory: *mut GuestMemory,
     /// What sandboxed code is given as its invocation.
     pub(super) guest_invocation: *mut abi::InvocationHeader,
-    /// The tenant's serial number.
-    pub(super) tenant: u64,
+    /// Whose stacks it runs on: see [`stack_owner`].
+    pub(super) stack_owner: u64,
     /// The extension has had no long poll for thousands of calls.
     pub(super) proven: bool,
     /// CPU time until the run is switched out, and its invocation's total CPU time left.
@@ -71,6 +69,12 @@ pub(super) struct PollLimits {
     pub(super) left_ns: u64,
     /// The processor's counter now.
     pub(super) started: u64,
+}
+
+/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the host's
+/// functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
+pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
+    tenant << 1 | u64::from(is_sandboxed)
 }
 
 #[derive(Debug)]
@@ -105,9 +109,9 @@ impl GuestRunner {
     /// resumed; the stack that it lies on is the current one.
     #[inline]
     pub(super) unsafe fn run(&mut self, terms: &PollLimits, step: GuestEntry) -> GuestExit {
-        let changes = self.stacks.owner() != terms.tenant;
+        let changes = self.stacks.owner() != terms.stack_owner;
         if changes {
-            self.choose(terms.tenant);
+            self.choose(terms.stack_owner);
         }
         // Set anew each time: the memory may have run on another worker since, which its control page names.
         if !terms.guest_memory.is_null() || !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
@@ -125,7 +129,7 @@ impl GuestRunner {
                     stack_switch::enter_clean(function, slot, terms.invocation)
                 }
                 GuestEntry::Call(function, slot) => stack_switch::enter(function, slot, terms.invocation),
-                GuestEntry::Resume(context) if context.in_guest => resume_sandboxed(context.at),
+                GuestEntry::Resume(context) if !terms.guest_memory.is_null() => resume_sandboxed(context.at),
                 GuestEntry::Resume(context) => stack_switch::resume(context.at),
             }
         };
@@ -201,19 +205,18 @@ impl GuestRunner {
             unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
         }
         let context = self.block.context.swap(0, Ordering::Relaxed);
-        let in_guest = self.block.context_in_guest.swap(0, Ordering::Relaxed) != 0;
         if number == SWITCHED_OUT - TRAPPED && context != 0 {
             let at = std::ptr::with_exposed_provenance_mut(context);
-            return GuestExit::Preempted(SavedContext { at, in_guest });
+            return GuestExit::Preempted(SavedContext { at });
         }
         let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
         GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))
     }
 
-    /// Makes the current stack one of this tenant's.
+    /// Makes the current stack one of this owner's.
     #[cold]
-    fn choose(&mut self, tenant: u64) {
-        self.stacks.choose(tenant);
+    fn choose(&mut self, owner: u64) {
+        self.stacks.choose(owner);
         self.block.set_stack(self.stacks.current().mapping());
     }
 

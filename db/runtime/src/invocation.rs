@@ -455,6 +455,7 @@ impl InvocationState {
         self.forget_arena();
         self.abi.arena.next = self.first_free;
         self.abi.transaction = 0;
+        self.transaction.may_retry = false;
         self.asked.1 = 0;
         self.reply.clear();
         self.text.clear();

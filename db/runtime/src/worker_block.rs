@@ -89,8 +89,9 @@ pub(super) struct WorkerBlock {
     pub(super) guest_rsp: AtomicUsize,
     /// The function that the stubs of sandboxed code call. Constant.
     pub(super) host_function: usize,
-    /// 1: the code that was switched out had gs at its memory. Written by the handler, cleared by the worker.
-    pub(super) context_in_guest: AtomicU32,
+    /// 1: the host's function wants sandboxed code to be switched out and to call it again. Written by the function,
+    /// cleared by the stubs.
+    pub(super) again: AtomicU32,
     /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
@@ -141,7 +142,7 @@ impl WorkerBlock {
             guest_memory: AtomicPtr::default(),
             guest_rsp: AtomicUsize::new(0),
             host_function: host_function as usize,
-            context_in_guest: AtomicU32::new(0),
+            again: AtomicU32::new(0),
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,
             initial: xstate.initial,
