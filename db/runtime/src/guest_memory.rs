@@ -35,6 +35,10 @@ const MAPPED_BYTES: usize = RESERVED_BELOW_BYTES + RESERVED_BYTES + TABLE_BYTES;
 /// it by tables that it has at hand.
 const NEAR_RECORDS_AT: usize = 64 << 20;
 
+/// Where the address of the module's function lies that is entered next. Only the host's own code uses it.
+pub(super) const ENTRY_AT: i32 = BLOCK_AT - 8;
+const _: () = assert!(CONTROL_AT + (HostFunction::ALL.len() as i32) * 8 <= ENTRY_AT);
+
 /// An address in a module's memory.
 pub(super) type GuestAddress = u32;
 
@@ -241,7 +245,7 @@ impl GuestMemory {
         limit: usize,
     ) -> io::Result<()> {
         let layout = module.layout();
-        let is_ours = layout.api_fingerprint != 0;
+        let is_ours = layout.is_ours();
         let other = self.module != number;
         if self.owner != tenant || !is_ours || (other && !self.is_ours) {
             self.wipe()?;
@@ -255,8 +259,8 @@ impl GuestMemory {
         }
         self.set_memory_len(len)?;
         for segment in layout.segments.iter().filter(|segment| segment.writable || !is_restored) {
-            // SAFETY: the layout was checked: segments lie within the module's first bytes of memory, which are granted
-            // (`len` is no less than the end of the data).
+            // SAFETY: the layout was checked: segments lie above the stack, and before the heap's base or within a
+            // foreign module's first memory; `len` is no less than either, and all of that is granted.
             unsafe {
                 let to = self.at(segment.address as isize).as_ptr();
                 to.copy_from_nonoverlapping(segment.bytes.as_ptr(), segment.bytes.len());
@@ -286,8 +290,7 @@ impl GuestMemory {
 
     /// Grants what a module needs, where another one was.
     fn shape(&mut self, layout: &ModuleLayout) -> io::Result<()> {
-        let stack_end = stack_bytes(layout);
-        let high = stack_end.saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES;
+        let high = stack_high(layout);
         let low = self.stack_low.load(Ordering::Relaxed);
         if self.memory_len > 0 && low != high {
             self.revoke(low, high.min(self.memory_len))?;
@@ -523,13 +526,9 @@ impl Drop for GuestMemory {
     }
 }
 
-/// Bytes of the stack at the bottom of a module's memory; 0 where it is not known to be there.
-fn stack_bytes(layout: &ModuleLayout) -> usize {
-    let is_ours = layout.api_fingerprint != 0;
-    let data = layout.segments.iter().map(|segment| segment.address).min().unwrap_or(layout.heap_base);
-    // The linker makes the stack pointer the first variable, and puts the stack below all data.
-    let pointer = layout.variables.first().copied().unwrap_or(0);
-    if is_ours && pointer <= u64::from(data.min(layout.heap_base)) { pointer as usize } else { 0 }
+/// Where the part of a module's stack begins that is granted from the start.
+pub(super) fn stack_high(layout: &ModuleLayout) -> usize {
+    layout.stack_bytes().saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES
 }
 
 /// Bytes that the record window may have.

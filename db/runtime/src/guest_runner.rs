@@ -40,8 +40,6 @@ pub(super) enum GuestExit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedContext {
     at: *mut u8,
-    /// It was switched out in sandboxed code, with gs at its memory.
-    in_guest: bool,
 }
 
 /// The code to run.
@@ -72,9 +70,6 @@ pub(super) struct PollLimits {
     /// The processor's counter now.
     pub(super) started: u64,
 }
-
-/// The extended registers that sandboxed code can use, as XSAVE numbers them: those of SSE.
-const GUEST_XSTATE: u64 = 1 << 1;
 
 /// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the
 /// host's functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
@@ -134,7 +129,7 @@ impl GuestRunner {
                     stack_switch::enter_clean(function, slot, terms.invocation)
                 }
                 GuestEntry::Call(function, slot) => stack_switch::enter(function, slot, terms.invocation),
-                GuestEntry::Resume(context) if context.in_guest => resume_sandboxed(context.at),
+                GuestEntry::Resume(context) if !terms.guest_memory.is_null() => resume_sandboxed(context.at),
                 GuestEntry::Resume(context) => stack_switch::resume(context.at),
             }
         };
@@ -153,8 +148,6 @@ impl GuestRunner {
             memory.set_worker(Arc::as_ptr(&self.block).expose_provenance());
             memory.base()
         });
-        let mask = if base == 0 { block.xstate_mask } else { GUEST_XSTATE };
-        block.save_mask.store(mask, Ordering::Relaxed);
         block.guest_base.store(base, Ordering::Relaxed);
         block.guest_memory.store(memory, Ordering::Relaxed);
     }
@@ -212,10 +205,9 @@ impl GuestRunner {
             unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
         }
         let context = self.block.context.swap(0, Ordering::Relaxed);
-        let in_guest = self.block.context_in_guest.swap(0, Ordering::Relaxed) != 0;
         if number == SWITCHED_OUT - TRAPPED && context != 0 {
             let at = std::ptr::with_exposed_provenance_mut(context);
-            return GuestExit::Preempted(SavedContext { at, in_guest });
+            return GuestExit::Preempted(SavedContext { at });
         }
         let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
         GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))

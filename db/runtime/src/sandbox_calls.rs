@@ -56,7 +56,8 @@ pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u
     // SAFETY: this function's contract. The engine holds the invocation alone; the participant outlives the poll.
     let ended = unsafe {
         let body = &mut *block.current.load(Ordering::Relaxed).cast::<InvocationState>();
-        if number == CONTINUE_CALL {
+        // Where others had their turn meanwhile, the module has made its call again.
+        if number == CONTINUE_CALL || !body.copies.is_empty() {
             continue_copies(body)
         } else {
             let (participant, parameters) = (&*block.participant.load(Ordering::Relaxed), *parameters);

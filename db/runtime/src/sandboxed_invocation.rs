@@ -47,7 +47,7 @@ struct GuestParts {
 
 impl GuestParts {
     fn new(layout: &ModuleLayout, args_len: usize, budget: &Budget) -> Result<GuestParts, BeginError> {
-        if layout.api_fingerprint != 0 {
+        if layout.is_ours() {
             GuestParts::behind_data(layout, args_len, budget)
         } else {
             GuestParts::in_window(layout, args_len, budget)
@@ -113,7 +113,7 @@ impl InvocationState {
         }
         self.set_charged(beyond);
         self.abi.args_len = args.len();
-        let is_ours = module.layout().api_fingerprint != 0;
+        let is_ours = module.layout().is_ours();
         self.guest = GuestAddresses {
             header: parts.header as GuestAddress,
             args: parts.args as GuestAddress,
@@ -173,6 +173,7 @@ impl InvocationState {
     /// Makes the memory as it was at the beginning, but for the arguments.
     #[cold]
     pub(super) fn restart_sandboxed(&mut self) {
+        self.copies.clear();
         let Some(mut memory) = self.guest_memory.take() else { return };
         if let Some(held) = &self.held
             && let Some(module) = held.extension.library.module()

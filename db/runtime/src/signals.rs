@@ -19,7 +19,7 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::clock;
 use super::mapping::GuardedMapping;
-use super::sandbox_switch::{gs_base, restart_point, set_gs_base};
+use super::sandbox_switch::{InterruptedCode, interrupted_at, sandboxed_switched_out, set_gs_base};
 use super::stack_switch::{RED_ZONE_BYTES, SIGNAL_FRAME_BYTES, SWITCH_BYTES, TRAPPED, landing_pad, switched_out};
 use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
@@ -125,6 +125,9 @@ unsafe fn on_preempt_signal(block: &WorkerBlock, context: *mut ucontext_t) {
     }
     // SAFETY: this function's contract; tenant state.
     unsafe {
+        if block.guest_base.load(Ordering::Relaxed) != 0 && !is_at_module(block, context) {
+            return;
+        }
         if !switch_context(block, context) && refused_for_too_long(block) {
             trap_context(block, context, KillCause::TotalBudget);
         }
@@ -146,43 +149,54 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     if !stack.contains(&pointer) || room < SWITCH_BYTES + block.xstate_bytes {
         return false;
     }
-    // SAFETY: this function's contract.
-    let continues_at = unsafe { leave_guest(block, registers[libc::REG_RIP as usize] as usize) };
     let frame = pointer - RED_ZONE_BYTES - SIGNAL_FRAME_BYTES;
     let words = std::ptr::with_exposed_provenance_mut::<i64>(frame);
     // SAFETY: within the stack, as just checked, and below what the interrupted code uses of it. The frame may not be
     // aligned where that code is not.
     unsafe {
         words.write_unaligned(registers[libc::REG_EFL as usize]);
-        words.add(1).write_unaligned(continues_at as i64);
+        words.add(1).write_unaligned(registers[libc::REG_RIP as usize]);
     }
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
     registers[libc::REG_RSP as usize] = frame as i64;
-    registers[libc::REG_RIP as usize] = switched_out as *const () as i64;
+    let own = std::ptr::from_ref(block).addr();
+    registers[libc::REG_RIP as usize] = if block.guest_base.load(Ordering::Relaxed) == 0 {
+        switched_out as *const () as i64
+    } else {
+        // SAFETY: sandboxed code was loaded, so the instruction is there; the block is this thread's.
+        unsafe { set_gs_base(own) };
+        sandboxed_switched_out as *const () as i64
+    };
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
     true
 }
 
-/// Makes gs name the worker's block where sandboxed code was interrupted, and notes that it was; returns the address at
-/// which the interrupted code is to continue.
+/// Returns whether sandboxed code was interrupted where it can be switched out: in its own instructions. On the way to
+/// the host's function it is at the call's end; on the way back the return is completed here. Around its entry and its
+/// resumption nothing is changed, and the watchdog asks again.
 ///
 /// # Safety
-/// As for [`on_preempt_signal`]; tenant state.
-unsafe fn leave_guest(block: &WorkerBlock, interrupted_at: usize) -> usize {
-    if block.guest_base.load(Ordering::Relaxed) == 0 {
-        return interrupted_at;
-    }
-    let own = std::ptr::from_ref(block).addr();
-    // SAFETY: sandboxed code was loaded, so the instructions are there; the block is this thread's.
-    unsafe {
-        if gs_base() == own {
-            return interrupted_at;
+/// As for [`on_preempt_signal`]; tenant state, sandboxed code.
+unsafe fn is_at_module(block: &WorkerBlock, context: *mut ucontext_t) -> bool {
+    // SAFETY: the context is ours to change until the handler returns.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    match interrupted_at(registers[libc::REG_RIP as usize] as usize) {
+        InterruptedCode::Module => true,
+        InterruptedCode::Between => false,
+        InterruptedCode::Call => {
+            block.pending.store(1, Ordering::Relaxed);
+            false
         }
-        set_gs_base(own);
+        InterruptedCode::Return => {
+            let top = std::ptr::with_exposed_provenance::<i64>(registers[libc::REG_RSP as usize] as usize);
+            // SAFETY: the module's call has pushed its return address, which is on top.
+            registers[libc::REG_RIP as usize] = unsafe { top.read_unaligned() };
+            registers[libc::REG_RSP as usize] += 8;
+            registers[libc::REG_R11 as usize] = 0;
+            true
+        }
     }
-    block.context_in_guest.store(1, Ordering::Relaxed);
-    restart_point(interrupted_at)
 }
 
 /// Counts how long a poll has continued that could not be switched out; returns whether that is all that its invocation

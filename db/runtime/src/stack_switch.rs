@@ -225,7 +225,7 @@ pub(super) unsafe extern "C" fn switched_out() {
         "mov eax, {switched_out}",
         "jmp {landing_pad}",
         bytes = const offset_of!(WorkerBlock, xstate_bytes),
-        mask = const offset_of!(WorkerBlock, save_mask),
+        mask = const offset_of!(WorkerBlock, xstate_mask),
         context = const offset_of!(WorkerBlock, context),
         switched_out = const SWITCHED_OUT,
         landing_pad = sym landing_pad,

@@ -102,11 +102,6 @@ pub(super) struct WorkerBlock {
     pub(super) guest_rsp: AtomicUsize,
     /// The function that the stubs of sandboxed code call. Constant.
     pub(super) host_function: usize,
-    /// 1: the code that was switched out had gs at its memory. Written by the handler, cleared by the worker.
-    pub(super) context_in_guest: AtomicU32,
-    /// The mask with which code that is switched out keeps its extended registers: of sandboxed code only those that it
-    /// can use, so that nothing of the host's in the others gets onto its stack. Written by the worker.
-    pub(super) save_mask: AtomicU64,
     /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
@@ -157,8 +152,6 @@ impl WorkerBlock {
             guest_memory: AtomicPtr::default(),
             guest_rsp: AtomicUsize::new(0),
             host_function: host_function as usize,
-            context_in_guest: AtomicU32::new(0),
-            save_mask: AtomicU64::new(xstate.mask),
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,
             initial: xstate.initial,

@@ -121,7 +121,7 @@ impl HostFunction {
     }
 
     /// Where its address lies in the control page, relative to the base.
-    pub fn address_at(self) -> i32 {
+    pub const fn address_at(self) -> i32 {
         crate::layout::CONTROL_AT + (self as i32) * 8
     }
 }

@@ -5,7 +5,9 @@
 //! them: the code is verified when it is loaded, and the rest only fills the invocation's own memory.
 
 use crate::layout::{MAX_VARIABLES, MEMORY_MAX_BYTES, WASM_PAGE_BYTES};
-use crate::limits::{CODE_MAX_BYTES, DATA_MAX_BYTES, DATA_SEGMENTS_MAX};
+use crate::limits::{
+    CODE_MAX_BYTES, DATA_END_MAX_BYTES, DATA_MAX_BYTES, DATA_SEGMENTS_MAX, RESTORED_MAX_BYTES, STACK_MAX_BYTES,
+};
 
 /// First bytes of every image; the last is the format's version.
 const MAGIC: [u8; 8] = *b"sandimg\x01";
@@ -186,17 +188,59 @@ impl ModuleLayout {
         {
             return Err(ImageError("its data ends outside of its memory"));
         }
-        let mut total = (self.zeroed.end - self.zeroed.start) as usize;
-        if total > DATA_MAX_BYTES {
-            return Err(ImageError("its variables take more than 512 KiB"));
+        if self.variables.len() > MAX_VARIABLES || self.segments.len() > DATA_SEGMENTS_MAX {
+            return Err(ImageError("it has too many variables or data segments"));
         }
-        for segment in &self.segments {
-            total += segment.bytes.len();
-            if segment.address as usize + segment.bytes.len() > memory || total > DATA_MAX_BYTES {
-                return Err(ImageError("its data lies outside of its memory, or is too long"));
-            }
+        let end_of = |segment: &DataSegment| segment.address as usize + segment.bytes.len();
+        if self.segments.iter().any(|segment| end_of(segment) > memory) {
+            return Err(ImageError("its data lies outside of its memory"));
+        }
+        let total: usize = self.segments.iter().map(|segment| segment.bytes.len()).sum();
+        if total > DATA_MAX_BYTES {
+            return Err(ImageError("its constants and static variables together are longer than 512 KiB"));
+        }
+        if self.is_ours() { self.check_ours() } else { self.check_foreign() }
+    }
+
+    /// What the server relies on where it puts arguments, future and arena behind the data.
+    fn check_ours(&self) -> Result<(), ImageError> {
+        let heap_base = self.heap_base as usize;
+        if heap_base > DATA_END_MAX_BYTES {
+            return Err(ImageError("its stack and its data together are longer than they may be"));
+        }
+        let end_of = |segment: &DataSegment| segment.address as usize + segment.bytes.len();
+        if self.segments.iter().any(|segment| end_of(segment) > heap_base) || self.zeroed.end as usize > heap_base {
+            return Err(ImageError("its data lies behind where it says that it ends"));
+        }
+        let writable = self.segments.iter().filter(|segment| segment.writable);
+        let restored: usize = writable.map(|segment| segment.bytes.len()).sum::<usize>() + self.zeroed.len();
+        if restored > RESTORED_MAX_BYTES {
+            return Err(ImageError("its static variables that may change take more than 128 KiB"));
         }
         Ok(())
+    }
+
+    fn check_foreign(&self) -> Result<(), ImageError> {
+        if self.zeroed.is_empty() {
+            return Ok(());
+        }
+        Err(ImageError("it names variables that are zero, which only a module of the server's builder does"))
+    }
+
+    /// Returns whether the module says that the server's builder made it: it has the allocator of `sandstorm_api`, and
+    /// the server puts arguments, future and arena behind its data.
+    pub fn is_ours(&self) -> bool {
+        self.api_fingerprint != 0
+    }
+
+    /// Bytes of the stack at the bottom of a module's memory; 0: it has none that is known to be there.
+    pub fn stack_bytes(&self) -> usize {
+        // The linker makes the stack pointer the first variable, and puts the stack below all data.
+        let pointer = self.variables.first().copied().unwrap_or(0);
+        let data = self.segments.iter().map(|segment| segment.address).min().unwrap_or(self.heap_base);
+        let zeroed = if self.zeroed.is_empty() { self.heap_base } else { self.zeroed.start };
+        let below = data.min(zeroed).min(self.heap_base).min(STACK_MAX_BYTES as u32);
+        if self.is_ours() && pointer <= u64::from(below) { pointer as usize } else { 0 }
     }
 }
 
@@ -223,3 +267,7 @@ impl<'a> Reader<'a> {
         Ok(DataSegment { address, writable, bytes: self.take(len as usize)?.to_vec() })
     }
 }
+
+#[cfg(test)]
+#[path = "image_tests.rs"]
+mod tests;

@@ -336,20 +336,22 @@ impl<'a> ModuleFacts<'a> {
                 return refuse("its _initialize has parameters or results");
             }
         }
-        if self.layout.api_fingerprint != 0 {
-            self.layout.zeroed = self.data_end()..self.layout.heap_base.max(self.data_end());
+        if self.layout.is_ours() {
             for (name, range) in std::mem::take(&mut self.names) {
                 self.mark(name, range);
             }
+            self.layout.zeroed = self.zeroed();
         }
         self.layout.check().map_err(|error| TranslateError::Refused(error.0.to_owned()))
     }
 
-    /// The end of the data that the module holds at the start: up to the heap there are only zeroes.
-    fn data_end(&self) -> u32 {
-        let end = |segment: &DataSegment| segment.address.saturating_add(segment.bytes.len() as u32);
-        let stack_end = self.layout.variables.first().map_or(0, |pointer| *pointer as u32);
-        self.layout.segments.iter().map(end).max().unwrap_or(stack_end)
+    /// The variables that are zero at the start (`.bss`): the linker puts them last, and no segment is of them.
+    fn zeroed(&self) -> std::ops::Range<u32> {
+        let end_of = |segment: &DataSegment| segment.address.saturating_add(segment.bytes.len() as u32);
+        let data_end = self.layout.segments.iter().map(end_of).max();
+        let stack_end = self.layout.stack_bytes() as u32;
+        let start = data_end.unwrap_or(stack_end).max(stack_end);
+        start.min(self.layout.heap_base)..self.layout.heap_base
     }
 
     /// Notes what a data segment is for, as the linker named it. Only modules of the server's own builder are believed:

@@ -19,7 +19,8 @@ pub(crate) fn data_ranges(names: NameMap<'_>, segments: &[DataSegment]) -> Vec<(
         let Some(segment) = segments.get(name.index as usize) else { continue };
         let read_only = name.name == ".rodata" || name.name.starts_with(".rodata.");
         let what = if read_only { SectionName::ReadOnly } else { SectionName::Writable };
-        ranges.push((what, segment.address..segment.address + segment.bytes.len() as u32));
+        let end = segment.address.saturating_add(segment.bytes.len() as u32);
+        ranges.push((what, segment.address..end));
     }
     ranges
 }

@@ -13,6 +13,7 @@ mod isolation;
 mod judging;
 mod kills;
 mod library;
+mod machine_code;
 mod memory;
 mod naps;
 mod parking;
