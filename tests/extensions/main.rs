@@ -5,5 +5,6 @@ mod common;
 
 mod builder;
 mod hostile;
+mod modules;
 mod mutations;
 mod webassembly;

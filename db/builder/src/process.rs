@@ -20,7 +20,7 @@ use super::builder_config::BuilderConfig;
 use super::pipeline::InProcessBuilder;
 use super::protocol::{BuildReply, BuildRequest, BuilderHello, read_frame, write_frame};
 use super::signing_key::PublicKey;
-use super::{BuildError, Diagnostic, PushedSource, priority};
+use super::{BuildError, Diagnostic, PushedCode, priority};
 
 /// Time for the first start: copying the standard library and compiling the API.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -205,7 +205,7 @@ impl BuilderHandle {
         }))
     }
 
-    /// Checks, compiles and signs a source for that tier. Blocks the calling thread meanwhile: not for workers.
+    /// Checks, compiles and signs a source or a module for that tier. Blocks the calling thread meanwhile: not for workers.
     ///
     /// # Errors
     /// The errors of the source; `Internal` when the builder died (the next call has a new one).
@@ -213,10 +213,10 @@ impl BuilderHandle {
         &self,
         tenant: u32,
         version: u64,
-        source: &PushedSource,
+        source: impl Into<PushedCode>,
         tier: CodeTier,
     ) -> Result<Artifact, BuildError> {
-        self.answer(&BuildRequest { tenant, version, source: source.clone(), tier }).map(|(artifact, _)| artifact)
+        self.answer(&BuildRequest { tenant, version, source: source.into(), tier }).map(|(artifact, _)| artifact)
     }
 
     /// As [`BuilderHandle::build`], with the compiler's warnings.

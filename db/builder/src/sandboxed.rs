@@ -56,6 +56,11 @@ pub fn build_sandboxed(
 /// `Refused` with what the translator or the verifier has found; `Limit`, `Sandbox` and `Internal` for the compiler.
 pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJob) -> Result<BuiltLibrary, BuildError> {
     let translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    if translated.layout.api_fingerprint != 0 {
+        return Err(BuildError::Refused(vec![Diagnostic::plain(
+            "the module is refused: it has a section named \"sandstorm\", which says that a server's own builder made it",
+        )]));
+    }
     build_translation(toolchain, translated, job)
 }
 

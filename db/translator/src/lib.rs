@@ -20,7 +20,7 @@ mod numeric;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use error::TranslateError;
+pub use error::{RefusalReason, TranslateError};
 use sandstorm_sandbox::ModuleLayout;
 
 /// A module, written down as Rust.

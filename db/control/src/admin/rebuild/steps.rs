@@ -8,7 +8,7 @@ use super::super::{ControlState, now_ms};
 use crate::limits::{REBUILD_ATTEMPTS, REBUILD_PAUSE};
 use sandstorm_accounts::{PolicyEvent, TenantUsage};
 use sandstorm_builder::protocol::BuildRequest;
-use sandstorm_builder::{Artifact, BuildError, PushedSource};
+use sandstorm_builder::{Artifact, BuildError, PushedCode};
 use sandstorm_catalog::{DirectoryError, LoadedVersion, Suspension, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
 use sandstorm_net::CodeTier;
@@ -115,12 +115,12 @@ impl RebuildStep<'_> {
         let about = VersionMetadata::of(&artifact, manifest_version, self.loaded.loaded_at_ms, true);
         // The file is written before the directory publishes the extension. If that fails, the next start finds it.
         self.control.artifacts.keep(&artifact, None).map_err(|error| refused(&error))?;
-        self.install(Arc::new(extension.in_tier(tier)), about)?;
+        self.install(Arc::new(extension.in_tier(tier).made_from(artifact.header.origin)), about)?;
         Ok(RebuildResult::Rebuilt)
     }
 
     /// The kept source.
-    fn source(&self) -> Result<PushedSource, StepFailure> {
+    fn source(&self) -> Result<PushedCode, StepFailure> {
         let read = self.control.artifacts.sources().read(self.view.tenant.id, self.name, self.loaded.version);
         read.map_err(|why| refused(&why))?.ok_or_else(|| {
             refused(&"its source is not kept: it was uploaded as an artifact, or pushed to an earlier version of the server")
@@ -128,7 +128,7 @@ impl RebuildStep<'_> {
     }
 
     /// Builds the source, and tries again while the machine is too busy.
-    fn build(&self, source: PushedSource, tier: CodeTier) -> Result<Artifact, StepFailure> {
+    fn build(&self, source: PushedCode, tier: CodeTier) -> Result<Artifact, StepFailure> {
         let builder = self.control.artifact_sources.builder.as_ref();
         let builder = builder.map_err(|reason| refused(&format!("there is no builder: {reason}")))?;
         let request = BuildRequest { tenant: self.view.tenant.id, version: self.loaded.version, source, tier };
