@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::process::Server;
 use crate::common::{root, within_a_minute};
@@ -26,11 +27,27 @@ const ECHO: &str = "(module
         (drop (call $reply (i32.load offset=4 (local.get 1)) (i32.load offset=8 (local.get 1))))
         (i32.const 1)))";
 
-/// A server with a tenant `shop`.
-fn with_a_tenant(code: &str) -> Server {
+/// A server with a tenant `shop`, and the only one: each starts with making the compilers' libraries, which takes both
+/// processors.
+struct Shop {
+    server: Server,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl std::ops::Deref for Shop {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn with_a_tenant(code: &str) -> Shop {
+    static ONE: Mutex<()> = Mutex::new(());
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::start_as(&["--no-pin", "--workers", "1"]);
     server.json(&format!("tenant create shop --code {code} --quota pushes_per_hour=1000"));
-    server
+    Shop { server, _alone: alone }
 }
 
 /// Writes a file into the server's folder; returns its path.
@@ -89,6 +106,7 @@ fn a_module_is_pushed_shown_called_moved_and_kept_as_source_is() {
 
     // As after an upgrade: the artifact cannot be used any more, and the kept module is built again.
     let folder = server.folder.clone();
+    let Shop { server, _alone } = server;
     drop(server);
     for entry in fs::read_dir(folder.path().join("state/extensions")).expect("the folder") {
         let path = entry.expect("an entry").path();
@@ -129,11 +147,11 @@ fn doing(operators: &str) -> Vec<u8> {
     ))
 }
 
-/// Modules that are refused: what they have, and the essential part of the error.
-fn refused_modules() -> Vec<(&'static str, Vec<u8>, &'static str)> {
-    let section = [vec![1; 24]].concat().iter().map(|byte| format!("\\{byte:02x}")).collect::<String>();
-    let mut cut = module(ECHO);
-    cut.truncate(cut.len() - 3);
+/// A module that is refused: what it has, its bytes, and the essential part of the error.
+type RefusedModule = (&'static str, Vec<u8>, &'static str);
+
+/// Modules that import what is not there.
+fn wrong_imports() -> Vec<RefusedModule> {
     vec![
         (
             "an unknown import",
@@ -160,6 +178,12 @@ fn refused_modules() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             with("(import \"sandstorm\" \"(memory.grow)\" (func (param i32) (result i32)))"),
             "which the host does not have",
         ),
+    ]
+}
+
+/// Modules that use what is not supported, or are not called.
+fn wrong_features() -> Vec<RefusedModule> {
+    vec![
         ("vectors", doing("(drop (v128.const i64x2 0 0))"), "SIMD support is not enabled (at offset 0x"),
         ("shared memory", with("(memory 1 1 shared)"), "threads must be enabled for shared memories (at offset 0x"),
         ("atomics", doing("(drop (i32.atomic.load (i32.const 0)))"), "threads support is not enabled (at offset 0x"),
@@ -187,6 +211,12 @@ fn refused_modules() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             module("(module (func (export \"sandstorm_start\")))"),
             "is not (slot: i32, invocation: i32) -> i32",
         ),
+    ]
+}
+
+/// Modules that are too large in one dimension.
+fn too_large() -> Vec<RefusedModule> {
+    vec![
         (
             "more memory than there can be",
             with("(memory 40000)"),
@@ -225,6 +255,16 @@ fn refused_modules() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             many_lines(),
             "bytes when it is written down as Rust: at most 67108864 are allowed (at offset 0x",
         ),
+        ("length", vec![0; (4 << 20) + 1], "the module has 4194305 bytes: at most 4194304 are allowed"),
+    ]
+}
+
+/// What is no module, or is not made elsewhere.
+fn wrong_bytes() -> Vec<RefusedModule> {
+    let section = "\\01".repeat(24);
+    let mut cut = module(ECHO);
+    cut.truncate(cut.len() - 3);
+    vec![
         (
             "our own mark",
             with(&format!("(@custom \"sandstorm\" \"{section}\")")),
@@ -234,7 +274,6 @@ fn refused_modules() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("text", b"(module)".to_vec(), "it is WebAssembly as text"),
         ("a component", b"\0asm\x0d\0\x01\0".to_vec(), "it is a component of WebAssembly"),
         ("something else", b"\x7fELF".to_vec(), "it is no WebAssembly module"),
-        ("length", vec![0; (4 << 20) + 1], "the module has 4194305 bytes: at most 4194304 are allowed"),
     ]
 }
 
@@ -288,7 +327,7 @@ fn many_lines() -> Vec<u8> {
 #[test]
 fn what_a_module_must_not_have_is_refused_with_the_place() {
     let server = with_a_tenant("sandboxed");
-    for (what, wasm, expected) in refused_modules() {
+    for (what, wasm, expected) in [wrong_imports(), wrong_features(), too_large(), wrong_bytes()].concat() {
         let path = file(&server, "bad.wasm", &wasm);
         let refused = failure(&server, &format!("ext push --wasm {}", path.display()));
         assert!(refused.contains(expected), "{what}: {refused}");
@@ -329,9 +368,9 @@ fn a_module_that_traps_as_it_starts_is_loaded_and_its_calls_are_killed() {
 /// Compiles Rust without a standard library into a module.
 fn plain_rust(source: &Path, to: &Path) {
     let flags = ["--edition", "2024", "--target", "wasm32-unknown-unknown", "--crate-type", "cdylib"];
-    let status =
-        Command::new("rustc").args(flags).args(["-O", "-C", "panic=abort", "-C", "link-arg=-zstack-size=65536"]);
-    let status = status.arg("-o").arg(to).arg(source).status().expect("rustc runs");
+    let mut command = Command::new("rustc");
+    command.args(flags).args(["-O", "-C", "panic=abort", "-C", "link-arg=-zstack-size=65536"]);
+    let status = command.arg("-o").arg(to).arg(source).status().expect("rustc runs");
     assert!(status.success(), "{}", source.display());
 }
 
@@ -349,7 +388,7 @@ fn every_function_of_the_host_answers_who_imports_it_plainly() {
         2: b first, finished 1\nrange_keys 0\n1 1 a\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
         the rest is up to the commit\n";
     assert_eq!(text(&said), expected);
-    assert_eq!(server.json("get t t")["text"], "2", "what it committed");
+    assert_eq!(server.output("get t t").stdout, b"2\n", "what it committed");
 }
 
 /// The commands of a page that begin with `$ ` and one of these words, but those that talk to a server.
@@ -410,22 +449,12 @@ fn follow_page(server: &Server, name: &str, copy: &Path) {
     assert!(answers > 0, "{name}: the page shows no answer");
 }
 
-fn example(name: &str, tools: &[&str]) {
-    let Some(copy) = built_example(name, tools) else { return };
-    follow_page(&with_a_tenant("sandboxed"), name, copy.path());
-}
-
 #[test]
-fn the_example_in_c_does_what_its_page_says() {
-    example("c", &["clang", "wasm-ld"]);
-}
-
-#[test]
-fn the_example_in_assemblyscript_does_what_its_page_says() {
-    example("assemblyscript", &["npm"]);
-}
-
-#[test]
-fn the_example_in_plain_rust_does_what_its_page_says() {
-    example("rust", &["rustc"]);
+fn the_examples_in_other_languages_do_what_their_pages_say() {
+    let server = with_a_tenant("sandboxed");
+    for (name, tools) in [("c", &["clang", "wasm-ld"][..]), ("assemblyscript", &["npm"]), ("rust", &["rustc"])] {
+        if let Some(copy) = built_example(name, tools) {
+            follow_page(&server, name, copy.path());
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! A module that calls every function of the host by its plain import, and replies with what each answered, a line each.
-//! Compiled by `tests/extensions/modules.rs`, without the extension API and without the standard library. Arguments: the
-//! name of an ordered table, which is empty.
+//! A module that calls every function of the host by its plain import, and replies with what each answered, a line
+//! each. Compiled by `tests/extensions/modules.rs`, without the extension API and without the standard library.
+//! Arguments: the name of an ordered table, which is empty.
 #![no_std]
 
 use core::fmt::Write;

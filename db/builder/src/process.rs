@@ -205,7 +205,8 @@ impl BuilderHandle {
         }))
     }
 
-    /// Checks, compiles and signs a source or a module for that tier. Blocks the calling thread meanwhile: not for workers.
+    /// Checks, compiles and signs a source or a module for that tier. Blocks the calling thread meanwhile: not for
+    /// workers.
     ///
     /// # Errors
     /// The errors of the source; `Internal` when the builder died (the next call has a new one).

@@ -24,8 +24,8 @@ pub struct PushedModule {
 
 /// What the builder is asked to build.
 ///
-/// In JSON it is one or the other without a name of its own: a builder that knows no modules takes a module for a source
-/// without a manifest, and refuses it.
+/// In JSON it is one or the other without a name of its own: a builder that knows no modules takes a module for a
+/// source without a manifest, and refuses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PushedCode {

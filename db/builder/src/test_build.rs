@@ -1,5 +1,5 @@
-//! Compiles an extension's own tests with the stand-in of the store: as a program of this machine, or as a module of the
-//! sandboxed tier, which the caller runs.
+//! Compiles an extension's own tests with the stand-in of the store: as a program of this machine, or as a module of
+//! the sandboxed tier, which the caller runs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
-//! What runs an extension's tests as a module of the sandboxed tier. It is a crate of its own, compiled for wasm32 with the
-//! standard library, and linked with the tests.
+//! What runs an extension's tests as a module of the sandboxed tier. It is a crate of its own, compiled for wasm32 with
+//! the standard library, and linked with the tests.
 //!
-//! Guarantees: only addresses and lengths of slices that are alive are passed to the host. Called without arguments, the
-//! module replies with its tests: for each the name's length (u32), the name, and flags (1: ignored, 2: it should panic).
-//! Called with a number (u32), it runs that test. A panic is `abort` with its text, after a `+` where the text is as the
-//! test says that it should be, and a `-` elsewhere.
+//! Guarantees: only addresses and lengths of slices that are alive are passed to the host.
+//!
+//! Called without arguments, the module replies with its tests: for each the name's length (u32), the name, and flags
+//! (1: ignored, 2: it should panic). Called with a number (u32), it runs that test. A panic is `abort` with its text,
+//! after a `+` where the text is as the test says that it should be, and a `-` elsewhere.
 #![feature(test)]
 
 extern crate test;

@@ -1,5 +1,5 @@
-//! Runs an extension's tests in the sandboxed tier: each is a call of its own, in fresh memory, of the image that was made
-//! of them, with the engine that the server runs extensions with.
+//! Runs an extension's tests in the sandboxed tier: each is a call of its own, in fresh memory, of the image that was
+//! made of them, with the engine that the server runs extensions with.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -151,8 +151,8 @@ impl TestRunner {
     }
 }
 
-/// Runs the tests of an image and prints as Rust's own tests do; returns whether all have passed. `arguments` are names to
-/// filter by and a few options of Rust's.
+/// Runs the tests of an image and prints as Rust's own tests do; returns whether all have passed. `arguments` are names
+/// to filter by and a few options of Rust's.
 ///
 /// # Errors
 /// The reason why no test could be run.

@@ -6,12 +6,12 @@ use sandstorm_sandbox::layout::{MAX_FURTHER_RESULTS, MAX_OFFSET, further_result_
 use wasmparser::{BlockType, FuncType, FunctionBody, Operator, ValType};
 
 use crate::control::{Frame, FrameKind, block_signature};
-use crate::emit::rust_type;
 use crate::error::{TranslateError, at_most, refuse};
 use crate::limits::{LOCALS_MAX, NESTING_MAX};
 use crate::memory::{MemoryOperator, memory};
 use crate::module::ModuleFacts;
 use crate::numeric::{NumericOperator, numeric};
+use crate::rust_type::rust_type;
 
 /// A value on the stack: a variable or a literal, and its type.
 #[derive(Clone, Debug)]

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES, NumberType};
-use wasmparser::{FuncType, ValType};
+use wasmparser::FuncType;
 
 use crate::body::BodyWriter;
-use crate::error::{TranslateError, at_most, refuse};
+use crate::error::{TranslateError, at_most};
 use crate::limits::TEXT_MAX_BYTES;
 use crate::module::ModuleFacts;
+use crate::rust_type::rust_type;
 
 /// What every generated crate begins with.
 const HEAD: &str = "#![no_std]
@@ -17,17 +18,6 @@ const HEAD: &str = "#![no_std]
 
 /// The functions that every generated crate has.
 const SUPPORT: &str = include_str!("guest_support.rs");
-
-/// The Rust type of a value.
-pub(crate) fn rust_type(kind: ValType) -> Result<&'static str, TranslateError> {
-    match kind {
-        ValType::I32 => Ok("u32"),
-        ValType::I64 => Ok("u64"),
-        ValType::F32 => Ok("f32"),
-        ValType::F64 => Ok("f64"),
-        ValType::V128 | ValType::Ref(_) => refuse("it has a value that is no number"),
-    }
-}
 
 /// The parameters and the first result of a function, as Rust; each parameter is `l` and its number.
 pub(crate) fn rust_signature(kind: &FuncType) -> Result<String, TranslateError> {

@@ -17,6 +17,7 @@ mod memory;
 mod module;
 mod names;
 mod numeric;
+mod rust_type;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -117,14 +117,10 @@ impl<'a> ModuleFacts<'a> {
     fn add(&mut self, payload: Payload<'a>) -> Result<(), TranslateError> {
         match payload {
             Payload::TypeSection(section) => {
-                for group in section.into_iter_err_on_gc_types() {
-                    let kind = group?;
-                    at_most("parameters in a function", kind.params().len(), PARAMETERS_MAX)?;
-                    self.types.push(kind);
+                for kind in section.into_iter_err_on_gc_types() {
+                    self.types.push(kind?);
                 }
-                at_most("types of functions", self.types.len(), TYPES_MAX)?;
-                let first = |kind: &FuncType| self.types.iter().position(|other| other == kind).unwrap_or_default();
-                self.first_same = self.types.iter().map(|kind| first(kind) as u32).collect();
+                self.check_types()?;
             }
             Payload::ImportSection(section) => {
                 for import in section.into_imports_with_offsets() {
@@ -185,6 +181,16 @@ impl<'a> ModuleFacts<'a> {
             Payload::CustomSection(section) => self.add_custom(section.name(), section.data(), section.as_known()),
             _ => {}
         }
+        Ok(())
+    }
+
+    fn check_types(&mut self) -> Result<(), TranslateError> {
+        at_most("types of functions", self.types.len(), TYPES_MAX)?;
+        for kind in &self.types {
+            at_most("parameters in a function", kind.params().len(), PARAMETERS_MAX)?;
+        }
+        let first = |kind: &FuncType| self.types.iter().position(|other| other == kind).unwrap_or_default();
+        self.first_same = self.types.iter().map(|kind| first(kind) as u32).collect();
         Ok(())
     }
 
