@@ -230,9 +230,21 @@ impl Control {
     /// # Errors
     /// [`ControlError::Server`] with a code of its own for each reason why the server does not load it.
     pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<PushOutcome, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}/artifact", path_segment(tenant), path_segment(name));
+        self.push_bytes(tenant, name, "artifact", artifact)
+    }
+
+    /// Pushes a WebAssembly module that was made elsewhere: compiled, signed, loaded in the sandboxed tier.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with what the module has that is not allowed; others as everywhere here.
+    pub fn push_module(&self, tenant: &str, name: &str, wasm: &[u8]) -> Result<PushOutcome, ControlError> {
+        self.push_bytes(tenant, name, "module", wasm)
+    }
+
+    fn push_bytes(&self, tenant: &str, name: &str, what: &str, bytes: &[u8]) -> Result<PushOutcome, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}/{what}", path_segment(tenant), path_segment(name));
         let request = self.with_token(with_push_timeout(self.agent.put(self.url(&path))));
-        self.finish(limits::PUSH_TIMEOUT, request.content_type("application/octet-stream").send(artifact))
+        self.finish(limits::PUSH_TIMEOUT, request.content_type("application/octet-stream").send(bytes))
     }
 
     /// A tenant's extensions.

@@ -45,6 +45,24 @@ impl FromStr for CodeTier {
     }
 }
 
+/// What a version of an extension was built from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CodeOrigin {
+    /// Rust source.
+    #[default]
+    Source,
+    /// A WebAssembly module that was made elsewhere: it runs in the sandboxed tier, whatever its tenant's policy is.
+    Module,
+}
+
+impl CodeOrigin {
+    /// Whether it is Rust source, which journals and answers leave out.
+    pub fn is_source(&self) -> bool {
+        *self == CodeOrigin::Source
+    }
+}
+
 /// The code that a tenant may push and call, set by the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -33,4 +33,4 @@ pub mod stack;
 #[cfg(feature = "trust")]
 pub mod trust;
 
-pub use code_tier::{CodePolicy, CodeTier};
+pub use code_tier::{CodeOrigin, CodePolicy, CodeTier};

@@ -1,5 +1,5 @@
 //! The way to the host's functions: a table behind the invocation on native targets, imports of a WebAssembly module on
-//! wasm32.
+//! wasm32. Tests have a stand-in of the host, which is behind the invocation on both.
 //!
 //! Guarantees: each function of the table that stands for the imports passes its arguments on unchanged, all but the
 //! invocation, of which a module has only one. The compiler checks parameters and results against
@@ -12,7 +12,7 @@ use crate::abi::{HostCalls, InvocationHeader};
 ///
 /// # Safety
 /// `invocation` is live for `'a`.
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(any(not(target_arch = "wasm32"), feature = "testing"))]
 #[inline(always)]
 pub(crate) unsafe fn host_calls<'a>(invocation: *mut InvocationHeader) -> &'a HostCalls {
     // SAFETY: the host has filled the header of a live invocation, and keeps its functions as long.
@@ -24,14 +24,14 @@ pub(crate) unsafe fn host_calls<'a>(invocation: *mut InvocationHeader) -> &'a Ho
 ///
 /// # Safety
 /// `invocation` is live for `'a`.
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(feature = "testing")))]
 #[inline(always)]
 pub(crate) unsafe fn host_calls<'a>(_invocation: *mut InvocationHeader) -> &'a HostCalls {
     &IMPORTED
 }
 
 /// Declares the imports, and the table of functions that call them.
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(feature = "testing")))]
 macro_rules! imports {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
         mod imported {
@@ -60,7 +60,7 @@ macro_rules! imports {
     };
 }
 
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", not(feature = "testing")))]
 imports! {
     prefetch(table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32;
     prefetch_record(table: u64, hash: u64) -> u32;

@@ -37,7 +37,7 @@ fn source(body: &str) -> PushedSource {
 
 /// What a server sends to a builder on another host.
 fn request(tenant: u32, version: u64, body: &str) -> BuildRequest {
-    BuildRequest { tenant, version, source: source(body), tier: TIER, denied: Vec::new(), check_only: false }
+    BuildRequest { tenant, version, source: source(body).into(), tier: TIER, denied: Vec::new(), check_only: false }
 }
 
 /// Serialises operations that only one test may do: all tests share one state folder, which is under test, too.

@@ -6,5 +6,6 @@ mod common;
 mod builder;
 mod holes;
 mod hostile;
+mod modules;
 mod mutations;
 mod webassembly;

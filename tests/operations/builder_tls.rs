@@ -76,7 +76,14 @@ fn request() -> BuildRequest {
                 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {\n    db.reply(args)\n}\n";
     let file = SourceFile { path: "src/lib.rs".to_owned(), text: text.into() };
     let source = PushedSource::new("name = \"test\"", vec![file]).expect("a source");
-    BuildRequest { tenant: 7, version: 1, source, tier: CodeTier::Native, denied: Vec::new(), check_only: false }
+    BuildRequest {
+        tenant: 7,
+        version: 1,
+        source: source.into(),
+        tier: CodeTier::Native,
+        denied: Vec::new(),
+        check_only: false,
+    }
 }
 
 /// A certificate and its key, as options of the command line.

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod metadata;
+mod modules_doc;
 mod tidy;
 mod unsound;
 mod wire_doc;

@@ -1,7 +1,7 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
-use sandstorm_net::{CodePolicy, CodeTier};
+use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -388,9 +388,11 @@ pub struct ExtensionStatus {
     pub version: u64,
     /// The tier that it runs in; `None`: the server is older than tiers, and runs it natively.
     pub tier: Option<CodeTier>,
-    /// The version that its manifest names.
+    /// What it was built from.
+    pub origin: CodeOrigin,
+    /// The version that its manifest names; empty for a module, and for what was uploaded as an artifact.
     pub manifest_version: String,
-    /// Digest of its source, hexadecimal.
+    /// Digest of its source or module, hexadecimal.
     pub source_digest: String,
     /// True if the server keeps its source, and can build it again for another tier.
     pub source_kept: bool,
@@ -436,6 +438,8 @@ pub struct ExtensionVersion {
     pub version: u64,
     /// The tier that it was built for; `None`: as above.
     pub tier: Option<CodeTier>,
+    /// What it was built from.
+    pub origin: CodeOrigin,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// Digest of its source, hexadecimal.

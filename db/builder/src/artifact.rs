@@ -5,7 +5,7 @@
 //! the third version of the format: a header cannot be passed off as one of another version.
 
 use ring::digest::{Context, SHA256};
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodeOrigin, CodeTier};
 
 use super::limits;
 use super::signing_key::{BuilderKey, PublicKey};
@@ -50,12 +50,14 @@ pub struct ArtifactHeader {
     pub api_fingerprint: u64,
     /// Fingerprint of the rules that its source passed.
     pub checker: u64,
-    /// SHA-256 of the source, see [`Source::digest`](super::PushedSource::digest).
+    /// SHA-256 of the source or the module, see [`PushedCode::digest`](super::PushedCode::digest).
     pub source_digest: [u8; 32],
     /// SHA-256 of the library.
     pub elf_digest: [u8; 32],
     /// The tier that the library was built for.
     pub tier: CodeTier,
+    /// What the library was built from.
+    pub origin: CodeOrigin,
     /// The extension's name.
     pub name: String,
 }
@@ -231,15 +233,20 @@ impl VerifyError {
     }
 }
 
-/// The tiers by their bytes in a header.
-const TIER_BYTES: [(u8, CodeTier); 2] = [(1, CodeTier::Native), (2, CodeTier::Sandboxed)];
+/// The tiers and what there is in them, by their bytes in a header. There are no native modules.
+const TIER_BYTES: [(u8, (CodeTier, CodeOrigin)); 3] = [
+    (1, (CodeTier::Native, CodeOrigin::Source)),
+    (2, (CodeTier::Sandboxed, CodeOrigin::Source)),
+    (3, (CodeTier::Sandboxed, CodeOrigin::Module)),
+];
 
-fn tier_byte(tier: CodeTier) -> u8 {
-    TIER_BYTES.iter().find(|(_, one)| *one == tier).map_or(0, |(byte, _)| *byte)
+/// The byte of a header; 0, which no server reads, for what there is not.
+fn tier_byte(tier: CodeTier, origin: CodeOrigin) -> u8 {
+    TIER_BYTES.iter().find(|(_, one)| *one == (tier, origin)).map_or(0, |(byte, _)| *byte)
 }
 
-fn tier_of(byte: u8) -> Option<CodeTier> {
-    TIER_BYTES.iter().find(|(one, _)| *one == byte).map(|(_, tier)| *tier)
+fn tier_of(byte: u8) -> Option<(CodeTier, CodeOrigin)> {
+    TIER_BYTES.iter().find(|(one, _)| *one == byte).map(|(_, named)| *named)
 }
 
 impl ArtifactHeader {
@@ -255,7 +262,7 @@ impl ArtifactHeader {
         out.extend(self.source_digest);
         out.extend(self.elf_digest);
         if format == ArtifactFormat::Current {
-            out.push(tier_byte(self.tier));
+            out.push(tier_byte(self.tier, self.origin));
         }
         out.extend(self.name.as_bytes());
         out
@@ -273,7 +280,7 @@ impl ArtifactHeader {
     fn decode(bytes: &[u8], format: ArtifactFormat) -> Option<([u8; 8], ArtifactHeader)> {
         let mut rest = bytes;
         let key_id = take_array(&mut rest)?;
-        let header = ArtifactHeader {
+        let mut header = ArtifactHeader {
             tenant: u32::from_le_bytes(take_array(&mut rest)?),
             abi_version: u32::from_le_bytes(take_array(&mut rest)?),
             version: u64::from_le_bytes(take_array(&mut rest)?),
@@ -282,12 +289,14 @@ impl ArtifactHeader {
             checker: u64::from_le_bytes(take_array(&mut rest)?),
             source_digest: take_array(&mut rest)?,
             elf_digest: take_array(&mut rest)?,
-            tier: match format {
-                ArtifactFormat::Tierless => CodeTier::Native,
-                ArtifactFormat::Current => tier_of(u8::from_le_bytes(take_array(&mut rest)?))?,
-            },
-            name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
+            tier: CodeTier::Native,
+            origin: CodeOrigin::Source,
+            name: String::new(),
         };
+        if format == ArtifactFormat::Current {
+            (header.tier, header.origin) = tier_of(u8::from_le_bytes(take_array(&mut rest)?))?;
+        }
+        header.name = String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?;
         // Later versions need room above this one.
         if header.version > limits::MAX_VERSION {
             return None;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
 use super::signing_key::{BuilderKey, KEY_FILE, PublicKey};
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodeOrigin, CodeTier};
 
 fn key(seed: u8) -> BuilderKey {
     BuilderKey::from_seed([seed; 32])
@@ -21,6 +21,7 @@ fn header() -> ArtifactHeader {
         source_digest: [5; 32],
         elf_digest: [0; 32],
         tier: CodeTier::Sandboxed,
+        origin: CodeOrigin::Module,
         name: "sum".to_owned(),
     }
 }
@@ -86,7 +87,7 @@ fn each_reason_has_its_own_error() {
 
 #[test]
 fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
-    let native = ArtifactHeader { tier: CodeTier::Native, ..header() };
+    let native = ArtifactHeader { tier: CodeTier::Native, origin: CodeOrigin::Source, ..header() };
     let old = Artifact::sign_without_tier(&key(1), native.clone(), b"\x7fELF".to_vec());
     let bytes = old.encode();
     assert_eq!(bytes[..8], *b"sandart\x02");
@@ -158,11 +159,16 @@ fn no_cut_passes() {
 proptest! {
     #[test]
     fn an_artifact_comes_back_as_it_was(
-        tenant: u32, native: bool, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
+        tenant: u32, kind in 0..3_usize, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
         name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let tier = if native { CodeTier::Native } else { CodeTier::Sandboxed };
-        let header = ArtifactHeader { tenant, tier, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
+        let kinds = [
+            (CodeTier::Native, CodeOrigin::Source),
+            (CodeTier::Sandboxed, CodeOrigin::Source),
+            (CodeTier::Sandboxed, CodeOrigin::Module),
+        ];
+        let (tier, origin) = kinds[kind];
+        let header = ArtifactHeader { tenant, tier, origin, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);

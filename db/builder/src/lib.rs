@@ -34,6 +34,7 @@ mod priority;
 mod process;
 mod process_tree;
 pub mod protocol;
+mod pushed_code;
 mod remote;
 mod rustc;
 mod sandbox;
@@ -44,6 +45,7 @@ mod scratch;
 mod signing_key;
 mod supervise;
 mod sysroot;
+pub mod test_build;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -68,6 +70,7 @@ pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile};
 pub use pipeline::InProcessBuilder;
 pub use process::{BuilderHandle, process_mode, run_process};
+pub use pushed_code::{PushedCode, PushedModule};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
 pub use rustc::{CompilerSearch, MODULE_TARGET, Rustc};
 pub use sandbox::sandbox_exec;

@@ -29,6 +29,8 @@ pub const RENDERED_BYTES: usize = 8 << 10;
 /// a megabyte of source makes some 10 MiB; more is refused.
 pub const MIR_BYTES: u64 = 128 << 20;
 
+/// Bytes of a WebAssembly module that is pushed: what is translated, see there.
+pub const MODULE_BYTES: usize = sandstorm_translator::limits::MODULE_MAX_BYTES;
 /// Bytes of a module's stack, which begins at address 0 of its memory: as much as a native extension's.
 pub const MODULE_STACK_BYTES: u64 = 1 << 20;
 /// Patterns that an operator denies at a time: each is for one hole, until there is a rule for it.

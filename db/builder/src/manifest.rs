@@ -63,10 +63,7 @@ impl Manifest {
 
     /// Checks the values; on failure returns the field's name and the reason.
     pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
-        let name_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
-        if self.name.is_empty() || self.name.len() > limits::NAME_BYTES || !self.name.bytes().all(name_char) {
-            return Err(("name", format!("the name must be 1 to {} of a-z, 0-9, _ and -", limits::NAME_BYTES)));
-        }
+        check_name(&self.name).map_err(|reason| ("name", reason))?;
         if self.version.len() > limits::NAME_BYTES || !self.version.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(("version", format!("the version must be at most {} visible characters", limits::NAME_BYTES)));
         }
@@ -86,6 +83,15 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+/// Checks an extension's name; on failure returns the reason.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let name_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > limits::NAME_BYTES || !name.bytes().all(name_char) {
+        return Err(format!("the name must be 1 to {} of a-z, 0-9, _ and -", limits::NAME_BYTES));
+    }
+    Ok(())
 }
 
 /// The span of the line that sets a field, or the start of the text.

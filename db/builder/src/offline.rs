@@ -1,17 +1,16 @@
-//! A tenant's work on its own machine, without a server: start an extension, check it, run its tests.
+//! A tenant's work on its own machine, without a server: start an extension, check it. Its tests:
+//! [`test_build`](super::test_build).
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 
 use sandstorm_net::CodeTier;
+use sandstorm_sandbox::SandboxImage;
 
-use super::sysroot::write_sources;
-use super::wasm_module::build_module;
 use super::{
     BuildError, BuilderConfig, CompileJob, CompileLimits, CompilerLauncher, Diagnostic, MANIFEST_FILE, Manifest,
-    PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, check, embedded,
+    PushedModule, PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, build_sandboxed,
+    build_uploaded_module, check,
 };
 
 /// The folder of the command line's sysroot: `$XDG_CACHE_HOME/sandstorm` or `~/.cache/sandstorm`.
@@ -85,13 +84,8 @@ pub fn check_dir(
     let source = PushedSource::read(folder)?;
     let toolchain = toolchain(config, said)?;
     let libraries = toolchain.crate_names(&source)?;
-    let limits = config.map_or_else(CompileLimits::default, |config| config.limits);
-    let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits };
     let answer = |tier| {
-        let outcome = check(&source, &libraries, tier).and_then(|()| match tier {
-            CodeTier::Sandboxed => build_module(&toolchain, &source, &job).map(|built| built.warnings),
-            CodeTier::Native => build_library(&toolchain, &source, &job).map(|built| built.warnings),
-        });
+        let outcome = check(&source, &libraries, tier).and_then(|()| build(&toolchain, &source, tier, &job(config)));
         match outcome {
             Ok(_) | Err(BuildError::Refused(_) | BuildError::Compile(_) | BuildError::Limit(_)) => {
                 Ok(TierAnswer { tier, outcome })
@@ -102,85 +96,64 @@ pub fn check_dir(
     Ok([answer(CodeTier::Sandboxed)?, answer(CodeTier::Native)?])
 }
 
-/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. The tests' output goes to
-/// `stdout`, the compiler's to this process's standard error. `arguments` are passed to the tests, for example a name
-/// to filter by.
+/// Builds a source that was checked; the compiler's warnings.
+fn build(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    tier: CodeTier,
+    job: &CompileJob,
+) -> Result<Vec<Diagnostic>, BuildError> {
+    let built = match tier {
+        CodeTier::Sandboxed => build_sandboxed(toolchain, source, job)?,
+        CodeTier::Native => build_library(toolchain, source, job)?,
+    };
+    Ok(built.warnings)
+}
+
+/// Checks and compiles the extension in a folder as a server does, for one tier; returns the compiler's warnings.
 ///
 /// # Errors
-/// `Refused` for a source of the wrong form, `Toolchain` and `Internal` when nothing could be run. Compiler errors and
-/// failed tests are a status that is not success.
-pub fn test_dir(
+/// `Refused`, `Compile` and `Limit` for what stands against the source; the errors that are not the source's fault.
+pub fn check_dir_in_tier(
     folder: &Path,
+    tier: CodeTier,
     config: Option<&BuilderConfig>,
-    arguments: &[OsString],
-    stdout: Stdio,
     said: Option<fn(&str)>,
-) -> Result<ExitStatus, BuildError> {
+) -> Result<Vec<Diagnostic>, BuildError> {
     let source = PushedSource::read(folder)?;
     let toolchain = toolchain(config, said)?;
-    toolchain.crate_names(&source)?;
-    let crates = test_crates(&toolchain, &source)?;
-    let program = crates.path().join("tests");
-    let mut command = rustc(&toolchain, "2024");
-    command.current_dir(folder).args([
-        "--crate-name",
-        &source.manifest.name.replace('-', "_"),
-        "--test",
-        "-Copt-level=1",
-    ]);
-    command.arg("-L").arg(crates.path()).arg("-o").arg(&program);
-    for name in source.manifest.libraries.iter().map(String::as_str).chain(["sandstorm_api"]) {
-        let crate_name = name.replace('-', "_");
-        let mut value = OsString::from(format!("{crate_name}="));
-        value.push(crates.path().join(format!("lib{crate_name}.rlib")));
-        command.arg("--extern").arg(value);
-    }
-    let status = command_status(command.arg(ROOT_FILE))?;
-    if !status.success() {
-        return Ok(status);
-    }
-    self::command_status(Command::new(&program).current_dir(folder).args(arguments).stdout(stdout))
+    check(&source, &toolchain.crate_names(&source)?, tier)?;
+    build(&toolchain, &source, tier, &job(config))
 }
 
-/// The compiler with its own whole sysroot: tests run on the standard library.
-fn rustc(toolchain: &Toolchain, edition: &str) -> Command {
-    let mut command = Command::new(&toolchain.rustc.program);
-    command.args(["--edition", edition]);
-    command
+/// What a module from elsewhere becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedModule {
+    /// Bytes of machine code.
+    pub code_bytes: u64,
+    /// Bytes of memory at the start of each call.
+    pub memory_bytes: u64,
 }
 
-fn command_status(command: &mut Command) -> Result<ExitStatus, BuildError> {
-    let program = command.get_program().to_owned();
-    command.status().map_err(|error| BuildError::io(&format!("running {}", program.display()), error))
+/// Checks and compiles the module in a file as a server does. The compiler runs unconfined: the module is the caller's
+/// own.
+///
+/// # Errors
+/// `Refused` with what the module has that is not allowed, `Limit`; the errors that are not the module's fault.
+pub fn check_module(
+    file: &Path,
+    config: Option<&BuilderConfig>,
+    said: Option<fn(&str)>,
+) -> Result<CheckedModule, BuildError> {
+    // The name is the push's business.
+    let module = PushedModule::read(file, Some("module"))?;
+    let built = build_uploaded_module(&toolchain(config, said)?, &module.wasm, &job(config))?;
+    let image = SandboxImage::decode(&built.elf).map_err(|error| BuildError::Internal(error.to_string()))?;
+    Ok(CheckedModule { code_bytes: image.code.len() as u64, memory_bytes: image.layout.memory_bytes.into() })
 }
 
-/// The API with its stand-in for the store, and the libraries, compiled for tests into a folder of their own.
-fn test_crates(toolchain: &Toolchain, source: &PushedSource) -> Result<tempfile::TempDir, BuildError> {
-    let out = toolchain.scratch.folder("tests-")?;
-    compile(toolchain, out.path(), "sandstorm_api", "2024", embedded::API)?;
-    for package in &source.manifest.libraries {
-        if let Some((edition, files)) = toolchain.library_source(package) {
-            let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-            compile(toolchain, out.path(), &package.replace('-', "_"), edition, &files)?;
-        }
-    }
-    Ok(out)
-}
-
-fn compile(
-    toolchain: &Toolchain,
-    out: &Path,
-    crate_name: &str,
-    edition: &str,
-    files: &[(&str, &str)],
-) -> Result<(), BuildError> {
-    let folder = write_sources(toolchain.scratch.path(), crate_name, files)?;
-    let mut command = rustc(toolchain, edition);
-    command.current_dir(folder.path()).args(["--crate-name", crate_name, "--crate-type=rlib", "--cap-lints=allow"]);
-    command.args(["-Copt-level=1", "--cfg", "feature=\"testing\"", "--out-dir"]).arg(out).arg("src/lib.rs");
-    if command_status(&mut command)?.success() {
-        Ok(())
-    } else {
-        Err(BuildError::Toolchain(format!("rustc {} cannot compile {crate_name} for tests", toolchain.rustc.release)))
-    }
+/// The compiler, unconfined, under the limits of a server's.
+pub(super) fn job(config: Option<&BuilderConfig>) -> CompileJob {
+    let limits = config.map_or_else(CompileLimits::default, |config| config.limits);
+    CompileJob { launcher: CompilerLauncher::Unsandboxed, limits }
 }

@@ -12,9 +12,9 @@ use super::denied::check_denied;
 use super::protocol::BuildRequest;
 use super::signing_key::{BuilderKey, PublicKey, prepare_folder};
 use super::{
-    BuildError, BuiltLibrary, CompileJob, CompilerLauncher, Diagnostic, PushedSource, Toolchain, ToolchainConfig,
+    BuildError, BuiltLibrary, CompileJob, CompilerLauncher, Diagnostic, PushedCode, Toolchain, ToolchainConfig,
 };
-use super::{api_fingerprint, build_library, build_sandboxed, check, checker_fingerprint};
+use super::{api_fingerprint, build_library, build_sandboxed, build_uploaded_module, check, checker_fingerprint};
 
 /// Prints a line to standard error.
 fn print_to_stderr(line: &str) {
@@ -67,18 +67,18 @@ impl InProcessBuilder {
         Ok(InProcessBuilder { toolchain, key, job, deny: config.deny.clone(), built: Mutex::default() })
     }
 
-    /// Checks, compiles and signs a source for that tier; also returns the compiler's warnings.
+    /// Checks, compiles and signs a source or a module for that tier; also returns the compiler's warnings.
     ///
     /// # Errors
-    /// The errors of the source, or the reason why it could not be compiled.
+    /// The errors of the source or the module, or the reason why it could not be compiled.
     pub fn build(
         &self,
         tenant: u32,
         version: u64,
-        source: &PushedSource,
+        source: impl Into<PushedCode>,
         tier: CodeTier,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let (source, denied) = (source.clone(), Vec::new());
+        let (source, denied) = (source.into(), Vec::new());
         self.answer(&BuildRequest { tenant, version, source, tier, denied, check_only: false })
     }
 
@@ -100,17 +100,26 @@ impl InProcessBuilder {
             source_digest: source.digest(),
             elf_digest: [0; 32],
             tier: *tier,
-            name: source.manifest.name.clone(),
+            origin: source.origin(),
+            name: source.name().to_owned(),
         };
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }
 
-    /// Checks a source without compiling it: by the checker's rules, and for what is denied.
+    /// Checks a source or a module without compiling it: by the checker's rules, and for what is denied.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// The errors of the source or the module.
     pub fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
-        let source = &request.source;
+        let source = match &request.source {
+            PushedCode::Source(source) => source,
+            PushedCode::Module(_) if request.tier != CodeTier::Sandboxed => {
+                return Err(BuildError::Refused(vec![Diagnostic::plain(
+                    "it is a WebAssembly module, which runs in the sandboxed tier and no other",
+                )]));
+            }
+            PushedCode::Module(module) => return module.validate(),
+        };
         source.validate()?;
         let libraries = self.toolchain.crate_names(source)?;
         check::check(source, &libraries, request.tier)?;
@@ -121,19 +130,20 @@ impl InProcessBuilder {
         }
     }
 
-    /// Compiles a checked source, unless it is one of this tenant's last builds for that tier. Builds of other tenants
+    /// Compiles what was checked, unless it is one of this tenant's last builds for that tier. Builds of other tenants
     /// do not count: the duration of a push must not reveal what they have pushed. Compiler, API and libraries stay the
     /// same for as long as this process runs.
-    fn library(&self, tenant: u32, source: &PushedSource, tier: CodeTier) -> Result<BuiltLibrary, BuildError> {
+    fn library(&self, tenant: u32, source: &PushedCode, tier: CodeTier) -> Result<BuiltLibrary, BuildError> {
         let source_digest = source.digest();
         let known =
             |recent: &&RecentBuild| (recent.tenant, recent.source_digest, recent.tier) == (tenant, source_digest, tier);
         if let Some(recent) = self.built.lock().iter().find(known) {
             return Ok(recent.library.clone());
         }
-        let library = match tier {
-            CodeTier::Native => build_library(&self.toolchain, source, &self.job)?,
-            CodeTier::Sandboxed => build_sandboxed(&self.toolchain, source, &self.job)?,
+        let library = match (source, tier) {
+            (PushedCode::Source(source), CodeTier::Native) => build_library(&self.toolchain, source, &self.job)?,
+            (PushedCode::Source(source), CodeTier::Sandboxed) => build_sandboxed(&self.toolchain, source, &self.job)?,
+            (PushedCode::Module(module), _) => build_uploaded_module(&self.toolchain, &module.wasm, &self.job)?,
         };
         let mut remembered = self.built.lock();
         remembered.push_front(RecentBuild { tenant, source_digest, tier, library: library.clone() });

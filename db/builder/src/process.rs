@@ -20,7 +20,7 @@ use super::builder_config::BuilderConfig;
 use super::pipeline::InProcessBuilder;
 use super::protocol::{BuildReply, BuildRequest, BuilderHello, read_frame, write_frame};
 use super::signing_key::PublicKey;
-use super::{BuildError, Diagnostic, PushedSource, priority};
+use super::{BuildError, Diagnostic, PushedCode, priority};
 
 /// Time for the first start: copying the standard library and compiling the API.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -207,7 +207,8 @@ impl BuilderHandle {
         }))
     }
 
-    /// Checks, compiles and signs a source for that tier. Blocks the calling thread meanwhile: not for workers.
+    /// Checks, compiles and signs a source or a module for that tier. Blocks the calling thread meanwhile: not for
+    /// workers.
     ///
     /// # Errors
     /// The errors of the source; `Internal` when the builder died (the next call has a new one).
@@ -215,10 +216,10 @@ impl BuilderHandle {
         &self,
         tenant: u32,
         version: u64,
-        source: &PushedSource,
+        source: impl Into<PushedCode>,
         tier: CodeTier,
     ) -> Result<Artifact, BuildError> {
-        let (source, denied) = (source.clone(), Vec::new());
+        let (source, denied) = (source.into(), Vec::new());
         let request = BuildRequest { tenant, version, source, tier, denied, check_only: false };
         self.answer(&request).map(|(artifact, _)| artifact)
     }

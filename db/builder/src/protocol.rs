@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Diagnostic, PushedSource};
+use super::{Diagnostic, PushedCode};
 use sandstorm_net::CodeTier;
 
 /// JSON of one frame, bytes: a source of the largest size, escaped.
@@ -14,7 +14,7 @@ pub const MAX_JSON_BYTES: usize = 16 << 20;
 /// Bytes of one frame: the largest library.
 pub(super) const MAX_BLOB_BYTES: usize = 64 << 20;
 
-/// A source to build.
+/// A source or a module to build.
 ///
 /// Unknown fields are refused: a builder that knows less than its server must not leave out what it was asked for. A
 /// field with the value that older servers meant is not sent, and taken for that value where it is missing.
@@ -25,8 +25,8 @@ pub struct BuildRequest {
     pub tenant: u32,
     /// The version of the artifact.
     pub version: u64,
-    /// The source to build.
-    pub source: PushedSource,
+    /// What to build.
+    pub source: PushedCode,
     /// The tier to build for. Servers that do not name it have only the native one.
     #[serde(default = "native", skip_serializing_if = "is_native")]
     pub tier: CodeTier,
@@ -110,12 +110,12 @@ pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SourceFile;
+    use crate::{PushedSource, SourceFile};
 
     fn request(tier: CodeTier) -> BuildRequest {
         let text = "#![no_std]".to_owned();
         let source = PushedSource::new("name = \"x\"", vec![SourceFile { path: "src/lib.rs".to_owned(), text }]);
-        let source = source.expect("a source");
+        let source = source.expect("a source").into();
         BuildRequest { tenant: 1, version: 2, source, tier, denied: Vec::new(), check_only: false }
     }
 

@@ -56,8 +56,13 @@ pub fn build_sandboxed(
 /// `Refused` with what the translator or the verifier has found; `Limit`, `Sandbox` and `Internal` for the compiler.
 pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJob) -> Result<BuiltLibrary, BuildError> {
     let mut translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
-    // Whatever the module says of itself, it is not of this builder's making.
-    (translated.layout.api_fingerprint, translated.layout.future_size) = (0, 0);
+    if translated.layout.api_fingerprint != 0 {
+        return Err(BuildError::Refused(vec![Diagnostic::plain(
+            "the module is refused: it has a section named \"sandstorm\", which says that a server's own builder made it",
+        )]));
+    }
+    // Whatever else the module says of itself, it is not of this builder's making.
+    translated.layout.future_size = 0;
     build_translation(toolchain, translated, job)
 }
 

@@ -165,12 +165,12 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(answers.iter().map(|answer| answer.tier).collect::<Vec<_>>(), [CodeTier::Sandboxed, CodeTier::Native]);
     assert!(answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(Vec::is_empty)), "{answers:?}");
-    assert!(offline::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+    assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
     assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
     // Its output is discarded: it would read as if a test of this project had failed.
-    let failing = offline::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
+    let failing = test_build::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
     assert!(!failing.expect("run").success(), "a failing test is seen");
 }
 
@@ -199,5 +199,5 @@ fn a_check_tells_the_tiers_in_which_a_source_passes() {
 fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext/checksum");
-    assert!(offline::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+    assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
 }

@@ -8,13 +8,20 @@ use super::error::DirectoryError;
 use super::extension_loading::unknown_extension;
 use super::tenant_ref::TenantRef;
 use super::{Directory, TenantView};
-use sandstorm_extension::{CodeTier, LoadedExtension};
+use sandstorm_extension::{CodeOrigin, CodeTier, LoadedExtension};
 
 impl TenantView {
-    /// The tier in which the extension of that name runs; `None` if the tenant may have no code.
+    /// The tier in which the loaded extension of that name runs; `None` if the tenant may have no code.
     pub fn tier_of(&self, extension: &str) -> Option<CodeTier> {
+        self.tier_for(extension, self.versions.origin(extension))
+    }
+
+    /// The tier in which an extension of that name and origin runs; `None` if the tenant may have no code. A module runs
+    /// in the sandboxed tier.
+    pub fn tier_for(&self, extension: &str, origin: CodeOrigin) -> Option<CodeTier> {
+        let is_confined = origin == CodeOrigin::Module || self.confined.contains_key(extension);
         match self.tenant.code.policy().tier() {
-            Some(CodeTier::Native) if self.confined.contains_key(extension) => Some(CodeTier::Sandboxed),
+            Some(CodeTier::Native) if is_confined => Some(CodeTier::Sandboxed),
             tier => tier,
         }
     }
@@ -36,7 +43,7 @@ impl TenantView {
     /// [`DirectoryError::NoCode`], [`DirectoryError::WrongTier`].
     pub(super) fn check_tier(&self, extension: &LoadedExtension) -> Result<(), DirectoryError> {
         self.check_code()?;
-        match self.tier_of(&extension.name) {
+        match self.tier_for(&extension.name, extension.origin) {
             Some(expected) if expected != extension.tier => Err(DirectoryError::WrongTier {
                 extension: extension.name.to_string(),
                 found: extension.tier,
@@ -192,6 +199,28 @@ mod tests {
         directory.suspend_by_policy("a", "e", Suspension::until_replaced(1, "a rule refuses it")).unwrap();
         directory.remove_extension("a", "e").unwrap();
         assert!(!is_suspended(), "what is gone is not the reason any more");
+    }
+
+    #[test]
+    fn a_module_runs_in_the_sandboxed_tier_whatever_the_policy_is_and_its_successor_as_the_policy_says() {
+        let directory = with_code(CodePolicy::Native);
+        let module = |number| {
+            let extension =
+                LoadedExtension::new("e", number, ExtensionLibrary::of_nothing(), BudgetOverride::default());
+            Arc::new(extension.in_tier(CodeTier::Sandboxed).made_from(CodeOrigin::Module))
+        };
+        let tier_of = || directory.snapshot().by_name("a").unwrap().tier_of("e");
+        directory.put_extension("a", module(1)).unwrap();
+        assert_eq!(tier_of(), Some(CodeTier::Sandboxed));
+        set(&directory, CodePolicy::Sandboxed);
+        set(&directory, CodePolicy::Native);
+        directory.reinstall_extension("a", module(1)).expect("as it was");
+        directory.reload_extension("a", module(1)).expect("after a restart, too");
+        directory.put_extension("a", version(2, CodeTier::Sandboxed)).expect_err("a source is native here");
+        directory.put_extension("a", version(2, CodeTier::Native)).unwrap();
+        assert_eq!(tier_of(), Some(CodeTier::Native));
+        set(&directory, CodePolicy::None);
+        directory.put_extension("a", module(3)).expect_err("no code is no code");
     }
 
     #[test]

@@ -69,8 +69,10 @@ impl Directory {
                     current: current.version,
                 });
             }
-            let (version, manifest_version) = (extension.version, manifest_version.to_owned());
-            Arc::make_mut(&mut view.versions).load(&name, LoadedVersion { version, manifest_version, loaded_at_ms });
+            let (version, origin) = (extension.version, extension.origin);
+            let manifest_version = manifest_version.to_owned();
+            let loaded = LoadedVersion { version, manifest_version, loaded_at_ms, origin };
+            Arc::make_mut(&mut view.versions).load(&name, loaded);
             view.lift_until_replaced(&name);
             Ok(view.extensions.insert(name, extension))
         })

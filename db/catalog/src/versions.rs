@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sandstorm_extension::CodeOrigin;
 use serde::{Deserialize, Serialize};
 
 /// Unloaded extensions of a tenant whose versions are remembered by name: as many as may be loaded at most. Beyond that
@@ -19,6 +20,9 @@ pub struct LoadedVersion {
     pub manifest_version: String,
     /// The time of its first loading, in milliseconds since 1970.
     pub loaded_at_ms: u64,
+    /// What it was built from. Journals of servers that knew no modules do not say it: it was source.
+    #[serde(default, skip_serializing_if = "CodeOrigin::is_source")]
+    pub origin: CodeOrigin,
 }
 
 /// A tenant's versions.
@@ -47,6 +51,11 @@ impl ExtensionVersions {
     /// The versions of the extensions that are loaded, or that a restart could not load again, by name.
     pub fn loaded(&self) -> impl Iterator<Item = (&str, &LoadedVersion)> {
         self.loaded.iter().map(|(name, loaded)| (&**name, loaded))
+    }
+
+    /// What the loaded version of that name was built from; source if there is none.
+    pub fn origin(&self, name: &str) -> CodeOrigin {
+        self.loaded.get(name).map(|loaded| loaded.origin).unwrap_or_default()
     }
 
     pub(super) fn load(&mut self, name: &str, loaded: LoadedVersion) {

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
-use super::{CodeTier, ExtensionLibrary};
+use super::{CodeOrigin, CodeTier, ExtensionLibrary};
 use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
 use sandstorm_metrics::cause_index;
 
@@ -67,6 +67,8 @@ pub struct LoadedExtension {
     pub version: u64,
     /// The tier of the extension's code.
     pub tier: CodeTier,
+    /// What the code was built from.
+    pub origin: CodeOrigin,
     /// The extension's code.
     pub library: Arc<ExtensionLibrary>,
     /// The extension's own budget where it differs from its tenant's.
@@ -120,6 +122,7 @@ impl LoadedExtension {
             name: name.into(),
             version,
             tier: CodeTier::Native,
+            origin: CodeOrigin::Source,
             library,
             budget,
             stats: ExtensionCounters::default(),
@@ -131,6 +134,12 @@ impl LoadedExtension {
     #[inline]
     pub fn in_tier(self, tier: CodeTier) -> LoadedExtension {
         LoadedExtension { tier, ..self }
+    }
+
+    /// The same, built from something else than source.
+    #[must_use]
+    pub fn made_from(self, origin: CodeOrigin) -> LoadedExtension {
+        LoadedExtension { origin, ..self }
     }
 }
 

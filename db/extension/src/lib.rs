@@ -17,7 +17,7 @@ pub use library::{ExtensionLibrary, LibraryVtable};
 pub use load_error::LoadError;
 pub use sandbox_module::SandboxModule;
 pub use sandstorm_net::rpc::KillCause;
-pub use sandstorm_net::{CodePolicy, CodeTier};
+pub use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 
 /// Checks a library's file, without loading it.
 ///

@@ -140,6 +140,7 @@ fn run(
         HostFunction::MemoryFill if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.fill(a, b as u8, c), a),
         HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(Trap(KillCause::MemoryFault)),
         HostFunction::MemorySize => return Ok(u64::from(call.body.module_pages())),
+        HostFunction::GetCopy => call.get_copy(first, (b, c), (d, e), f),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
     };
     match result {
@@ -206,6 +207,30 @@ impl SandboxCall<'_> {
             }
             None => Err(CallError::Status(abi::STATUS_NOT_FOUND)),
         }
+    }
+
+    /// Copies the value under a key to where the module wants it, if it fits there.
+    fn get_copy(
+        &mut self,
+        table: u64,
+        (key, key_len): (GuestAddress, u32),
+        (to, capacity): (GuestAddress, u32),
+        len: GuestAddress,
+    ) -> CallResult<()> {
+        let key = self.key(key, key_len)?;
+        let Some(record) = self.find(table, 0, key)? else { return Err(abi::STATUS_NOT_FOUND.into()) };
+        let (_, value) = record.key_and_value();
+        self.write_wanted(len, value.len() as u32)?;
+        match value.len() {
+            0 => Ok(()),
+            found if found > capacity as usize => Err(abi::STATUS_TOO_LARGE.into()),
+            _ => Ok(self.memory.write_bytes(to, value)?),
+        }
+    }
+
+    /// Writes a result that the module may leave out by naming address 0.
+    fn write_wanted<T: super::guest_memory::GuestValue>(&self, address: GuestAddress, value: T) -> Result<(), u32> {
+        if address == 0 { Ok(()) } else { self.memory.write(address, value) }
     }
 
     /// The record under a key. `hash` is the module's, which names another bucket at worst.
@@ -294,7 +319,7 @@ impl SandboxCall<'_> {
         let participant = self.participant;
         let table = self.body.table_to_write(table)?;
         let written = table.put(participant, table.hash(key), key, value, &options, now_ms);
-        Ok(self.memory.write(version, written.map_err(store_error_status)?)?)
+        Ok(self.write_wanted(version, written.map_err(store_error_status)?)?)
     }
 
     fn delete(&mut self, table: u64, key: GuestAddress, len: u32, how: GuestAddress) -> CallResult<()> {
@@ -319,7 +344,7 @@ impl SandboxCall<'_> {
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
         let table = self.body.table_to_write(table)?;
         let sums = table.increment(participant, table.hash(key), key, by, now_ms).map_err(store_error_status)?;
-        Ok(self.memory.write(sum, sums.0)?)
+        Ok(self.write_wanted(sum, sums.0)?)
     }
 
     fn scan(

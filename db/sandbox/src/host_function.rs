@@ -18,7 +18,7 @@ pub const MAX_HOST_PARAMETERS: usize = 7;
 pub const MEMORY_PIECE_BYTES: u32 = 64 << 10;
 
 macro_rules! host_functions {
-    ($($(#[$doc:meta])* $variant:ident $name:literal ($($parameter:ident),*) $(-> $result:ident)?;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal ($($named:ident: $parameter:ident),*) $(-> $result:ident)?;)*) => {
         /// A function of the host.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -44,6 +44,13 @@ macro_rules! host_functions {
                 }
             }
 
+            /// The names of its parameters.
+            pub fn parameter_names(self) -> &'static [&'static str] {
+                match self {
+                    $(HostFunction::$variant => &[$(stringify!($named)),*],)*
+                }
+            }
+
             /// The type of its result.
             pub fn result(self) -> Option<NumberType> {
                 match self {
@@ -56,57 +63,61 @@ macro_rules! host_functions {
     (@result $result:ident) => { Some(NumberType::$result) };
 }
 
+// Images name functions by their numbers: new ones come last.
 host_functions! {
-    /// `table, key, key_len, hash`
-    Prefetch "prefetch"(I64, I32, I32, I32) -> I32;
-    /// `table, hash`
-    PrefetchRecord "prefetch_record"(I64, I64) -> I32;
-    /// `table, hash, key, key_len, record`
-    Get "get"(I64, I64, I32, I32, I32) -> I32;
-    /// `table, key, key_len, value, value_len, options, version`
-    Put "put"(I64, I32, I32, I32, I32, I32, I32) -> I32;
-    /// `table, key, key_len, options`
-    Delete "delete"(I64, I32, I32, I32) -> I32;
-    /// `table, key, key_len, delta, sum`
-    Increment "increment"(I64, I32, I32, I64, I32) -> I32;
-    /// `table, cursor, records, limit, filled`
-    Scan "scan"(I64, I32, I32, I32, I32) -> I32;
-    /// `name, name_len, table`
-    TableByName "table_by_name"(I32, I32, I32) -> I32;
-    /// `bytes, len`
-    Reply "reply"(I32, I32) -> I32;
-    /// `code, text, len`
-    Fail "fail"(I32, I32, I32) -> I32;
-    /// `cause, text, len`; does not return
-    Abort "abort"(I32, I32, I32);
-    /// `bytes`
-    Grow "grow"(I32) -> I32;
-    /// `table, keys, count, hashes`
-    PrefetchMany "prefetch_many"(I64, I32, I32, I32) -> I32;
-    /// `table, hashes, count`
-    PrefetchRecords "prefetch_records"(I64, I32, I32) -> I32;
-    /// `table, keys, hashes, count, records`
-    GetMany "get_many"(I64, I32, I32, I32, I32) -> I32;
-    /// `reads, reads_len, ranges, ranges_len, changes, changes_len`
-    Commit "commit"(I32, I32, I32, I32, I32, I32) -> I32;
-    /// `table, range, records, limit, filled`
-    Range "range"(I64, I32, I32, I32, I32) -> I32;
-    /// `table, range, keys`
-    RangeKeys "range_keys"(I64, I32, I32) -> I32;
+    /// Asks the processor for the bucket of a key, and writes the key's hash (u64).
+    Prefetch "prefetch"(table: I64, key: I32, key_len: I32, hash: I32) -> I32;
+    /// Asks for the record of a hash, once its bucket is there.
+    PrefetchRecord "prefetch_record"(table: I64, hash: I64) -> I32;
+    /// Reads a record: [`GuestRecord`](crate::guest_types::GuestRecord).
+    Get "get"(table: I64, hash: I64, key: I32, key_len: I32, record: I32) -> I32;
+    /// Writes a record, as [`GuestWrite`](crate::guest_types::GuestWrite) says unless that is 0, and its version (u64)
+    /// unless that is 0.
+    Put "put"(table: I64, key: I32, key_len: I32, value: I32, value_len: I32, options: I32, version: I32) -> I32;
+    /// Deletes a record under the options' condition.
+    Delete "delete"(table: I64, key: I32, key_len: I32, options: I32) -> I32;
+    /// Adds to a decimal number, and writes the sum (i64) unless that is 0.
+    Increment "increment"(table: I64, key: I32, key_len: I32, delta: I64, sum: I32) -> I32;
+    /// Reads records from a cursor on, which it moves: [`GuestCursor`](crate::guest_types::GuestCursor).
+    Scan "scan"(table: I64, cursor: I32, records: I32, limit: I32, filled: I32) -> I32;
+    /// Finds a table's id (u64).
+    TableByName "table_by_name"(name: I32, name_len: I32, table: I32) -> I32;
+    /// Appends to the reply.
+    Reply "reply"(bytes: I32, len: I32) -> I32;
+    /// Says why the call fails.
+    Fail "fail"(code: I32, text: I32, text_len: I32) -> I32;
+    /// Ends the invocation; does not return.
+    Abort "abort"(cause: I32, text: I32, text_len: I32);
+    /// Grows the arena of a module that was made by the server's builder.
+    Grow "grow"(bytes: I32) -> I32;
+    /// As [`HostFunction::Prefetch`], for many keys: [`GuestKey`](crate::guest_types::GuestKey).
+    PrefetchMany "prefetch_many"(table: I64, keys: I32, count: I32, hashes: I32) -> I32;
+    /// As [`HostFunction::PrefetchRecord`], for many hashes.
+    PrefetchRecords "prefetch_records"(table: I64, hashes: I32, count: I32) -> I32;
+    /// As [`HostFunction::Get`], for many keys.
+    GetMany "get_many"(table: I64, keys: I32, hashes: I32, count: I32, records: I32) -> I32;
+    /// Makes a transaction's changes, or checks its reads.
+    Commit "commit"(reads: I32, reads_len: I32, ranges: I32, ranges_len: I32, changes: I32, changes_len: I32) -> I32;
+    /// Reads records of an ordered table: [`GuestRange`](crate::guest_types::GuestRange).
+    Range "range"(table: I64, range: I32, records: I32, limit: I32, filled: I32) -> I32;
+    /// Copies keys of an ordered table: [`GuestKeys`](crate::guest_types::GuestKeys).
+    RangeKeys "range_keys"(table: I64, range: I32, keys: I32) -> I32;
     /// The length of the caller's arguments, bytes.
     ArgsLen "args_len"() -> I32;
-    /// `to`: copies the caller's arguments there.
-    ArgsCopy "args_copy"(I32);
+    /// Copies the caller's arguments.
+    ArgsCopy "args_copy"(to: I32);
     /// Milliseconds since the Unix epoch, as of the last poll.
     NowMs "now_ms"() -> I64;
-    /// `to, from, len`: what `memory.copy` becomes, a piece at a time. Not to be imported.
-    MemoryCopy "(memory.copy)"(I32, I32, I32);
-    /// `to, byte, len`: what `memory.fill` becomes, a piece at a time. Not to be imported.
-    MemoryFill "(memory.fill)"(I32, I32, I32);
+    /// What `memory.copy` becomes, a piece at a time. Not to be imported.
+    MemoryCopy "(memory.copy)"(to: I32, from: I32, len: I32);
+    /// What `memory.fill` becomes, a piece at a time. Not to be imported.
+    MemoryFill "(memory.fill)"(to: I32, byte: I32, len: I32);
     /// What `memory.size` becomes. Not to be imported.
     MemorySize "(memory.size)"() -> I32;
-    /// `pages`: what `memory.grow` becomes. Not to be imported.
-    MemoryGrow "(memory.grow)"(I32) -> I32;
+    /// What `memory.grow` becomes. Not to be imported.
+    MemoryGrow "(memory.grow)"(pages: I32) -> I32;
+    /// Copies a record's value into the module's own memory, and writes its whole length (u32) unless that is 0.
+    GetCopy "get_copy"(table: I64, key: I32, key_len: I32, to: I32, capacity: I32, value_len: I32) -> I32;
 }
 
 impl HostFunction {

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
-use sandstorm_builder::{BuilderConfig, BuilderKey, InProcessBuilder, PushedSource, TOKEN_FILE, prepare_folder};
+use sandstorm_builder::{
+    BuilderConfig, BuilderKey, InProcessBuilder, PushedCode, PushedModule, PushedSource, TOKEN_FILE, prepare_folder,
+};
 use sandstorm_control::builder_service::BuilderServer;
 use sandstorm_control::config::{CliOverrides, ServerSettings, TlsOverrides, prepare_state_dir};
 use sandstorm_net::CodeTier;
@@ -68,7 +70,14 @@ pub(super) struct BuildArgs {
     #[command(flatten)]
     config: ConfigArg,
     /// Folder with extension.toml and src/
-    folder: PathBuf,
+    #[arg(required_unless_present = "wasm")]
+    folder: Option<PathBuf>,
+    /// A WebAssembly module that was made elsewhere, instead of source: for the sandboxed tier
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["folder", "code"])]
+    wasm: Option<PathBuf>,
+    /// The extension's name, if it is another than the module's file's
+    #[arg(long, requires = "wasm")]
+    name: Option<String>,
     /// Version number that the server gives it; has to be above every version loaded there before
     #[arg(long = "version", value_name = "N", id = "number", value_parser = clap::value_parser!(u64).range(1..=(1 << 53)))]
     number: u64,
@@ -160,9 +169,12 @@ fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(
         CliError::new("the tenant of the extension is missing")
             .hint("--tenant ID: the number that `sandstorm tenant show` prints")
     })?;
-    let source = PushedSource::read(&args.folder)?;
+    let source: PushedCode = match (&args.wasm, &args.folder) {
+        (Some(file), _) => PushedModule::read(file, args.name.as_deref())?.into(),
+        (None, folder) => PushedSource::read(folder.as_deref().unwrap_or(Path::new(".")))?.into(),
+    };
     let builder = InProcessBuilder::open(&settings(global, &args.config)?.1)?;
-    let (artifact, warnings) = builder.build(tenant, args.number, &source, args.code)?;
+    let (artifact, warnings) = builder.build(tenant, args.number, source, args.code)?;
     write(&args.output, &artifact.encode())?;
     let header = &artifact.header;
     let digest = HEXLOWER.encode(&header.source_digest);
@@ -170,7 +182,7 @@ fn build(global: &GlobalArgs, args: &BuildArgs, out: &OutputPrinter) -> Result<(
         "file": args.output, "name": header.name, "tenant": tenant, "version": header.version, "source_digest": digest,
         "compiler": format!("{:016x}", header.compiler), "api": format!("{:016x}", header.api_fingerprint),
         "rules": format!("{:016x}", header.checker),
-        "tier": header.tier, "abi": header.abi_version, "library_bytes": artifact.elf.len(), "public_key": builder.public_key().to_hex(),
+        "tier": header.tier, "origin": header.origin, "abi": header.abi_version, "library_bytes": artifact.elf.len(), "public_key": builder.public_key().to_hex(),
         "diagnostics": warnings,
     });
     out.show(&shown, |_| {

@@ -2,20 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
 
 use clap::{ArgGroup, Args, Subcommand};
-use sandstorm_builder::offline::{TierAnswer, check_dir, new_extension, test_dir};
-use sandstorm_builder::{Artifact, BuildError, Diagnostic, MANIFEST_FILE, PushedSource};
+use sandstorm_builder::{Artifact, MANIFEST_FILE, PushedModule, PushedSource};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
     Budget, DeniedToNative, ExtensionSource, ExtensionSourceFile, ExtensionStatus, NativeRemedy, PushOutcome,
     RecheckSpec,
 };
-use sandstorm_net::CodeTier;
-use serde_json::json;
+use sandstorm_net::{CodeOrigin, CodeTier};
 
+use super::ext_offline;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
 use super::rebuild;
 use super::session::CliSession;
@@ -33,11 +30,21 @@ pub(super) enum ExtCommand {
         name: Option<String>,
     },
     /// Check and compile an extension as a server would, and tell in which tiers it passes; needs rustc, and no server
-    Check(FolderArg),
-    /// Run an extension's own tests against a stand-in of the store; needs rustc, and no server
+    Check {
+        #[command(flatten)]
+        folder: FolderArg,
+        /// Check a WebAssembly module that was made elsewhere, instead of source
+        #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+        wasm: Option<PathBuf>,
+    },
+    /// Check an extension as a server would, then run its own tests in its tier, against a stand-in of the store; needs
+    /// rustc, and no server
     Test {
         #[command(flatten)]
         folder: FolderArg,
+        /// The tier, as the tenant's policy asks for it: sandboxed or native
+        #[arg(long, value_name = "TIER", default_value_t)]
+        code: CodeTier,
         /// Arguments to the tests, such as a name to filter by
         #[arg(last = true)]
         args: Vec<OsString>,
@@ -49,6 +56,12 @@ pub(super) enum ExtCommand {
         /// Send an artifact that `sandstorm builder build` made, instead of source
         #[arg(long, value_name = "FILE", conflicts_with = "folder")]
         artifact: Option<PathBuf>,
+        /// Send a WebAssembly module that was made elsewhere, instead of source
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["folder", "artifact"])]
+        wasm: Option<PathBuf>,
+        /// The extension's name, if it is another than the module's file's
+        #[arg(long, requires = "wasm")]
+        name: Option<String>,
     },
     /// List the extensions that are loaded
     List,
@@ -146,11 +159,13 @@ pub(super) struct BudgetArgs {
 
 pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &OutputPrinter) -> Result<(), CliError> {
     match command {
-        ExtCommand::New { folder, name } => new(&folder, name, out),
-        ExtCommand::Check(FolderArg { folder }) => check(&folder, out),
-        ExtCommand::Test { folder, args } => test(&folder.folder, &args, out),
-        ExtCommand::Push { folder, artifact: None } => push(&session(), &folder.folder, out),
+        ExtCommand::New { folder, name } => ext_offline::new(&folder, name, out),
+        ExtCommand::Check { wasm: Some(file), .. } => ext_offline::check_module(&file, out),
+        ExtCommand::Check { folder, .. } => ext_offline::check(&folder.folder, out),
+        ExtCommand::Test { folder, code, args } => ext_offline::test(&folder.folder, code, &args, out),
+        ExtCommand::Push { wasm: Some(file), name, .. } => push_module(&session(), &file, name.as_deref(), out),
         ExtCommand::Push { artifact: Some(file), .. } => push_artifact(&session(), &file, out),
+        ExtCommand::Push { folder, .. } => push(&session(), &folder.folder, out),
         ExtCommand::List => {
             let session = session();
             let tenant = session.tenant()?;
@@ -224,76 +239,6 @@ fn recheck(
     out.show(&ended, |ended| format!("{}\n{}", ended.reason, rebuild::describe(ended)))
 }
 
-fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), CliError> {
-    let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.or_else(last).ok_or_else(|| CliError::new("the folder has no name").hint("give --name NAME"))?;
-    new_extension(folder, &name).map_err(|error| match error {
-        BuildError::Refused(remarks) => {
-            let reason = remarks.first().map_or("it is refused", |remark| remark.message.as_str());
-            CliError::new(format!("{name:?} cannot be an extension's name: {reason}"))
-                .hint("name another folder, or give --name NAME")
-        }
-        error => error.into(),
-    })?;
-    let shown = folder.display();
-    out.show(&json!({"name": name, "folder": folder}), |_| {
-        format!(
-            "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
-             next: sandstorm ext test {shown}; sandstorm table create visits; sandstorm ext push {shown}; \
-             sandstorm invoke {name} home\n"
-        )
-    })
-}
-
-/// Returns a printer of progress lines to standard error; none for programs (`--json`).
-fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
-    (!out.json).then_some(|line| eprintln!("{line}"))
-}
-
-fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
-    let started = Instant::now();
-    let [sandboxed, native] = check_dir(folder, None, progress_printer(out))?;
-    let ms = started.elapsed().as_millis() as u64;
-    let (passed, failed): (Vec<_>, Vec<_>) = [&sandboxed, &native].into_iter().partition(|one| one.outcome.is_ok());
-    // What passes in no tier has one answer: that of the tier which refuses less.
-    let Some(TierAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
-        return sandboxed.outcome.map(|_| ()).map_err(CliError::from);
-    };
-    let against = |answer: &&TierAnswer| {
-        let error = answer.outcome.as_ref().err()?.clone();
-        let diagnostics = error.diagnostics().to_vec();
-        Some((answer.tier, CliError::from(error).message, diagnostics))
-    };
-    let tiers: Vec<CodeTier> = passed.iter().map(|answer| answer.tier).collect();
-    let against: Vec<_> = failed.iter().filter_map(against).collect();
-    let shown: Vec<_> = against
-        .iter()
-        .map(|(tier, message, diagnostics)| json!({"tier": tier, "error": message, "diagnostics": diagnostics}))
-        .collect();
-    out.show(&json!({"ok": true, "tiers": tiers, "diagnostics": warnings, "against": shown, "ms": ms}), |_| {
-        let lines = |found: &[Diagnostic]| -> String {
-            found.iter().map(|one| format!("{}\n", one.rendered.trim_end())).collect()
-        };
-        let mut text = lines(warnings);
-        for (tier, message, diagnostics) in &against {
-            text.push_str(&format!("{}against the {tier} tier: {message}\n", lines(diagnostics)));
-        }
-        let names: Vec<&str> = tiers.iter().map(|tier| tier.name()).collect();
-        let tiers = if names.len() == 1 { "tier" } else { "tiers" };
-        format!("{text}ok: it checks and compiles for the {tiers} {} ({ms} ms)\n", names.join(" and "))
-    })
-}
-
-fn test(folder: &Path, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
-    // With `--json`, standard output is for the outcome alone.
-    let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
-    let status = test_dir(folder, None, args, stdout, progress_printer(out))?;
-    if status.success() {
-        return if out.json { out.json(&json!({"ok": true})) } else { Ok(()) };
-    }
-    Err(CliError::new("the tests did not pass").code("tests"))
-}
-
 fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     // Read and checked here, so that a source that cannot be pushed fails without a server.
     let source = PushedSource::read(folder)?;
@@ -315,6 +260,13 @@ fn push_artifact(session: &CliSession, file: &Path, out: &OutputPrinter) -> Resu
     let tenant = session.tenant()?;
     let pushed = session.control().push_artifact(&tenant, &artifact.header.name, &bytes)?;
     show_pushed(&pushed, &tenant, out)
+}
+
+fn push_module(session: &CliSession, file: &Path, name: Option<&str>, out: &OutputPrinter) -> Result<(), CliError> {
+    // Read and checked here, as a source is.
+    let module = PushedModule::read(file, name)?;
+    let tenant = session.tenant()?;
+    show_pushed(&session.control().push_module(&tenant, &module.name, &module.wasm)?, &tenant, out)
 }
 
 fn show_pushed(pushed: &PushOutcome, tenant: &str, out: &OutputPrinter) -> Result<(), CliError> {
@@ -348,6 +300,14 @@ fn list(extensions: &[ExtensionStatus]) -> String {
     columns(&["NAME", "VERSION", "TIER", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
 }
 
+/// What an extension was built from.
+fn origin(origin: CodeOrigin) -> &'static str {
+    match origin {
+        CodeOrigin::Source => "Rust source",
+        CodeOrigin::Module => "a WebAssembly module",
+    }
+}
+
 /// The tier's name; servers that do not name it have one.
 fn tier(tier: Option<CodeTier>) -> &'static str {
     tier.map_or("native", CodeTier::name)
@@ -367,11 +327,18 @@ fn show(extension: &ExtensionStatus) -> String {
     let causes: Vec<String> = stats.killed_by.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     let mut text = fields(&[
         ("name", extension.name.clone()),
-        ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
+        (
+            "version",
+            match extension.manifest_version.as_str() {
+                "" => extension.version.to_string(),
+                manifest => format!("{} (manifest {manifest})", extension.version),
+            },
+        ),
         ("tier", tier(extension.tier).to_owned()),
+        ("built from", origin(extension.origin).to_owned()),
         ("state", state(extension)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
-        ("source", format!("sha256 {}", extension.source_digest)),
+        (if extension.origin.is_source() { "source" } else { "module" }, format!("sha256 {}", extension.source_digest)),
         (
             "source kept",
             if extension.source_kept {

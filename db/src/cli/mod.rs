@@ -9,6 +9,7 @@ mod data;
 mod demo;
 mod doctor;
 mod ext;
+mod ext_offline;
 mod grant;
 mod load;
 mod rebuild;
@@ -17,6 +18,7 @@ mod session;
 mod stat;
 mod table;
 mod tenant;
+mod test_runner;
 mod token;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
 use sandstorm_catalog::GrantAccess;
-use sandstorm_net::{CodePolicy, CodeTier};
+use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 
 use super::byte_args::{fields, for_people, parse, parse_all, printable};
 use super::output::{CliError, columns, format_bytes, summarize_names};
@@ -321,6 +321,7 @@ fn client_and_server_have_the_same_extensions() {
     let version = server::VersionResponse {
         version: 1,
         tier: CodeTier::Native,
+        origin: CodeOrigin::Source,
         manifest_version: "1".into(),
         source_digest: "d".into(),
         library_bytes: 1,
@@ -331,6 +332,7 @@ fn client_and_server_have_the_same_extensions() {
         name: "x".into(),
         version: 1,
         tier: CodeTier::Sandboxed,
+        origin: CodeOrigin::Module,
         manifest_version: "1".into(),
         source_digest: "d".into(),
         source_kept: true,

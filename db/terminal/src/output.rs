@@ -119,6 +119,10 @@ impl From<BuildError> for CliError {
     fn from(error: BuildError) -> CliError {
         let rendered: String = error.diagnostics().iter().map(|remark| remark.rendered.as_str()).collect();
         let (message, code) = match &error {
+            // A reason without a rule of the checker's is about a module, or about the source as a whole.
+            BuildError::Refused(remarks) if remarks.len() == 1 && remarks[0].rule.is_none() => {
+                return CliError::new(remarks[0].message.clone()).code("refused");
+            }
             BuildError::Refused(remarks) => {
                 (format!("the checker refuses the source ({})", remark_count(remarks.len())), "refused")
             }

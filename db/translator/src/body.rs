@@ -61,8 +61,9 @@ impl<'a> BodyWriter<'a> {
         }
         at_most("further results of a function", self.kind.results().len().saturating_sub(1), MAX_FURTHER_RESULTS)?;
         self.open(FrameKind::Function, (Vec::new(), self.kind.results().to_vec()), Vec::new())?;
-        for operator in body.get_operators_reader()? {
-            self.operator(&operator?)?;
+        for operator in body.get_operators_reader()?.into_iter_with_offsets() {
+            let (operator, offset) = operator?;
+            self.operator(&operator).map_err(|error| error.at(offset))?;
         }
         Ok(())
     }
@@ -198,7 +199,8 @@ impl<'a> BodyWriter<'a> {
             Operator::CallIndirect { type_index, .. } => {
                 let entry = self.pop()?;
                 let kind = &self.facts.types[*type_index as usize];
-                self.call(kind, format!("t{type_index}({entry}, "))
+                let function = self.facts.first_same[*type_index as usize];
+                self.call(kind, format!("t{function}({entry}, "))
             }
             other => {
                 let name = format!("{other:?}");

@@ -6,7 +6,8 @@ use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES, NumberType};
 use wasmparser::FuncType;
 
 use crate::body::BodyWriter;
-use crate::error::TranslateError;
+use crate::error::{TranslateError, at_most};
+use crate::limits::TEXT_MAX_BYTES;
 use crate::module::ModuleFacts;
 use crate::rust_types::rust_signature;
 
@@ -41,11 +42,16 @@ pub(crate) fn functions_text(facts: &ModuleFacts<'_>) -> Result<String, Translat
         let function = (facts.imports.len() + index) as u32;
         let kind = facts.function_type(function);
         let _ = writeln!(text, "unsafe fn f{function}{} {{ unsafe {{", rust_signature(kind)?);
-        BodyWriter::new(facts, kind, &mut text).write(body)?;
+        let written = BodyWriter::new(facts, kind, &mut text).write(body);
+        let written =
+            written.and_then(|()| at_most("bytes when it is written down as Rust", text.len(), TEXT_MAX_BYTES));
+        written.map_err(|error| error.at(body.range().start))?;
         text.push_str("} }\n");
     }
-    for (index, kind) in facts.types.iter().enumerate() {
-        indirect_call(&mut text, facts, index as u32, kind)?;
+    for (index, kind) in (0..).zip(&facts.types) {
+        if facts.first_same[index as usize] == index {
+            indirect_call(&mut text, facts, index, kind)?;
+        }
     }
     Ok(text)
 }

@@ -1,16 +1,22 @@
 //! Why a module is not translated.
 
+use std::fmt;
+
 /// The reason why a module is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TranslateError {
+    /// What is wrong.
+    pub reason: RefusalReason,
+    /// Where in the module, bytes from its start; `None` when it is about the module as a whole.
+    pub offset: Option<usize>,
+}
+
+/// What is wrong with a module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TranslateError {
+pub enum RefusalReason {
     /// It is not a valid module, or uses an extension of WebAssembly that is not allowed.
-    #[error("the module is not valid: {message} (at offset {offset:#x})")]
-    Invalid {
-        /// What is wrong.
-        message: String,
-        /// Where in the module.
-        offset: usize,
-    },
+    #[error("the module is not valid: {0}")]
+    Invalid(String),
     /// It has something that no module may.
     #[error("the module is refused: {0}")]
     Refused(String),
@@ -26,18 +32,43 @@ pub enum TranslateError {
     },
 }
 
+impl TranslateError {
+    /// Adds where it is, unless a place closer to it is known already.
+    pub(crate) fn at(self, offset: u64) -> TranslateError {
+        TranslateError { offset: self.offset.or(Some(offset as usize)), ..self }
+    }
+}
+
+impl fmt::Display for TranslateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)?;
+        match self.offset {
+            Some(offset) => write!(f, " (at offset {offset:#x})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for TranslateError {}
+
+impl From<RefusalReason> for TranslateError {
+    fn from(reason: RefusalReason) -> TranslateError {
+        TranslateError { reason, offset: None }
+    }
+}
+
 impl From<wasmparser::BinaryReaderError> for TranslateError {
     fn from(error: wasmparser::BinaryReaderError) -> TranslateError {
-        TranslateError::Invalid { message: error.message().to_owned(), offset: error.offset() as usize }
+        TranslateError::from(RefusalReason::Invalid(error.message().to_owned())).at(error.offset())
     }
 }
 
 /// A refusal in words.
 pub(crate) fn refuse<T>(reason: impl Into<String>) -> Result<T, TranslateError> {
-    Err(TranslateError::Refused(reason.into()))
+    Err(RefusalReason::Refused(reason.into()).into())
 }
 
 /// Refuses more than a limit.
 pub(crate) fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), TranslateError> {
-    if found > limit { Err(TranslateError::TooMany { what, found, limit }) } else { Ok(()) }
+    if found > limit { Err(RefusalReason::TooMany { what, found, limit }.into()) } else { Ok(()) }
 }

@@ -21,7 +21,7 @@ mod rust_types;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use error::TranslateError;
+pub use error::{RefusalReason, TranslateError};
 use sandstorm_sandbox::ModuleLayout;
 
 /// A module, written down as Rust.

@@ -13,7 +13,12 @@ pub const FUNCTIONS_MAX: usize = 10_000;
 pub const LOCALS_MAX: usize = 2_000;
 /// Parameters of a function.
 pub const PARAMETERS_MAX: usize = 32;
+/// Types of functions: each is compared with each function that can be called indirectly.
+pub const TYPES_MAX: usize = 2_000;
 /// Blocks within each other: each is a level of nesting in Rust.
 pub const NESTING_MAX: usize = 500;
 /// Entries of the table of functions that can be called indirectly.
 pub const TABLE_MAX: usize = 10_000;
+/// Bytes of the Rust that a module is written down as: the compiler reads no longer file. A few bytes of a module may
+/// stand for many lines, such as a number of local variables.
+pub const TEXT_MAX_BYTES: usize = 64 << 20;

@@ -1,14 +1,17 @@
 //! A module's sections, validated, as the facts that its text is made of.
 
 use sandstorm_sandbox::layout::{MAX_VARIABLES, MEMORY_MAX_BYTES, WASM_PAGE_BYTES};
+use sandstorm_sandbox::limits::DATA_SEGMENTS_MAX;
 use sandstorm_sandbox::{DataSegment, HostFunction, IMPORT_MODULE, ModuleLayout, NumberType};
 use wasmparser::{
     ConstExpr, Data, DataKind, Element, ElementItems, ElementKind, ExternalKind, FuncType, FunctionBody, GlobalType,
     KnownCustom, Name, Operator, Parser, Payload, TypeRef, ValType, Validator, WasmFeatures,
 };
 
-use crate::error::{TranslateError, at_most, refuse};
-use crate::limits::{CODE_MAX_BYTES, FUNCTION_MAX_BYTES, FUNCTIONS_MAX, MODULE_MAX_BYTES, PARAMETERS_MAX, TABLE_MAX};
+use crate::error::{RefusalReason, TranslateError, at_most, refuse};
+use crate::limits::{
+    CODE_MAX_BYTES, FUNCTION_MAX_BYTES, FUNCTIONS_MAX, MODULE_MAX_BYTES, PARAMETERS_MAX, TABLE_MAX, TYPES_MAX,
+};
 use crate::names::{SectionName, data_ranges};
 
 /// The extensions of WebAssembly 1.0 that a module may use.
@@ -48,6 +51,8 @@ pub(crate) struct Exports {
 #[derive(Debug)]
 pub(crate) struct ModuleFacts<'a> {
     pub(crate) types: Vec<FuncType>,
+    /// For each type the first one that is the same: what is called indirectly by either is found by both.
+    pub(crate) first_same: Vec<u32>,
     /// The imported functions come first in the numbering.
     pub(crate) imports: Vec<HostFunction>,
     /// Type of each function, imported ones too.
@@ -60,6 +65,14 @@ pub(crate) struct ModuleFacts<'a> {
     pub(crate) start_section: Option<u32>,
     pub(crate) layout: ModuleLayout,
     names: Vec<(SectionName, std::ops::Range<u32>)>,
+}
+
+/// Where a section, or a function's body, begins.
+fn begin_of(payload: &Payload<'_>) -> Option<u64> {
+    match payload {
+        Payload::CodeSectionEntry(body) => Some(body.range().start),
+        payload => payload.as_section().map(|(_, range)| range.start),
+    }
 }
 
 impl<'a> ModuleFacts<'a> {
@@ -76,6 +89,7 @@ impl<'a> ModuleFacts<'a> {
         Validator::new_with_features(features()).validate_all(wasm)?;
         let mut facts = ModuleFacts {
             types: Vec::new(),
+            first_same: Vec::new(),
             imports: Vec::new(),
             functions: Vec::new(),
             bodies: Vec::new(),
@@ -87,7 +101,9 @@ impl<'a> ModuleFacts<'a> {
             names: Vec::new(),
         };
         for payload in Parser::new(0).parse_all(wasm) {
-            facts.add(payload?)?;
+            let payload = payload?;
+            let begins_at = begin_of(&payload);
+            facts.add(payload).map_err(|error| begins_at.map_or(error.clone(), |offset| error.at(offset)))?;
         }
         facts.finish()?;
         Ok(facts)
@@ -101,16 +117,15 @@ impl<'a> ModuleFacts<'a> {
     fn add(&mut self, payload: Payload<'a>) -> Result<(), TranslateError> {
         match payload {
             Payload::TypeSection(section) => {
-                for group in section.into_iter_err_on_gc_types() {
-                    let kind = group?;
-                    at_most("parameters in a function", kind.params().len(), PARAMETERS_MAX)?;
-                    self.types.push(kind);
+                for kind in section.into_iter_err_on_gc_types() {
+                    self.types.push(kind?);
                 }
+                self.check_types()?;
             }
             Payload::ImportSection(section) => {
-                for import in section.into_imports() {
-                    let import = import?;
-                    self.add_import(import.module, import.name, import.ty)?;
+                for import in section.into_imports_with_offsets() {
+                    let (offset, import) = import?;
+                    self.add_import(import.module, import.name, import.ty).map_err(|error| error.at(offset))?;
                 }
             }
             Payload::FunctionSection(section) => {
@@ -132,9 +147,9 @@ impl<'a> ModuleFacts<'a> {
                 }
             }
             Payload::GlobalSection(section) => {
-                for global in section {
-                    let global = global?;
-                    self.add_global(global.ty, &global.init_expr)?;
+                for global in section.into_iter_with_offsets() {
+                    let (offset, global) = global?;
+                    self.add_global(global.ty, &global.init_expr).map_err(|error| error.at(offset))?;
                 }
             }
             Payload::ExportSection(section) => {
@@ -145,13 +160,16 @@ impl<'a> ModuleFacts<'a> {
             }
             Payload::StartSection { func, .. } => self.start_section = Some(func),
             Payload::ElementSection(section) => {
-                for element in section {
-                    self.add_element(element?)?;
+                for element in section.into_iter_with_offsets() {
+                    let (offset, element) = element?;
+                    self.add_element(element).map_err(|error| error.at(offset))?;
                 }
             }
             Payload::DataSection(section) => {
-                for data in section {
-                    self.add_data(data?)?;
+                at_most("data segments", section.count() as usize, DATA_SEGMENTS_MAX)?;
+                for data in section.into_iter_with_offsets() {
+                    let (offset, data) = data?;
+                    self.add_data(data).map_err(|error| error.at(offset))?;
                 }
             }
             Payload::CodeSectionStart { size, .. } => at_most("bytes of code", size as usize, CODE_MAX_BYTES)?,
@@ -163,6 +181,16 @@ impl<'a> ModuleFacts<'a> {
             Payload::CustomSection(section) => self.add_custom(section.name(), section.data(), section.as_known()),
             _ => {}
         }
+        Ok(())
+    }
+
+    fn check_types(&mut self) -> Result<(), TranslateError> {
+        at_most("types of functions", self.types.len(), TYPES_MAX)?;
+        for kind in &self.types {
+            at_most("parameters in a function", kind.params().len(), PARAMETERS_MAX)?;
+        }
+        let first = |kind: &FuncType| self.types.iter().position(|other| other == kind).unwrap_or_default();
+        self.first_same = self.types.iter().map(|kind| first(kind) as u32).collect();
         Ok(())
     }
 
@@ -342,7 +370,7 @@ impl<'a> ModuleFacts<'a> {
             }
             self.layout.zeroed = self.zeroed();
         }
-        self.layout.check().map_err(|error| TranslateError::Refused(error.0.to_owned()))
+        self.layout.check().map_err(|error| RefusalReason::Refused(error.0.to_owned()).into())
     }
 
     /// The variables that are zero at the start (`.bss`): the linker puts them last, and no segment is of them.

@@ -12,7 +12,7 @@ use super::version_history::VersionMetadata;
 use super::{MAX_ARTIFACT_BYTES, now_ms, remove_file};
 use crate::config::{ConfigError, write_private};
 use sandstorm_accounts::PolicyEvent;
-use sandstorm_builder::{Artifact, PushedSource};
+use sandstorm_builder::{Artifact, PushedCode};
 use sandstorm_catalog::{Directory, DirectorySnapshot, LoadedVersion, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
 
@@ -52,7 +52,7 @@ impl ArtifactStore {
 
     /// Writes an artifact and the source that it was built from, if that is known. They are on the disk when this
     /// returns.
-    pub(super) fn keep(&self, artifact: &Artifact, source: Option<&PushedSource>) -> Result<(), ConfigError> {
+    pub(super) fn keep(&self, artifact: &Artifact, source: Option<&PushedCode>) -> Result<(), ConfigError> {
         let header = &artifact.header;
         if let Some(source) = source {
             self.sources.keep(header.tenant, header.version, source)?;
@@ -137,7 +137,7 @@ impl ArtifactStore {
         let has_source = self.sources.has(tenant, name, loaded.version);
         let about = VersionMetadata::of(&artifact, &loaded.manifest_version, loaded.loaded_at_ms, has_source);
         let extension = LoadedExtension::new(name, loaded.version, library, BudgetOverride::default());
-        let extension = Arc::new(extension.in_tier(header.tier));
+        let extension = Arc::new(extension.in_tier(header.tier).made_from(header.origin));
         Ok(ReloadedExtension { tenant, extension, about })
     }
 

@@ -13,6 +13,7 @@ use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES};
 use crate::config::suggest;
 use crate::http_listener::BodyReadError;
 use crate::limits::BODY_TIMEOUT;
+use sandstorm_builder::limits::MODULE_BYTES;
 
 /// A JSON body.
 pub(super) struct JsonBody<T>(pub(super) T);
@@ -71,7 +72,8 @@ pub(super) fn body_read_error(why: &BodyReadError) -> ApiError {
 fn body_rejected(rejection: &BytesRejection) -> ApiError {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         let message = format!(
-            "the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, {MAX_ARTIFACT_BYTES} for an artifact, else {MAX_BODY_BYTES})"
+            "the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, {MODULE_BYTES} for a module, \
+             {MAX_ARTIFACT_BYTES} for an artifact, else {MAX_BODY_BYTES})"
         );
         return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
     }

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use super::types::ErrorResponse;
 use sandstorm_builder::{BuildError, VerifyError};
 use sandstorm_catalog::{DirectoryError, DirectoryErrorKind};
+use sandstorm_net::CodeOrigin;
 
 /// The reason that a request fails.
 #[derive(Clone, Debug)]
@@ -68,15 +69,22 @@ impl ApiError {
         ApiError::new(status, error.code(), error.to_string()).hint(error.hint())
     }
 
-    pub(super) fn build(error: &BuildError) -> ApiError {
-        let message = match error {
-            BuildError::Refused(remarks) => {
-                format!("the checker refused the source ({})", describe_remark_count(remarks.len()))
+    /// What was pushed, of that origin, is not built.
+    pub(super) fn build(error: &BuildError, origin: CodeOrigin) -> ApiError {
+        let (what, checked_by) = match origin {
+            CodeOrigin::Source => ("source", "sandstorm ext check"),
+            CodeOrigin::Module => ("module", "sandstorm ext check --wasm FILE"),
+        };
+        let message = match (error, origin) {
+            // One reason, which stands for itself.
+            (BuildError::Refused(remarks), CodeOrigin::Module) if remarks.len() == 1 => remarks[0].message.clone(),
+            (BuildError::Refused(remarks), _) => {
+                format!("the checker refused the {what} ({})", describe_remark_count(remarks.len()))
             }
-            BuildError::Compile(remarks) => {
-                format!("the source does not compile ({})", describe_remark_count(remarks.len()))
+            (BuildError::Compile(remarks), _) => {
+                format!("the {what} does not compile ({})", describe_remark_count(remarks.len()))
             }
-            other => other.to_string(),
+            (other, _) => other.to_string(),
         };
         let (status, code) = match error {
             BuildError::Refused(_) | BuildError::Compile(_) => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
@@ -89,9 +97,9 @@ impl ApiError {
         failure.body.diagnostics = error.diagnostics().to_vec();
         match error {
             BuildError::Refused(_) | BuildError::Compile(_) => {
-                failure.hint("`sandstorm ext check` says the same offline")
+                failure.hint(format!("`{checked_by}` says the same offline"))
             }
-            BuildError::Limit(_) => failure.hint("make the source smaller or simpler"),
+            BuildError::Limit(_) => failure.hint(format!("make the {what} smaller or simpler")),
             BuildError::Busy(_) => failure.hint("push it again in a moment"),
             _ => failure,
         }

@@ -6,15 +6,16 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 
+use super::artifact_builder::ArtifactBuilder;
 use super::error::ApiError;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
 use super::{ControlState, now_ms};
 use sandstorm_builder::protocol::BuildRequest;
-use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedSource, VerifyError};
+use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedCode, PushedModule, PushedSource, VerifyError};
 use sandstorm_catalog::{DirectoryError, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadError, LoadedExtension};
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodeOrigin, CodeTier};
 
 /// Builds and loads a push that the directory has admitted; `view` is the tenant at that time.
 pub(super) fn push(
@@ -24,20 +25,50 @@ pub(super) fn push(
     push: &PushRequest,
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
-    let builder = control.artifact_sources.builder.as_ref().map_err(|reason| ApiError::no_builder(reason))?;
-    tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed");
-    let source = PushedSource::new(&push.manifest, push.files.clone()).map_err(|error| ApiError::build(&error))?;
+    let refused = |error| ApiError::build(&error, CodeOrigin::Source);
+    find_builder(control)?;
+    let source = PushedSource::new(&push.manifest, push.files.clone()).map_err(refused)?;
     if source.manifest.name != name {
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
         return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
+    build(control, view, source.into(), started)
+}
+
+/// Builds and loads a WebAssembly module that was made elsewhere. It runs in the sandboxed tier.
+pub(super) fn push_module(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+    wasm: &[u8],
+) -> Result<PushResponse, ApiError> {
+    let started = Instant::now();
+    let refused = |error| ApiError::build(&error, CodeOrigin::Module);
+    find_builder(control)?;
+    build(control, view, PushedModule::new(name, wasm.to_vec()).map_err(refused)?.into(), started)
+}
+
+fn find_builder(control: &ControlState) -> Result<&Arc<dyn ArtifactBuilder>, ApiError> {
+    control.artifact_sources.builder.as_ref().map_err(|reason| ApiError::no_builder(reason))
+}
+
+fn build(
+    control: &ControlState,
+    view: &TenantView,
+    source: PushedCode,
+    started: Instant,
+) -> Result<PushResponse, ApiError> {
+    let (name, origin) = (source.name().to_owned(), source.origin());
+    let name = name.as_str();
+    let builder = find_builder(control)?;
+    tracing::info!(tenant = &*view.tenant.name, extension = name, ?origin, "extension pushed");
     let version = view.versions.next(name);
-    let (tenant, tier, denied) = (view.tenant.id, tier_of(view, name)?, control.deny.all());
+    let (tenant, tier, denied) = (view.tenant.id, tier_for(view, name, origin)?, control.deny.all());
     let mut request = BuildRequest { tenant, version, source, tier, denied, check_only: false };
     let not_built = |error: BuildError| {
         let (tier, remarks) = (tier.name(), error.diagnostics().len());
         tracing::info!(tenant = &*view.tenant.name, extension = name, version, tier, remarks, "extension not built");
-        ApiError::build(&error)
+        ApiError::build(&error, origin)
     };
     let (artifact, diagnostics) = builder.build(&request).map_err(not_built)?;
     verify_artifact(control, view, name, request.tier, &artifact).map_err(|error| match error {
@@ -46,7 +77,7 @@ pub(super) fn push(
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
     let load =
-        |source: &PushedSource| load_artifact(control, view, &artifact, Some(source), diagnostics.clone(), started);
+        |source: &PushedCode| load_artifact(control, view, &artifact, Some(source), diagnostics.clone(), started);
     if tier == CodeTier::Sandboxed {
         return load(&request.source);
     }
@@ -69,8 +100,8 @@ pub(super) fn upload(
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
     tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed, built elsewhere");
-    let tier = tier_of(view, name)?;
     let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
+    let tier = tier_for(view, name, artifact.header.origin)?;
     verify_artifact(control, view, name, tier, &artifact).map_err(|error| ApiError::artifact(&error))?;
     let load = || load_artifact(control, view, &artifact, None, Vec::new(), started);
     if tier == CodeTier::Sandboxed {
@@ -83,9 +114,9 @@ pub(super) fn upload(
     })
 }
 
-/// The tier in which the extension of that name runs.
-fn tier_of(view: &TenantView, name: &str) -> Result<CodeTier, ApiError> {
-    Ok(view.tier_of(name).ok_or_else(|| DirectoryError::NoCode(view.tenant.name.clone()))?)
+/// The tier in which an extension of that name and origin runs.
+fn tier_for(view: &TenantView, name: &str, origin: CodeOrigin) -> Result<CodeTier, ApiError> {
+    Ok(view.tier_for(name, origin).ok_or_else(|| DirectoryError::NoCode(view.tenant.name.clone()))?)
 }
 
 /// Checks all that must be true before one byte of the library is mapped.
@@ -104,15 +135,16 @@ fn load_artifact(
     control: &ControlState,
     view: &TenantView,
     artifact: &Artifact,
-    source: Option<&PushedSource>,
+    source: Option<&PushedCode>,
     diagnostics: Vec<Diagnostic>,
     started: Instant,
 ) -> Result<PushResponse, ApiError> {
-    let library = (control.artifact_sources.loader)(artifact).map_err(|error| load_failure(&error))?;
     let header = &artifact.header;
+    let library = (control.artifact_sources.loader)(artifact).map_err(|error| load_failure(&error, header.origin))?;
     let extension = LoadedExtension::new(header.name.as_str(), header.version, library, BudgetOverride::default());
-    let extension = Arc::new(extension.in_tier(header.tier));
-    let manifest_version = source.map_or("", |source| &source.manifest.version);
+    let extension = Arc::new(extension.in_tier(header.tier).made_from(header.origin));
+    check_memory(view, &extension)?;
+    let manifest_version = source.map_or("", PushedCode::manifest_version);
     let about = VersionMetadata::of(artifact, manifest_version, now_ms(), source.is_some());
     // The files are written before the directory publishes the extension: a restart looks for them.
     control.artifacts.keep(artifact, source).map_err(|error| ApiError::internal(error.to_string()))?;
@@ -149,10 +181,27 @@ fn install_extension(
     Ok(control.history.show(now.find(id)?, &extension))
 }
 
-fn load_failure(error: &LoadError) -> ApiError {
+/// Refuses a module from elsewhere none of whose calls could begin.
+fn check_memory(view: &TenantView, extension: &LoadedExtension) -> Result<(), ApiError> {
+    let allowed = view.budget(extension).memory_bytes;
+    match extension.library.module().map(|module| module.layout().memory_bytes as usize) {
+        Some(found) if extension.origin == CodeOrigin::Module && found > allowed => {
+            let message = format!(
+                "the module has {found} bytes of memory at the start: a call may have {allowed} (arena_bytes), arguments \
+                 included"
+            );
+            let refused = ApiError::build(&BuildError::Refused(vec![Diagnostic::plain(&message)]), extension.origin);
+            Err(refused
+                .hint("link it with less memory, or have the operator raise arena_bytes of the tenant or extension"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load_failure(error: &LoadError, origin: CodeOrigin) -> ApiError {
     match error {
         LoadError::Refused(_) | LoadError::TooLarge { .. } => {
-            ApiError::build(&BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]))
+            ApiError::build(&BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]), origin)
         }
         _ => ApiError::internal(error.to_string()),
     }

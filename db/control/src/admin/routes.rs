@@ -26,6 +26,7 @@ use super::{
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
+use sandstorm_builder::limits::MODULE_BYTES;
 use sandstorm_builder::{BuildPermit, QueueRefusal};
 use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
@@ -46,6 +47,10 @@ fn router(control: Arc<ControlState>) -> Router {
         .route(
             "/v1/tenants/{tenant}/extensions/{name}/artifact",
             put(upload_artifact).layer(DefaultBodyLimit::max(MAX_ARTIFACT_BYTES)),
+        )
+        .route(
+            "/v1/tenants/{tenant}/extensions/{name}/module",
+            put(push_module).layer(DefaultBodyLimit::max(MODULE_BYTES)),
         )
         .route("/v1/tenants/{tenant}/extensions/{name}/suspend", post(suspend_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
@@ -232,6 +237,16 @@ async fn push_extension(
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
     run_queued(control, &reached, name, move |control, view, name| push::push(control, view, name, &source)).await
+}
+
+async fn push_module(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    RawBody(wasm): RawBody,
+) -> Result<impl IntoResponse, ApiError> {
+    let reached = caller.reach(&control, &tenant)?;
+    run_queued(control, &reached, name, move |control, view, name| push::push_module(control, view, name, &wasm)).await
 }
 
 async fn upload_artifact(

@@ -1,5 +1,6 @@
-//! The sources of the loaded versions, beside their artifacts: the server can build them again for another tier or
-//! under other rules. A version that was uploaded as an artifact has none. If nothing is persisted, they are in memory.
+//! The sources of the loaded versions, or the modules, beside their artifacts: the server can build them again for
+//! another tier or under other rules. A version that was uploaded as an artifact has none. If nothing is persisted, they
+//! are in memory.
 //!
 //! A file is the SHA-256 of what follows, as hexadecimal digits, a line feed, and the source as JSON. Only the server's
 //! user may read it.
@@ -15,11 +16,15 @@ use ring::digest::{SHA256, digest};
 
 use super::{MAX_PUSH_BYTES, remove_file};
 use crate::config::{ConfigError, write_private};
-use sandstorm_builder::PushedSource;
+use sandstorm_builder::PushedCode;
+use sandstorm_builder::limits::MODULE_BYTES;
 
 /// Bytes of such a file, at most: a source takes no more than the request that it came in, and its manifest is written
-/// out.
-const MAX_FILE_BYTES: u64 = MAX_PUSH_BYTES as u64 + (64 << 10);
+/// out; a module is written as base64.
+const MAX_FILE_BYTES: u64 =
+    if MAX_PUSH_BYTES > MODULE_TEXT_BYTES { MAX_PUSH_BYTES } else { MODULE_TEXT_BYTES } as u64 + (64 << 10);
+/// Bytes of the longest module as base64.
+const MODULE_TEXT_BYTES: usize = MODULE_BYTES.div_ceil(3) * 4;
 
 /// Tenant, extension and version.
 type SourceKey = (u32, String, u64);
@@ -29,7 +34,7 @@ type SourceKey = (u32, String, u64);
 pub(super) struct SourceStore {
     folder: Option<PathBuf>,
     /// The sources if there is no folder.
-    memory: Mutex<HashMap<SourceKey, PushedSource>>,
+    memory: Mutex<HashMap<SourceKey, PushedCode>>,
 }
 
 impl SourceStore {
@@ -44,10 +49,10 @@ impl SourceStore {
     }
 
     /// Keeps the source of a version. It is on the disk when this returns.
-    pub(super) fn keep(&self, tenant: u32, version: u64, source: &PushedSource) -> Result<(), ConfigError> {
-        let name = &source.manifest.name;
+    pub(super) fn keep(&self, tenant: u32, version: u64, source: &PushedCode) -> Result<(), ConfigError> {
+        let name = source.name();
         let Some(path) = self.path(tenant, name, version) else {
-            self.memory.lock().insert((tenant, name.clone(), version), source.clone());
+            self.memory.lock().insert((tenant, name.to_owned(), version), source.clone());
             return Ok(());
         };
         let json = serde_json::to_vec(source)
@@ -67,7 +72,7 @@ impl SourceStore {
     ///
     /// # Errors
     /// The reason that it cannot be used, for people: it cannot be read, or is not what was written.
-    pub(super) fn read(&self, tenant: u32, name: &str, version: u64) -> Result<Option<PushedSource>, String> {
+    pub(super) fn read(&self, tenant: u32, name: &str, version: u64) -> Result<Option<PushedCode>, String> {
         let Some(path) = self.path(tenant, name, version) else {
             return Ok(self.memory.lock().get(&(tenant, name.to_owned(), version)).cloned());
         };
@@ -86,8 +91,8 @@ impl SourceStore {
         if sum != checksum(json).as_bytes() {
             return Err(unusable(&damaged));
         }
-        let source: PushedSource = serde_json::from_slice(json).map_err(|error| unusable(&error))?;
-        if source.manifest.name != name {
+        let source: PushedCode = serde_json::from_slice(json).map_err(|error| unusable(&error))?;
+        if source.name() != name {
             return Err(unusable(&"it is of another extension"));
         }
         Ok(Some(source))

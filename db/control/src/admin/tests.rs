@@ -14,10 +14,11 @@ use sandstorm_accounts::token;
 use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{
     Artifact, ArtifactHeader, BuildError, BuilderKey, CompileJob, CompileLimits, CompilerLauncher, Diagnostic,
-    PublicKey, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
+    PublicKey, PushedCode, PushedSource, Toolchain, ToolchainConfig, api_fingerprint, check, checker_fingerprint,
+    compile,
 };
 use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
 mod page;
@@ -43,9 +44,18 @@ fn test_builder() -> Arc<TestBuilder> {
     BUILDER.get_or_init(make).clone()
 }
 
+/// The source that is to be built; modules are not this builder's business.
+fn source_of(request: &BuildRequest) -> Result<&PushedSource, BuildError> {
+    match &request.source {
+        PushedCode::Source(source) => Ok(source),
+        PushedCode::Module(_) => Err(BuildError::Internal("this builder builds sources".to_owned())),
+    }
+}
+
 impl ArtifactBuilder for TestBuilder {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let BuildRequest { tenant, version, source, tier, .. } = request;
+        let BuildRequest { tenant, version, tier, .. } = request;
+        let source = source_of(request)?;
         check(source, &[], CodeTier::Native)?;
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
         let elf = compile(&self.toolchain, source, &job)?;
@@ -59,13 +69,14 @@ impl ArtifactBuilder for TestBuilder {
             source_digest: source.digest(),
             elf_digest: [0; 32],
             tier: *tier,
+            origin: CodeOrigin::Source,
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
     }
 
     fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
-        check(&request.source, &[], CodeTier::Native)
+        check(source_of(request)?, &[], CodeTier::Native)
     }
 
     fn key(&self) -> Option<PublicKey> {
@@ -182,6 +193,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/tenants/a/extensions/x", "", [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/extensions/x", "", [404, 404, 403, 401]),
     ("PUT", "/v1/tenants/a/extensions/x", r#"{"manifest":"","files":[]}"#, [503, 503, 403, 401]),
+    ("PUT", "/v1/tenants/a/extensions/x/module", "", [503, 503, 403, 401]),
     ("POST", "/v1/tenants/a/extensions/x/suspend", "", [404, 404, 403, 401]),
     ("POST", "/v1/tenants/a/extensions/x/resume", "", [404, 404, 403, 401]),
     ("PUT", "/v1/tenants/a/extensions/x/budget", r#"{"slice_us":100}"#, [200, 403, 403, 401]),

@@ -10,7 +10,7 @@ use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
-use sandstorm_net::{CodePolicy, CodeTier};
+use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
 mod grants;
@@ -306,9 +306,11 @@ pub struct ExtensionResponse {
     pub version: u64,
     /// The tier that it runs in.
     pub tier: CodeTier,
+    /// What it was built from: source, or a WebAssembly module that was made elsewhere.
+    pub origin: CodeOrigin,
     /// The version that its manifest names.
     pub manifest_version: String,
-    /// SHA-256 of its source, hexadecimal.
+    /// SHA-256 of its source or module, hexadecimal.
     pub source_digest: String,
     /// Whether the server keeps its source, and can build it again for another tier.
     pub source_kept: bool,
@@ -430,6 +432,8 @@ pub struct VersionResponse {
     pub version: u64,
     /// The tier that it was built for.
     pub tier: CodeTier,
+    /// What it was built from.
+    pub origin: CodeOrigin,
     /// The version that its manifest names.
     pub manifest_version: String,
     /// SHA-256 of its source, hexadecimal.

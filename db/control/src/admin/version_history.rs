@@ -12,7 +12,7 @@ use sandstorm_builder::Artifact;
 use sandstorm_catalog as tenants;
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::LoadedExtension;
-use sandstorm_net::CodeTier;
+use sandstorm_net::{CodeOrigin, CodeTier};
 
 /// Versions of an extension that are shown, at most.
 const MAX_SHOWN_VERSIONS: usize = 16;
@@ -23,6 +23,7 @@ pub(super) struct VersionMetadata {
     pub(super) source_digest: String,
     pub(super) library_bytes: u64,
     pub(super) tier: CodeTier,
+    pub(super) origin: CodeOrigin,
     pub(super) loaded_at_ms: u64,
     /// Whether the source is kept.
     pub(super) has_source: bool,
@@ -41,6 +42,7 @@ impl VersionMetadata {
             source_digest: HEXLOWER.encode(&artifact.header.source_digest),
             library_bytes: artifact.elf.len() as u64,
             tier: artifact.header.tier,
+            origin: artifact.header.origin,
             loaded_at_ms,
             has_source,
         }
@@ -158,6 +160,7 @@ impl VersionHistory {
             name: extension.name.to_string(),
             version: extension.version,
             tier: extension.tier,
+            origin: extension.origin,
             manifest_version,
             source_digest,
             source_kept,
@@ -193,6 +196,7 @@ fn show_version(version: u64, about: &VersionMetadata, state: &'static str) -> t
         source_digest: about.source_digest.clone(),
         library_bytes: about.library_bytes,
         tier: about.tier,
+        origin: about.origin,
         loaded_at_ms: about.loaded_at_ms,
         state,
     }

@@ -36,7 +36,8 @@ pub(super) fn change_tenant(
         return Ok(None);
     };
     let before = control.directory.snapshot().find(tenant)?.clone();
-    let would_end = |tier| before.extensions.values().any(|extension| extension.tier != tier);
+    // Modules stay in the sandboxed tier.
+    let would_end = |tier| before.extensions.values().any(|one| one.origin.is_source() && one.tier != tier);
     if let (Some(true), Err(reason)) = (code.tier().map(would_end), &control.artifact_sources.builder) {
         return Err(ApiError::no_builder(reason)
             .hint("nothing was changed: without a builder the tenant's extensions would be suspended"));

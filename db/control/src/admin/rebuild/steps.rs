@@ -67,7 +67,10 @@ pub(super) fn rebuild(
     let (_, loaded) = view.versions.loaded().find(|(loaded, _)| *loaded == name)?;
     let Some(tier) = view.tier_of(name) else { return Some(refused_by_policy(view, name, loaded)) };
     let step = RebuildStep { control, view, name, loaded };
-    let is_confined = tier == CodeTier::Sandboxed && view.tenant.code.policy() == CodePolicy::Native;
+    // Modules stay in the sandboxed tier.
+    let is_confined = tier == CodeTier::Sandboxed
+        && view.tenant.code.policy() == CodePolicy::Native
+        && view.versions.origin(name).is_source();
     let done = match purpose {
         RebuildPurpose::Move if is_confined => step.release(),
         RebuildPurpose::Move => step.bring_to(tier, false).map(|result| step.response(result, tier, String::new())),
@@ -203,7 +206,8 @@ impl RebuildStep<'_> {
         let library = (sources.loader)(&artifact).map_err(|error| failed(&error))?;
         let extension = LoadedExtension::new(self.name, self.loaded.version, library, BudgetOverride::default());
         let about = VersionMetadata::of(&artifact, &self.loaded.manifest_version, self.loaded.loaded_at_ms, true);
-        Ok(MadeExtension { extension: Arc::new(extension.in_tier(tier)), about, artifact: Some(artifact) })
+        let extension = Arc::new(extension.in_tier(tier).made_from(artifact.header.origin));
+        Ok(MadeExtension { extension, about, artifact: Some(artifact) })
     }
 
     /// Builds the source, and tries again while the machine is too busy.

@@ -126,6 +126,7 @@ fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut ArtifactHeader)
         source_digest: [9; 32],
         elf_digest: [0; 32],
         tier: testing::code().tier().expect("tests push code"),
+        origin: CodeOrigin::Source,
         name: "echo".to_owned(),
     };
     change(&mut header);
@@ -143,7 +144,8 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     let files = serde_json::from_value(text["files"].clone()).unwrap();
     let built = PushedSource::new(text["manifest"].as_str().unwrap(), files).unwrap();
     let tier = testing::code().tier().expect("tests push code");
-    let request = BuildRequest { tenant: 1, version: 1, source: built, tier, denied: Vec::new(), check_only: false };
+    let request =
+        BuildRequest { tenant: 1, version: 1, source: built.into(), tier, denied: Vec::new(), check_only: false };
     let (made, _) = test_builder().build(&request).unwrap();
     let (key, elf) = (&test_builder().key, &made.elf);
     let upload = |bytes: &[u8]| {

@@ -39,6 +39,14 @@ impl Scripted {
     }
 }
 
+/// The text in which a scripted builder looks for its instructions.
+fn text_of(code: &PushedCode) -> String {
+    match code {
+        PushedCode::Source(source) => source.files[0].text.clone(),
+        PushedCode::Module(module) => String::from_utf8_lossy(&module.wasm).into_owned(),
+    }
+}
+
 impl ArtifactBuilder for Scripted {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let BuildRequest { tenant, version, source, tier, .. } = request;
@@ -49,7 +57,7 @@ impl ArtifactBuilder for Scripted {
         }
         drop(stopped);
         self.check(request)?;
-        let text = &source.files[0].text;
+        let text = &text_of(source);
         if let Some(at) = text.find(&format!("not-{tier}")) {
             let refused = Diagnostic::refused("src/lib.rs", text, at..at + 3, "static", "an extension has no statics");
             return Err(BuildError::Refused(vec![refused.clone(), refused]));
@@ -67,7 +75,8 @@ impl ArtifactBuilder for Scripted {
             source_digest: source.digest(),
             elf_digest: [0; 32],
             tier: *tier,
-            name: source.manifest.name.clone(),
+            origin: source.origin(),
+            name: source.name().to_owned(),
         };
         Ok((Artifact::sign(&scripted_key(), header, tier.name().as_bytes().to_vec()), Vec::new()))
     }
@@ -76,7 +85,7 @@ impl ArtifactBuilder for Scripted {
         if *self.broken.lock() {
             return Err(BuildError::Internal("it is broken".to_owned()));
         }
-        let text = &request.source.files[0].text;
+        let text = &text_of(&request.source);
         let denied = request.denied.iter().filter(|_| request.tier == CodeTier::Native);
         let found = denied.filter_map(|pattern| text.find(pattern.as_str()));
         let refused =
@@ -202,6 +211,53 @@ fn a_tenant_without_code_is_refused_everything_and_has_all_again_when_it_may() {
 }
 
 #[test]
+fn a_module_stays_in_the_sandboxed_tier_wherever_its_tenant_is_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Arc::new(Scripted::default());
+    let server = started(folder.path(), &builder);
+    server.create("a", CodePolicy::Native);
+    let path = "/v1/tenants/a/extensions/one/module";
+    let push = |server: &Server, bytes: &[u8]| {
+        let (status, answer) = server.raw("PUT", path, Some(&server.operator), bytes);
+        (status, serde_json::from_str::<Value>(&answer).unwrap())
+    };
+    let module = b"\0asm\x01\0\0\0";
+    let (status, pushed) = push(&server, module);
+    assert_eq!((status, &pushed["extension"]["tier"]), (201, &json!("sandboxed")), "{pushed}");
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["origin"], &shown["source_kept"]), (&json!("module"), &json!(true)));
+    let digest = "93a44bbb96c751218e4c00d479e4c14358122a389acca16205b1e4d0dc5f9476";
+    assert_eq!(shown["source_digest"], digest, "that of the module's bytes");
+    for code in [CodePolicy::Sandboxed, CodePolicy::Native, CodePolicy::None, CodePolicy::Native] {
+        let expected = if code == CodePolicy::None { "suspended" } else { "unchanged" };
+        assert_eq!(server.moved("a", code)[0].2, expected, "{code}");
+    }
+    assert_eq!(builder.asked().len(), 1, "nothing was built again");
+    let (status, refused) = push(&server, b"\0asm\x01\0\0\0not-sandboxed");
+    assert_eq!((status, &refused["code"]), (422, &json!("refused")), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("ext check --wasm"), "{refused}");
+    let (status, refused) = push(&server, b"#![no_std]");
+    assert_eq!((status, &refused["code"]), (422, &json!("refused")), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("it is no WebAssembly module"), "{refused}");
+    let (status, refused) = push(&server, &vec![0; sandstorm_builder::limits::MODULE_BYTES + 1]);
+    assert_eq!((status, &refused["code"]), (413, &json!("too_large")), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("4194304 for a module"), "{refused}");
+    drop(server);
+
+    let id = 1;
+    std::fs::write(folder.path().join(format!("extensions/{id}-1-one.artifact")), b"sandart\x01").unwrap();
+    let server = started(folder.path(), &builder);
+    let begun = std::time::Instant::now();
+    while server.view("a").extension("one").is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is built again from the kept module");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let shown = server.extension("a", "one");
+    assert_eq!((&shown["origin"], &shown["tier"]), (&json!("module"), &json!("sandboxed")));
+    assert_eq!(server.push_to("a", "one", "").1["extension"]["tier"], "native", "source is as the policy says");
+}
+
+#[test]
 fn a_tenant_is_moved_while_the_old_versions_serve_and_nothing_but_the_tier_changes() {
     let builder = Arc::new(Scripted::default());
     let server = server(&builder);
@@ -264,7 +320,7 @@ fn what_cannot_be_built_for_the_other_tier_is_suspended_and_says_why() {
         BuildRequest {
             tenant: server.view("a").tenant.id,
             version: 1,
-            source,
+            source: source.into(),
             tier: CodeTier::Native,
             denied: Vec::new(),
             check_only: false,
@@ -337,7 +393,8 @@ fn a_panic_while_building_suspends_and_a_tenant_that_goes_meanwhile_is_left_alon
     let sources = server.control.artifacts.sources();
     let id = server.view("a").tenant.id;
     let mut kept = sources.read(id, "one", 1).unwrap().expect("kept");
-    kept.files[0].text.push_str("// panics");
+    let PushedCode::Source(source) = &mut kept else { panic!("{kept:?}") };
+    source.files[0].text.push_str("// panics");
     sources.keep(id, 1, &kept).unwrap();
     let results = server.moved("a", CodePolicy::Sandboxed);
     assert!(results[0].2 == "suspended" && results[0].3.contains("the server failed to build it"), "{results:?}");

@@ -123,7 +123,7 @@ fn what_cannot_be_looked_at_is_suspended_and_not_loaded() {
     let tenant = server.view("a").tenant.id;
     let request = |version| {
         let (tier, denied, source) = (CodeTier::Native, Vec::new(), source.clone());
-        BuildRequest { tenant, version, source, tier, denied, check_only: false }
+        BuildRequest { tenant, version, source: source.into(), tier, denied, check_only: false }
     };
     let artifact = |version| builder.build(&request(version)).unwrap().0.encode();
     let upload = |artifact: &[u8]| {

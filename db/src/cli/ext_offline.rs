@@ -1,0 +1,110 @@
+//! `sandstorm ext new`, `check` and `test`: a tenant's work on its own machine, without a server.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
+
+use sandstorm_builder::offline::{self, CheckedModule, TierAnswer, check_dir, check_dir_in_tier, new_extension};
+use sandstorm_builder::test_build::{build_tests, test_dir};
+use sandstorm_builder::{BuildError, Diagnostic};
+use sandstorm_net::CodeTier;
+use serde_json::json;
+
+use super::output::{CliError, OutputPrinter, format_bytes};
+use super::test_runner::run_tests;
+
+pub(super) fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), CliError> {
+    let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.or_else(last).ok_or_else(|| CliError::new("the folder has no name").hint("give --name NAME"))?;
+    new_extension(folder, &name).map_err(|error| match error {
+        BuildError::Refused(remarks) => {
+            let reason = remarks.first().map_or("it is refused", |remark| remark.message.as_str());
+            CliError::new(format!("{name:?} cannot be an extension's name: {reason}"))
+                .hint("name another folder, or give --name NAME")
+        }
+        error => error.into(),
+    })?;
+    let shown = folder.display();
+    out.show(&json!({"name": name, "folder": folder}), |_| {
+        format!(
+            "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
+             next: sandstorm ext test {shown}; sandstorm table create visits; sandstorm ext push {shown}; \
+             sandstorm invoke {name} home\n"
+        )
+    })
+}
+
+/// Returns a printer of progress lines to standard error; none for programs (`--json`).
+fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
+    (!out.json).then_some(|line| eprintln!("{line}"))
+}
+
+pub(super) fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
+    let started = Instant::now();
+    let [sandboxed, native] = check_dir(folder, None, progress_printer(out))?;
+    let ms = started.elapsed().as_millis() as u64;
+    let (passed, failed): (Vec<_>, Vec<_>) = [&sandboxed, &native].into_iter().partition(|one| one.outcome.is_ok());
+    // What passes in no tier has one answer: that of the tier which refuses less.
+    let Some(TierAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
+        return sandboxed.outcome.map(|_| ()).map_err(CliError::from);
+    };
+    let against = |answer: &&TierAnswer| {
+        let error = answer.outcome.as_ref().err()?.clone();
+        let diagnostics = error.diagnostics().to_vec();
+        Some((answer.tier, CliError::from(error).message, diagnostics))
+    };
+    let tiers: Vec<CodeTier> = passed.iter().map(|answer| answer.tier).collect();
+    let against: Vec<_> = failed.iter().filter_map(against).collect();
+    let shown: Vec<_> = against
+        .iter()
+        .map(|(tier, message, diagnostics)| json!({"tier": tier, "error": message, "diagnostics": diagnostics}))
+        .collect();
+    out.show(&json!({"ok": true, "tiers": tiers, "diagnostics": warnings, "against": shown, "ms": ms}), |_| {
+        let lines = |found: &[Diagnostic]| -> String {
+            found.iter().map(|one| format!("{}\n", one.rendered.trim_end())).collect()
+        };
+        let mut text = lines(warnings);
+        for (tier, message, diagnostics) in &against {
+            text.push_str(&format!("{}against the {tier} tier: {message}\n", lines(diagnostics)));
+        }
+        let names: Vec<&str> = tiers.iter().map(|tier| tier.name()).collect();
+        let tiers = if names.len() == 1 { "tier" } else { "tiers" };
+        format!("{text}ok: it checks and compiles for the {tiers} {} ({ms} ms)\n", names.join(" and "))
+    })
+}
+
+pub(super) fn test(folder: &Path, tier: CodeTier, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
+    // What the tests pass, a push must not refuse.
+    for warning in check_dir_in_tier(folder, tier, None, progress_printer(out))? {
+        eprintln!("{}", warning.rendered.trim_end());
+    }
+    let passed = match tier {
+        CodeTier::Native => {
+            // With `--json`, standard output is for the outcome alone.
+            let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
+            test_dir(folder, None, args, stdout, progress_printer(out))?.success()
+        }
+        CodeTier::Sandboxed => match build_tests(folder, None, progress_printer(out))? {
+            Ok(image) if out.json => run_tests(&image, args, &mut std::io::stderr())?,
+            Ok(image) => run_tests(&image, args, &mut std::io::stdout())?,
+            Err(_) => false,
+        },
+    };
+    match (passed, out.json) {
+        (true, true) => out.json(&json!({"ok": true})),
+        (true, false) => Ok(()),
+        (false, _) => Err(CliError::new("the tests did not pass").code("tests")),
+    }
+}
+
+pub(super) fn check_module(file: &Path, out: &OutputPrinter) -> Result<(), CliError> {
+    let started = Instant::now();
+    let checked = offline::check_module(file, None, progress_printer(out))?;
+    let ms = started.elapsed().as_millis() as u64;
+    let CheckedModule { code_bytes, memory_bytes } = checked;
+    out.show(&json!({"ok": true, "code_bytes": code_bytes, "memory_bytes": memory_bytes, "ms": ms}), |_| {
+        let (code, memory) = (format_bytes(code_bytes), format_bytes(memory_bytes));
+        format!("ok: it compiles for the tier sandboxed: {code} of machine code, {memory} of memory at the start ({ms} ms)\n")
+    })
+}
