@@ -69,14 +69,14 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
 #[test]
 fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
     let builder = handle();
-    match builder.build(1, 1, &source("unsafe { db.reply(args) }"), TIER) {
+    match builder.build(1, 1, source("unsafe { db.reply(args) }"), TIER) {
         Err(BuildError::Refused(found)) => {
             assert_eq!((found[0].file.as_str(), found[0].line, found[0].column), ("src/lib.rs", 4, 5));
             assert!(found[0].rendered.contains("4 |     unsafe { db.reply(args) }"), "{}", found[0].rendered);
         }
         other => panic!("{other:?}"),
     }
-    match builder.build(1, 1, &source("db.answer(args)"), TIER) {
+    match builder.build(1, 1, source("db.answer(args)"), TIER) {
         Err(BuildError::Compile(found)) => {
             assert_eq!((found[0].file.as_str(), found[0].line), ("src/lib.rs", 4));
             let told = format!("{found:?}");
@@ -97,17 +97,17 @@ fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
         Err(BuildError::Refused(found)) => assert!(found[0].message.contains("allowed: hmac-sha256"), "{found:?}"),
         other => panic!("{other:?}"),
     }
-    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("it goes on");
+    builder.build(1, 1, source("db.reply(args)"), TIER).expect("it goes on");
 }
 
 #[test]
 fn a_builder_that_dies_is_replaced() {
     let builder = handle();
-    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("built");
+    builder.build(1, 1, source("db.reply(args)"), TIER).expect("built");
     builder.end_processes();
-    let first = builder.build(1, 2, &source("db.reply(args)"), TIER);
+    let first = builder.build(1, 2, source("db.reply(args)"), TIER);
     assert!(matches!(first, Ok(_) | Err(BuildError::Internal(_))), "{first:?}");
-    builder.build(1, 3, &source("db.reply(args)"), TIER).expect("a new process builds");
+    builder.build(1, 3, source("db.reply(args)"), TIER).expect("a new process builds");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn without_namespaces_landlock_and_seccomp_serve() {
         Err(error) => return eprintln!("skipped: {error}"),
     };
     assert!(builder.confinement().starts_with("Landlock, seccomp"), "{}", builder.confinement());
-    builder.build(1, 1, &source("db.reply(args)"), TIER).expect("it builds");
+    builder.build(1, 1, source("db.reply(args)"), TIER).expect("it builds");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn with_neither_the_builder_refuses_and_says_how_to_allow_it() {
     }
     let allowed = without(&calls, BuilderConfig { compilers: 1, ..config() }).expect("the operator allows it");
     assert_eq!(allowed.confinement(), "compilers are not confined");
-    allowed.build(1, 1, &source("db.reply(args)"), TIER).expect("it builds");
+    allowed.build(1, 1, source("db.reply(args)"), TIER).expect("it builds");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_long_compilation_holds_up_no_other() {
     );
     std::thread::scope(|scope| {
         let hungry = scope.spawn(|| builder.build(1, 1, &endless, TIER));
-        builder.build(2, 1, &source("db.reply(args)"), TIER).expect("built");
+        builder.build(2, 1, source("db.reply(args)"), TIER).expect("built");
         assert!(!hungry.is_finished(), "the other one was built meanwhile");
         let ended = hungry.join().expect("no panic");
         assert!(matches!(ended, Err(BuildError::Limit(_) | BuildError::Busy(_))), "{ended:?}");
