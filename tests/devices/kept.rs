@@ -53,6 +53,7 @@ fn start() -> (DataPlane, Arc<ClientDevice>, RingPair) {
         ephemeral: Some(true),
         allow_open: Some(true),
         allow_plaintext: Some(true),
+        code: Some(sandstorm_catalog::testing::code()),
         net: at(0),
         ..CliOverrides::default()
     };
