@@ -1,6 +1,6 @@
-//! Promise: a WebAssembly module that was made elsewhere is pushed, kept, moved and called as an extension from source is,
-//! in the sandboxed tier whatever its tenant's policy is; one that has what is not allowed is refused with the place.
-//! Runs the real binary.
+//! Promise: a WebAssembly module that was made elsewhere is pushed, kept, moved and called as an extension from source
+//! is, in the sandboxed tier whatever its tenant's policy is; one that has what is not allowed is refused with the
+//! place. Runs the real binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -400,8 +400,8 @@ fn build_commands(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Builds an example as its page says, in a copy of its folder. `None`, with a line of output, where the first word of a
-/// command is not there, or the compiler's packages cannot be had.
+/// Builds an example as its page says, in a copy of its folder. `None`, with a line of output, where the first word of
+/// a command is not there, or the compiler's packages cannot be had.
 fn built_example(name: &str, tools: &[&str]) -> Option<tempfile::TempDir> {
     for tool in tools {
         if Command::new("sh")

@@ -111,7 +111,7 @@ fn the_page_has_the_limits() {
         format!("| globals that change | {MAX_VARIABLES} |"),
         format!(
             "| data at the start; data segments | {}; {} |",
-            mib(sandstorm_sandbox::limits::DATA_MAX_BYTES),
+            format!("{} KiB", sandstorm_sandbox::limits::DATA_MAX_BYTES >> 10),
             grouped(sandstorm_sandbox::limits::DATA_SEGMENTS_MAX)
         ),
     ];

@@ -16,8 +16,8 @@ impl TenantView {
         self.tier_for(extension, self.versions.origin(extension))
     }
 
-    /// The tier in which an extension of that name and origin runs; `None` if the tenant may have no code. A module runs
-    /// in the sandboxed tier.
+    /// The tier in which an extension of that name and origin runs; `None` if the tenant may have no code. A module
+    /// runs in the sandboxed tier.
     pub fn tier_for(&self, extension: &str, origin: CodeOrigin) -> Option<CodeTier> {
         let is_confined = origin == CodeOrigin::Module || self.confined.contains_key(extension);
         match self.tenant.code.policy().tier() {

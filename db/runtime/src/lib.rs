@@ -34,6 +34,7 @@ mod preemption_policy;
 mod range;
 mod sandbox_calls;
 mod sandbox_commit;
+mod sandbox_ranges;
 mod sandbox_switch;
 mod sandboxed_invocation;
 mod signals;

@@ -8,14 +8,12 @@
 
 use std::sync::atomic::Ordering;
 
-use sandstorm_api::abi::{self, MAX_CALL_KEYS, MAX_CALL_RECORDS};
+use sandstorm_api::abi::{self, MAX_CALL_KEYS};
 use sandstorm_extension::KillCause;
-use sandstorm_sandbox::guest_types::{GuestCursor, GuestKey, GuestKeys, GuestRange, GuestRecord, GuestWrite};
+use sandstorm_sandbox::guest_types::{GuestCursor, GuestKey, GuestRecord, GuestWrite};
 use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::{
-    KeyRange, Participant, RangeProgress, RecordRef, ScanBudget, StoreCondition, WriteOptions, expiry_ms,
-};
+use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expiry_ms};
 
 use super::guest_memory::{GuestAddress, GuestMemory};
 use super::host::{condition_of, store_error_status};
@@ -24,15 +22,12 @@ use super::stack_switch::trap;
 use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
 
-/// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
-const MAX_BOUND_BYTES: usize = MAX_KEY_BYTES + 1;
-
 /// The end of an invocation that a call asks for: the cause.
 #[derive(Clone, Copy, Debug)]
-struct Trap(KillCause);
+pub(super) struct Trap(KillCause);
 
 /// How a call fails: with a status for the module, or with the end of the invocation.
-enum CallError {
+pub(super) enum CallError {
     Status(u32),
     Trap(Trap),
 }
@@ -43,7 +38,7 @@ impl From<u32> for CallError {
     }
 }
 
-type CallResult<T> = Result<T, CallError>;
+pub(super) type CallResult<T> = Result<T, CallError>;
 
 /// Runs the host's function of this number. Called by the stubs alone, on the worker's stack.
 ///
@@ -151,17 +146,17 @@ fn run(
 }
 
 /// A call under way.
-struct SandboxCall<'a> {
-    body: &'a mut InvocationState,
+pub(super) struct SandboxCall<'a> {
+    pub(super) body: &'a mut InvocationState,
     participant: &'a Participant,
-    memory: &'a mut GuestMemory,
+    pub(super) memory: &'a mut GuestMemory,
     /// Bytes of records that the call has copied.
     copied: usize,
 }
 
 impl SandboxCall<'_> {
     /// The bytes that the module names, if they are not more than the limit. Used before the host writes to its memory.
-    fn bytes<'b>(&self, first: GuestAddress, len: u32, limit: usize) -> Result<&'b [u8], u32> {
+    pub(super) fn bytes<'b>(&self, first: GuestAddress, len: u32, limit: usize) -> Result<&'b [u8], u32> {
         if len as usize > limit {
             return Err(abi::STATUS_TOO_LARGE);
         }
@@ -281,7 +276,7 @@ impl SandboxCall<'_> {
 
     /// Grows the record window; an invocation whose tenant has no memory for that ends.
     #[cold]
-    fn grow_records(&mut self, bytes: usize) -> CallResult<()> {
+    pub(super) fn grow_records(&mut self, bytes: usize) -> CallResult<()> {
         const TEXT: &str = "no memory for copies of the records that it has read";
         let grown = self
             .memory
@@ -382,14 +377,19 @@ impl SandboxCall<'_> {
     }
 
     /// A table of the invocation's, beside further uses of it.
-    fn own_table<'b>(&mut self, table: u64) -> Result<&'b sandstorm_store::RecordTable, u32> {
+    pub(super) fn own_table<'b>(&mut self, table: u64) -> Result<&'b sandstorm_store::RecordTable, u32> {
         let table: *const sandstorm_store::RecordTable = self.body.table(table)?;
         // SAFETY: the invocation's view keeps its tables, and a grant's view the granted ones, until the call is over.
         Ok(unsafe { &*table })
     }
 
     /// Writes a record, or that there is none, as one of a list.
-    fn put_record(&mut self, out: GuestAddress, index: usize, record: Option<&RecordRef<'_>>) -> CallResult<()> {
+    pub(super) fn put_record(
+        &mut self,
+        out: GuestAddress,
+        index: usize,
+        record: Option<&RecordRef<'_>>,
+    ) -> CallResult<()> {
         let record = match record {
             Some(record) => self.hand_out(record)?,
             None => GuestRecord { key: 1, ..GuestRecord::default() },
@@ -490,7 +490,7 @@ impl SandboxCall<'_> {
         self.memory.read(at)
     }
 
-    fn write_at<T: super::guest_memory::GuestValue>(
+    pub(super) fn write_at<T: super::guest_memory::GuestValue>(
         &self,
         list: GuestAddress,
         index: usize,
@@ -502,93 +502,6 @@ impl SandboxCall<'_> {
 
     fn commit(&mut self, reads: (u32, u32), ranges: (u32, u32), changes: (u32, u32)) -> u32 {
         super::sandbox_commit::commit(self.body, self.participant, self.memory, reads, ranges, changes)
-    }
-
-    /// The rest of a range as a span of keys.
-    fn span<'b>(&self, asked: &GuestRange) -> Result<KeyRange<'b>, u32> {
-        let (from, to) = (
-            self.bytes(asked.from, asked.from_len, MAX_BOUND_BYTES)?,
-            self.bytes(asked.to, asked.to_len, MAX_BOUND_BYTES)?,
-        );
-        Ok(KeyRange { past: asked.past != 0, ..KeyRange::new(from, to, asked.backward != 0) })
-    }
-
-    fn range(
-        &mut self,
-        table: u64,
-        range: GuestAddress,
-        out: GuestAddress,
-        limit: u32,
-        filled: GuestAddress,
-    ) -> CallResult<()> {
-        self.memory.write(filled, 0_u32)?;
-        let (now_ms, table) = (self.body.abi.now_ms, self.own_table(table)?);
-        let asked: GuestRange = self.memory.read(range)?;
-        // What is written below may lie where the ends do.
-        let ends = self.span(&asked)?;
-        let (from, to) = (ends.from.to_vec(), ends.to.map(<[u8]>::to_vec));
-        let mut span = KeyRange { from: &from, to: to.as_deref(), ..ends };
-        let limit = if asked.finished == 0 { (limit as usize).min(MAX_CALL_RECORDS) } else { 0 };
-        let mut failed = Ok(());
-        let mut count = 0;
-        let mut add = |record: RecordRef<'_>| {
-            if failed.is_ok() {
-                failed = self.put_record(out, count, Some(&record));
-                count += 1;
-            }
-        };
-        // SAFETY: the records stay until the invocation's pin ends.
-        let progress = unsafe { table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &mut add) };
-        failed?;
-        let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
-        // Before the empty key there is nothing, and as an end it would stand for none.
-        let at_start = span.backward && span.to.is_some_and(<[u8]>::is_empty);
-        let finished = asked.finished != 0 || progress == RangeProgress::Finished || at_start;
-        let (past, moved) = (u32::from(span.past), (span.from, span.to.unwrap_or_default()));
-        let (from_at, from_len) = self.bound(&from, moved.0, asked.from, asked.from_len)?;
-        let (to_at, to_len) = self.bound(to.as_deref().unwrap_or_default(), moved.1, asked.to, asked.to_len)?;
-        let finished = u32::from(finished);
-        let left = GuestRange { from: from_at, from_len, to: to_at, to_len, past, finished, ..asked };
-        self.memory.write(range, left)?;
-        Ok(self.memory.write(filled, count as u32)?)
-    }
-
-    /// Where an end of a range lies: where it was, or in the record window if it has moved.
-    fn bound(&mut self, was: &[u8], is: &[u8], at: GuestAddress, len: u32) -> CallResult<(GuestAddress, u32)> {
-        if std::ptr::eq(was, is) {
-            return Ok((at, len));
-        }
-        if !self.memory.has_record_bytes(is.len()) {
-            self.grow_records(is.len())?;
-        }
-        Ok((self.memory.copy_to_records(is), is.len() as u32))
-    }
-
-    fn range_keys(&mut self, table: u64, range: GuestAddress, out: GuestAddress) -> CallResult<()> {
-        let (room, asked): (GuestKeys, GuestRange) = (self.memory.read(out)?, self.memory.read(range)?);
-        let table = self.own_table(table)?;
-        let span = self.span(&asked)?;
-        let (from, to) = (span.from.to_vec(), span.to.map(<[u8]>::to_vec));
-        let span = KeyRange { from: &from, to: to.as_deref(), ..span };
-        let limit = if asked.finished == 0 { (room.ends_len as usize).min(MAX_CALL_RECORDS) } else { 0 };
-        let (mut count, mut used, mut failed) = (0_usize, 0_u32, Ok(()));
-        let mut add = |key: &[u8]| {
-            let fits = failed.is_ok() && key.len() <= (room.bytes_len - used) as usize;
-            if fits {
-                let end = used + key.len() as u32;
-                let at = room.bytes.checked_add(used).ok_or(abi::STATUS_INVALID);
-                failed = at
-                    .and_then(|at| self.memory.write_bytes(at, key))
-                    .and_then(|()| self.write_at(room.ends, count, end));
-                (used, count) = (end, count + 1);
-            }
-            fits
-        };
-        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
-        failed?;
-        self.memory.write(out, GuestKeys { filled: count as u32, ..room })?;
-        let finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
-        Ok(self.memory.write(range, GuestRange { finished, ..asked })?)
     }
 
     fn args_copy(&mut self, to: GuestAddress) -> CallResult<()> {

@@ -280,6 +280,25 @@ macro_rules! pop_parameters {
     };
 }
 
+/// A label that other code knows.
+macro_rules! known_label {
+    ($name:literal) => {
+        concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")
+    };
+}
+
+/// Switches the module out, to continue at the address in r11.
+macro_rules! leave_module {
+    () => {
+        "mov dword ptr gs:[{pending}], 0
+        sub rsp, {red_zone}
+        push r11
+        pushfq
+        xor r11d, r11d
+        jmp {switched_out}"
+    };
+}
+
 /// Calls the host's function on the worker's stack, with the number in eax and the parameters on the module's stack.
 macro_rules! call_host {
     () => {
@@ -349,18 +368,14 @@ unsafe extern "C" fn host_stubs() {
         clear_parameters!(),
         "mov dword ptr gs:[{state}], {guest}",
         "cmp dword ptr gs:[{pending}], 0",
-        ".globl sandstorm_sandbox_call_returns",
-        ".hidden sandstorm_sandbox_call_returns",
-        "sandstorm_sandbox_call_returns:",
+        known_label!("sandstorm_sandbox_call_returns"),
         "jne 4f",
         "wrgsbase r11",
         "xor r11d, r11d",
         "ret",
         "4:",
         "mov dword ptr gs:[{state}], {host}",
-        ".globl sandstorm_sandbox_call_returned",
-        ".hidden sandstorm_sandbox_call_returned",
-        "sandstorm_sandbox_call_returned:",
+        known_label!("sandstorm_sandbox_call_returned"),
         "pop r11",
         "jmp 7f",
         // There is too little stack left.
@@ -376,20 +391,11 @@ unsafe extern "C" fn host_stubs() {
         "je 8b",
         "mov dword ptr gs:[{state}], {host}",
         pop_parameters!(),
-        "pop r11",
-        "sub r11, {call_bytes}",
-        "xor eax, eax",
+        "pop r11\nsub r11, {call_bytes}\nxor eax, eax",
         // Switched out, to continue at the address in r11.
         "7:",
-        "mov dword ptr gs:[{pending}], 0",
-        "sub rsp, {red_zone}",
-        "push r11",
-        "pushfq",
-        "xor r11d, r11d",
-        "jmp {switched_out}",
-        ".globl sandstorm_sandbox_stubs_end",
-        ".hidden sandstorm_sandbox_stubs_end",
-        "sandstorm_sandbox_stubs_end:",
+        leave_module!(),
+        known_label!("sandstorm_sandbox_stubs_end"),
         "ud2",
         block = const BLOCK_AT,
         floor = const offset_of!(WorkerBlock, call_floor),

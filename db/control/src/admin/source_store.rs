@@ -1,6 +1,6 @@
 //! The sources of the loaded versions, or the modules, beside their artifacts: the server can build them again for
-//! another tier or under other rules. A version that was uploaded as an artifact has none. If nothing is persisted, they
-//! are in memory.
+//! another tier or under other rules. A version that was uploaded as an artifact has none. If nothing is persisted,
+//! they are in memory.
 //!
 //! A file is the SHA-256 of what follows, as hexadecimal digits, a line feed, and the source as JSON. Only the server's
 //! user may read it.
