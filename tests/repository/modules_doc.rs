@@ -110,8 +110,8 @@ fn the_page_has_the_limits() {
         format!("| entries of the table | {} |", grouped(limits::TABLE_MAX)),
         format!("| globals that change | {MAX_VARIABLES} |"),
         format!(
-            "| data at the start; data segments | {}; {} |",
-            format!("{} KiB", sandstorm_sandbox::limits::DATA_MAX_BYTES >> 10),
+            "| data at the start; data segments | {} KiB; {} |",
+            sandstorm_sandbox::limits::DATA_MAX_BYTES >> 10,
             grouped(sandstorm_sandbox::limits::DATA_SEGMENTS_MAX)
         ),
     ];
