@@ -455,20 +455,20 @@ mod tests {
 
     #[test]
     fn only_messages_of_reads_and_queries_may_run_twice() {
-        let asked = |ask: fn(&mut Message)| {
+        let is_repeatable = |build: fn(&mut Message)| {
             let mut message = Message::new();
             message.get(1, b"k");
-            ask(&mut message);
+            build(&mut message);
             message.get(1, b"k");
             is_idempotent(&message.finish(1).expect("a small message"))
         };
-        assert!(asked(|message| message.query("name", 0, b"")));
-        assert!(!asked(|message| message.invoke("name", 0, b"")));
-        for ask in [(|message| message.put(1, b"k", b"v", &PutOptions::default())) as fn(&mut Message), |message| {
+        assert!(is_repeatable(|message| message.query("name", 0, b"")));
+        assert!(!is_repeatable(|message| message.invoke("name", 0, b"")));
+        for build in [(|message| message.put(1, b"k", b"v", &PutOptions::default())) as fn(&mut Message), |message| {
             message.invoke("name", 0, b"")
         }] {
             let mut message = Message::new();
-            ask(&mut message);
+            build(&mut message);
             message.query("name", 0, b"");
             assert!(!is_idempotent(&message.finish(1).expect("a small message")), "a query takes nothing back");
         }

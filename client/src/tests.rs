@@ -90,19 +90,20 @@ async fn many_keys_are_asked_for_in_turns_and_what_cannot_be_split_is_refused_be
     client.put(TABLE, b"k1000", b"v").await.unwrap();
     let keys: Vec<String> = (0..2500).map(|number| format!("k{number}")).collect();
     let found = client.multi_get(TABLE, &keys).await.unwrap();
-    let places = found.iter().enumerate().filter_map(|(place, record)| Some((place, record.as_ref()?.value.clone())));
-    assert_eq!(places.collect::<Vec<_>>(), [(1000, Bytes::from_static(b"v")), (2499, Bytes::from_static(b"last"))]);
+    let positions =
+        found.iter().enumerate().filter_map(|(position, record)| Some((position, record.as_ref()?.value.clone())));
+    assert_eq!(positions.collect::<Vec<_>>(), [(1000, Bytes::from_static(b"v")), (2499, Bytes::from_static(b"last"))]);
     assert_eq!(found.len(), 2500);
     assert_eq!(client.multi_get::<&str>(TABLE, &[]).await, Ok(Vec::new()));
 
     let sent = client.stats().requests;
-    let says = |error: Error| matches!(error, Error::TooLarge { what } if what.contains("1,000 keys"));
+    let expected = |error: Error| matches!(error, Error::TooLarge { what } if what.contains("1,000 keys"));
     assert_eq!(client.snapshot(TABLE, &keys[..1000]).await.unwrap().len(), 1000);
-    assert!(says(client.snapshot(TABLE, &keys[..1001]).await.unwrap_err()));
+    assert!(expected(client.snapshot(TABLE, &keys[..1001]).await.unwrap_err()));
     let two = client.batch().multi_get(TABLE, &keys[..600]).multi_get(TABLE, &keys[..401]);
-    assert!(says(two.send().await.unwrap_err()));
+    assert!(expected(two.send().await.unwrap_err()));
     let both = client.batch().multi_get(TABLE, &keys[..1]).range(TABLE, b"", b"", 5_000, Direction::Forward);
-    assert!(says(both.send().await.unwrap_err()));
+    assert!(expected(both.send().await.unwrap_err()));
     assert_eq!(client.stats().requests, sent + 1, "the others did not leave");
 }
 

@@ -166,10 +166,10 @@ impl ReplySession {
         let new_len = want.next_power_of_two().min(max);
         let mut ring: Vec<ReplyEntry> = (0..new_len).map(|_| ReplyEntry::empty()).collect();
         for entry in self.ring.drain(..) {
-            if let Some(place) = ring.get_mut((entry.sequence & (new_len as u64 - 1)) as usize)
+            if let Some(slot) = ring.get_mut((entry.sequence & (new_len as u64 - 1)) as usize)
                 && entry.state != ReplyState::Empty
             {
-                *place = entry;
+                *slot = entry;
             }
         }
         let answer_bytes: usize = ring.iter().map(|entry| entry.answer.capacity()).sum();

@@ -561,8 +561,8 @@ pub fn encode_op_header_with_lens(operation: &Operation<'_>, key_len: usize, val
 
 /// Writes the number of operations into a message that has been begun.
 pub fn set_operation_count(message: &mut [u8], operations: u16) {
-    if let Some(place) = message.get_mut(2..4) {
-        place.copy_from_slice(&operations.to_le_bytes());
+    if let Some(field_bytes) = message.get_mut(2..4) {
+        field_bytes.copy_from_slice(&operations.to_le_bytes());
     }
 }
 

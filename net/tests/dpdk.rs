@@ -330,9 +330,9 @@ fn a_frame_that_is_held_outlives_its_queue() {
         let held = queue.take(5).unwrap();
         assert!(queue.take(5).is_none() && queue.frame(5).is_none(), "it is gone from the queue");
         assert_eq!(queue.frame(6).unwrap().bytes, &frames[6][..]);
-        let counted = |kept, not_kept| {
+        let counted = |rx_retained, rx_copied| {
             let counters = port.counters();
-            assert_eq!((counters.kept, counters.not_kept), (kept, not_kept));
+            assert_eq!((counters.rx_retained, counters.rx_copied), (rx_retained, rx_copied));
         };
         counted(1, 0);
         let other = queue.take(6).unwrap();

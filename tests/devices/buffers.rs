@@ -112,7 +112,7 @@ fn every_packet_buffer_comes_back() {
     });
     assert!(total >= wanted - 1, "{total}");
     // Records keep some.
-    let kept = || plane.metrics.device().expect("a device").kept;
+    let kept = || plane.metrics.device().expect("a device").rx_retained;
     assert!(kept() > 0, "values stayed in their packets");
     for (config, _) in &tenants {
         let client = Client::connect(config.clone()).expect("a connection");

@@ -89,7 +89,7 @@ fn not_kept(plane: &DataPlane, name: &str) -> u64 {
 
 /// Lets a tenant that has reached its part put more, and then another one, which still gets some.
 fn share(plane: &DataPlane, client: &Client, next: &Client) {
-    let kept = || device(plane).kept;
+    let kept = || device(plane).rx_retained;
     let put = |client: &Client| {
         for key in 0..KEYS {
             client.put(1, &key.to_le_bytes(), &[7; LARGE], &Default::default()).expect("room");
@@ -169,7 +169,7 @@ fn values_that_stay_in_their_packets_are_like_any_others_and_give_their_buffers_
             }
         }
         if step % 16 == 0 {
-            most = most.max(device(&plane).kept);
+            most = most.max(device(&plane).rx_retained);
         }
     }
     let state = device(&plane);
@@ -182,7 +182,7 @@ fn values_that_stay_in_their_packets_are_like_any_others_and_give_their_buffers_
         client.ping().expect("an answer");
         std::thread::sleep(Duration::from_millis(2));
         let out = (plane.packet_buffers().expect("a device"), other.buffers_in_use());
-        device(&plane).kept == 0 && out.0 <= resting.0 && out.1 <= resting.1
+        device(&plane).rx_retained == 0 && out.0 <= resting.0 && out.1 <= resting.1
     });
     let out = (plane.packet_buffers(), other.buffers_in_use());
     assert!(back, "{out:?} buffers are out, of {resting:?} at rest: {:?}", device(&plane));

@@ -7,7 +7,7 @@ fn serve(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<St
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let thread = std::thread::spawn(move || {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for (status, body) in answers {
             let (mut stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -26,7 +26,7 @@ fn serve(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<St
             }
             let mut text = vec![0; length];
             reader.read_exact(&mut text).unwrap();
-            asked.push(format!("{head}\n{}", String::from_utf8(text).unwrap()));
+            requests.push(format!("{head}\n{}", String::from_utf8(text).unwrap()));
             write!(
                 stream,
                 "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -34,7 +34,7 @@ fn serve(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<St
             )
             .unwrap();
         }
-        asked
+        requests
     });
     (address, thread)
 }
@@ -51,12 +51,12 @@ fn a_request_carries_path_token_and_body_and_its_answer_is_typed() {
     assert_eq!((created.tenant.id, created.token.as_str()), (7, "t"), "unknown fields are skipped");
     assert_eq!(control.kills(Some("a/b"), 5).unwrap(), vec![]);
     control.unload("a/b", "x y").unwrap();
-    let asked = server.join().unwrap();
-    assert!(asked[0].starts_with("POST /v1/tenants HTTP/1.1"), "{}", asked[0]);
-    assert!(asked[0].to_lowercase().contains("authorization: bearer secret"));
-    assert!(asked[0].contains(r#""name":"a/b""#));
-    assert!(asked[1].starts_with("GET /v1/tenants/a%2Fb/kills?limit=5 "), "{}", asked[1]);
-    assert!(asked[2].starts_with("DELETE /v1/tenants/a%2Fb/extensions/x%20y "), "{}", asked[2]);
+    let requests = server.join().unwrap();
+    assert!(requests[0].starts_with("POST /v1/tenants HTTP/1.1"), "{}", requests[0]);
+    assert!(requests[0].to_lowercase().contains("authorization: bearer secret"));
+    assert!(requests[0].contains(r#""name":"a/b""#));
+    assert!(requests[1].starts_with("GET /v1/tenants/a%2Fb/kills?limit=5 "), "{}", requests[1]);
+    assert!(requests[2].starts_with("DELETE /v1/tenants/a%2Fb/extensions/x%20y "), "{}", requests[2]);
 }
 
 #[test]
@@ -96,16 +96,16 @@ fn drop_some(dropped: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let thread = std::thread::spawn(move || {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for connection in 0..=dropped {
             let (stream, _) = listener.accept().unwrap();
             let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-            asked.extend(head.collect::<Vec<_>>()[0].split(' ').next().map(str::to_owned));
+            requests.extend(head.collect::<Vec<_>>()[0].split(' ').next().map(str::to_owned));
             if connection == dropped {
                 write!(&stream, "HTTP/1.1 200 x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n[]").unwrap();
             }
         }
-        asked
+        requests
     });
     (address, thread)
 }
@@ -150,7 +150,7 @@ fn a_token_crosses_no_network_in_the_clear_unless_http_is_written() {
 fn a_port_whose_certificate_was_named_is_told_no_token_before_it_shows_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let heard = std::thread::spawn(move || {
+    let received = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut first = [0; 6];
         stream.read_exact(&mut first).unwrap();
@@ -158,7 +158,7 @@ fn a_port_whose_certificate_was_named_is_told_no_token_before_it_shows_one() {
     });
     let control = Control::with_trust(&address, Some("secret"), Duration::from_secs(60), &Trust::Pinned([7; 32]));
     assert!(control.unload("t", "e").is_err(), "nobody there has that certificate");
-    let first = heard.join().unwrap();
+    let first = received.join().unwrap();
     assert_eq!(
         (first[0], first[5]),
         (0x16, 0x01),

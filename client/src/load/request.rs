@@ -78,9 +78,9 @@ impl Data {
             Class::Delete => message.delete(self.table, key, None),
             Class::Increment => message.increment(self.table, key, 1),
             Class::MultiGet | Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::LongGets => {
-                let asked = self.requested_members(request);
-                keys.resize_with(asked.len(), Vec::new);
-                for (at, key) in asked.zip(keys.iter_mut()) {
+                let request_of_call = self.requested_members(request);
+                keys.resize_with(request_of_call.len(), Vec::new);
+                for (at, key) in request_of_call.zip(keys.iter_mut()) {
                     self.write_member_key(request.class, request.id, at, key);
                 }
                 message.multi_get(self.table, keys);
@@ -207,10 +207,10 @@ impl Data {
         std::hint::black_box(&computed);
         let members = matches!(request.class, Class::AggregateGets | Class::ChecksumGets | Class::LongGets);
         let right = || {
-            let asked = LoadRequest { class: called, ..*request };
+            let request_of_call = LoadRequest { class: called, ..*request };
             found
                 && (!members || self.are_correct_members(request, reply, rules))
-                && self.is_right(&asked, true, &computed, rules, &mut RequestBuffers::default())
+                && self.is_right(&request_of_call, true, &computed, rules, &mut RequestBuffers::default())
         };
         let seen = if !request.verify || right() { ReplyVerdict::Done } else { ReplyVerdict::Wrong };
         scratch.computed = computed;

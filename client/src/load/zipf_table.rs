@@ -76,8 +76,8 @@ impl ZipfTable {
     #[inline]
     pub(super) fn next(&self, rng: &mut impl RngCore) -> u64 {
         let drawn = rng.next_u64();
-        let place = (((drawn >> 32) * self.groups.len() as u64) >> 32) as usize;
-        let Some(mut group) = self.groups.get(place) else { return 0 };
+        let slot = (((drawn >> 32) * self.groups.len() as u64) >> 32) as usize;
+        let Some(mut group) = self.groups.get(slot) else { return 0 };
         if drawn & 0xFFFF_FFFF >= group.own {
             group = self.groups.get(group.other as usize).unwrap_or(group);
         }

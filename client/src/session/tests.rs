@@ -41,9 +41,9 @@ fn numbered(datagram: &[u8], status: RpcStatus, number: u64, user_flags: u32) ->
     let (head, message) = datagram.split_at(SINGLE_HEADER_LEN);
     let request_id = u16::from_be_bytes([head[4], head[5]]);
     let (header, mut operations) = MessageHeader::decode(message).unwrap();
-    let asked = operations.next().unwrap().unwrap();
-    let value = if asked.op == OpKind::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
-    let done = Operation { status, value, number, user_flags, ..Operation::new(asked.op) };
+    let sent = operations.next().unwrap().unwrap();
+    let value = if sent.op == OpKind::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
+    let done = Operation { status, value, number, user_flags, ..Operation::new(sent.op) };
     let mut bytes = single_header(R2p2Kind::Response, request_id).to_vec();
     encode_message(&MessageHeader { flags: MESSAGE_FLAG_RESPONSE, ..header }, &[done], &mut bytes);
     bytes
@@ -127,7 +127,7 @@ impl Lonely {
         Lonely { session, now_us: 0, sent: Vec::new(), ended: Vec::new() }
     }
 
-    fn ask(&mut self) {
+    fn send(&mut self) {
         let mut message = Message::new();
         message.increment(1, b"n", 1);
         let (message, ended) = (message.finish(1).unwrap(), &mut self.ended);
@@ -153,7 +153,7 @@ impl Lonely {
 
     /// Asks, hears the answer to a first hello and, if so, to the request, and lets time pass.
     fn round(&mut self, is_answered: bool) {
-        self.ask();
+        self.send();
         for _ in 0..2 {
             if messages(&self.sent).last().unwrap().1 || is_answered {
                 let datagram = answer(&self.sent.last().unwrap().1, RpcStatus::Ok);
@@ -182,13 +182,13 @@ fn reply(lonely: &mut Lonely, status: RpcStatus, number: u64, start: u32) {
 #[test]
 fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_next_one() {
     let mut lonely = Lonely::new(None);
-    lonely.ask();
+    lonely.send();
     let (first, hello, _) = last(&lonely);
     assert_eq!(hello, 1, "a hello is bound to nothing yet");
     reply(&mut lonely, RpcStatus::Ok, 0, 7);
     assert_eq!(last(&lonely), (first, 7 << 32 | 1, 7 << 32));
     reply(&mut lonely, RpcStatus::Ok, 0, 0);
-    lonely.ask();
+    lonely.send();
     assert_eq!(last(&lonely), (first, 7 << 32 | 2, 7 << 32 | 1));
     // The server has restarted. The message that was sent just now, once, has not run: it is sent again, in a new
     // session.
@@ -201,11 +201,11 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
     assert_eq!((lonely.ended.as_slice(), lonely.session.renewals()), (&[true, true][..], 1));
     // A repeated message may have run; so may a message that the same server has forgotten.
     for (number, pause_us) in [(STALE_PREVIOUS_START, FIRST_RTO_US), (0, 0)] {
-        lonely.ask();
+        lonely.send();
         lonely.now_us += pause_us;
         reply(&mut lonely, RpcStatus::Stale, number, 0);
         assert_eq!(lonely.ended.pop(), Some(false));
-        lonely.ask();
+        lonely.send();
         assert!(messages(&lonely.sent).last().unwrap().1, "what follows begins with a hello");
         reply(&mut lonely, RpcStatus::Ok, 0, 9);
         reply(&mut lonely, RpcStatus::Ok, 0, 0);
@@ -216,20 +216,20 @@ fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_ne
 #[test]
 fn a_session_whose_numbers_are_used_up_is_followed_by_another() {
     let mut lonely = Lonely::new(None);
-    lonely.ask();
+    lonely.send();
     reply(&mut lonely, RpcStatus::Ok, 0, 7);
     reply(&mut lonely, RpcStatus::Ok, 0, 0);
     (lonely.session.sequence, lonely.session.acked) = ((8 << 32) - 3, (8 << 32) - 3);
     let first = lonely.session.id;
     for number in [(8 << 32) - 2, (8 << 32) - 1] {
-        lonely.ask();
+        lonely.send();
         assert_eq!(last(&lonely), (first, number, number - 1));
         if number == (8 << 32) - 2 {
             reply(&mut lonely, RpcStatus::Ok, 0, 0);
         }
     }
     reply(&mut lonely, RpcStatus::Ok, 0, 0);
-    lonely.ask();
+    lonely.send();
     assert!(last(&lonely).0 != first && messages(&lonely.sent).last().unwrap().1);
     reply(&mut lonely, RpcStatus::Ok, 0, 7);
     assert_eq!(last(&lonely).1, 7 << 32 | 1);
@@ -246,7 +246,7 @@ fn a_session_that_hears_nothing_says_hello_again() {
     let first = messages(&lonely.sent);
     assert!(first[0].1 && first[1..].iter().all(|message| *message == (first[0].0, false)), "{first:?}");
     // Neither is more than what one silence ends at once.
-    (0..50).for_each(|_| lonely.ask());
+    (0..50).for_each(|_| lonely.send());
     lonely.pass();
     lonely.round(true);
     lonely.sent.clear();
@@ -290,25 +290,25 @@ fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
         messages
     };
     let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
-    lonely.ask();
+    lonely.send();
     // Handshake, hello, request.
     let messages: Vec<usize> = (0..4).map(|_| serve(&mut lonely, &mut server, true)).collect();
     assert_eq!((messages, lonely.ended.as_slice()), (vec![0, 1, 1, 0], &[true][..]));
     // The server has restarted, and sends nothing to unknown senders.
     let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
     for _ in 0..limits::TIMEOUTS_BEFORE_HELLO {
-        lonely.ask();
+        lonely.send();
         lonely.pass();
         if lonely.ended.len() <= limits::TIMEOUTS_BEFORE_HELLO as usize {
             assert_eq!(serve(&mut lonely, &mut server, false), 0, "sealed under keys that are gone");
         }
     }
-    lonely.ask();
+    lonely.send();
     let messages: Vec<usize> = (0..3).map(|_| serve(&mut lonely, &mut server, true)).collect();
     assert_eq!(messages[0], 0);
     lonely.pass();
     (0..3).for_each(|_| _ = serve(&mut lonely, &mut server, true));
-    lonely.ask();
+    lonely.send();
     assert!(serve(&mut lonely, &mut server, true) > 0, "there are new keys");
     assert_eq!(lonely.ended.last(), Some(&true), "{:?}", lonely.ended);
 }

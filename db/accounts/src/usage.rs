@@ -60,7 +60,7 @@ pub struct TenantUsage {
     workers: Box<[CachePadded<WorkerUsage>]>,
     /// Running invocations, above [`INVOCATION_SHIFT`] bits of the memory units that they have. One step counts both,
     /// so that no race can exceed a quota.
-    held: CachePadded<AtomicU64>,
+    charged: CachePadded<AtomicU64>,
     requests: CachePadded<RateLimiter>,
     /// Side stacks of its switched-out invocations.
     pub parked: AtomicUsize,
@@ -83,7 +83,7 @@ pub struct TenantUsage {
 #[derive(Debug, Default)]
 struct WorkerUsage {
     counters: TenantCounters,
-    kept: BufferCount,
+    rx_buffers: BufferCount,
     commands: command_stats::WorkerCommandCounts,
 }
 
@@ -109,7 +109,7 @@ impl BufferCount {
     }
 }
 
-/// Bits of [`TenantUsage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
+/// Bits of [`TenantUsage::charged`] that count memory units: enough for 4 PiB. Those above count invocations.
 const INVOCATION_SHIFT: u32 = 40;
 const UNITS_MASK: u64 = (1 << INVOCATION_SHIFT) - 1;
 const ONE_INVOCATION: u64 = (1 << INVOCATION_SHIFT) + INVOCATION_UNITS as u64;
@@ -131,7 +131,7 @@ impl TenantUsage {
     pub fn new(workers: usize) -> TenantUsage {
         TenantUsage {
             workers: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
-            held: CachePadded::default(),
+            charged: CachePadded::default(),
             requests: CachePadded::default(),
             parked: AtomicUsize::new(0),
             kills: Mutex::default(),
@@ -167,8 +167,8 @@ impl TenantUsage {
 
     /// The packet buffers of queue number `port` that store values of the tenant.
     #[inline]
-    pub fn kept(&self, port: usize) -> &BufferCount {
-        &self.of(port).kept
+    pub fn rx_buffers(&self, port: usize) -> &BufferCount {
+        &self.of(port).rx_buffers
     }
 
     /// The counts of a command on worker number `worker`, by its number among `all`. No other thread writes them.
@@ -202,13 +202,13 @@ impl TenantUsage {
     /// Running invocations.
     #[inline]
     pub fn running(&self) -> u32 {
-        (self.held.load(Relaxed) >> INVOCATION_SHIFT) as u32
+        (self.charged.load(Relaxed) >> INVOCATION_SHIFT) as u32
     }
 
     /// Bytes of memory that the tenant's invocations are charged for.
     #[inline]
     pub fn invocation_memory_bytes(&self) -> u64 {
-        (self.held.load(Relaxed) & UNITS_MASK) * MEMORY_UNIT_BYTES as u64
+        (self.charged.load(Relaxed) & UNITS_MASK) * MEMORY_UNIT_BYTES as u64
     }
 
     /// Reserves one of `limit` concurrent invocations, with the memory that each begins with. On an error nothing is
@@ -218,13 +218,13 @@ impl TenantUsage {
     /// The text that names the quota that is reached.
     #[inline]
     pub fn begin(&self, limit: u32, memory_bytes: u64) -> Result<(), &'static str> {
-        let before = self.held.fetch_add(ONE_INVOCATION, Relaxed);
+        let before = self.charged.fetch_add(ONE_INVOCATION, Relaxed);
         let units = (before & UNITS_MASK) + u64::from(INVOCATION_UNITS);
         let counted = before >> INVOCATION_SHIFT < u64::from(limit);
         if counted && units <= memory_bytes / MEMORY_UNIT_BYTES as u64 {
             return Ok(());
         }
-        self.held.fetch_sub(ONE_INVOCATION, Relaxed);
+        self.charged.fetch_sub(ONE_INVOCATION, Relaxed);
         Err(if counted {
             MEMORY_TEXT
         } else {
@@ -235,17 +235,17 @@ impl TenantUsage {
     #[inline]
     /// Ends `count` invocations, with the memory that each began with.
     pub fn end(&self, count: u32) {
-        let held = u64::from(count) * ONE_INVOCATION;
-        let before = self.held.fetch_sub(held, Relaxed);
-        debug_assert!(before >= held, "an invocation ended that had not begun");
-        debug_assert!(before & UNITS_MASK >= held & UNITS_MASK, "an invocation gave back more than it held");
+        let charged = u64::from(count) * ONE_INVOCATION;
+        let before = self.charged.fetch_sub(charged, Relaxed);
+        debug_assert!(before >= charged, "an invocation ended that had not begun");
+        debug_assert!(before & UNITS_MASK >= charged & UNITS_MASK, "an invocation gave back more than it held");
     }
 
     /// Charges for memory units beyond those of every invocation. Returns `false`, and charges nothing, if that would
     /// exceed the quota.
     #[inline]
     pub fn charge(&self, units: u32, memory_bytes: u64) -> bool {
-        let before = self.held.fetch_add(u64::from(units), Relaxed) & UNITS_MASK;
+        let before = self.charged.fetch_add(u64::from(units), Relaxed) & UNITS_MASK;
         let fits = before + u64::from(units) <= memory_bytes / MEMORY_UNIT_BYTES as u64;
         if !fits {
             self.uncharge(units);
@@ -256,7 +256,7 @@ impl TenantUsage {
     /// Returns units that [`TenantUsage::charge`] took.
     #[inline]
     pub fn uncharge(&self, units: u32) {
-        let before = self.held.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
+        let before = self.charged.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
@@ -351,10 +351,10 @@ mod tests {
             // Memory units of each invocation beyond those of every one.
             let mut live: Vec<u32> = Vec::new();
             for (what, units) in steps {
-                let held: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
+                let charged: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
                 match what {
                     0 => {
-                        let fits = held + INVOCATION_UNITS <= MEMORY_UNITS;
+                        let fits = charged + INVOCATION_UNITS <= MEMORY_UNITS;
                         let begun = usage.begin(LIMIT, memory_bytes);
                         prop_assert_eq!(begun.is_ok(), fits && live.len() < LIMIT as usize);
                         if let Err(text) = begun {
@@ -366,7 +366,7 @@ mod tests {
                     }
                     1 if !live.is_empty() => {
                         let charged = usage.charge(units, memory_bytes);
-                        prop_assert_eq!(charged, held + units <= MEMORY_UNITS);
+                        prop_assert_eq!(charged, charged + units <= MEMORY_UNITS);
                         let which = units as usize % live.len();
                         live[which] += if charged { units } else { 0 };
                     }
@@ -377,8 +377,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                let held: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
-                prop_assert_eq!(usage.invocation_memory_bytes(), u64::from(held) * MEMORY_UNIT_BYTES as u64);
+                let charged: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
+                prop_assert_eq!(usage.invocation_memory_bytes(), u64::from(charged) * MEMORY_UNIT_BYTES as u64);
                 prop_assert_eq!(usage.running() as usize, live.len());
             }
             for more in live {

@@ -270,10 +270,10 @@ impl ProtocolSession {
     }
 
     /// Bytes that it uses beside the connection's buffers.
-    pub fn held_bytes(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         match self {
             ProtocolSession::Memcached(_) => 0,
-            ProtocolSession::Redis(session) => session.held_bytes(),
+            ProtocolSession::Redis(session) => session.used_bytes(),
         }
     }
 

@@ -77,8 +77,8 @@ impl DataPlane {
             config.create_tenants(&directory)?;
         } else {
             prepare_state_dir(&config.state)?;
-            let (journal, kept) = Journal::open(&config.state)?;
-            for left in config.restore_tenants(kept, &directory)? {
+            let (journal, stored) = Journal::open(&config.state)?;
+            for left in config.restore_tenants(stored, &directory)? {
                 tracing::warn!("{left}");
             }
             directory.start_journal(journal)?;

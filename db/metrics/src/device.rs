@@ -22,7 +22,7 @@ pub struct DeviceState {
     /// Packets that could not be sent.
     pub send_errors: u64,
     /// Packet buffers that store values now.
-    pub kept: u64,
+    pub rx_retained: u64,
     /// Packets that were copied because the limit of stored buffers was reached, or because they had to wait as copies.
     pub rx_copied: u64,
     /// Packets whose last bytes were sent in place, from their record.
@@ -73,8 +73,8 @@ pub const DEVICE_METRICS: &[MetricSpec] = &[
 impl DeviceState {
     /// The readings of [`DEVICE_METRICS`].
     pub fn readings(&self) -> Vec<MetricReading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, rx_copied, .. } = *self;
-        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, rx_copied];
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, rx_retained, rx_copied, .. } = *self;
+        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, rx_retained, rx_copied];
         let values = values.into_iter().chain([self.in_place, self.copied, self.reads_bytes, self.interrupts]);
         readings(DEVICE_METRICS, values.map(|value| vec![value]).collect())
     }
@@ -133,7 +133,7 @@ mod tests {
             no_buffer: 2,
             receive_errors: 3,
             send_errors: 4,
-            kept: 5,
+            rx_retained: 5,
             rx_copied: 6,
             in_place: 7,
             copied: 8,

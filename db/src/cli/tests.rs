@@ -459,7 +459,7 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let words = page.lines().filter(|line| line.starts_with("| `")).flat_map(|line| line.split('`').skip(1).step_by(2));
-    let told: std::collections::BTreeSet<&str> =
+    let documented: std::collections::BTreeSet<&str> =
         words.filter_map(|word| word.strip_prefix("--")?.split(' ').next()).collect();
     let command = CommandLine::command();
     let serve = command.find_subcommand("serve").expect("there is such a command");
@@ -467,7 +467,7 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
         (serve.get_arguments().filter_map(|option| option.get_long()).collect(), ["state"]);
     taken.remove("config");
     taken.extend(also);
-    assert_eq!(told, taken);
+    assert_eq!(documented, taken);
 }
 
 #[test]

@@ -137,10 +137,10 @@ fn huge_frame() -> u8 {
 }
 
 fn allocate_forever() {
-    let mut kept = Vec::new();
+    let mut filled = Vec::new();
     loop {
-        kept.push(vec![1u8; 64 << 10]);
-        black_box(&kept);
+        filled.push(vec![1u8; 64 << 10]);
+        black_box(&filled);
     }
 }
 

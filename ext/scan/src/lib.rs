@@ -27,29 +27,29 @@ struct ScanArgs<'a> {
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let args = parse_args(args).ok_or(Error::invalid(FORMAT))?;
     let mut matches = 0u64;
-    let mut kept = Vec::new();
+    let mut matching = Vec::new();
     let mut next = Some(Default::default());
     while let Some(cursor) = next {
         let page = db.scan(args.table, cursor, args.page as usize)?;
         for record in page.records.into_iter().filter(|record| matches_predicate(&args, record)) {
             if matches < u64::from(args.limit) {
-                kept.push(record);
+                matching.push(record);
             }
             matches += 1;
         }
         next = page.next;
         yield_now().await;
     }
-    reply(db, matches, &kept)
+    reply(db, matches, &matching)
 }
 
 fn matches_predicate(args: &ScanArgs<'_>, record: &Record<'_>) -> bool {
     record.key().starts_with(args.prefix) && leading_u64(record.value()) >= args.minimum
 }
 
-fn reply(db: Db<'_>, matches: u64, kept: &[Record<'_>]) -> Result<(), Error> {
+fn reply(db: Db<'_>, matches: u64, matching: &[Record<'_>]) -> Result<(), Error> {
     db.reply(&matches.to_le_bytes())?;
-    for record in kept {
+    for record in matching {
         db.reply(&(record.key().len() as u32).to_le_bytes())?;
         db.reply(&(record.value().len() as u32).to_le_bytes())?;
         db.reply(record.key())?;
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn the_limit_bounds_the_records_but_not_the_count() {
         let (mut store, table) = store();
-        for (limit, kept) in [(0, 0), (3, 3), (200, 200), (1000, 200)] {
+        for (limit, matching) in [(0, 0), (3, 3), (200, 200), (1000, 200)] {
             let reply = store.invoke(run, &args(table, 16, limit, 0, b"")).unwrap();
-            assert_eq!((matches(&reply), keys(&reply).len()), (200, kept));
+            assert_eq!((matches(&reply), keys(&reply).len()), (200, matching));
         }
         let empty = store.table("empty");
         assert_eq!(store.invoke(run, &args(empty, 16, 9, 0, b"")), Ok(vec![0; 8]));

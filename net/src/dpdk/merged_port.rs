@@ -69,8 +69,8 @@ impl FramePort for MergedPort {
             // A queue that is not polled releases its earlier frames, too.
             let room = most - self.count;
             let received_now = self.queues.get_mut(which).map_or(0, |queue| queue.receive(room));
-            for (index, place) in self.received.iter_mut().skip(self.count).take(received_now).enumerate() {
-                *place = (which as u8, index as u8);
+            for (index, slot) in self.received.iter_mut().skip(self.count).take(received_now).enumerate() {
+                *slot = (which as u8, index as u8);
             }
             self.count += received_now;
         }

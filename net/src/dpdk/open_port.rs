@@ -81,10 +81,10 @@ pub struct PortCounters {
     /// Packets lost because a pool was empty.
     pub no_buffer: u64,
     /// Buffers that were taken out and are kept now.
-    pub kept: u64,
+    pub rx_retained: u64,
     /// Packets that were worth keeping but had to be copied, since the limit of kept buffers was reached, or they were
     /// to wait as copies.
-    pub not_kept: u64,
+    pub rx_copied: u64,
     /// Packets whose last bytes were sent in place.
     pub in_place: u64,
     /// Packets whose last bytes were copied, though they are stored in shared memory.
@@ -113,7 +113,7 @@ pub(super) struct OpenPort {
     /// Counters of the packets that each queue has sent.
     pub(super) ends: Vec<PayloadCounts>,
     /// The budgets of buffers taken out of each queue.
-    pub(super) kept: Vec<Arc<RxBufferBudget>>,
+    pub(super) rx_budgets: Vec<Arc<RxBufferBudget>>,
     pub(super) eal: Arc<Eal>,
 }
 
@@ -243,8 +243,8 @@ impl OpenPort {
             receive_errors: raw.receive_errors,
             send_errors: raw.send_errors,
             no_buffer: raw.no_buffer,
-            kept: self.kept.iter().map(|kept| u64::from(kept.out())).sum(),
-            not_kept: self.kept.iter().map(|kept| kept.refused()).sum(),
+            rx_retained: self.rx_budgets.iter().map(|budget| u64::from(budget.out())).sum(),
+            rx_copied: self.rx_budgets.iter().map(|budget| budget.refused()).sum(),
             in_place: self.ends.iter().map(|ends| ends.get().0).sum(),
             copied: self.ends.iter().map(|ends| ends.get().1).sum(),
             reads_bytes: self.reads.dma().map_or(0, |dma| dma.bytes() as u64),

@@ -39,9 +39,9 @@ impl DpdkPort {
         info.sends_in_place = reads.why_not().is_none();
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         let (pools, external_pools) = create_pools(&eal, options, &info, mtu, node)?;
-        let most = held_buffers_per_queue(options, &info);
+        let most = rx_zero_copy_buffers_per_queue(options, &info);
         let buffer = usize::from(mtu) + usize::from(FRAME_OVERHEAD);
-        let kept = (0..options.queues).map(|_| Arc::new(RxBufferBudget::new(most, buffer))).collect();
+        let rx_budgets = (0..options.queues).map(|_| Arc::new(RxBufferBudget::new(most, buffer))).collect();
         // Asked for its default mode, the driver shows whether it knows isolation at all.
         let supports_isolation = if info.supports_isolation { isolate(port, false) } else { Err(no_remote_error()) };
         info.supports_isolation = supports_isolation.is_ok();
@@ -69,7 +69,7 @@ impl DpdkPort {
             external_pools,
             reads,
             ends,
-            kept,
+            rx_budgets,
             eal,
         };
         let shared = Arc::new(shared);
@@ -183,7 +183,7 @@ fn no_remote_error() -> FlowError {
 }
 
 /// Returns the number of buffers of each queue that may be kept.
-fn held_buffers_per_queue(options: &PortOptions, info: &PortDescription) -> u32 {
+fn rx_zero_copy_buffers_per_queue(options: &PortOptions, info: &PortDescription) -> u32 {
     // A peer can change shared buffers (memif's zero-copy) as long as it likes. AF_XDP's buffers are the kernel's, too,
     // and keeping them was not tried.
     let is_own = info.driver != AF_XDP_DRIVER && (!info.is_shared_memory() || info.sends_in_place);
@@ -208,7 +208,12 @@ fn create_pools(
     let pool = |_| {
         if info.driver != AF_XDP_DRIVER {
             let buffers = shares + u32::from(options.rx_descriptors);
-            return MbufPool::new(eal, buffers.saturating_add(held_buffers_per_queue(options, info)), frame, node);
+            return MbufPool::new(
+                eal,
+                buffers.saturating_add(rx_zero_copy_buffers_per_queue(options, info)),
+                frame,
+                node,
+            );
         }
         // The driver registers as much memory with the kernel as its buffers take side by side, from the first on.
         // Memory behind that is silently neither sent nor received into; other pools leave the end of each page free.

@@ -99,8 +99,8 @@ impl QueuePair {
     }
 
     /// Returns the budget of its kept buffers.
-    pub fn kept(&self) -> Option<&Arc<RxBufferBudget>> {
-        self.port.kept.get(usize::from(self.queue))
+    pub fn rx_budget(&self) -> Option<&Arc<RxBufferBudget>> {
+        self.port.rx_budgets.get(usize::from(self.queue))
     }
 
     /// Returns whether the link is up.
@@ -141,10 +141,10 @@ impl QueuePair {
         if self.whole.is_empty() {
             self.whole = vec![0; longest * BURST];
         }
-        let Some(place) = self.whole.get_mut(index * longest..(index + 1) * longest) else { return };
+        let Some(slot) = self.whole.get_mut(index * longest..(index + 1) * longest) else { return };
         let Some(frame) = self.frames.get_mut(index) else { return };
         // SAFETY: the frame is the pair's own; it is copied as far as there is room, or not at all.
-        let copied = unsafe { sys::ss_copy(frame, place.as_mut_ptr(), place.len() as u32) };
+        let copied = unsafe { sys::ss_copy(frame, slot.as_mut_ptr(), slot.len() as u32) };
         if copied != frame.total {
             (frame.len, frame.total) = (0, 0);
             self.cut += 1;
@@ -234,11 +234,11 @@ impl QueuePair {
         if let Some(counts) = port.ends.get(usize::from(*queue)) {
             counts.add(of.iter().take(sent).map(|(_, end)| *end));
         }
-        if let Some(kept) = buffers.get_mut(sent..count)
-            && !kept.is_empty()
+        if let Some(rx_budgets) = buffers.get_mut(sent..count)
+            && !rx_budgets.is_empty()
         {
             // SAFETY: these did not leave, and are the pair's own.
-            unsafe { sys::ss_free(kept.as_mut_ptr(), kept.len() as u16) };
+            unsafe { sys::ss_free(rx_budgets.as_mut_ptr(), rx_budgets.len() as u16) };
         }
         // Up to the first that fits and did not leave.
         let dealt = if sent == written { count } else { of.get(sent).map_or(count, |(index, _)| *index) };
@@ -309,7 +309,7 @@ impl FramePort for QueuePair {
     }
 
     fn worth_taking(&self) -> usize {
-        let may = self.kept().is_some_and(|kept| kept.most() > 0);
+        let may = self.rx_budget().is_some_and(|budget| budget.most() > 0);
         if may { DPDK_ZERO_COPY_MIN_BYTES } else { usize::MAX }
     }
 
@@ -319,7 +319,7 @@ impl FramePort for QueuePair {
         if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
             return None;
         }
-        if !self.port.kept.get(usize::from(self.queue))?.take() {
+        if !self.port.rx_budgets.get(usize::from(self.queue))?.take() {
             return None;
         }
         let frame = std::mem::replace(frame, NO_FRAME);
@@ -440,8 +440,8 @@ impl Drop for RxBuffer {
     fn drop(&mut self) {
         // SAFETY: the buffer is this one's own, and is given back once.
         unsafe { sys::ss_free(&mut self.frame, 1) };
-        if let Some(kept) = self.port.kept.get(usize::from(self.queue)) {
-            kept.give_back();
+        if let Some(budget) = self.port.rx_budgets.get(usize::from(self.queue)) {
+            budget.give_back();
         }
     }
 }

@@ -253,8 +253,8 @@ impl Burst {
         if self.free_slots() == 0 {
             return false;
         }
-        let Some(place) = self.bytes.get_mut(start..start + bytes.len()) else { return false };
-        place.copy_from_slice(bytes);
+        let Some(buffer) = self.bytes.get_mut(start..start + bytes.len()) else { return false };
+        buffer.copy_from_slice(bytes);
         self.list(slot, peer, bytes.len(), segment);
         self.messages += 1;
         true
@@ -285,11 +285,11 @@ impl Burst {
     /// mixed with a driver's datagrams.
     pub fn pack(&mut self, peer: PeerAddr, datagram: &[u8]) -> bool {
         let start = self.packed;
-        let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
+        let Some(buffer) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
         if self.datagrams.len() == self.datagrams.capacity() {
             return false;
         }
-        place.copy_from_slice(datagram);
+        buffer.copy_from_slice(datagram);
         self.may_be_sealed |= requires_opening(peer, datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
         self.packed += datagram.len();

@@ -514,8 +514,8 @@ fn what_waits_behind_what_has_left_keeps_its_shared_bytes() {
         outbox.compact();
         expected.extend(queue_value(&mut outbox, peer, &second));
         assert!(outbox.iter().map(|datagram| datagram.to_vec()).eq(expected.iter().cloned()), "{left}");
-        let held = outbox.iter().filter(|datagram| datagram.shared().is_some()).count();
-        assert_eq!(Arc::strong_count(&first) + Arc::strong_count(&second), 2 + held, "{left}");
+        let in_place_count = outbox.iter().filter(|datagram| datagram.shared().is_some()).count();
+        assert_eq!(Arc::strong_count(&first) + Arc::strong_count(&second), 2 + in_place_count, "{left}");
         outbox.clear();
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
     }
@@ -530,8 +530,8 @@ fn an_outbox_holds_so_many_bytes_of_values_and_copies_the_others() {
         (0..3).for_each(|at| outbox.send_shared(peer, [b"head", &[]], &share, at * 1000..(at + 1) * 1000));
         outbox.send_shared(peer, [b"head", &[]], &share, 0..SHARED_SLICE_BYTES - 1);
     }
-    let held = values.iter().map(Arc::strong_count).collect::<Vec<_>>();
-    assert_eq!(held, [4, 4, 4, 1]);
+    let in_place_count = values.iter().map(Arc::strong_count).collect::<Vec<_>>();
+    assert_eq!(in_place_count, [4, 4, 4, 1]);
     assert!(outbox.iter().zip(0..).all(|(datagram, at)| datagram.to_vec()[4..].iter().all(|byte| *byte == at / 4)));
     outbox.clear();
     let share = SharedBytes::of(Arc::clone(&values[3]));

@@ -98,7 +98,7 @@ fn flags_of_meta_commands() {
     assert_eq!((meta.verb, meta.key, meta.flags.vivify), (MetaCommand::Get, &b"foo"[..], Some(30)));
     assert!(meta.flags.value && meta.flags.quiet && !meta.flags.base64);
     assert_eq!(meta.written.count(), 6);
-    for (line, said) in [
+    for (line, expected_text) in [
         ("mg foo v v\r\n", "CLIENT_ERROR duplicate flag"),
         ("mg foo \u{1}\r\n", "CLIENT_ERROR invalid flag"),
         ("mg foo Nx\r\n", "CLIENT_ERROR bad token in command line format"),
@@ -110,7 +110,7 @@ fn flags_of_meta_commands() {
         let TextParse::Request { request: TextRequest::Invalid { text, .. }, .. } = parse(line.as_bytes(), 100) else {
             panic!("{line:?}")
         };
-        assert_eq!(text, said, "{line:?}");
+        assert_eq!(text, expected_text, "{line:?}");
     }
     let parsed = parse(b"ms foo 3 MX\r\nabc\r\n", 100);
     assert!(matches!(parsed, TextParse::Request { used: 13, skip: 5, .. }), "{parsed:?}");

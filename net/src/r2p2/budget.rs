@@ -83,8 +83,8 @@ impl MessageBudget {
     }
 
     pub(super) fn take(&mut self, peer: PeerAddr, owner: u32, size: usize) {
-        let places = [self.peers.entry(peer).or_default(), self.owners.entry(owner).or_default(), &mut self.all];
-        for usage in places {
+        let usages = [self.peers.entry(peer).or_default(), self.owners.entry(owner).or_default(), &mut self.all];
+        for usage in usages {
             usage.messages += 1;
             usage.bytes += size;
         }

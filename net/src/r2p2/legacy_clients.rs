@@ -94,14 +94,14 @@ mod tests {
     fn a_response_without_acks_is_given_up_and_sent_again_for_a_repeated_request() {
         let mut server = ServerEndpoint::new(ServerLimits::default());
         let (mut sent, response) = (Sent::new(), message(4000));
-        let mut asked_again = false;
+        let mut repeated = false;
         server.respond(0, peer(), 5, &response, &mut sent);
         for at_us in (0..6_000_000).step_by(1000) {
             let before = sent.len();
             server.poll_timers(at_us, &mut sent);
-            if at_us > 2_500_000 && !asked_again {
+            if at_us > 2_500_000 && !repeated {
                 assert_eq!((server.usage(), sent.len()), (Default::default(), before), "{at_us}");
-                asked_again = true;
+                repeated = true;
                 server.respond(at_us, peer(), 5, &response, &mut sent);
                 assert!(sent.len() > before && server.usage().outgoing == 1);
             }

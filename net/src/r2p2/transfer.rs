@@ -144,8 +144,8 @@ impl WindowSender {
     }
 
     fn has(&self, index: u16) -> bool {
-        let Some(ahead) = index.checked_sub(self.acked) else { return true };
-        (1..=64).contains(&ahead) && self.map >> (ahead - 1) & 1 == 1
+        let Some(offset) = index.checked_sub(self.acked) else { return true };
+        (1..=64).contains(&offset) && self.map >> (offset - 1) & 1 == 1
     }
 
     /// Takes an ack. Returns false if it says nothing new, or something impossible.
@@ -299,13 +299,13 @@ impl PartialMessage {
             self.unacked = 0;
             return ChunkOutcome { new: false, ack: true, complete: false };
         }
-        let Some(place) = self.bytes.get_mut(self.shape.range(part.index)) else {
+        let Some(slot) = self.bytes.get_mut(self.shape.range(part.index)) else {
             return ChunkOutcome { new: false, ack: false, complete: false };
         };
-        if place.len() != part.chunk.len() {
+        if slot.len() != part.chunk.len() {
             return ChunkOutcome { new: false, ack: false, complete: false };
         }
-        place.copy_from_slice(part.chunk);
+        slot.copy_from_slice(part.chunk);
         if let Some(word) = self.seen.get_mut(usize::from(part.index) / 64) {
             *word |= 1 << (part.index % 64);
         }

@@ -58,7 +58,7 @@ impl RespCommand {
     }
 
     /// Bytes that it keeps beside the input.
-    pub fn held_bytes(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<(u32, u32)>() + self.inline_bytes.as_ref().map_or(0, |bytes| bytes.len())
     }
 
@@ -120,8 +120,8 @@ impl RespParser {
     }
 
     /// Bytes that it keeps of a command that is not whole yet, beside the input.
-    pub fn held_bytes(&self) -> usize {
-        self.command.held_bytes()
+    pub fn used_bytes(&self) -> usize {
+        self.command.used_bytes()
     }
 
     /// Hands back a command that was answered, so that its memory is used for the next.

@@ -80,10 +80,10 @@ impl SealCounters {
             self.no_cookie,
             self.spent,
         ];
-        let mut place = 0;
+        let mut sum = 0;
         Self::REASONS.map(|reason| {
-            place += 1;
-            (reason, counts[place - 1])
+            sum += 1;
+            (reason, counts[sum - 1])
         })
     }
 

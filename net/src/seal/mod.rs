@@ -51,8 +51,8 @@ fn send_sealed(
     const ROOM: [u8; TAG_LEN] = [0; TAG_LEN];
     let mut all: [&[u8]; PARTS + 2] = [&[]; PARTS + 2];
     all[0] = head;
-    if let Some(places) = all.get_mut(1..=parts.len()).filter(|_| parts.len() <= PARTS) {
-        places.copy_from_slice(parts);
+    if let Some(slots) = all.get_mut(1..=parts.len()).filter(|_| parts.len() <= PARTS) {
+        slots.copy_from_slice(parts);
         all[PARTS + 1] = &ROOM;
         tx.send_then(to, &all, seal);
     } else {

@@ -113,7 +113,7 @@ impl ServerSeal {
     }
 
     /// Bytes of answers that wait for their clients' addresses to be proven.
-    pub fn held_bytes(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.table.queued.all()
     }
 

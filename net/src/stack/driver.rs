@@ -128,14 +128,14 @@ impl<P: FramePort> StackDriver<P> {
 
     /// Puts a large datagram of frame `index` into the burst: in the port's own buffer if the port gives it out, else
     /// as a copy.
-    fn push_large(&mut self, index: usize, (peer, place): (PeerAddr, Range<usize>), burst: &mut Burst) {
+    fn push_large(&mut self, index: usize, (peer, range): (PeerAddr, Range<usize>), burst: &mut Burst) {
         let put = match self.port.take(index) {
             Some(buffer) => {
-                let share = SharedBytes::of(Arc::new(buffer)).into_slice(place);
+                let share = SharedBytes::of(Arc::new(buffer)).into_slice(range);
                 share.is_some_and(|share| burst.push_shared(peer, share))
             }
             None => {
-                let bytes = self.port.frame(index).and_then(|frame| frame.bytes.get(place));
+                let bytes = self.port.frame(index).and_then(|frame| frame.bytes.get(range));
                 bytes.is_some_and(|bytes| burst.push(peer, bytes))
             }
         };

@@ -93,11 +93,11 @@ pub(super) fn plot(plot: &LinePlot) -> String {
     svg.push_str(&axes(&plot.x, &plot.y, &x, &y));
     for (index, series) in plot.series.iter().enumerate() {
         let class = format!("c{}", index % COLOURS);
-        let placed =
+        let pixels =
             series.points.iter().filter_map(|point| Some((x.pixel(point.x)?, y.pixel(point.y.median)?, point)));
-        let line: Vec<String> = placed.clone().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
+        let line: Vec<String> = pixels.clone().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
         svg.push_str(&format!("<polyline class=\"{class} line\" points=\"{}\"/>", line.join(" ")));
-        for (at_x, at_y, point) in placed {
+        for (at_x, at_y, point) in pixels {
             if let (Some(low), Some(high), true) =
                 (y.pixel(point.y.least), y.pixel(point.y.most), point.y.rounds.len() > 1)
             {

@@ -225,7 +225,7 @@ impl LongCommand {
     }
 
     /// Bytes that it uses.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         match self {
             LongCommand::Keys(keys) => keys.chunks.iter().map(Vec::capacity).sum(),
             LongCommand::FcallArguments(encode) => encode.bytes.capacity(),

@@ -62,10 +62,10 @@ impl RedisSession {
     }
 
     /// Bytes that it uses: a part of a parsed command, an open transaction.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
-        let long = self.suspended.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
-        self.parser.held_bytes() + multi + self.state.watched.held_bytes() + long
+    pub(crate) fn used_bytes(&self) -> usize {
+        let multi = self.state.multi.as_ref().map_or(0, |multi| multi.used_bytes());
+        let long = self.suspended.as_ref().map_or(0, |one| one.command.used_bytes() + one.long.used_bytes());
+        self.parser.used_bytes() + multi + self.state.watched.used_bytes() + long
     }
 
     /// Sets the worker that has it, and its name there; `addresses` are its two ends.

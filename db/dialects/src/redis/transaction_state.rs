@@ -44,7 +44,7 @@ pub(super) struct PendingTransaction {
 
 impl PendingTransaction {
     /// Bytes that it uses.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         if self.queued.is_empty() { 0 } else { self.bytes }
     }
 }
@@ -62,7 +62,7 @@ impl WatchedKeys {
     }
 
     /// Bytes that it uses.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         self.bytes + self.keys.capacity() * (size_of::<WatchedKey>() + ABSENCE_BYTES)
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
     let (watch, is_peer_process) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
         let PortStatus { up, refused, counters, interrupts_unavailable } = watch.look()?;
-        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept: rx_copied, .. } = counters;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, rx_retained, rx_copied, .. } = counters;
         let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
         let wakes = match interrupts_unavailable {
             None => "interrupt".to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn device_state_reader(device: &DeviceHandle) -> Option<DeviceProbe> 
             no_buffer,
             receive_errors,
             send_errors,
-            kept,
+            rx_retained,
             rx_copied,
             in_place,
             copied,
@@ -112,7 +112,7 @@ pub(super) fn open_network(options: &WorkerOptions) -> Result<OpenNetwork, Worke
             }
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");
-            let rx_budgets = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
+            let rx_budgets = drivers.iter().map(|driver| driver.port().rx_budget().cloned()).collect();
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
             Ok(OpenNetwork { drivers, rx_budgets, about, device: Some(device) })
         }

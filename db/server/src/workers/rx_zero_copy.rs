@@ -54,7 +54,7 @@ impl ZeroCopyPacket<'_> {
             return None;
         }
         let value = self.packet.slice_ref(value)?;
-        let charged = self.usage.kept(self.port);
+        let charged = self.usage.rx_buffers(self.port);
         let buffers = DynamicThreshold::of(self.rx_budget.most() as usize);
         if !buffers.admits(self.rx_budget.stored() as usize, charged.get() as usize) {
             self.refused.add(1);
@@ -84,7 +84,7 @@ impl AsRef<[u8]> for RxBufferValue {
 
 impl Drop for RxBufferValue {
     fn drop(&mut self) {
-        self.usage.kept(self.port).give_back();
+        self.usage.rx_buffers(self.port).give_back();
         self.rx_budget.let_go();
     }
 }

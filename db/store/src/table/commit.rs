@@ -247,7 +247,7 @@ impl<'t> ExclusiveStripes<'t> {
     fn evict(&mut self, bytes: u64) -> bool {
         /// No hash, so that no record is spared.
         const NONE: u64 = 0;
-        let (table, participant, held) = (self.table, self.participant, self.stripes);
+        let (table, participant, locked) = (self.table, self.participant, self.stripes);
         let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
         let most = table.evictions_per_write();
         let mut left = most;
@@ -257,7 +257,7 @@ impl<'t> ExclusiveStripes<'t> {
             }
         };
         self.locked.iter_mut().for_each(&mut evict);
-        for other in (0..STRIPES).filter(|stripe| !held.contains(*stripe)) {
+        for other in (0..STRIPES).filter(|stripe| !locked.contains(*stripe)) {
             // Never waits for a further lock, so that no two wait for each other.
             if let Some(mut locked) = full().then(|| table.try_lock_stripe(participant, other)).flatten() {
                 evict(&mut locked);

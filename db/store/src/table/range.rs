@@ -460,15 +460,15 @@ mod tests {
         assert!(!further.is_empty());
         let lookups = crate::table::prefetch::lookups::take;
         lookups();
-        let mut held = table.exclusive(&participant, StripeSet::ALL);
+        let mut locked = table.exclusive(&participant, StripeSet::ALL);
         let mut rows = 0;
         let mut is_next = |key: &[u8], _| {
             rows += 1;
             key == (rows - 1_u32).to_be_bytes()
         };
-        assert_eq!(held.contains_exactly(&ALL, 0, &mut { ExpiryBudget::WHILE_LOCKED }, &mut is_next), Some(true));
+        assert_eq!(locked.contains_exactly(&ALL, 0, &mut { ExpiryBudget::WHILE_LOCKED }, &mut is_next), Some(true));
         assert_eq!((rows, lookups() == further), (RECORDS, true), "of a commit");
-        drop(held);
+        drop(locked);
         let mut span = ALL;
         while table.range(&guard, &mut span, 1000, 0, &mut |_| {}).expect("ordered") == RangeProgress::More {}
         assert!(lookups() == further, "of a reader");
@@ -479,9 +479,9 @@ mod tests {
         let expired = WriteOptions { expires_at_ms: 5, ..WriteOptions::default() };
         let (table, participant) = filled(&Epochs::new(), RECORDS, &expired);
         let records = || table.stats().records as usize;
-        let mut held = table.exclusive(&participant, StripeSet::ALL);
-        assert_eq!(held.contains_exactly(&ALL, 10, &mut { ExpiryBudget::WHILE_LOCKED }, |_, _| true), None);
-        drop(held);
+        let mut locked = table.exclusive(&participant, StripeSet::ALL);
+        assert_eq!(locked.contains_exactly(&ALL, 10, &mut { ExpiryBudget::WHILE_LOCKED }, |_, _| true), None);
+        drop(locked);
         let mut left = RECORDS as usize - RANGE_EXPIRED_LOCKED;
         assert_eq!(records(), left);
         // Beyond more live ones than the range is said to have, none are looked for.

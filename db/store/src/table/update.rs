@@ -70,8 +70,8 @@ impl<'a> UpdateValue<'a> {
         // The old record's memory beside its value is kept, too, and is not charged: so it must be little.
         let is_worth_it =
             value.len() >= RETAINED_VALUE_BYTES.max(record.key().len().saturating_mul(RETAINED_VALUE_PER_KEY));
-        let held = if is_worth_it { record.share() } else { None };
-        held.map_or_else(|| value.into(), UpdateValue::InPlace)
+        let locked = if is_worth_it { record.share() } else { None };
+        locked.map_or_else(|| value.into(), UpdateValue::InPlace)
     }
 }
 
@@ -87,7 +87,7 @@ impl UpdateValue<'_> {
 
     fn source(&self) -> ValueSource<'_> {
         match self {
-            UpdateValue::InPlace(held) => ValueSource::External(held),
+            UpdateValue::InPlace(locked) => ValueSource::External(locked),
             UpdateValue::Parts(_) | UpdateValue::Short(_) | UpdateValue::Owned(_) => ValueSource::Parts(self.parts()),
         }
     }
@@ -99,7 +99,7 @@ impl UpdateValue<'_> {
             UpdateValue::Parts(parts) => *parts,
             UpdateValue::Short(bytes) => [bytes, b"", b""],
             UpdateValue::Owned(bytes) => [bytes, b"", b""],
-            UpdateValue::InPlace(held) => [held, b"", b""],
+            UpdateValue::InPlace(locked) => [locked, b"", b""],
         }
     }
 }
@@ -311,11 +311,11 @@ impl<'t> ExclusiveStripes<'t> {
     /// Returns the index in `locked` of a hash's stripe; `None` for one that is not locked, a mistake in the program.
     pub(super) fn index_of(&self, hash: u64) -> Option<usize> {
         let stripe = stripe_of(hash);
-        let held = self.stripes.contains(stripe);
-        debug_assert!(held, "a key of a stripe that was not asked for");
+        let locked = self.stripes.contains(stripe);
+        debug_assert!(locked, "a key of a stripe that was not asked for");
         let before = self.stripes.0 & ((1 << stripe) - 1);
         let index = before.count_ones() as usize;
-        (held && index < self.locked.len()).then_some(index)
+        (locked && index < self.locked.len()).then_some(index)
     }
 
     /// Unlocks all stripes but those of `kept`.
@@ -374,12 +374,12 @@ impl<'t> ExclusiveStripes<'t> {
             if self.table.help(self.participant, buckets, |stripe| self.stripes.contains(stripe)) {
                 return;
             }
-            for held in &mut self.locked {
-                self.table.refresh(held);
-                if held.rehash_some(buckets) {
+            for locked in &mut self.locked {
+                self.table.refresh(locked);
+                if locked.rehash_some(buckets) {
                     return;
                 }
-                self.table.pass_on(held.index);
+                self.table.pass_on(locked.index);
             }
             let others = (0..STRIPES).filter(|stripe| !self.stripes.contains(*stripe));
             let mut others = others.filter_map(|stripe| self.table.try_lock_stripe(self.participant, stripe));

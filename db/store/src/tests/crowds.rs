@@ -192,7 +192,7 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
     const QUOTA: u64 = 8_000;
     let (epochs, table) = super::table(StorageMode::Store, QUOTA);
     let mut participant = epochs.register();
-    let held = |participant: &Participant| {
+    let charged = |participant: &Participant| {
         let overflow = table.overflow_buckets(&participant.guard()) as u64 * 64;
         (overflow, overflow + table.stats().records * charge_of_one())
     };
@@ -206,18 +206,18 @@ fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
             let _may_not_be_there = table.delete(&participant, hash, &hash.to_le_bytes(), StoreCondition::Always, 0);
         }
         participant.quiescent();
-        let (_, all) = held(&participant);
+        let (_, all) = charged(&participant);
         assert!(all <= QUOTA, "{all} bytes are held at bucket {index}");
         assert_eq!(table.stats().bytes, all, "and counted");
     }
     assert!(refused, "the quota was reached");
-    assert!(held(&participant).0 > QUOTA / 2, "by buckets: {:?}", held(&participant));
+    assert!(charged(&participant).0 > QUOTA / 2, "by buckets: {:?}", charged(&participant));
     // The remaining records are deleted, and all of the room is there again.
     for index in 0..buckets(&table) {
         let last = border(&table, index) + CHAIN_RECORDS as u64;
         let _may_not_be_there = table.delete(&participant, last, &last.to_le_bytes(), StoreCondition::Always, 0);
     }
-    assert_eq!((table.stats().bytes, held(&participant)), (0, (0, 0)));
+    assert_eq!((table.stats().bytes, charged(&participant)), (0, (0, 0)));
 }
 
 /// Returns the charge of a record of [`put_at`].

@@ -18,7 +18,7 @@ impl Buffers {
     }
 
     /// The owners that are still held.
-    fn held(&self) -> usize {
+    fn shares(&self) -> usize {
         self.0.iter().filter(|buffer| Arc::strong_count(buffer) > 1).count()
     }
 }
@@ -46,18 +46,18 @@ fn a_value_outside_is_read_and_counted_like_one_in_its_record() {
                 let record = table.get(&guard, table.hash(&key), &key, 0).expect("it is there");
                 assert!(record.key_and_value() == (&key, &value) && record.value().len() == len);
                 assert_eq!((record.flags(), record.expires_at_ms()), (flags, expires_at_ms));
-                let held = record.share();
-                assert_eq!(held.is_some(), len >= ZERO_COPY_MIN_VALUE_BYTES.max(key_len));
-                assert!(held.is_none_or(|held| *held == value));
+                let shares = record.share();
+                assert_eq!(shares.is_some(), len >= ZERO_COPY_MIN_VALUE_BYTES.max(key_len));
+                assert!(shares.is_none_or(|shares| *shares == value));
                 participant.quiescent();
             }
         }
         settle(&epochs, &mut participant);
-        assert_eq!(buffers.held() as u64, table.stats().records);
+        assert_eq!(buffers.shares() as u64, table.stats().records);
     }
     drop(table);
     settle(&epochs, &mut participant);
-    assert_eq!(buffers.held(), 0);
+    assert_eq!(buffers.shares(), 0);
 }
 
 #[test]
@@ -78,21 +78,21 @@ fn a_value_is_let_go_of_when_its_record_goes_and_when_it_was_refused() {
     let put = table.put_shared(&participant, table.hash(other), other, &large, &WriteOptions::default(), 0);
     assert_eq!(put, Err(StoreError::OutOfMemory));
     drop((refused, large));
-    assert_eq!(buffers.held(), 1);
+    assert_eq!(buffers.shares(), 1);
     // Replaced and deleted: it goes after its reader.
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0), Err(StoreError::NotANumber));
     put_shared(&table, &participant, key, buffers.share(b"41"), &WriteOptions::default());
     assert_eq!(table.increment(&participant, table.hash(key), key, 1, 0).map(|(sum, _)| sum), Ok(42));
     participant.quiescent();
-    assert!(read.value().iter().all(|byte| *byte == 7) && buffers.held() >= 1);
+    assert!(read.value().iter().all(|byte| *byte == 7) && buffers.shares() >= 1);
     let share = read.share().expect("it is large");
     drop(reader);
     table.delete(&participant, table.hash(key), key, StoreCondition::Always, 0).expect("it is there");
     settle(&epochs, &mut participant);
-    assert_eq!(buffers.held(), 1, "a share holds it without its record");
+    assert_eq!(buffers.shares(), 1, "a share holds it without its record");
     assert!(share.iter().all(|byte| *byte == 7));
     std::thread::spawn(move || drop(share)).join().expect("on any thread");
-    assert_eq!(buffers.held(), 0);
+    assert_eq!(buffers.shares(), 0);
 }
 
 #[test]
@@ -118,17 +118,19 @@ fn readers_see_whole_values_wherever_they_lie() {
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut reader = epochs.register();
-                let mut held = None;
+                let mut shares = None;
                 for round in 0..rounds {
                     let guard = reader.guard();
                     let key = (round % 30).to_le_bytes();
                     if let Some(record) = table.get(&guard, table.hash(&key), &key, 0) {
                         let read = record.value();
                         assert!(read.len() >= 500 && read.iter().all(|byte| *byte == read[0]));
-                        held = record.share().or(held);
+                        shares = record.share().or(shares);
                     }
                     reader.quiescent();
-                    assert!(held.as_ref().is_none_or(|held: &SharedBytes| held.iter().all(|byte| *byte == held[0])));
+                    assert!(
+                        shares.as_ref().is_none_or(|shares: &SharedBytes| shares.iter().all(|byte| *byte == shares[0]))
+                    );
                 }
             });
         }

@@ -150,10 +150,10 @@ fn racing_updates_lose_nothing_and_stripes_are_held_together() {
                     let mut stripes = StripeSet::default();
                     stripes.add(of_from);
                     stripes.add(of_to);
-                    let mut held = table.exclusive(&participant, stripes);
-                    held.update(of_from, from, 0, |old| plus(old, -5)).expect("room");
-                    held.update(of_to, to, 0, |old| plus(old, 5)).expect("room");
-                    drop(held);
+                    let mut locked = table.exclusive(&participant, stripes);
+                    locked.update(of_from, from, 0, |old| plus(old, -5)).expect("room");
+                    locked.update(of_to, to, 0, |old| plus(old, 5)).expect("room");
+                    drop(locked);
                     participant.quiescent();
                 }
                 done.fetch_sub(1, Ordering::SeqCst);
@@ -171,10 +171,10 @@ fn racing_updates_lose_nothing_and_stripes_are_held_together() {
         });
         let mut participant = epochs.register();
         while done.load(Ordering::SeqCst) != 0 {
-            let held = table.exclusive(&participant, StripeSet::ALL);
+            let locked = table.exclusive(&participant, StripeSet::ALL);
             let sum: i64 = keys.iter().map(|key| number(&table, &participant, key)).sum();
             assert_eq!(sum, 0, "who holds all stripes sees no half of a transfer");
-            drop(held);
+            drop(locked);
             participant.quiescent();
         }
     });
@@ -207,7 +207,7 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
         });
         let mut participant = epochs.register();
         for stripes in [StripeSet::ALL, StripeSet(u64::MAX >> 1)] {
-            let mut held = table.exclusive(&participant, stripes);
+            let mut locked = table.exclusive(&participant, stripes);
             let mut written = Vec::new();
             for n in 0..keys {
                 let key = n.to_le_bytes().repeat(2);
@@ -215,22 +215,22 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
                 if stripes.contains((hash >> 58) as usize) {
                     let put =
                         |_| RecordUpdate::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
-                    while held.update(hash, &key, 0, put).is_err() {
+                    while locked.update(hash, &key, 0, put).is_err() {
                         assert_ne!(stripes, StripeSet::ALL, "the table grows with what is put in");
                         // A thread that clears the table holds its growth lock and waits for these stripes. Written
                         // records may be gone then.
-                        drop(held);
+                        drop(locked);
                         written.clear();
                         std::thread::yield_now();
-                        held = table.exclusive(&participant, stripes);
+                        locked = table.exclusive(&participant, stripes);
                     }
                     written.push(key);
                 }
             }
             assert!(written.iter().all(|key| get(&table, &participant, key).is_some()));
-            assert_eq!(held.clear(), stripes == StripeSet::ALL);
+            assert_eq!(locked.clear(), stripes == StripeSet::ALL);
             assert_eq!(written.iter().any(|key| get(&table, &participant, key).is_some()), stripes != StripeSet::ALL);
-            drop(held);
+            drop(locked);
             participant.quiescent();
         }
         stop.store(true, Ordering::SeqCst);
@@ -246,15 +246,15 @@ fn a_cache_makes_room_from_whichever_stripes_are_held() {
     for n in 0..2_000u32 {
         put(&table, &participant, &n.to_le_bytes(), &[0; 50]);
     }
-    let mut held = table.exclusive(&participant, StripeSet::ALL);
+    let mut locked = table.exclusive(&participant, StripeSet::ALL);
     for n in 0..100u32 {
         // Ten times what one stripe holds.
         let (key, value) = (n.to_be_bytes(), vec![1; 10_000]);
         let put = |_| RecordUpdate::Put { value: value.as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
-        held.update(table.hash(&key), &key, 0, put).expect("the cache evicts");
+        locked.update(table.hash(&key), &key, 0, put).expect("the cache evicts");
         assert!(table.stats().bytes <= 60_000);
     }
     let too_large =
         |_| RecordUpdate::Put { value: UpdateValue::Owned(vec![1; 70_000]), flags: 0, expires_at_ms: 0, answer: () };
-    assert_eq!(held.update(table.hash(b"k"), b"k", 0, too_large), Err(StoreError::OutOfMemory));
+    assert_eq!(locked.update(table.hash(b"k"), b"k", 0, too_large), Err(StoreError::OutOfMemory));
 }

@@ -26,7 +26,7 @@ fn an_answer_that_has_to_wait_for_the_proof_of_an_address_comes_with_it() {
         assert_eq!((queued.len(), queued[0].0), (1, address(last)));
         assert!(pair.bring(&queued[0].1).0.expect("a genuine packet").ends_with(&[last; 500]));
     }
-    assert_eq!((pair.server.counters().unproven, pair.server.held_bytes()), (0, 0));
+    assert_eq!((pair.server.counters().unproven, pair.server.used_bytes()), (0, 0));
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn an_answer_that_waits_goes_to_where_the_client_is_by_then_and_once() {
         let (peer, _lost) = send_from(&mut pair, last);
         assert!(pair.answer(peer, &[1; 500]).is_empty());
     }
-    assert_eq!(pair.server.held_bytes(), 508, "the same answer waits once");
+    assert_eq!(pair.server.used_bytes(), 508, "the same answer waits once");
     pair.at = home;
     let request = pair.seal(b"back home");
     let (_, queued) = pair.deliver(&request);
-    assert_eq!((queued.len(), queued[0].0, pair.server.held_bytes()), (1, home, 0));
+    assert_eq!((queued.len(), queued[0].0, pair.server.used_bytes()), (1, home, 0));
     let (_, nothing) = pair.deliver(&request);
     assert!(nothing.is_empty());
 }
@@ -56,11 +56,11 @@ fn what_waits_for_proofs_is_bounded_and_leaves_with_its_session() {
         let answer = [&number.to_le_bytes()[..], &[0; 1000]].concat();
         assert!(pair.answer(peer, &answer).is_empty());
     }
-    assert!(pair.server.held_bytes() > PATH_QUEUE_PACKETS * 1000 && pair.server.held_bytes() <= PATH_QUEUE_BYTES);
+    assert!(pair.server.used_bytes() > PATH_QUEUE_PACKETS * 1000 && pair.server.used_bytes() <= PATH_QUEUE_BYTES);
     assert_eq!(pair.server.counters().unproven, 1000 - PATH_QUEUE_PACKETS as u64);
     const { assert!(PATH_QUEUE_BYTES_TOTAL > 10 * PATH_QUEUE_BYTES) };
     pair.server.end(peer);
-    assert_eq!((pair.server.held_bytes(), pair.server.sessions()), (0, 0));
+    assert_eq!((pair.server.used_bytes(), pair.server.sessions()), (0, 0));
 }
 
 #[test]

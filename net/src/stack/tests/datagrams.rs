@@ -97,9 +97,9 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
     }
     assert_eq!(one.stack_counters().unresolved, 9);
     assert_eq!(one.interface().neighbour_counters().failures, 1);
-    let asked = one.interface().neighbour_counters().questions;
+    let questions = one.interface().neighbour_counters().questions;
     send(&mut one, peers(3)[1], b"lost as well");
-    assert_eq!(one.interface().neighbour_counters().questions, asked, "it is not asked again at once");
+    assert_eq!(one.interface().neighbour_counters().questions, questions, "it is not asked again at once");
     time.pass(5_000_000);
     let mut three = host(&net, &time, 3, options(3)).remove(0);
     send(&mut one, peers(3)[1], b"here at last");
@@ -119,14 +119,14 @@ fn a_neighbour_is_resolved_even_if_the_queue_is_full() {
     let far: PeerAddr = "192.0.2.5:9".parse().unwrap();
     send(&mut one, far, b"lost");
     assert_eq!(one.stack_counters().unresolved, 1);
-    let asked = other.receive_raw().iter().find_map(|frame| wire_arp(frame)).expect("the router is asked for");
-    assert_eq!(IpAddr::from(asked.target), ip("10.0.0.254"));
+    let questions = other.receive_raw().iter().find_map(|frame| wire_arp(frame)).expect("the router is asked for");
+    assert_eq!(IpAddr::from(questions.target), ip("10.0.0.254"));
     let answer = ArpPacket {
         is_request: false,
         sender_mac: mac(2),
-        sender: asked.target,
+        sender: questions.target,
         target_mac: mac(1),
-        target: asked.sender,
+        target: questions.sender,
     };
     other.send_raw(&answer.frame(mac(1)));
     nothing(&mut one);
@@ -156,9 +156,9 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     nothing(&mut one);
     one.port_mut().room = usize::MAX;
     nothing(&mut one);
-    let said = other.receive_raw();
-    assert_eq!(own(&said), 1, "asked again");
-    let answers = said.iter().filter_map(|frame| wire_arp(frame)).filter(|arp| !arp.is_request).count();
+    let answer = other.receive_raw();
+    assert_eq!(own(&answer), 1, "asked again");
+    let answers = answer.iter().filter_map(|frame| wire_arp(frame)).filter(|arp| !arp.is_request).count();
     let counters = one.stack_counters();
     assert_eq!(
         (counters.questions_answered, counters.questions_answered + counters.frames_lost),
@@ -265,8 +265,8 @@ fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
     let mut router = net.interface(mac(77), 1500, 1).remove(0);
     let far: [PeerAddr; 2] = ["192.0.2.5:9".parse().unwrap(), "[2001:db8::5]:9".parse().unwrap()];
     far.iter().for_each(|peer| send(&mut one, *peer, b"far"));
-    let asked: Vec<_> = router.receive_raw();
-    let arp = asked.iter().filter_map(|frame| wire_arp(frame)).find(|arp| arp.target != arp.sender).unwrap();
+    let questions: Vec<_> = router.receive_raw();
+    let arp = questions.iter().filter_map(|frame| wire_arp(frame)).find(|arp| arp.target != arp.sender).unwrap();
     assert_eq!(IpAddr::from(arp.target), ip("10.0.0.254"));
     let answer = ArpPacket {
         is_request: false,

@@ -98,14 +98,14 @@ proptest! {
     #[test]
     fn nonsense_is_refused_or_read_alike(bytes in vec(any::<u8>(), 0..120), first in 0u8..4, next in 0u8..4) {
         let mut bytes = bytes;
-        if let Some(place) = bytes.first_mut() {
-            *place = [0x45, 0x60, 0x46, *place][usize::from(first)];
+        if let Some(byte) = bytes.first_mut() {
+            *byte = [0x45, 0x60, 0x46, *byte][usize::from(first)];
         }
-        if let Some(place) = bytes.get_mut(6).filter(|_| first == 1) {
-            *place = [0, 60, 43, 17][usize::from(next)];
+        if let Some(byte) = bytes.get_mut(6).filter(|_| first == 1) {
+            *byte = [0, 60, 43, 17][usize::from(next)];
         }
-        if let (1, Some(place)) = (first, bytes.get_mut(4..6)) {
-            place[0] = 0;
+        if let (1, Some(byte)) = (first, bytes.get_mut(4..6)) {
+            byte[0] = 0;
         }
         // The other library takes a length of zero for an unknown one.
         if let Ok(packet) = ip::read_ipv6(&bytes)

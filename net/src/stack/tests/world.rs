@@ -39,7 +39,7 @@ fn serve(side: &mut Side<ServerEndpoint>, now_us: u64) {
 struct Client {
     side: Side<ClientEndpoint>,
     session: u64,
-    asked: Option<(u16, Vec<u8>)>,
+    open_request: Option<(u16, Vec<u8>)>,
     left: u64,
 }
 
@@ -49,20 +49,20 @@ impl Client {
         driver.receive(burst);
         for (_, datagram) in burst.iter() {
             if let Some(response) = endpoint.receive(now_us, datagram, outbox) {
-                let (id, message) = self.asked.take().expect("an answer to what was asked");
+                let (id, message) = self.open_request.take().expect("an answer to what was asked");
                 assert!(response.request_id == id && *response.message == message[..], "another answer than was sent");
                 self.left -= 1;
             }
         }
         endpoint.poll_timers(now_us, outbox, &mut |ended| panic!("{ended:?}"));
-        if self.asked.is_none() && self.left > 0 {
+        if self.open_request.is_none() && self.left > 0 {
             let value = vec![dice.any() as u8; [300, 5000, 100_000][dice.below(3) as usize]];
             let (session, sequence) = (self.session, self.left);
             let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session, sequence, acked: 0 };
             let mut message = Vec::new();
             encode_message(&header, &[Operation { value: &value, ..Operation::new(OpKind::Ping) }], &mut message);
             let id = endpoint.request_with_timeout(now_us, 60_000_000, &message, outbox).unwrap();
-            self.asked = Some((id, message));
+            self.open_request = Some((id, message));
         }
         driver.transmit(outbox);
     }
@@ -78,7 +78,7 @@ fn client_of(driver: StackDriver<MemoryPort>, server: PeerAddr, session: u64, le
     let limits = ClientLimits { max_datagram, largest_datagram, ..Default::default() };
     let mut endpoint = ClientEndpoint::new(server, limits);
     endpoint.start_mtu_probing(0);
-    Client { side: Side::new(driver, endpoint), session, asked: None, left }
+    Client { side: Side::new(driver, endpoint), session, open_request: None, left }
 }
 
 /// Runs a world to its end, and returns how long it took and the values that were received.
@@ -215,8 +215,8 @@ fn a_server_that_has_forgotten_how_large_datagrams_may_be_is_told_again() {
     until(&time, &mut dice, &mut client, &mut server, |client| client.side.endpoint.datagram() > 8000);
     server.endpoint = ServerEndpoint::new(limits);
     // The client reports it once a second at most.
-    let told_us = time.now_us() + 2_000_000;
-    until(&time, &mut dice, &mut client, &mut server, |_| time.now_us() > told_us);
+    let deadline_us = time.now_us() + 2_000_000;
+    until(&time, &mut dice, &mut client, &mut server, |_| time.now_us() > deadline_us);
     let left = client.left;
     let (sent, bytes) = (server.driver.counters().sent, server.driver.counters().sent_bytes);
     until(&time, &mut dice, &mut client, &mut server, |client| client.left < left - 100);

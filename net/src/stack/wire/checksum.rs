@@ -23,8 +23,8 @@ impl InternetChecksum {
         }
         let mut last = [0; 4];
         let rest = words.remainder();
-        if let Some(place) = last.get_mut(..rest.len()) {
-            place.copy_from_slice(rest);
+        if let Some(tail) = last.get_mut(..rest.len()) {
+            tail.copy_from_slice(rest);
         }
         total += u64::from(u32::from_ne_bytes(last));
         // Bytes that begin within a word are summed as if they did not; then the sum's bytes are swapped.

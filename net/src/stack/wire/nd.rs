@@ -139,8 +139,8 @@ pub(in crate::stack) fn write_group_report(mac: MacAddress, from: Ipv6Addr, grou
         EthernetHeader { from: mac, to: multicast_mac(LISTENER_REPORTS), ethertype: ethertype::IPV6_HEADER_LEN };
     let mut header = [0; ETHERNET_HEADER_LEN + IPV6_HEADER_LEN];
     header[..ETHERNET_HEADER_LEN].copy_from_slice(&ethernet.bytes());
-    let (len, place) = (ROUTER_ALERT.len() + message.len(), &mut header[ETHERNET_HEADER_LEN..]);
-    ip::write(place, IpAddr::V6(from), IpAddr::V6(LISTENER_REPORTS), protocol::HOP_BY_HOP, len, false);
+    let (len, out) = (ROUTER_ALERT.len() + message.len(), &mut header[ETHERNET_HEADER_LEN..]);
+    ip::write(out, IpAddr::V6(from), IpAddr::V6(LISTENER_REPORTS), protocol::HOP_BY_HOP, len, false);
     // One hop: a report is for this link.
     header[ETHERNET_HEADER_LEN + 7] = 1;
     frame.clear();

@@ -91,8 +91,8 @@ impl DatagramHeaders {
         let ethertype = if is_v4 { ethertype::IPV4_HEADER_LEN } else { ethertype::IPV6_HEADER_LEN };
         let ethernet = EthernetHeader { from: macs.0, to: macs.1, ethertype };
         headers.bytes[..ETHERNET_HEADER_LEN].copy_from_slice(&ethernet.bytes());
-        let place = headers.bytes.get_mut(ETHERNET_HEADER_LEN..)?;
-        let ip = ip::write(place, from.ip(), to.ip(), protocol::UDP_HEADER_LEN, len, !offload.ip_fill);
+        let out = headers.bytes.get_mut(ETHERNET_HEADER_LEN..)?;
+        let ip = ip::write(out, from.ip(), to.ip(), protocol::UDP_HEADER_LEN, len, !offload.ip_fill);
         if ip == 0 {
             return None;
         }

@@ -81,7 +81,7 @@ impl World {
     }
 
     /// A client at a port where each client authenticates.
-    fn stranger(&self) -> Client {
+    fn unauthenticated(&self) -> Client {
         let service = PortService { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
         Client { session: MemcachedSession::new(&std::sync::Arc::new(service)), input: Vec::new() }
     }
@@ -258,13 +258,13 @@ fn what_is_too_long_is_skipped_and_what_cannot_be_ends_the_connection() {
 #[test]
 fn an_unauthenticated_client_gets_the_version_and_an_authentication_error() {
     let world = with_closed_tenant();
-    let mut client = world.stranger();
+    let mut client = world.unauthenticated();
     assert_eq!(world.frame(&mut client, &frame(0x0b, 0, [b"", b"", b""])).value(), MEMCACHED_VERSION);
     assert_eq!(world.frame(&mut client, &frame(0x20, 0, [b"", b"", b""])).value(), "PLAIN");
     // A forbidden value is not awaited either.
     let announced = &set("a", &[b'x'; 100_000], 0)[..40];
     for refused in [announced, &of_key(0, "a"), &frame(0x10, 0, [b"", b"", b""]), &frame(8, 0, [b"", b"", b""])] {
-        let mut client = world.stranger();
+        let mut client = world.unauthenticated();
         let (replies, next) = world.frames(&mut client, refused);
         assert_eq!((replies[0].status, replies[0].value(), next), (0x20, "Auth failure.".into(), NextAction::Close));
     }
@@ -282,7 +282,7 @@ fn an_unauthenticated_client_gets_the_version_and_an_authentication_error() {
 #[test]
 fn who_shows_a_token_acts_for_its_tenant_until_it_shows_a_wrong_one() {
     let world = with_closed_tenant();
-    let (mut client, mut other) = (world.stranger(), world.stranger());
+    let (mut client, mut other) = (world.unauthenticated(), world.unauthenticated());
     let replies = world.frame(&mut client, &plain("bank/notes", TOKEN));
     assert_eq!((replies.status, replies.value()), (0, "Authenticated".into()));
     assert_eq!(world.frame(&mut client, &set("a", b"note", 0)).status, 0);

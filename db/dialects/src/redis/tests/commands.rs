@@ -254,8 +254,8 @@ fn hostile_input_is_refused_within_bounds() {
         assert_eq!(String::from_utf8_lossy(&out), expected);
         assert_eq!(next == NextAction::Close, !expected.is_empty());
     }
-    let mut stranger = world.client(None);
-    let (out, next) = world.send(&mut stranger, b"*11\r\n");
+    let mut unauthenticated = world.client(None);
+    let (out, next) = world.send(&mut unauthenticated, b"*11\r\n");
     assert_eq!(
         (out.as_slice(), next),
         (&b"-ERR Protocol error: unauthenticated multibulk length\r\n"[..], NextAction::Close)
@@ -448,9 +448,9 @@ fn connections_of_a_tenant_list_and_end_each_other_and_no_one_elses() {
     assert!(listed.contains(" flags=x db=2 ") && listed.contains(" multi=1 "), "{listed}");
     let id =
         |world: &mut World, client: &mut Client| world.typed(client, "CLIENT ID").trim().trim_matches(':').to_owned();
-    let (first, stranger) = (id(&mut world, &mut one), id(&mut world, &mut third));
+    let (first, unauthenticated) = (id(&mut world, &mut one), id(&mut world, &mut third));
     assert_eq!(
-        world.typed(&mut one, &format!("CLIENT KILL ID {stranger}\nCLIENT KILL USER other")),
+        world.typed(&mut one, &format!("CLIENT KILL ID {unauthenticated}\nCLIENT KILL USER other")),
         ":0\r\n-ERR No such user 'other'\r\n"
     );
     assert_eq!(world.typed(&mut one, &format!("CLIENT KILL ID {first}\nPING")), ":0\r\n+PONG\r\n", "it skips itself");

@@ -63,19 +63,19 @@ fn what_a_connection_keeps_is_counted_and_bounded() {
     let mut client = world.client(Some("shop"));
     world.typed(&mut client, "MULTI");
     world.send(&mut client, &encoded(&[b"SET", b"a", &vec![b'x'; 1 << 20]]));
-    assert!(client.session.held_bytes() > 1 << 20);
+    assert!(client.session.used_bytes() > 1 << 20);
     world.typed(&mut client, "DISCARD");
-    assert!(client.session.held_bytes() < 8 << 10);
+    assert!(client.session.used_bytes() < 8 << 10);
     let keys: Vec<Vec<u8>> = (0..18).map(|n: u8| vec![b'a' + n; 60 << 10]).collect();
     let watch: Vec<&[u8]> = [&b"WATCH"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
     let (answer, _) = world.send(&mut client, &encoded(&watch));
     assert!(answer.starts_with(b"-ERR no more than"), "{}", String::from_utf8_lossy(&answer));
-    assert!((WATCHED_BYTES / 2..2 * WATCHED_BYTES).contains(&client.session.held_bytes()));
+    assert!((WATCHED_BYTES / 2..2 * WATCHED_BYTES).contains(&client.session.used_bytes()));
     world.typed(&mut client, "UNWATCH");
-    assert!(client.session.held_bytes() < 8 << 10);
+    assert!(client.session.used_bytes() < 8 << 10);
     let part = [b"*1000000\r\n".as_slice(), &b"$0\r\n\r\n".repeat(500_000)].concat();
     let (_, next) = world.send(&mut client, &part);
-    assert!(matches!(next, NextAction::NeedMore(_)) && client.session.held_bytes() >= 500_000 * 8);
+    assert!(matches!(next, NextAction::NeedMore(_)) && client.session.used_bytes() >= 500_000 * 8);
 }
 
 #[test]

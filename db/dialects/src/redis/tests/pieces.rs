@@ -108,7 +108,7 @@ fn disturbed(command: &[u8], happens: impl FnOnce(&World)) -> (Vec<u8>, NextActi
     for _ in 0..4 {
         let (used, next, out) = turn(&world, &mut client, &input);
         assert_eq!((used, next), (0, NextAction::Yield), "it is under way");
-        assert!(client.session.held_bytes() > 0);
+        assert!(client.session.used_bytes() > 0);
         answer.extend(out);
     }
     happens(&world);

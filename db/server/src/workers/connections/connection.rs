@@ -76,7 +76,7 @@ impl ClientConnection {
 
     /// Bytes of its buffers and of its session, for instance of a transaction.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.session.held_bytes() + self.transport.held_bytes()
+        self.input.capacity() + self.out.capacity() + self.session.used_bytes() + self.transport.used_bytes()
     }
 
     /// Whether it may read and run more.

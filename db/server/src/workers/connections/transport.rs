@@ -131,7 +131,7 @@ impl ConnectionTransport {
 
     /// Bytes that it may use, beside the kernel's.
     #[inline]
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         match self {
             ConnectionTransport::Plain(_) => 0,
             ConnectionTransport::Tls(tls) => {

@@ -322,14 +322,14 @@ fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
         |from: usize, to: usize| events[from..to].iter().filter(|event| matches!(event, Event::Poll(_))).count();
     let mut seen = 0;
     for (at, event) in events.iter().enumerate() {
-        let (task, ahead) = match *event {
+        let (task, prefetched) = match *event {
             Event::Look(task) => (task, PREFETCH_POLLS_AHEAD),
             Event::LastLook(task) => (task, SECOND_PREFETCH_POLLS_AHEAD),
             Event::Poll(_) => continue,
         };
         let Some(polled) = (at..events.len()).find(|at| events[*at] == Event::Poll(task)) else { continue };
         // The task that is about to be polled, and those between.
-        assert_eq!(polls(at, polled), ahead + 1, "{event:?}");
+        assert_eq!(polls(at, polled), prefetched + 1, "{event:?}");
         seen += 1;
     }
     assert!(seen > 4 * MAX_INTERLEAVED, "{seen} looks");

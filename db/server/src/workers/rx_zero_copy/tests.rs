@@ -52,9 +52,9 @@ impl Queue {
 
     /// The buffers of each tenant, and of all together.
     fn usage(&self) -> (Vec<u32>, u32) {
-        let other: u32 = self.tenants.iter().map(|usage| usage.kept(0).get()).sum();
+        let other: u32 = self.tenants.iter().map(|usage| usage.rx_buffers(0).get()).sum();
         assert_eq!(other, 0, "of another queue");
-        (self.tenants.iter().map(|usage| usage.kept(1).get()).collect(), self.budget.stored())
+        (self.tenants.iter().map(|usage| usage.rx_buffers(1).get()).collect(), self.budget.stored())
     }
 
     /// Buffers with other references.
