@@ -365,10 +365,10 @@ mod tests {
                         }
                     }
                     1 if !live.is_empty() => {
-                        let charged = usage.charge(units, memory_bytes);
-                        prop_assert_eq!(charged, charged + units <= MEMORY_UNITS);
+                        let is_charged = usage.charge(units, memory_bytes);
+                        prop_assert_eq!(is_charged, charged + units <= MEMORY_UNITS);
                         let which = units as usize % live.len();
-                        live[which] += if charged { units } else { 0 };
+                        live[which] += if is_charged { units } else { 0 };
                     }
                     2 if !live.is_empty() => {
                         let more = live.swap_remove(units as usize % live.len());

@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn what_is_given_back_is_as_if_it_had_never_been() {
         let mut room = filled(3, 100_000);
-        let usage: Vec<PeerAddr> = room.peers().copied().collect();
+        let peers: Vec<PeerAddr> = room.peers().copied().collect();
         for owner in 1..=3 {
             while room.owners.contains_key(&owner) {
-                let peer = usage.iter().find(|peer| room.knows(peer)).copied().expect("one of them");
+                let peer = peers.iter().find(|peer| room.knows(peer)).copied().expect("one of them");
                 room.give_back(peer, owner, 100_000);
             }
         }

@@ -80,10 +80,10 @@ impl SealCounters {
             self.no_cookie,
             self.spent,
         ];
-        let mut sum = 0;
+        let mut index = 0;
         Self::REASONS.map(|reason| {
-            sum += 1;
-            (reason, counts[sum - 1])
+            index += 1;
+            (reason, counts[index - 1])
         })
     }
 

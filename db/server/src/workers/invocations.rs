@@ -162,8 +162,8 @@ impl InvocationScheduler {
             let interleave = self.queue.has_interleaved() && context.shared.interleave;
             if interleave {
                 let engine = &mut self.engine;
-                cpu_ns += self.queue.prefetch_ahead(|next_task, is_last| {
-                    engine.prefetch_awaited(&mut next_task.invocation, &next.task.invocation, is_last)
+                cpu_ns += self.queue.prefetch_ahead(|task, is_last| {
+                    engine.prefetch_awaited(&mut task.invocation, &next.task.invocation, is_last)
                 });
             }
             let before_ns = next.task.invocation.cpu_ns();

@@ -396,7 +396,7 @@ impl<T> RunQueue<T> {
     }
 }
 
-/// Rounds of debt that [`RunQueue::charge`] leaves at most.
+/// Rounds of debt that [`RunQueue::charge_tenant`] leaves at most.
 const MAX_DEBT_ROUNDS: i64 = 8;
 /// Rounds that pay any debt of a second; few enough that their number does not run out.
 const DEBT_RESET_ROUNDS: u64 = 1 << 16;

@@ -70,8 +70,8 @@ impl<'a> UpdateValue<'a> {
         // The old record's memory beside its value is kept, too, and is not charged: so it must be little.
         let is_worth_it =
             value.len() >= RETAINED_VALUE_BYTES.max(record.key().len().saturating_mul(RETAINED_VALUE_PER_KEY));
-        let locked = if is_worth_it { record.share() } else { None };
-        locked.map_or_else(|| value.into(), UpdateValue::InPlace)
+        let shared = if is_worth_it { record.share() } else { None };
+        shared.map_or_else(|| value.into(), UpdateValue::InPlace)
     }
 }
 
@@ -87,7 +87,7 @@ impl UpdateValue<'_> {
 
     fn source(&self) -> ValueSource<'_> {
         match self {
-            UpdateValue::InPlace(locked) => ValueSource::External(locked),
+            UpdateValue::InPlace(shared) => ValueSource::External(shared),
             UpdateValue::Parts(_) | UpdateValue::Short(_) | UpdateValue::Owned(_) => ValueSource::Parts(self.parts()),
         }
     }
@@ -99,7 +99,7 @@ impl UpdateValue<'_> {
             UpdateValue::Parts(parts) => *parts,
             UpdateValue::Short(bytes) => [bytes, b"", b""],
             UpdateValue::Owned(bytes) => [bytes, b"", b""],
-            UpdateValue::InPlace(locked) => [locked, b"", b""],
+            UpdateValue::InPlace(shared) => [shared, b"", b""],
         }
     }
 }
@@ -311,11 +311,11 @@ impl<'t> ExclusiveStripes<'t> {
     /// Returns the index in `locked` of a hash's stripe; `None` for one that is not locked, a mistake in the program.
     pub(super) fn index_of(&self, hash: u64) -> Option<usize> {
         let stripe = stripe_of(hash);
-        let locked = self.stripes.contains(stripe);
-        debug_assert!(locked, "a key of a stripe that was not asked for");
+        let is_locked = self.stripes.contains(stripe);
+        debug_assert!(is_locked, "a key of a stripe that was not asked for");
         let before = self.stripes.0 & ((1 << stripe) - 1);
         let index = before.count_ones() as usize;
-        (locked && index < self.locked.len()).then_some(index)
+        (is_locked && index < self.locked.len()).then_some(index)
     }
 
     /// Unlocks all stripes but those of `kept`.
