@@ -38,6 +38,8 @@ pub(super) struct BuildRun<'a> {
     pub(super) session: CompilerSession<'a>,
     pub(super) source: &'a PushedSource,
     externs: Vec<(String, PathBuf)>,
+    /// Whether the tenant's crate may contain unsafe code: only in tests of the sandbox.
+    allows_unsafe: bool,
 }
 
 /// The limits that are left for the following runs.
@@ -69,7 +71,13 @@ impl<'a> BuildRun<'a> {
         let externs = externs(toolchain, sysroot, source)?;
         let session = CompilerSession::begin(toolchain, sysroot, job)?;
         write_files(session.folder(), source, &wrapper(items))?;
-        Ok(BuildRun { session, source, externs })
+        Ok(BuildRun { session, source, externs, allows_unsafe: false })
+    }
+
+    /// Lets the tenant's crate contain unsafe code.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn allow_unsafe(self) -> BuildRun<'a> {
+        BuildRun { allows_unsafe: true, ..self }
     }
 
     /// The scratch folder.
@@ -85,7 +93,8 @@ impl<'a> BuildRun<'a> {
     /// The flags of every compilation of the tenant's crate.
     pub(super) fn tenant_arguments(&self) -> Vec<OsString> {
         let mut arguments = arguments(self.session.sysroot, "tenant", "rlib", &self.externs);
-        arguments.extend(["-Funsafe_code", ROOT_FILE].map(OsString::from));
+        arguments.push(if self.allows_unsafe { "-Aunsafe_code" } else { "-Funsafe_code" }.into());
+        arguments.push(ROOT_FILE.into());
         arguments
     }
 

@@ -74,6 +74,8 @@ pub use pushed_code::{PushedCode, PushedModule};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
 pub use rustc::{CompilerSearch, MODULE_TARGET, Rustc};
 pub use sandbox::sandbox_exec;
+#[cfg(any(test, feature = "testing"))]
+pub use sandboxed::build_sandboxed_unsafe;
 pub use sandboxed::{build_sandboxed, build_translation, build_uploaded_module};
 pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};

@@ -151,6 +151,16 @@ impl InProcessBuilder {
         Ok(library)
     }
 
+    /// Compiles a source for the sandboxed tier that no checker has seen and that may contain unsafe code; returns the
+    /// image.
+    ///
+    /// # Errors
+    /// As for [`InProcessBuilder::build`].
+    #[cfg(any(test, feature = "testing"))]
+    pub fn build_unsafe(&self, source: &super::PushedSource) -> Result<Vec<u8>, BuildError> {
+        super::build_sandboxed_unsafe(&self.toolchain, source, &self.job).map(|built| built.elf)
+    }
+
     /// The public key that servers must trust.
     pub fn public_key(&self) -> PublicKey {
         self.key.public()

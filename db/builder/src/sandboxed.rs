@@ -50,6 +50,23 @@ pub fn build_sandboxed(
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }
 
+/// As [`build_sandboxed()`], of a source that may contain unsafe code and that no checker has seen: the sandbox has to
+/// confine it all the same.
+///
+/// # Errors
+/// As for [`build_sandboxed()`].
+#[cfg(any(test, feature = "testing"))]
+pub fn build_sandboxed_unsafe(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    job: &CompileJob,
+) -> Result<BuiltLibrary, BuildError> {
+    let build = super::compiler_run::BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?.allow_unsafe();
+    let (module, session) = super::wasm_module::link_module(build)?;
+    let elf = image_of(&session.next(toolchain.native())?, &module.wasm)?;
+    Ok(BuiltLibrary { elf, warnings: module.warnings })
+}
+
 /// Compiles a module that was made elsewhere.
 ///
 /// # Errors

@@ -47,7 +47,11 @@ pub(super) fn build_module_in_session<'a>(
     source: &'a PushedSource,
     job: &'a CompileJob,
 ) -> Result<(BuiltModule, CompilerSession<'a>), BuildError> {
-    let build = BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
+    link_module(BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?)
+}
+
+/// Compiles both crates of a build that has begun, and links them.
+pub(super) fn link_module(build: BuildRun<'_>) -> Result<(BuiltModule, CompilerSession<'_>), BuildError> {
     let warnings = build.tenant()?;
     let stack = format!("-Clink-arg=-zstack-size={}", limits::MODULE_STACK_BYTES);
     let linking: Vec<&str> = LINKING.into_iter().chain([stack.as_str()]).collect();
