@@ -64,6 +64,8 @@ pub struct TenantUsage {
     requests: CachePadded<RateLimiter>,
     /// Side stacks of its switched-out invocations.
     pub parked: AtomicUsize,
+    /// Memories of its sandboxed code, in use or kept.
+    pub guest_memories: AtomicUsize,
     kills: Mutex<VecDeque<KillRecord>>,
     kills_total: AtomicU64,
     /// Slow commands of its Redis clients.
@@ -134,6 +136,7 @@ impl TenantUsage {
             charged: CachePadded::default(),
             requests: CachePadded::default(),
             parked: AtomicUsize::new(0),
+            guest_memories: AtomicUsize::new(0),
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             slow: SlowLog::default(),

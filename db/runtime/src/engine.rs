@@ -68,17 +68,9 @@ impl Engine {
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
         let side = GuestRunner::new(watchdog, host_function)?;
         let meter = CpuMeter::new(side.cpu_clock());
+        let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
         let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        Ok(Engine {
-            side,
-            memories: GuestMemoryPool::default(),
-            worker,
-            idle,
-            soiled,
-            generation: None,
-            meter,
-            longest_slice_ns: u64::MAX,
-        })
+        Ok(Engine { side, memories, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates
@@ -100,11 +92,7 @@ impl Engine {
         };
         let begun = match extension.library.module() {
             None => invocation.begin(view, extension, args, budget),
-            Some(_) => self
-                .memories
-                .take(view.tenant.serial)
-                .map_err(BeginError::Memory)
-                .and_then(|memory| invocation.begin_in(memory, view, extension, args, budget)),
+            Some(module) => invocation.begin_in(&mut self.memories, module, view, extension, args, budget),
         };
         if let Err(error) = begun {
             self.keep_idle(invocation);
@@ -166,6 +154,9 @@ impl Engine {
                 body.first_poll_ticks = self.meter.ticks;
             }
             let polled = finish_poll(body, ended, charge_ns);
+            if matches!(polled, PollOutcome::Pending | PollOutcome::Preempted) && !body.charge_deep_stack() {
+                return refuse_stack(body);
+            }
             let (PollOutcome::Preempted, GuestExit::Preempted(context)) = (polled, ended) else { return polled };
             if let Some(end) = self.save_preempted(body, context) {
                 return end;
@@ -232,8 +223,7 @@ impl Engine {
                 return Some(kill(body, KillCause::OutOfMemory, STACK_QUOTA_TEXT.as_bytes()));
             }
         }
-        let deep = body.guest_memory.as_ref().map_or(0, |memory| memory.deep_stack_bytes());
-        let bytes = self.side.preempted_stack_bytes(context) + deep;
+        let bytes = self.side.preempted_stack_bytes(context);
         if !body.charge_stack(bytes) {
             return Some(refuse_stack(body));
         }
@@ -248,7 +238,7 @@ impl Engine {
     /// Returns whether a computation of the tenant with this usage could be switched out: its parked side stacks are
     /// below its limit.
     pub fn has_stack_for(&self, usage: &TenantUsage) -> bool {
-        self.side.watchdog().lot.has_permit_for(usage)
+        self.side.watchdog().permits.stacks.has_permit_for(usage)
     }
 
     /// Limits every slice to so much CPU time from now on, whatever the budgets say.
@@ -283,7 +273,7 @@ impl Engine {
         if let Some(mut memory) = body.guest_memory.take() {
             self.side.forget_guest_memory();
             memory.ended_well = matches!(outcome, InvocationOutcome::Done | InvocationOutcome::Failed);
-            self.memories.keep(memory, body.guest_hot_len());
+            self.memories.keep(memory, body.guest_hot_len(), |bytes| body.move_charge(bytes));
         }
         let outdated = self.generation.is_none() || body.generation != self.generation;
         invocation.end();

@@ -18,6 +18,7 @@ use sandstorm_sandbox::layout::{
 };
 use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
+use super::tenant_permits::TenantPermit;
 use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES};
 
 /// Where the address of the worker's block lies in the control page, relative to the base. Only the host's own code
@@ -119,6 +120,8 @@ pub(super) struct GuestMemory {
     cache_colour: usize,
     /// When it was kept, in a count of its pool's.
     pub(super) kept_at: u64,
+    /// Its owner's permit to have it.
+    pub(super) permit: Option<TenantPermit>,
 }
 
 // SAFETY: plain memory that the value owns alone.
@@ -158,6 +161,7 @@ impl GuestMemory {
             records_used: 0,
             cache_colour: MADE.fetch_add(COLOUR_BYTES, Ordering::Relaxed) % PAGE_BYTES,
             kept_at: 0,
+            permit: None,
         };
         memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
         for (number, function) in HostFunction::ALL.iter().enumerate() {
@@ -350,6 +354,12 @@ impl GuestMemory {
         let records = self.records_len.saturating_sub(GUEST_RECORDS_HOT_BYTES);
         let memory = self.memory_len.saturating_sub(hot_len + GUEST_SLACK_BYTES);
         self.deep_stack_bytes() + records + memory
+    }
+
+    /// Returns whether its record window is all that is longer than in an idle memory: then its tenant's next invocation
+    /// can run in it as it is.
+    pub(super) fn is_ready(&self, hot_len: usize) -> bool {
+        self.deep_stack_bytes() == 0 && self.memory_len <= hot_len + GUEST_SLACK_BYTES
     }
 
     /// Gives up to `bytes` of them back.

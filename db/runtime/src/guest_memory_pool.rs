@@ -1,25 +1,67 @@
 //! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next
 //! call finds its pages in place and needs no clearing.
+//!
+//! What an ended invocation had beyond an idle memory goes back to the kernel a piece at a time, since megabytes at once
+//! would delay the worker. Its tenant stays charged for it meanwhile.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use super::guest_memory::GuestMemory;
 use super::sandbox_switch::host_stub;
-use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT, MAX_DIRTY_INVOCATIONS};
+use super::tenant_permits::PermitPool;
+use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT};
+use sandstorm_catalog::TenantView;
+
+/// A charge for memory that an ended invocation had; dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct MemoryCharge {
+    view: Arc<TenantView>,
+    units: u32,
+}
+
+impl MemoryCharge {
+    /// Takes over a charge of `units` (see [`sandstorm_accounts::memory_units`]) from an invocation of the tenant.
+    pub(super) fn new(view: Arc<TenantView>, units: u32) -> MemoryCharge {
+        MemoryCharge { view, units }
+    }
+
+    /// Hands the charge on to another invocation.
+    pub(super) fn into_units(mut self) -> u32 {
+        std::mem::take(&mut self.units)
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        if self.units > 0 {
+            self.view.tenant.uncharge_memory(self.units);
+        }
+    }
+}
+
+/// A memory for an invocation, and what its tenant is charged for that is in it already.
+#[derive(Debug)]
+pub(super) struct TakenMemory {
+    pub(super) memory: GuestMemory,
+    pub(super) charge: Option<MemoryCharge>,
+}
 
 /// A memory that is larger than an idle one may be, and how much of it may stay.
 #[derive(Debug)]
 struct DirtyMemory {
     memory: GuestMemory,
     hot_len: usize,
+    charge: Option<MemoryCharge>,
 }
 
 /// An engine's memories.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct GuestMemoryPool {
+    permits: Arc<PermitPool>,
     /// Those that were used last.
     recent: Vec<GuestMemory>,
     /// Others, by tenant.
@@ -27,48 +69,86 @@ pub(super) struct GuestMemoryPool {
     kept_len: usize,
     /// Tenant and count of those, the one kept longest first; and of some that were taken since.
     order: VecDeque<(u64, u64)>,
-    dirty: Vec<DirtyMemory>,
+    /// The one that has waited longest comes first.
+    dirty: VecDeque<DirtyMemory>,
     /// The counter of kept memories.
     clock: u64,
 }
 
 impl GuestMemoryPool {
-    /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
-    pub(super) fn take(&mut self, tenant: u64) -> io::Result<GuestMemory> {
+    /// A pool whose memories are some of those that the permits are for.
+    pub(super) fn new(permits: Arc<PermitPool>) -> GuestMemoryPool {
+        GuestMemoryPool {
+            permits,
+            recent: Vec::with_capacity(GUEST_MEMORIES_RECENT),
+            kept: HashMap::new(),
+            kept_len: 0,
+            order: VecDeque::new(),
+            dirty: VecDeque::new(),
+            clock: 0,
+        }
+    }
+
+    /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes. `None`:
+    /// there are as many as there may be, and the tenant has its share.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn take(&mut self, view: &TenantView) -> io::Result<Option<TakenMemory>> {
+        let tenant = view.tenant.serial;
         if let Some(own) = self.recent.iter().rposition(|memory| memory.owner == tenant) {
-            return Ok(self.recent.swap_remove(own));
+            return Ok(Some(TakenMemory { memory: self.recent.swap_remove(own), charge: None }));
         }
-        if let Some(own) = self.dirty.iter().rposition(|dirty| dirty.memory.owner == tenant) {
-            return Ok(self.dirty.swap_remove(own).memory);
+        let is_own = |dirty: &DirtyMemory| dirty.memory.owner == tenant && dirty.memory.is_ready(dirty.hot_len);
+        if let Some(DirtyMemory { memory, charge, .. }) =
+            self.dirty.iter().rposition(is_own).and_then(|own| self.dirty.remove(own))
+        {
+            return Ok(Some(TakenMemory { memory, charge }));
         }
-        if let Some(own) = self.kept.get_mut(&tenant).and_then(Vec::pop) {
+        if let Some(memory) = self.kept.get_mut(&tenant).and_then(Vec::pop) {
             self.kept_len -= 1;
             if self.kept.get(&tenant).is_some_and(Vec::is_empty) {
                 self.kept.remove(&tenant);
             }
-            return Ok(own);
+            return Ok(Some(TakenMemory { memory, charge: None }));
         }
-        if self.kept_len + self.recent.len() < GUEST_MEMORIES_CACHED
-            && let Ok(new) = GuestMemory::new(host_stub)
-        {
-            return Ok(new);
-        }
-        let mut other = match self.evict().or_else(|| self.recent.pop()) {
-            Some(other) => other,
+        let usage = &view.tenant.usage;
+        let permit = self.permits.take(usage).or_else(|| {
+            // One that is idle here makes room.
+            drop(self.evict().or_else(|| self.recent.pop()));
+            self.permits.take(usage)
+        });
+        let Some(permit) = permit else { return Ok(None) };
+        let is_full = self.kept_len + self.recent.len() >= GUEST_MEMORIES_CACHED;
+        let mut memory = match is_full.then(|| self.evict()).flatten() {
+            // Clearing one costs less than making one.
+            Some(mut other) => {
+                other.wipe()?;
+                other
+            }
             None => GuestMemory::new(host_stub)?,
         };
-        other.wipe()?;
-        Ok(other)
+        memory.permit = Some(permit);
+        Ok(Some(TakenMemory { memory, charge: None }))
     }
 
-    /// Keeps a memory for its tenant's next call. What exceeds an idle memory goes back to the kernel in
-    /// [`GuestMemoryPool::reclaim`]: megabytes at a time would delay the worker.
-    pub(super) fn keep(&mut self, mut memory: GuestMemory, hot_len: usize) {
-        if memory.unreclaimed_bytes(hot_len) > 0 {
-            if self.dirty.len() >= MAX_DIRTY_INVOCATIONS {
-                self.reclaim(usize::MAX);
-            }
-            self.dirty.push(DirtyMemory { memory, hot_len });
+    /// Keeps a memory for its tenant's next call, or what of it an idle memory may have. `charge` hands on the charge for
+    /// so many bytes of it.
+    pub(super) fn keep(
+        &mut self,
+        memory: GuestMemory,
+        hot_len: usize,
+        charge: impl FnOnce(usize) -> Option<MemoryCharge>,
+    ) {
+        match memory.unreclaimed_bytes(hot_len) {
+            0 => self.keep_idle(memory),
+            bytes => self.dirty.push_back(DirtyMemory { memory, hot_len, charge: charge(bytes) }),
+        }
+    }
+
+    fn keep_idle(&mut self, mut memory: GuestMemory) {
+        if self.permits.is_half_taken() && self.kept_len + self.recent.len() > 0 {
+            // The other half is for invocations that are under way.
             return;
         }
         self.clock += 1;
@@ -87,9 +167,9 @@ impl GuestMemoryPool {
         self.recent.push(memory);
     }
 
-    /// Gives up to `bytes` of the memory that was put aside last back to the kernel; returns whether there was one.
+    /// Gives up to `bytes` of the memory that has waited longest back to the kernel; returns whether there was one.
     pub(super) fn reclaim(&mut self, bytes: usize) -> bool {
-        let Some(mut dirty) = self.dirty.pop() else { return false };
+        let Some(mut dirty) = self.dirty.pop_front() else { return false };
         let mut left = bytes;
         while left > 0 {
             let before = dirty.memory.unreclaimed_bytes(dirty.hot_len);
@@ -104,9 +184,9 @@ impl GuestMemoryPool {
             left = left.saturating_sub(done.max(1));
         }
         if dirty.memory.unreclaimed_bytes(dirty.hot_len) > 0 {
-            self.dirty.push(dirty);
+            self.dirty.push_front(dirty);
         } else {
-            self.keep(dirty.memory, dirty.hot_len);
+            self.keep_idle(dirty.memory);
         }
         true
     }

@@ -15,8 +15,8 @@ use super::guest_memory::GuestMemory;
 use super::guest_stacks::{GuestStack, GuestStackPool};
 use super::sandbox_switch::{enter_sandboxed, resume_sandboxed};
 use super::signals::SignalGuard;
-use super::stack_quota::StackPermit;
 use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
+use super::tenant_permits::TenantPermit;
 use super::watchdog::{Watchdog, WatchdogState};
 use super::worker_block::{HostFunctionEntry, WorkerBlock};
 use crate::limits::SUSPENDED_STACK_BYTES;
@@ -221,8 +221,8 @@ impl GuestRunner {
     }
 
     /// Returns a permit to park a stack of the tenant with this usage; `None` if it has reached its limit.
-    pub(super) fn place(&self, usage: &Arc<TenantUsage>) -> Option<StackPermit> {
-        self.watchdog.lot.take(usage)
+    pub(super) fn place(&self, usage: &Arc<TenantUsage>) -> Option<TenantPermit> {
+        self.watchdog.permits.stacks.take(usage)
     }
 
     /// Returns the bytes of the current stack that stay in memory if it is parked with a switched-out function, whole

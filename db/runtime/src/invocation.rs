@@ -15,19 +15,20 @@ use sandstorm_api::abi;
 
 use super::commit::TransactionState;
 use super::guest_memory::{GuestAddresses, GuestMemory};
+use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;
-use super::stack_quota::StackPermit;
+use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
-use sandstorm_extension::{Budget, LoadedExtension, TransactionCounts, kill_text};
+use sandstorm_extension::{Budget, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
 use sandstorm_store::EpochPin;
 
 /// The reason why an invocation cannot begin; nothing of it has run.
@@ -44,6 +45,9 @@ pub enum BeginError {
     /// The tenant's invocations together have as much memory as they may.
     #[error("{}", MEMORY_TEXT)]
     OverQuota,
+    /// There are as many memories of sandboxed code as there may be, and the tenant has its share of them.
+    #[error("the tenant's sandboxed invocations have its share of the memories that there are; try again later")]
+    NoMemoryLeft,
     /// The operating system gives no memory.
     #[error("no memory for an invocation: {0}")]
     Memory(#[from] io::Error),
@@ -108,7 +112,7 @@ pub(super) struct InvocationState {
     pub(super) held: Option<InvocationRefs>,
     pub(super) parked: Option<PreemptedStack>,
     /// Its tenant's permit for a stack, from its first switch until it ends.
-    pub(super) place: Option<StackPermit>,
+    pub(super) place: Option<TenantPermit>,
     /// The address where the arena's free bytes began.
     first_free: *mut u8,
     // The fields that host calls use.
@@ -130,6 +134,8 @@ pub(super) struct InvocationState {
     pub(super) guest_memory: Option<GuestMemory>,
     /// Where the parts of a sandboxed invocation lie in it.
     pub(super) guest: GuestAddresses,
+    /// Bytes of its stack beyond the usual part that its tenant is charged for.
+    pub(super) deep_charged: usize,
     /// Long copies into that memory that are under way.
     pub(super) copies: PendingCopies,
     // The fields that begin and end use.
@@ -216,6 +222,7 @@ impl InvocationHandle {
             transaction: TransactionState::default(),
             guest_memory: None,
             guest: GuestAddresses::default(),
+            deep_charged: 0,
             copies: PendingCopies::default(),
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
@@ -358,10 +365,11 @@ impl InvocationHandle {
         Ok(())
     }
 
-    /// As [`InvocationHandle::begin`], for sandboxed code that runs in `memory`.
+    /// As [`InvocationHandle::begin`], for sandboxed code, in one of the memories.
     pub(super) fn begin_in(
         &mut self,
-        memory: GuestMemory,
+        memories: &mut GuestMemoryPool,
+        module: &SandboxModule,
         view: &Arc<TenantView>,
         extension: &Arc<LoadedExtension>,
         args: &[u8],
@@ -369,7 +377,7 @@ impl InvocationHandle {
     ) -> Result<(), BeginError> {
         let body = self.body_mut();
         body.prepare_arena(view.tenant.serial, 0)?;
-        body.begin_sandboxed(memory, view, extension, args, &budget)?;
+        body.begin_sandboxed(memories, module, view, extension.library.number(), args, &budget)?;
         body.abi.arena.next = body.first_free;
         body.slot = std::ptr::without_provenance_mut(body.guest.slot as usize);
         body.start(view, extension, &budget);
@@ -498,6 +506,7 @@ impl InvocationState {
         self.total_ns = budget.total_us.saturating_mul(1000);
         self.spent_ns = 0;
         self.late_polls = 0;
+        self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;
         self.transaction = TransactionState::default();

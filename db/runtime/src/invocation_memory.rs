@@ -1,9 +1,12 @@
 //! The memory that an invocation's tenant is charged for: growing its arena and its reply, and what a quota says of
 //! that.
 
+use std::sync::Arc;
+
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 
+use super::guest_memory_pool::MemoryCharge;
 use super::invocation::InvocationState;
 
 /// The text where memory is refused because of the invocation's own quota.
@@ -43,6 +46,26 @@ impl InvocationState {
         let charged = self.charge(bytes);
         self.over_tenant_quota |= said;
         charged
+    }
+
+    /// Charges for the stack in the module's memory, as far as it has grown: that stays until the invocation ends.
+    #[inline]
+    pub(super) fn charge_deep_stack(&mut self) -> bool {
+        let deep = self.guest_memory.as_ref().map_or(0, |memory| memory.deep_stack_bytes());
+        let more = deep.saturating_sub(self.deep_charged);
+        if more == 0 {
+            return true;
+        }
+        self.deep_charged = deep;
+        self.charge_stack(more)
+    }
+
+    /// Hands on the charge for so many bytes of its memory, which outlive the invocation.
+    pub(super) fn move_charge(&mut self, bytes: usize) -> Option<MemoryCharge> {
+        let view = Arc::clone(&self.held.as_ref()?.view);
+        let units = memory_units(bytes).min(self.charged);
+        self.charged -= units;
+        Some(MemoryCharge::new(view, units))
     }
 
     /// Gives back every charge beyond that of every invocation.

@@ -38,8 +38,8 @@ mod sandbox_ranges;
 mod sandbox_switch;
 mod sandboxed_invocation;
 mod signals;
-mod stack_quota;
 mod stack_switch;
+mod tenant_permits;
 #[cfg(test)]
 mod tests;
 mod watchdog;

@@ -219,7 +219,12 @@ impl SandboxCall<'_> {
         match value.len() {
             0 => Ok(()),
             found if found > capacity as usize => Err(abi::STATUS_TOO_LARGE.into()),
-            _ => Ok(self.memory.write_bytes(to, value)?),
+            found if found <= MEMORY_PIECE_BYTES as usize => Ok(self.memory.write_bytes(to, value)?),
+            found => {
+                self.memory.is_granted(to, found as u32)?;
+                self.body.copies.push(to, value);
+                Ok(())
+            }
         }
     }
 
@@ -253,16 +258,8 @@ impl SandboxCall<'_> {
         if !self.memory.has_record_bytes(bytes) {
             self.grow_records(bytes)?;
         }
-        let key_at = self.memory.copy_to_records(key);
-        self.copied += bytes;
-        let value_at = if self.copied <= MEMORY_PIECE_BYTES as usize {
-            self.memory.copy_to_records(value)
-        } else {
-            // Others have their turn before so much is copied.
-            let value_at = self.memory.take_records(value.len());
-            self.body.copies.push(value_at, value);
-            value_at
-        };
+        let key_at = self.copy_out(key);
+        let value_at = self.copy_out(value);
         Ok(GuestRecord {
             value: value_at,
             value_len: value.len() as u32,
@@ -272,6 +269,19 @@ impl SandboxCall<'_> {
             flags: record.flags(),
             reserved: 0,
         })
+    }
+
+    /// Copies bytes that the invocation's pin keeps into the window, where there is room for them.
+    #[inline]
+    fn copy_out(&mut self, bytes: &[u8]) -> GuestAddress {
+        self.copied += bytes.len();
+        if self.copied <= MEMORY_PIECE_BYTES as usize {
+            return self.memory.copy_to_records(bytes);
+        }
+        // Others have their turn before so much is copied.
+        let at = self.memory.take_records(bytes.len());
+        self.body.copies.push(at, bytes);
+        at
     }
 
     /// Grows the record window; an invocation whose tenant has no memory for that ends.

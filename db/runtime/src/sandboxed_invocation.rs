@@ -12,14 +12,15 @@
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
 use sandstorm_accounts::memory_units;
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::{Budget, LoadedExtension};
+use sandstorm_extension::{Budget, SandboxModule};
 use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
 use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
 
-use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory};
+use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory, stack_high};
+use super::guest_memory_pool::{GuestMemoryPool, MemoryCharge, TakenMemory};
 use super::invocation::{BeginError, InvocationState};
-use crate::limits::GUEST_MODULE_HOT_BYTES;
+use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_UNCHARGED_BYTES};
 
 /// Alignment of the header, the arguments and the arena.
 const MIN_ALIGN: usize = 16;
@@ -68,7 +69,8 @@ impl GuestParts {
         }
         let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
         let (end, limit) = (args + first, args + quota);
-        Ok(GuestParts { header, args, slot, first_free, end, limit, memory: end, records: 0, charged: first })
+        let charged = first + (args - stack_high(layout)).saturating_sub(GUEST_UNCHARGED_BYTES);
+        Ok(GuestParts { header, args, slot, first_free, end, limit, memory: end, records: 0, charged })
     }
 
     /// Header and arguments at the beginning of the record window, where the module's own memory never grows to.
@@ -82,48 +84,50 @@ impl GuestParts {
         }
         Ok(GuestParts { header, args, slot: 0, first_free: 0, end: 0, limit: 0, memory, records, charged: needed })
     }
+
+    fn addresses(&self, layout: &ModuleLayout, budget: &Budget) -> GuestAddresses {
+        GuestAddresses {
+            header: self.header as GuestAddress,
+            args: self.args as GuestAddress,
+            slot: self.slot as GuestAddress,
+            first_free: self.first_free as GuestAddress,
+            end: self.end as GuestAddress,
+            limit: self.limit as GuestAddress,
+            module_bytes: if layout.is_ours() { 0 } else { self.memory as u32 },
+            module_limit: budget.memory_bytes.min(layout.memory_max_bytes as usize) as u32,
+        }
+    }
 }
 
 impl InvocationState {
-    /// Makes the memory as the module's is at the start, and puts the arguments there. `memory` becomes the body's.
+    /// Takes a memory, makes it as the module's is at the start, and puts the arguments there.
     pub(super) fn begin_sandboxed(
         &mut self,
-        mut memory: GuestMemory,
+        memories: &mut GuestMemoryPool,
+        module: &SandboxModule,
         view: &TenantView,
-        extension: &LoadedExtension,
+        number: u64,
         args: &[u8],
         budget: &Budget,
     ) -> Result<(), BeginError> {
-        let library = &extension.library;
-        let Some(module) = library.module() else { return Err(BeginError::OverQuota) };
         let parts = GuestParts::new(module.layout(), args.len(), budget)?;
         let beyond = memory_units(parts.charged.saturating_sub(ARENA_CHUNK_BYTES));
         if beyond > 0 && !view.tenant.charge_memory(beyond) {
             return Err(BeginError::OverQuota);
         }
-        let prepared = memory.prepare(view.tenant.serial, library.number(), module, parts.memory, parts.limit);
-        let put =
-            prepared.and_then(|()| memory.reserve_records(parts.records)).map_err(BeginError::Memory).and_then(|()| {
-                let put = memory.write_bytes(parts.args as GuestAddress, args);
-                put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })
-            });
-        if let Err(error) = put {
-            view.tenant.uncharge_memory(beyond);
-            return Err(error);
-        }
-        self.set_charged(beyond);
+        let taken = memories.take(view).map_err(BeginError::Memory);
+        let begun = taken.and_then(|taken| taken.ok_or(BeginError::NoMemoryLeft)).and_then(|mut taken| {
+            let memory = &mut taken.memory;
+            memory.prepare(view.tenant.serial, number, module, parts.memory, parts.limit)?;
+            memory.reserve_records(parts.records)?;
+            let put = memory.write_bytes(parts.args as GuestAddress, args);
+            put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })?;
+            Ok(taken)
+        });
+        let TakenMemory { memory, charge } = begun.inspect_err(|_| view.tenant.uncharge_memory(beyond))?;
+        self.set_charged(beyond + charge.map_or(0, MemoryCharge::into_units));
         self.abi.args_len = args.len();
-        let is_ours = module.layout().is_ours();
-        self.guest = GuestAddresses {
-            header: parts.header as GuestAddress,
-            args: parts.args as GuestAddress,
-            slot: parts.slot as GuestAddress,
-            first_free: parts.first_free as GuestAddress,
-            end: parts.end as GuestAddress,
-            limit: parts.limit as GuestAddress,
-            module_bytes: if is_ours { 0 } else { parts.memory as u32 },
-            module_limit: budget.memory_bytes.min(module.layout().memory_max_bytes as usize) as u32,
-        };
+        self.guest = parts.addresses(module.layout(), budget);
         self.copies.clear();
         self.write_header(&memory);
         self.guest_memory = Some(memory);

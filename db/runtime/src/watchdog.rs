@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::preemption_policy::{PollReading, PreemptionAction, PreemptionPolicy};
-use super::stack_quota::StackQuota;
+use super::tenant_permits::ProcessPermits;
 use super::worker_block::{STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use super::{InvocationHandle, clock, signals};
 use crate::limits::{
@@ -99,8 +99,8 @@ pub(super) struct WatchdogState {
     workers: Mutex<Vec<WatchedWorker>>,
     /// Idle invocations that one engine has in excess and another can use.
     spare: Mutex<Vec<InvocationHandle>>,
-    /// The permits for the stacks of switched-out invocations.
-    pub(super) lot: Arc<StackQuota>,
+    /// What the process has only so many of.
+    pub(super) permits: ProcessPermits,
 }
 
 /// It looks, or will within its period.

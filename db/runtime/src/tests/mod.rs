@@ -19,6 +19,7 @@ mod naps;
 mod parking;
 mod preempt;
 mod ranges;
+mod sandbox_limits;
 mod sandboxed;
 mod transactions;
 
@@ -178,6 +179,13 @@ fn source(name: &str, text: &str) -> builder::PushedSource {
 
 fn job() -> builder::CompileJob {
     builder::CompileJob { launcher: builder::CompilerLauncher::Unsandboxed, limits: builder::CompileLimits::default() }
+}
+
+/// As [`sandboxed`], of a source that may contain unsafe code.
+fn sandboxed_unsafe(name: &str, text: &str) -> Arc<LoadedExtension> {
+    let image = builder::build_sandboxed_unsafe(toolchain(), &source(name, text), &job()).unwrap().elf;
+    let library = ExtensionLibrary::load_sandboxed(&image, builder::api_fingerprint()).unwrap();
+    Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()))
 }
 
 /// As [`compiled`], for the sandboxed tier.

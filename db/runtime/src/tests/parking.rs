@@ -48,8 +48,8 @@ fn resident_bytes(invocation: &InvocationHandle) -> usize {
 #[test]
 fn a_tenant_keeps_its_share_of_the_stacks_and_leaves_some_to_others() {
     let mut world = World::new();
-    let lot = Arc::clone(&world.shared.watchdog.shared().lot);
-    lot.set_limit(30);
+    let stacks = Arc::clone(&world.shared.watchdog.shared().permits.stacks);
+    stacks.set_limit(30);
     let extension = native(endless);
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     let mut kept: Vec<InvocationHandle> = (0..20).map(|_| after_switches(&mut world, &extension, 2)).collect();
@@ -60,19 +60,19 @@ fn a_tenant_keeps_its_share_of_the_stacks_and_leaves_some_to_others() {
     assert!(text.contains("share of the side stacks"), "{text}");
     world.view = Arc::clone(&bob);
     let others: Vec<InvocationHandle> = (0..4).map(|_| after_switches(&mut world, &extension, 2)).collect();
-    assert_eq!(lot.parked(), 24);
+    assert_eq!(stacks.taken(), 24);
     for one in &mut kept {
         assert_eq!(world.poll(one), PollOutcome::Preempted, "who has a place keeps it, though fewer are free by now");
     }
     for ended in kept.into_iter().chain(others) {
         world.engine.finish(&world.participant, ended);
     }
-    assert_eq!((lot.parked(), ada.tenant.usage.invocation_memory_bytes()), (0, 0));
+    assert_eq!((stacks.taken(), ada.tenant.usage.invocation_memory_bytes()), (0, 0));
     assert!(world.engine.has_stack_for(&ada.tenant.usage));
     let dropped = after_switches(&mut world, &extension, 1);
     drop(world);
     drop(dropped);
-    assert_eq!(lot.parked(), 0, "as when the server stops");
+    assert_eq!(stacks.taken(), 0, "as when the server stops");
 }
 
 #[test]

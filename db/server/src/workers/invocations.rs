@@ -128,7 +128,7 @@ impl InvocationScheduler {
                         RpcStatus::OverQuota
                     }
                     BeginError::TooLarge { .. } => RpcStatus::TooLarge,
-                    BeginError::Memory(_) => RpcStatus::Overloaded,
+                    BeginError::Memory(_) | BeginError::NoMemoryLeft => RpcStatus::Overloaded,
                 };
                 Err((status, error.to_string().into()))
             }
