@@ -242,7 +242,8 @@ impl BuilderHandle {
     /// As for [`BuilderHandle::build`].
     pub fn check(&self, request: &BuildRequest) -> Result<(), BuildError> {
         let request = BuildRequest { check_only: true, ..request.clone() };
-        self.ask(&request, CHECK_ALLOWANCE, |_, _| Ok(()))
+        // Where all processors are busy with requests, the builder gets a small part of one.
+        self.ask(&request, self.config.limits.wall + CHECK_ALLOWANCE, |_, _| Ok(()))
     }
 
     /// Has a process answer a request. A process that fails is replaced.

@@ -61,9 +61,9 @@ pub const REBUILDS_RUNNING: usize = 8;
 pub const REBUILDS_KEPT: usize = 32;
 /// Results that a rebuild lists, at most (2 MiB): more than an operator reads. The others are counted, and logged.
 pub const REBUILD_RESULTS: usize = 10_000;
-/// Builds of one extension that are tried while the machine is too busy.
+/// Times that an extension is built or checked while the machine is too busy, or the builder dies.
 pub const REBUILD_ATTEMPTS: u32 = 3;
 /// Pause between two of them.
-pub const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// Pause of a rebuild that found the queue of pushes full: pushes go first.
 pub const QUEUE_RETRY: Duration = Duration::from_millis(200);

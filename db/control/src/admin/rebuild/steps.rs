@@ -137,6 +137,8 @@ impl RebuildStep<'_> {
             Ok(_) => Ok(again.response(RebuildResult::Confined, CodeTier::Sandboxed, why)),
             Err(StepFailure::Gone) => Err(StepFailure::Gone),
             Err(StepFailure::Refused(also) | StepFailure::Failed(also)) => {
+                // Its next version is tried natively first.
+                directory.release_extension(id, self.name)?;
                 Ok(again.suspend(CodeTier::Sandboxed, &format!("{also}; and not natively: {why}")))
             }
         }
@@ -187,7 +189,8 @@ impl RebuildStep<'_> {
             return Ok(());
         }
         let request = BuildRequest { denied: denied.to_vec(), ..self.request(CodeTier::Native)? };
-        self.builder()?.check(&request).map_err(|error| failure(&error))
+        let builder = self.builder()?;
+        patiently(|| builder.check(&request)).map_err(|error| failure(&error))
     }
 
     /// The extension for that tier, not published yet: from its artifact if that can be used, else built.
@@ -210,16 +213,10 @@ impl RebuildStep<'_> {
         Ok(MadeExtension { extension, about, artifact: Some(artifact) })
     }
 
-    /// Builds the source, and tries again while the machine is too busy.
+    /// Builds the source.
     fn build(&self, tier: CodeTier) -> Result<Artifact, StepFailure> {
         let (builder, request) = (self.builder()?, self.request(tier)?);
-        for _ in 1..REBUILD_ATTEMPTS {
-            match builder.build(&request) {
-                Err(BuildError::Busy(_)) => std::thread::sleep(REBUILD_PAUSE),
-                built => return built.map(|(artifact, _)| artifact).map_err(|error| failure(&error)),
-            }
-        }
-        builder.build(&request).map(|(artifact, _)| artifact).map_err(|error| failure(&error))
+        patiently(|| builder.build(&request)).map(|(artifact, _)| artifact).map_err(|error| failure(&error))
     }
 
     fn builder(&self) -> Result<&Arc<dyn ArtifactBuilder>, StepFailure> {
@@ -249,7 +246,12 @@ impl RebuildStep<'_> {
             // The file is written before the directory publishes the extension. If that fails, the next start finds it.
             self.control.artifacts.keep(artifact, None).map_err(|error| failed(&error))?;
         }
-        let replaced = directory.reinstall_extension(id, extension.clone())?;
+        let replaced = directory.reinstall_extension(id, extension.clone()).inspect_err(|error| {
+            if is_gone(error) {
+                // It was unloaded or replaced while the compiler worked: nobody else removes the new file.
+                self.control.artifacts.forget(id, self.name, self.loaded.version);
+            }
+        })?;
         self.control.history.loaded(id, &extension, about, replaced);
         self.record("moved", format!("it runs in the {} tier now", extension.tier));
         Ok(RebuildResult::Rebuilt)
@@ -296,13 +298,25 @@ impl RebuildStep<'_> {
 
 impl From<DirectoryError> for StepFailure {
     fn from(error: DirectoryError) -> StepFailure {
-        match error {
-            DirectoryError::UnknownTenant(_)
-            | DirectoryError::UnknownExtension { .. }
-            | DirectoryError::OldVersion { .. } => StepFailure::Gone,
-            error => failed(&error),
+        if is_gone(&error) { StepFailure::Gone } else { failed(&error) }
+    }
+}
+
+/// Whether a version was unloaded or replaced, or its tenant deleted.
+fn is_gone(error: &DirectoryError) -> bool {
+    use DirectoryError::{OldVersion, UnknownExtension, UnknownTenant};
+    matches!(error, UnknownTenant(_) | UnknownExtension { .. } | OldVersion { .. })
+}
+
+/// Tries again while the machine is too busy, or the builder dies.
+fn patiently<T>(work: impl Fn() -> Result<T, BuildError>) -> Result<T, BuildError> {
+    for _ in 1..REBUILD_ATTEMPTS {
+        match work() {
+            Err(BuildError::Busy(_) | BuildError::Internal(_)) => std::thread::sleep(REBUILD_PAUSE),
+            done => return done,
         }
     }
+    work()
 }
 
 fn failed(why: &dyn std::fmt::Display) -> StepFailure {

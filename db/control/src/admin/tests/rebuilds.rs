@@ -416,6 +416,25 @@ fn a_panic_while_building_suspends_and_a_tenant_that_goes_meanwhile_is_left_alon
 }
 
 #[test]
+fn what_is_unloaded_while_it_is_built_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Arc::new(Scripted::default());
+    let server = started(folder.path(), &builder);
+    server.create("a", CodePolicy::Native);
+    assert_eq!(server.push_to("a", "one", "").0, 201);
+    builder.stop(true);
+    let rebuild = server.begin_move("a", CodePolicy::Sandboxed);
+    while builder.asked().len() < 2 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(server.operator("DELETE", "/v1/tenants/a/extensions/one", Value::Null).0, 200);
+    builder.stop(false);
+    assert_eq!(server.results(rebuild)[0].2, "gone");
+    assert_eq!(std::fs::read_dir(folder.path().join("extensions")).unwrap().count(), 0);
+    assert_eq!(server.operator("GET", "/v1/tenants/a/extensions/one", Value::Null).0, 404);
+}
+
+#[test]
 fn a_push_that_was_built_before_the_policy_changed_is_refused() {
     let builder = Arc::new(Scripted::default());
     let server = server(&builder);

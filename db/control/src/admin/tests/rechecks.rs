@@ -113,6 +113,21 @@ fn what_has_a_denied_pattern_is_suspended_until_a_version_without_it_is_pushed()
 }
 
 #[test]
+fn what_passes_in_neither_tier_is_suspended_and_its_next_version_may_be_native() {
+    let builder = Arc::new(Scripted::default());
+    let server = server(&builder);
+    server.create("a", CodePolicy::Native);
+    assert_eq!(server.push_to("a", "one", "peekable not-sandboxed").0, 201);
+    let results = server.revoked("peekable", "sandbox");
+    let (result, why) = outcome(&results, "one");
+    assert!(result == "suspended" && why.contains("[static], and 1 more; and not natively: "), "{result}: {why}");
+    assert!(server.view("a").confined.is_empty());
+    let (status, pushed) = server.push_to("a", "one", "");
+    assert_eq!((status, &pushed["extension"]["tier"]), (201, &json!("native")), "{pushed}");
+    assert_eq!(server.extension("a", "one")["suspended"], false);
+}
+
+#[test]
 fn what_cannot_be_looked_at_is_suspended_and_not_loaded() {
     let builder = Arc::new(Scripted::default());
     let server = server(&builder);
