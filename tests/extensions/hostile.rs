@@ -30,7 +30,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// One builder for all tests, with a sandbox where the machine has one.
-fn builder() -> &'static InProcessBuilder {
+pub(super) fn builder() -> &'static InProcessBuilder {
     static BUILDER: OnceLock<InProcessBuilder> = OnceLock::new();
     BUILDER.get_or_init(|| {
         let config = BuilderConfig {
@@ -43,11 +43,11 @@ fn builder() -> &'static InProcessBuilder {
 }
 
 /// A hostile program and the accepted ends.
-struct Program {
-    name: String,
+pub(super) struct Program {
+    pub(super) name: String,
     expected: Vec<Vec<String>>,
-    manifest: String,
-    files: Vec<SourceFile>,
+    pub(super) manifest: String,
+    pub(super) files: Vec<SourceFile>,
 }
 
 impl Program {
@@ -115,7 +115,7 @@ fn corpus() -> PathBuf {
     std::env::var_os(FOLDER_VARIABLE).map_or_else(|| folder("tests/hostile"), PathBuf::from)
 }
 
-fn programs() -> Vec<Program> {
+pub(super) fn programs() -> Vec<Program> {
     let mut programs = BTreeMap::new();
     for group in std::fs::read_dir(corpus()).expect("the corpus") {
         let group = group.expect("an entry").path();
@@ -130,10 +130,10 @@ fn programs() -> Vec<Program> {
 }
 
 /// A program's end: a word of the format, the text that may follow it, and a line for people.
-struct End {
-    word: &'static str,
-    details: Vec<String>,
-    note: String,
+pub(super) struct End {
+    pub(super) word: &'static str,
+    pub(super) details: Vec<String>,
+    pub(super) note: String,
 }
 
 /// The builder's result for a program: a library, or the end.
@@ -251,14 +251,7 @@ fn call(engine: &mut Engine, tenant: &mut Tenant, extension: &Arc<LoadedExtensio
             ended => break ended,
         }
     };
-    let text = String::from_utf8_lossy(invocation.text()).into_owned();
-    let end = match polled {
-        PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
-        PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
-        // A call that takes long is killed sooner while replaced records wait for it, its own or another program's.
-        PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
-        PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
-    };
+    let end = End::of(polled, String::from_utf8_lossy(invocation.text()).into_owned());
     let reply = invocation.reply().to_vec();
     engine.finish(&tenant.participant, invocation);
     (end, reply)
@@ -305,6 +298,25 @@ pub(super) fn run_beside_canaries(elf: &[u8]) -> Result<(), String> {
 impl End {
     fn new(word: &'static str, detail: &str, note: String) -> End {
         End { word, details: vec![detail.to_owned()], note }
+    }
+
+    /// The end of a call, and its text.
+    pub(super) fn of(polled: PollOutcome, text: String) -> End {
+        match polled {
+            PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => End::new("ok", "", text),
+            PollOutcome::Failed { code } => End::new("failed", error_kind(code), text),
+            // A call that takes long is killed sooner while replaced records wait for it, its own or another program's.
+            PollOutcome::Killed(KillCause::ReclaimPressure) => End::new("killed", "TotalBudget", text),
+            PollOutcome::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
+        }
+    }
+
+    /// Returns whether it is one of these: `killed MemoryFault or ok`, say.
+    pub(super) fn is_one_of(&self, ends: &str) -> bool {
+        ends.split(" or ").any(|end| match end.split_once(' ') {
+            Some((word, detail)) => word == self.word && self.details.iter().any(|found| found == detail),
+            None => end == self.word,
+        })
     }
 }
 

@@ -8,4 +8,5 @@ mod holes;
 mod hostile;
 mod modules;
 mod mutations;
+mod sandbox;
 mod webassembly;
