@@ -2,9 +2,9 @@
 //! it, and it may be unsafe code. The programs are those of tests/hostile; the folder `sandbox` has those that are made
 //! for this.
 //!
-//! Each call ends in one of the known ways. Another tenant is served right meanwhile, on the same worker and on another.
-//! No reply, text or record of the hostile tenant has bytes of a random canary, which is in the other tenant's records,
-//! in its replies, in memory that its calls have used, and in the server's heap.
+//! Each call ends in one of the known ways. Another tenant is served right meanwhile, on the same worker and on
+//! another. No reply, text or record of the hostile tenant has bytes of a random canary, which is in the other tenant's
+//! records, in its replies, in memory that its calls have used, and in the server's heap.
 //!
 //! `SANDSTORM_DEEP=1` runs all programs of all folders, and looks at every page of the 32-bit addresses.
 

@@ -356,8 +356,8 @@ impl GuestMemory {
         self.deep_stack_bytes() + records + memory
     }
 
-    /// Returns whether its record window is all that is longer than in an idle memory: then its tenant's next invocation
-    /// can run in it as it is.
+    /// Returns whether its record window is all that is longer than in an idle memory: then its tenant's next
+    /// invocation can run in it as it is.
     pub(super) fn is_ready(&self, hot_len: usize) -> bool {
         self.deep_stack_bytes() == 0 && self.memory_len <= hot_len + GUEST_SLACK_BYTES
     }

@@ -1,8 +1,8 @@
 //! The memories of sandboxed invocations that an engine keeps, each for the tenant that ran in it: that tenant's next
 //! call finds its pages in place and needs no clearing.
 //!
-//! What an ended invocation had beyond an idle memory goes back to the kernel a piece at a time, since megabytes at once
-//! would delay the worker. Its tenant stays charged for it meanwhile.
+//! What an ended invocation had beyond an idle memory goes back to the kernel a piece at a time, since megabytes at
+//! once would delay the worker. Its tenant stays charged for it meanwhile.
 
 use std::collections::VecDeque;
 use std::io;
@@ -89,8 +89,8 @@ impl GuestMemoryPool {
         }
     }
 
-    /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes. `None`:
-    /// there are as many as there may be, and the tenant has its share.
+    /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
+    /// `None`: there are as many as there may be, and the tenant has its share.
     ///
     /// # Errors
     /// The operating system's.
@@ -132,8 +132,8 @@ impl GuestMemoryPool {
         Ok(Some(TakenMemory { memory, charge: None }))
     }
 
-    /// Keeps a memory for its tenant's next call, or what of it an idle memory may have. `charge` hands on the charge for
-    /// so many bytes of it.
+    /// Keeps a memory for its tenant's next call, or what of it an idle memory may have. `charge` hands on the charge
+    /// for so many bytes of it.
     pub(super) fn keep(
         &mut self,
         memory: GuestMemory,

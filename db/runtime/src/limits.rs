@@ -93,12 +93,12 @@ pub const GUEST_RECORDS_HOT_BYTES: usize = 64 << 10;
 /// Memory beyond what an invocation was granted that stays accessible to it, bytes: taking single pages away at each
 /// call would cost a system call.
 pub const GUEST_SLACK_BYTES: usize = 64 << 10;
-/// Memories of sandboxed invocations in the process, in use or kept; half of them are for those in use. Each takes up to
-/// seven of the 65,530 mappings that Linux allows a process, and 6 GiB of its addresses. A dynamic threshold divides
+/// Memories of sandboxed invocations in the process, in use or kept; half of them are for those in use. Each takes up
+/// to seven of the 65,530 mappings that Linux allows a process, and 6 GiB of its addresses. A dynamic threshold divides
 /// them among tenants: one alone may have 2,730.
 pub const GUEST_MEMORIES: usize = 4_096;
-/// Memory before the arguments that a sandboxed invocation of the builder's has without a charge, bytes: the usual part of
-/// its stack, and its data unless that is long.
+/// Memory before the arguments that a sandboxed invocation of the builder's has without a charge, bytes: the usual part
+/// of its stack, and its data unless that is long.
 pub const GUEST_UNCHARGED_BYTES: usize = 192 << 10;
 /// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten
 /// pages.
