@@ -1,9 +1,12 @@
 //! Promise: the operator decides which code a tenant may have, while the server serves. Without code nothing is pushed
 //! or called, calls that run end on their library, and everything is there again when the tenant may. What a start
-//! cannot load is built again from the source that was kept. Runs the real binary.
+//! cannot load is built again from the source that was kept. Callers of a tenant that is moved from one tier to the
+//! other notice nothing. Runs the real binary.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::common::process::Server;
 use crate::common::{PATIENT, within_a_minute};
@@ -126,6 +129,55 @@ fn a_policy_outlives_a_restart_and_what_was_loaded_comes_back_with_its_version()
     assert_eq!(server.json("invoke get table:t k --version 2")["text"], "value");
     let kills = server.json("kills").to_string();
     assert!(kills.contains("older format") && kills.contains("built again from its source"), "{kills}");
+}
+
+/// Moves a tenant between the tiers while two clients call it; returns how many calls were answered, all of them right.
+fn calls_while_moved(server: &Server, table: u64) -> [u64; 2] {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let callers = clients(server).map(|client| {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let args = [&table.to_le_bytes()[..], b"k"].concat();
+                let (mut calls, mut last) = (0, 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(&*client.invoke("get", &args).expect("a get"), b"value", "after {calls} calls");
+                    let sum = client.invoke("counter", b"").expect("a count");
+                    let sum = std::str::from_utf8(&sum).expect("a number").parse().expect("a number");
+                    assert!(sum > last, "{last}, then {sum}");
+                    (calls, last) = (calls + 1, sum);
+                    // The builder needs a processor.
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                calls
+            })
+        });
+        for tier in ["native", "sandboxed", "native"] {
+            let moved = server.json(&format!("tenant set shop --code {tier}"));
+            let rebuilt = [("bad", "rebuilt"), ("counter", "rebuilt"), ("get", "rebuilt")];
+            assert_eq!(results(&moved), rebuilt, "{moved}");
+            assert_eq!(server.json("ext show counter")["tier"], tier);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        callers.map(|caller| caller.join().expect("every answer is right"))
+    })
+}
+
+#[test]
+fn callers_of_a_tenant_that_is_moved_between_tiers_lose_nothing() {
+    let server = with_a_tenant("sandboxed");
+    let line = "let table = db.table(\"t\")?;\n    for n in 0..20_000u32 { if n % 64 == 0 { db.get(table, b\"k\").await?; } }\n    \
+                let args = format!(\"{}\", db.increment(table, b\"n\", 1).await?);\n    let args = args.as_bytes();";
+    server.json(&format!("ext push {}", extension(&server, "counter", line)));
+    let table = server.json("table show t")["id"].as_u64().unwrap();
+    let calls: u64 = calls_while_moved(&server, table).iter().sum();
+    assert!(calls > 0);
+    let counted = clients(&server)[0].get(table, b"n").unwrap().expect("the count").value;
+    assert_eq!(counted, calls.to_string().as_bytes(), "each call ran once");
+    for name in ["get", "counter"] {
+        let shown = server.json(&format!("ext show {name}"));
+        assert_eq!((&shown["version"], shown["stats"]["ok"].as_u64()), (&1.into(), Some(calls)), "{shown}");
+    }
 }
 
 /// Writes an extension that answers with its version, and has this line.
