@@ -53,7 +53,7 @@ fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
         "--code",
         code().name(),
     ]);
-    command.args(options).arg("--config").arg(file).arg("--state").arg(state(folder));
+    command.args(options).arg("--config").arg(file).arg("--state").arg(crate::common::process::state_in(folder));
     command.env_remove("RUST_LOG").stdout(Stdio::piped());
     command
 }
@@ -485,7 +485,7 @@ fn serves_and_refuses_changes(server: &Server, shop: u32, token: &str) {
 fn a_server_whose_disk_takes_nothing_starts_with_what_is_there_and_goes_on_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let Some(disk) = Disk::mount(state(folder), "size=96m,mode=700") else { return };
+    let Some(disk) = Disk::mount(state(folder), "size=224m,mode=700") else { return };
     let server = Server::start(folder, "", &["--control-tls"]);
     let (shop, token) = server.create("shop");
     server.control.create_table("shop", &table("t")).unwrap();

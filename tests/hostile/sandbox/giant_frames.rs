@@ -1,4 +1,4 @@
-//! expect: refused unsafe
+//! expect: ok or killed StackOverflow or killed TotalBudget
 //! sandboxed: ok or killed StackOverflow or killed TotalBudget or killed MemoryFault
 //! variants: 5
 //! Has arrays on its stack that are longer than that, and more values at once than there are registers.

@@ -1,4 +1,4 @@
-//! expect: refused unsafe
+//! expect: refused fn-pointer
 //! sandboxed: killed StackOverflow or killed TotalBudget
 //! variants: 4
 //! Calls itself for ever: with nothing in memory, with much, by a pointer, and with many arguments.
