@@ -11,15 +11,17 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sandstorm_api::abi;
-use sandstorm_extension::SandboxModule;
 use sandstorm_sandbox::layout::{
     CONTROL_AT, MAX_VARIABLES, PAGE_BYTES, RECORDS_AT, RECORDS_END, RESERVED_BELOW_BYTES, RESERVED_BYTES,
     VARIABLE_BYTES, VARIABLES_AT,
 };
 use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
+use super::guest_value::GuestValue;
 use super::tenant_permits::TenantPermit;
-use crate::limits::{GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES};
+use crate::limits::{
+    GUEST_FIRST_BYTES, GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES, WIPE_BY_WRITING_BYTES,
+};
 
 /// Where the address of the worker's block lies in the control page, relative to the base. Only the host's own code
 /// reads it.
@@ -60,38 +62,6 @@ pub(super) struct GuestAddresses {
     pub(super) module_limit: u32,
 }
 
-/// A type whose every value is made of any bytes, and that has no padding.
-///
-/// # Safety
-/// The implementing type is `repr(C)`, of integers alone, without padding.
-pub(super) unsafe trait GuestValue: Copy {}
-
-macro_rules! guest_values {
-    ($($name:ty),* $(,)?) => {
-        $(
-            // SAFETY: integers alone; the structs have no padding (their sizes are asserted where they are declared).
-            unsafe impl GuestValue for $name {}
-        )*
-    };
-}
-
-guest_values!(
-    u32,
-    u64,
-    i64,
-    sandstorm_sandbox::guest_types::GuestHeader,
-    sandstorm_sandbox::guest_types::GuestRecord,
-    sandstorm_sandbox::guest_types::GuestKey,
-    sandstorm_sandbox::guest_types::GuestWrite,
-    sandstorm_sandbox::guest_types::GuestCursor,
-    sandstorm_sandbox::guest_types::GuestRange,
-    sandstorm_sandbox::guest_types::GuestKeys,
-    sandstorm_sandbox::guest_types::GuestRow,
-    sandstorm_sandbox::guest_types::GuestRangeRead,
-    sandstorm_sandbox::guest_types::GuestRead,
-    sandstorm_sandbox::guest_types::GuestChange,
-);
-
 /// One reservation, and what of it is granted.
 #[derive(Debug)]
 pub(super) struct GuestMemory {
@@ -107,9 +77,12 @@ pub(super) struct GuestMemory {
     pub(super) ended_well: bool,
     /// Where the granted part of the stack begins: it grows down when it is touched.
     stack_low: AtomicUsize,
-    /// Where it begins at first.
+    /// Where the part of the stack begins that an idle memory may keep.
     stack_high: usize,
-    /// The end of the granted part of the module's memory.
+    /// The end of the granted part of the module's memory: it grows when what follows is touched. Few pages are
+    /// granted, so that few have to be cleared for the next tenant.
+    granted_len: AtomicUsize,
+    /// How far it may grow.
     memory_len: usize,
     /// Where the record window begins, its granted bytes, and those in use.
     records_at: usize,
@@ -155,6 +128,7 @@ impl GuestMemory {
             ended_well: false,
             stack_low: AtomicUsize::new(0),
             stack_high: 0,
+            granted_len: AtomicUsize::new(0),
             memory_len: 0,
             records_at: RECORDS_AT,
             records_len: 0,
@@ -220,17 +194,24 @@ impl GuestMemory {
         }
     }
 
-    /// Makes everything that a tenant may have written zero. What is granted stays so.
+    /// Makes everything that a tenant may have written zero: all that is granted.
     pub(super) fn wipe(&mut self) -> io::Result<()> {
         if self.owner == 0 {
             return Ok(());
         }
-        let low = self.stack_low.load(Ordering::Relaxed);
-        if low < self.memory_len {
-            self.discard(low, self.memory_len)?;
-        }
-        if self.records_len > 0 {
-            self.discard(self.records_at, self.records_at + self.records_len)?;
+        let (low, end) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
+        if end - low + self.records_len <= WIPE_BY_WRITING_BYTES {
+            // SAFETY: granted, as whole pages; no slice of them is alive.
+            unsafe {
+                self.at(low as isize).write_bytes(0, end - low);
+                self.at(self.records_at as isize).write_bytes(0, self.records_len);
+            }
+        } else {
+            self.revoke(low, end)?;
+            self.revoke(self.records_at, self.records_at + self.records_len)?;
+            self.stack_low.store(0, Ordering::Relaxed);
+            self.granted_len.store(0, Ordering::Relaxed);
+            (self.memory_len, self.records_len) = (0, 0);
         }
         // SAFETY: the page of the variables.
         unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, PAGE_BYTES) };
@@ -244,11 +225,10 @@ impl GuestMemory {
         &mut self,
         tenant: u64,
         number: u64,
-        module: &SandboxModule,
+        layout: &ModuleLayout,
         len: usize,
         limit: usize,
     ) -> io::Result<()> {
-        let layout = module.layout();
         let is_ours = layout.is_ours();
         let other = self.module != number;
         if self.owner != tenant || !is_ours || (other && !self.is_ours) {
@@ -262,9 +242,10 @@ impl GuestMemory {
             self.shape(layout)?;
         }
         self.set_memory_len(len)?;
+        self.grant_up_to(first_len(layout).min(self.memory_len))?;
         for segment in layout.segments.iter().filter(|segment| segment.writable || !is_restored) {
             // SAFETY: the layout was checked: segments lie above the stack, and before the heap's base or within a
-            // foreign module's first memory; `len` is no less than either, and all of that is granted.
+            // foreign module's first memory; `len` is no less than either, and `first_len` is granted.
             unsafe {
                 let to = self.at(segment.address as isize).as_ptr();
                 to.copy_from_nonoverlapping(segment.bytes.as_ptr(), segment.bytes.len());
@@ -292,43 +273,64 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Grants what a module needs, where another one was.
+    /// Grants the beginning of a module's stack, where another one was.
     fn shape(&mut self, layout: &ModuleLayout) -> io::Result<()> {
-        let high = stack_high(layout);
-        let low = self.stack_low.load(Ordering::Relaxed);
-        if self.memory_len > 0 && low != high {
-            self.revoke(low, high.min(self.memory_len))?;
-            self.grant(high, low.min(self.memory_len))?;
+        let (high, first) = (stack_high(layout), first_of_stack(layout));
+        let (low, end) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
+        if end == 0 || !(high..=first).contains(&low) {
+            self.revoke(low, first.min(end))?;
+            self.grant(first, low.min(end))?;
+            self.stack_low.store(first, Ordering::Relaxed);
         }
+        self.granted_len.store(end.max(first), Ordering::Relaxed);
+        self.memory_len = self.memory_len.max(first);
         self.stack_high = high;
-        self.stack_low.store(high, Ordering::Relaxed);
-        self.memory_len = self.memory_len.max(high);
         Ok(())
     }
 
-    /// Grants the module's memory up to `len` bytes, and little or nothing beyond.
+    /// Lets the granted part grow to `len` bytes, and takes what is far beyond.
     pub(super) fn set_memory_len(&mut self, len: usize) -> io::Result<()> {
         let len = len.next_multiple_of(PAGE_BYTES);
         // Modules that were made elsewhere may rely on a fault behind their last page.
         let slack = if self.is_ours { GUEST_SLACK_BYTES } else { 0 };
-        if len > self.memory_len {
-            self.grant(self.memory_len, len)?;
-            self.memory_len = len;
-        } else if self.memory_len - len > slack {
-            self.revoke(len, self.memory_len)?;
-            self.memory_len = len;
+        let granted = self.granted_len.load(Ordering::Relaxed);
+        if granted > len + slack {
+            self.revoke(len, granted)?;
+            self.granted_len.store(len, Ordering::Relaxed);
         }
+        self.memory_len = len.max(self.granted_len.load(Ordering::Relaxed));
         Ok(())
     }
 
-    /// Bytes of the module's memory that are granted.
+    /// Grants the module's memory up to `end`, which is a whole page's and not beyond how far it may grow.
+    fn grant_up_to(&self, end: usize) -> io::Result<()> {
+        let granted = self.granted_len.load(Ordering::Relaxed);
+        self.grant(granted, end)?;
+        self.granted_len.store(end.max(granted), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes of the module's memory that are granted, or will be when they are touched.
     pub(super) fn memory_len(&self) -> usize {
         self.memory_len
     }
 
-    /// Grants more of the stack if an address lies in its part that is not granted yet; returns whether it does. Called
-    /// by the handler of faults too.
-    pub(super) fn grow_stack(&self, address: usize) -> bool {
+    /// Grants more if an address lies in a part that is not granted yet, of the stack or of the memory; returns whether
+    /// it does. Called by the handler of faults too.
+    pub(super) fn grow(&self, address: usize) -> bool {
+        let Some(offset) = address.checked_sub(self.base()) else { return false };
+        let granted = self.granted_len.load(Ordering::Relaxed);
+        if offset < granted || offset >= self.memory_len {
+            return self.grow_stack(address);
+        }
+        // As much again, so that a long memory takes few faults.
+        let more = GUEST_FIRST_BYTES.max(granted - self.stack_low.load(Ordering::Relaxed));
+        let end = (offset + 1).next_multiple_of(PAGE_BYTES).max(granted + more);
+        self.grant_up_to(end.min(self.memory_len)).is_ok()
+    }
+
+    /// Grants more of the stack if an address lies in its part that is not granted yet; returns whether it does.
+    fn grow_stack(&self, address: usize) -> bool {
         let low = self.stack_low.load(Ordering::Relaxed);
         let Some(offset) = address.checked_sub(self.base()).filter(|offset| *offset < low) else { return false };
         let from = (offset / GUEST_SHADOW_STACK_HOT_BYTES) * GUEST_SHADOW_STACK_HOT_BYTES;
@@ -346,26 +348,27 @@ impl GuestMemory {
 
     /// Bytes of the stack in use beyond what every memory has.
     pub(super) fn deep_stack_bytes(&self) -> usize {
-        self.stack_high - self.stack_low.load(Ordering::Relaxed)
+        self.stack_high.saturating_sub(self.stack_low.load(Ordering::Relaxed))
     }
 
     /// Bytes that have to go back to the kernel before the memory is used again.
     pub(super) fn unreclaimed_bytes(&self, hot_len: usize) -> usize {
         let records = self.records_len.saturating_sub(GUEST_RECORDS_HOT_BYTES);
-        let memory = self.memory_len.saturating_sub(hot_len + GUEST_SLACK_BYTES);
+        let memory = self.granted_len.load(Ordering::Relaxed).saturating_sub(hot_len + GUEST_SLACK_BYTES);
         self.deep_stack_bytes() + records + memory
     }
 
     /// Returns whether its record window is all that is longer than in an idle memory: then its tenant's next
     /// invocation can run in it as it is.
     pub(super) fn is_ready(&self, hot_len: usize) -> bool {
-        self.deep_stack_bytes() == 0 && self.memory_len <= hot_len + GUEST_SLACK_BYTES
+        let granted = self.granted_len.load(Ordering::Relaxed);
+        self.deep_stack_bytes() == 0 && granted <= hot_len + GUEST_SLACK_BYTES
     }
 
     /// Gives up to `bytes` of them back.
     pub(super) fn reclaim(&mut self, hot_len: usize, bytes: usize) -> io::Result<()> {
         let pages = bytes.max(PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
-        let low = self.stack_low.load(Ordering::Relaxed);
+        let (low, granted) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
         if low < self.stack_high {
             let to = low.saturating_add(pages).min(self.stack_high);
             self.revoke(low, to)?;
@@ -374,10 +377,10 @@ impl GuestMemory {
             let from = self.records_len.saturating_sub(pages).max(GUEST_RECORDS_HOT_BYTES);
             self.revoke(self.records_at + from, self.records_at + self.records_len)?;
             self.records_len = from;
-        } else if self.memory_len > hot_len + GUEST_SLACK_BYTES {
-            let hot = hot_len.next_multiple_of(PAGE_BYTES);
-            let from = self.memory_len.saturating_sub(pages).max(hot);
-            self.revoke(from, self.memory_len)?;
+        } else if granted > hot_len + GUEST_SLACK_BYTES {
+            let from = granted.saturating_sub(pages).max(hot_len.next_multiple_of(PAGE_BYTES));
+            self.revoke(from, granted)?;
+            self.granted_len.store(from, Ordering::Relaxed);
             self.memory_len = from;
         }
         Ok(())
@@ -391,7 +394,12 @@ impl GuestMemory {
 
     /// Bytes by which the window has to grow for so many more; `None`: it cannot.
     pub(super) fn record_growth(&self, more: usize) -> Option<usize> {
-        let wanted = self.records_used.checked_add(more)?.checked_next_multiple_of(GUEST_RECORDS_HOT_BYTES)?;
+        let used = self.records_used.checked_add(more)?;
+        let wanted = if used <= GUEST_RECORDS_HOT_BYTES {
+            used.next_power_of_two().max(GUEST_FIRST_BYTES)
+        } else {
+            used.checked_next_multiple_of(GUEST_RECORDS_HOT_BYTES)?
+        };
         (wanted <= RECORDS_MAX_BYTES).then(|| wanted.saturating_sub(self.records_len))
     }
 
@@ -444,10 +452,11 @@ impl GuestMemory {
             // Nothing is accessed, so nothing has to be there.
             return Ok(self.at(first as isize));
         }
-        let in_memory = end <= self.memory_len && first >= self.stack_low.load(Ordering::Relaxed);
+        let granted = self.granted_len.load(Ordering::Relaxed);
+        let in_memory = end <= granted && first >= self.stack_low.load(Ordering::Relaxed);
         if in_memory
             || (first >= self.records_at && end <= self.records_at + self.records_len)
-            || self.reaches_stack(first, end)
+            || self.reaches(first, end)
         {
             return Ok(self.at(first as isize));
         }
@@ -459,10 +468,16 @@ impl GuestMemory {
         self.granted(address, len as usize).map(|_| ())
     }
 
-    /// Grants the stack down to an address that the module names before it has touched it.
+    /// Grants what the module names before it has touched it; returns whether that may be.
     #[cold]
-    fn reaches_stack(&self, first: usize, end: usize) -> bool {
-        end <= self.memory_len && self.grow_stack(self.base() + first)
+    fn reaches(&self, first: usize, end: usize) -> bool {
+        let is_granted = || {
+            let (low, granted) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
+            first >= low && end <= granted
+        };
+        end <= self.memory_len
+            && (end <= self.granted_len.load(Ordering::Relaxed) || self.grow(self.base() + end - 1))
+            && { is_granted() || (self.grow_stack(self.base() + first) && is_granted()) }
     }
 
     /// The bytes at an address.
@@ -520,6 +535,13 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// What its code can read and write, but for the variables.
+    #[cfg(test)]
+    pub(super) fn granted_parts(&self) -> [std::ops::Range<usize>; 2] {
+        let (low, end) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
+        [low..end, self.records_at..self.records_at + self.records_len]
+    }
+
     /// Fills bytes.
     pub(super) fn fill(&self, to: GuestAddress, byte: u8, len: u32) -> Result<(), u32> {
         let to = self.granted(to, len as usize)?;
@@ -539,6 +561,18 @@ impl Drop for GuestMemory {
 /// Where the part of a module's stack begins that is granted from the start.
 pub(super) fn stack_high(layout: &ModuleLayout) -> usize {
     layout.stack_bytes().saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES
+}
+
+/// Where the part of a module's stack begins that is granted at first.
+fn first_of_stack(layout: &ModuleLayout) -> usize {
+    layout.stack_bytes().saturating_sub(GUEST_FIRST_BYTES) / PAGE_BYTES * PAGE_BYTES
+}
+
+/// Bytes of a module's memory that are granted at first: its data, and where header and arguments begin.
+fn first_len(layout: &ModuleLayout) -> usize {
+    let segments = layout.segments.iter().map(|segment| segment.address as usize + segment.bytes.len()).max();
+    let heap = if layout.is_ours() { layout.heap_base as usize + PAGE_BYTES } else { 0 };
+    segments.unwrap_or(0).max(layout.zeroed.end as usize).max(heap).next_multiple_of(PAGE_BYTES)
 }
 
 /// Bytes that the record window may have.

@@ -24,6 +24,7 @@ mod guest_memory;
 mod guest_memory_pool;
 mod guest_runner;
 mod guest_stacks;
+mod guest_value;
 mod host;
 mod invocation;
 mod invocation_memory;

@@ -85,10 +85,16 @@ pub const SPARE_INVOCATIONS: usize = 1_024;
 pub const ERROR_TEXT_BYTES: usize = 1_024;
 /// Maximum number of records that one scan call hands out: bounds the work of a host call.
 pub const SCAN_CALL_RECORDS: usize = 256;
-/// Part of a sandboxed module's stack that every memory has, bytes; more is granted, as many bytes at a time, when it
-/// is touched.
+/// Part of a sandboxed module's stack that an idle memory may keep, bytes; beyond the first ones it is granted when it
+/// is touched, as many bytes at a time.
 pub const GUEST_SHADOW_STACK_HOT_BYTES: usize = 64 << 10;
-/// Part of the record window that an idle memory keeps, and by which the window grows, bytes.
+/// Bytes of a stack, of a module's memory behind its data, and of the record window that a memory has at first. Each
+/// grows by doubling where it is used, so a small call's memory is cleared for another tenant in a microsecond.
+pub const GUEST_FIRST_BYTES: usize = 8 << 10;
+/// Memory of a tenant that is cleared for another one by writing zeroes, bytes. Longer memory goes back to the kernel,
+/// which takes some 10 us, and a page fault for each page that is used again.
+pub const WIPE_BY_WRITING_BYTES: usize = 64 << 10;
+/// Part of the record window that an idle memory keeps, bytes; beyond that the window grows by as many.
 pub const GUEST_RECORDS_HOT_BYTES: usize = 64 << 10;
 /// Memory beyond what an invocation was granted that stays accessible to it, bytes: taking single pages away at each
 /// call would cost a system call.

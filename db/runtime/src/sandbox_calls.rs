@@ -229,7 +229,7 @@ impl SandboxCall<'_> {
     }
 
     /// Writes a result that the module may leave out by naming address 0.
-    fn write_wanted<T: super::guest_memory::GuestValue>(&self, address: GuestAddress, value: T) -> Result<(), u32> {
+    fn write_wanted<T: super::guest_value::GuestValue>(&self, address: GuestAddress, value: T) -> Result<(), u32> {
         if address == 0 { Ok(()) } else { self.memory.write(address, value) }
     }
 
@@ -495,12 +495,12 @@ impl SandboxCall<'_> {
         Ok(())
     }
 
-    fn read_at<T: super::guest_memory::GuestValue>(&self, list: GuestAddress, index: usize) -> Result<T, u32> {
+    fn read_at<T: super::guest_value::GuestValue>(&self, list: GuestAddress, index: usize) -> Result<T, u32> {
         let at = list.checked_add((index * size_of::<T>()) as u32).ok_or(abi::STATUS_INVALID)?;
         self.memory.read(at)
     }
 
-    pub(super) fn write_at<T: super::guest_memory::GuestValue>(
+    pub(super) fn write_at<T: super::guest_value::GuestValue>(
         &self,
         list: GuestAddress,
         index: usize,

@@ -118,7 +118,7 @@ impl InvocationState {
         let taken = memories.take(view).map_err(BeginError::Memory);
         let begun = taken.and_then(|taken| taken.ok_or(BeginError::NoMemoryLeft)).and_then(|mut taken| {
             let memory = &mut taken.memory;
-            memory.prepare(view.tenant.serial, number, module, parts.memory, parts.limit)?;
+            memory.prepare(view.tenant.serial, number, module.layout(), parts.memory, parts.limit)?;
             memory.reserve_records(parts.records)?;
             let put = memory.write_bytes(parts.args as GuestAddress, args);
             put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })?;
@@ -187,7 +187,7 @@ impl InvocationState {
             let args = self.guest_arguments(&memory).map(<[u8]>::to_vec).unwrap_or_default();
             // A conflict is an end that the code has asked for: constants are as they were.
             memory.ended_well = true;
-            let _prepared = memory.prepare(owner, number, module, len, self.guest.limit as usize);
+            let _prepared = memory.prepare(owner, number, module.layout(), len, self.guest.limit as usize);
             let _reserved = memory.reserve_records(records);
             let _written = memory.write_bytes(self.guest.args, &args);
             self.write_header(&memory);

@@ -225,7 +225,7 @@ unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginf
     if let Some(block) = block.filter(|block| code > 0 && block.state.load(Ordering::Relaxed) == STATE_GUEST) {
         // SAFETY: null, or the memory of the invocation that this thread polls.
         let memory = unsafe { block.guest_memory.load(Ordering::Relaxed).as_ref() };
-        if signal == libc::SIGSEGV && memory.is_some_and(|memory| memory.grow_stack(address)) {
+        if signal == libc::SIGSEGV && memory.is_some_and(|memory| memory.grow(address)) {
             // The instruction is executed again.
             return;
         }

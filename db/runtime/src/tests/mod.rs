@@ -9,6 +9,7 @@ mod ahead;
 mod budget;
 mod calls;
 mod grants;
+mod guest_memories;
 mod isolation;
 mod judging;
 mod kills;
