@@ -1,5 +1,6 @@
 //! Both tiers of code side by side: the same sources as native libraries and as sandboxed images, by turns in one run.
-//! Run: `cargo bench -p sandstorm-experiments --bench tiers`. Ratios within one run are what counts.
+//! Run: `cargo bench -p sandstorm-experiments --bench tiers`, with ` -- TEXT` for the rows that have the text. Ratios
+//! within one run are what counts.
 //!
 //! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
 //! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long.
@@ -122,6 +123,9 @@ impl TierBench {
     }
 
     fn compare(&mut self, pair: &Pair, case: &Case<'_>) {
+        if std::env::args().nth(1).is_some_and(|wanted| !wanted.starts_with('-') && !case.name.contains(&wanted)) {
+            return;
+        }
         let (mut native, mut sandboxed, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=ROUNDS {
             let one = self.calls(&pair.native, case, case.number);

@@ -473,7 +473,7 @@ fn poll_limits(
 ) -> PollLimits {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
-    let memory = body.guest_memory.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let memory = body.guest_memory.as_deref().map_or(std::ptr::null(), std::ptr::from_ref);
     PollLimits {
         participant,
         invocation,

@@ -16,6 +16,9 @@ use super::tenant_permits::PermitPool;
 use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT};
 use sandstorm_catalog::TenantView;
 
+/// A memory that is handed on by its pointer: each call takes one and gives it back.
+pub(super) type PooledMemory = Box<GuestMemory>;
+
 /// A charge for memory that an ended invocation had; dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct MemoryCharge {
@@ -46,14 +49,14 @@ impl Drop for MemoryCharge {
 /// A memory for an invocation, and what its tenant is charged for that is in it already.
 #[derive(Debug)]
 pub(super) struct TakenMemory {
-    pub(super) memory: GuestMemory,
+    pub(super) memory: PooledMemory,
     pub(super) charge: Option<MemoryCharge>,
 }
 
 /// A memory that is larger than an idle one may be, and how much of it may stay.
 #[derive(Debug)]
 struct DirtyMemory {
-    memory: GuestMemory,
+    memory: PooledMemory,
     hot_len: usize,
     charge: Option<MemoryCharge>,
 }
@@ -63,9 +66,9 @@ struct DirtyMemory {
 pub(super) struct GuestMemoryPool {
     permits: Arc<PermitPool>,
     /// Those that were used last.
-    recent: Vec<GuestMemory>,
+    recent: Vec<PooledMemory>,
     /// Others, by tenant.
-    kept: HashMap<u64, Vec<GuestMemory>>,
+    kept: HashMap<u64, Vec<PooledMemory>>,
     kept_len: usize,
     /// Tenant and count of those, the one kept longest first; and of some that were taken since.
     order: VecDeque<(u64, u64)>,
@@ -126,7 +129,7 @@ impl GuestMemoryPool {
                 other.wipe()?;
                 other
             }
-            None => GuestMemory::new(host_stub)?,
+            None => Box::new(GuestMemory::new(host_stub)?),
         };
         memory.permit = Some(permit);
         Ok(Some(TakenMemory { memory, charge: None }))
@@ -136,7 +139,7 @@ impl GuestMemoryPool {
     /// for so many bytes of it.
     pub(super) fn keep(
         &mut self,
-        memory: GuestMemory,
+        memory: PooledMemory,
         hot_len: usize,
         charge: impl FnOnce(usize) -> Option<MemoryCharge>,
     ) {
@@ -146,7 +149,7 @@ impl GuestMemoryPool {
         }
     }
 
-    fn keep_idle(&mut self, mut memory: GuestMemory) {
+    fn keep_idle(&mut self, mut memory: PooledMemory) {
         if self.permits.is_half_taken() && self.kept_len + self.recent.len() > 0 {
             // The other half is for invocations that are under way.
             return;
@@ -192,7 +195,7 @@ impl GuestMemoryPool {
     }
 
     /// Takes the one kept longest out.
-    fn evict(&mut self) -> Option<GuestMemory> {
+    fn evict(&mut self) -> Option<PooledMemory> {
         while let Some((tenant, kept_at)) = self.order.pop_front() {
             let Some(memories) = self.kept.get_mut(&tenant) else { continue };
             let Some(at) = memories.iter().position(|memory| memory.kept_at == kept_at) else { continue };

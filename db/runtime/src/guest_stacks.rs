@@ -4,6 +4,7 @@
 //! The current one stays as long as the tenant does. At a change of tenant it is kept, and the next tenant gets its own
 //! kept stack, or a blank one. An invocation that is switched out takes its stack along.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,6 +67,8 @@ impl Drop for GuestStack {
 pub(super) struct GuestStackPool {
     current: GuestStack,
     kept: HashMap<u64, GuestStack>,
+    /// Tenant and count of those, the one kept longest first; and of some that were taken since.
+    order: VecDeque<(u64, u64)>,
     blank: Vec<GuestStack>,
     /// The counter of kept stacks.
     clock: u64,
@@ -76,7 +79,14 @@ pub(super) struct GuestStackPool {
 impl GuestStackPool {
     pub(super) fn new() -> io::Result<GuestStackPool> {
         let (current, blank) = (GuestStack::new()?, Vec::with_capacity(CLEAN_STACKS_CACHED));
-        Ok(GuestStackPool { current, kept: HashMap::new(), blank, clock: 0, limit: SIDE_STACKS })
+        Ok(GuestStackPool {
+            current,
+            kept: HashMap::new(),
+            order: VecDeque::new(),
+            blank,
+            clock: 0,
+            limit: SIDE_STACKS,
+        })
     }
 
     /// Stops making new ones.
@@ -155,7 +165,12 @@ impl GuestStackPool {
         stack.shed();
         self.clock += 1;
         stack.kept_at = self.clock;
+        self.order.push_back((owner, self.clock));
         self.kept.insert(owner, stack);
+        if self.order.len() > 2 * TENANT_STACKS_CACHED {
+            let kept = &self.kept;
+            self.order.retain(|(tenant, at)| kept.get(tenant).is_some_and(|stack| stack.kept_at == *at));
+        }
     }
 
     fn keep_blank(&mut self, stack: GuestStack) {
@@ -180,9 +195,13 @@ impl GuestStackPool {
 
     /// Takes the one kept longest, and wipes it.
     fn evict(&mut self) -> Option<GuestStack> {
-        let oldest = self.kept.iter().min_by_key(|(_, stack)| stack.kept_at).map(|(tenant, _)| *tenant)?;
-        let mut stack = self.kept.remove(&oldest)?;
-        stack.wipe();
-        Some(stack)
+        while let Some((tenant, at)) = self.order.pop_front() {
+            if self.kept.get(&tenant).is_some_and(|stack| stack.kept_at == at) {
+                let mut stack = self.kept.remove(&tenant)?;
+                stack.wipe();
+                return Some(stack);
+            }
+        }
+        None
     }
 }

@@ -14,8 +14,8 @@ use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
 use super::commit::TransactionState;
-use super::guest_memory::{GuestAddresses, GuestMemory};
-use super::guest_memory_pool::GuestMemoryPool;
+use super::guest_memory::GuestAddresses;
+use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::host::HOST_CALLS;
@@ -131,7 +131,7 @@ pub(super) struct InvocationState {
     pub(super) pin: Option<EpochPin>,
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
-    pub(super) guest_memory: Option<GuestMemory>,
+    pub(super) guest_memory: Option<PooledMemory>,
     /// Where the parts of a sandboxed invocation lie in it.
     pub(super) guest: GuestAddresses,
     /// Bytes of its stack beyond the usual part that its tenant is charged for.

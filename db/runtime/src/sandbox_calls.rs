@@ -94,7 +94,7 @@ fn run(
     participant: &Participant,
     parameters: &[u64; 7],
 ) -> Result<u64, Trap> {
-    let Some(memory) = body.guest_memory.as_mut().map(std::ptr::from_mut) else {
+    let Some(memory) = body.guest_memory.as_deref_mut().map(std::ptr::from_mut) else {
         return Err(Trap(KillCause::IllegalInstruction));
     };
     // SAFETY: the memory belongs to the body, which is not moved or changed in that respect during the call; no other
