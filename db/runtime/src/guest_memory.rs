@@ -17,6 +17,7 @@ use sandstorm_sandbox::layout::{
 };
 use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
+use super::guest_layout::{first_len, first_of_stack, stack_high};
 use super::guest_value::GuestValue;
 use super::tenant_permits::TenantPermit;
 use crate::limits::{
@@ -25,7 +26,7 @@ use crate::limits::{
 
 /// Where the address of the worker's block lies in the control page, relative to the base. Only the host's own code
 /// reads it.
-pub(super) const BLOCK_AT: i32 = CONTROL_AT + PAGE_BYTES as i32 - 8;
+pub(super) const BLOCK_AT: i32 = VARIABLES_AT - 8;
 
 /// Bytes that one table of pages covers. What an invocation usually touches lies below one: its control page, the top
 /// of its stack, its data, and the beginning of its arena.
@@ -57,10 +58,15 @@ pub(super) struct GuestAddresses {
     pub(super) first_free: GuestAddress,
     pub(super) end: GuestAddress,
     pub(super) limit: GuestAddress,
+    /// The near records: see [`GuestMemory::set_near_records`].
+    pub(super) near_records: (GuestAddress, GuestAddress),
     /// Bytes of memory of such a module, and how many it may have.
     pub(super) module_bytes: u32,
     pub(super) module_limit: u32,
 }
+
+/// Near records of no bytes, not even of none: an empty record has an address in the window.
+const NO_NEAR_RECORDS: (usize, usize) = (1, 0);
 
 /// One reservation, and what of it is granted.
 #[derive(Debug)]
@@ -84,6 +90,8 @@ pub(super) struct GuestMemory {
     granted_len: AtomicUsize,
     /// How far it may grow.
     memory_len: usize,
+    /// Bytes of the module's memory for the first records: those in use end at the first, all of them at the second.
+    near_records: (usize, usize),
     /// Where the record window begins, its granted bytes, and those in use.
     records_at: usize,
     records_len: usize,
@@ -130,6 +138,7 @@ impl GuestMemory {
             stack_high: 0,
             granted_len: AtomicUsize::new(0),
             memory_len: 0,
+            near_records: NO_NEAR_RECORDS,
             records_at: RECORDS_AT,
             records_len: 0,
             records_used: 0,
@@ -137,7 +146,7 @@ impl GuestMemory {
             kept_at: 0,
             permit: None,
         };
-        memory.protect(VARIABLES_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
+        memory.protect(CONTROL_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
         for (number, function) in HostFunction::ALL.iter().enumerate() {
             // SAFETY: in the control page, which is granted now; aligned.
             unsafe { memory.at(function.address_at() as isize).cast::<usize>().write(host_stub(number)) };
@@ -159,7 +168,7 @@ impl GuestMemory {
     /// Names the worker that is about to run its code.
     #[inline]
     pub(super) fn set_worker(&self, block: usize) {
-        // SAFETY: the last word of the control page.
+        // SAFETY: a word between the functions' addresses and the variables.
         unsafe { self.at(BLOCK_AT as isize).cast::<usize>().write(block) };
     }
 
@@ -213,8 +222,8 @@ impl GuestMemory {
             self.granted_len.store(0, Ordering::Relaxed);
             (self.memory_len, self.records_len) = (0, 0);
         }
-        // SAFETY: the page of the variables.
-        unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, PAGE_BYTES) };
+        // SAFETY: the part of the variables, which ends at the base.
+        unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, -VARIABLES_AT as usize) };
         (self.owner, self.module) = (0, 0);
         Ok(())
     }
@@ -238,6 +247,7 @@ impl GuestMemory {
         (self.owner, self.module, self.is_ours, self.ended_well) = (tenant, number, is_ours, false);
         self.move_records(if is_ours && limit <= NEAR_RECORDS_AT { NEAR_RECORDS_AT } else { RECORDS_AT })?;
         self.records_used = if is_ours { self.cache_colour.min(self.records_len) } else { 0 };
+        self.near_records = NO_NEAR_RECORDS;
         if other {
             self.shape(layout)?;
         }
@@ -258,7 +268,7 @@ impl GuestMemory {
         let colour = if self.stack_high > 0 { self.cache_colour as u64 } else { 0 };
         for (index, value) in layout.variables.iter().enumerate().take(MAX_VARIABLES) {
             let value = if index == 0 { value - colour } else { *value };
-            // SAFETY: in the page of the variables.
+            // SAFETY: in the part of the variables.
             unsafe { self.at(VARIABLES_AT as isize).cast::<u64>().add(index).write(value) };
         }
         Ok(())
@@ -386,10 +396,18 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Returns whether bytes of the record window are granted already, where so many more are used.
+    /// Lets the first records be copied to a part of the module's memory beside its arguments: that is in the
+    /// processor's caches, and its address in the tables that translate it, where the record window is not.
+    pub(super) fn set_near_records(&mut self, (from, to): (GuestAddress, GuestAddress)) -> io::Result<()> {
+        self.grant_up_to((to as usize).next_multiple_of(PAGE_BYTES).min(self.memory_len))?;
+        self.near_records = if from < to { (from as usize, to as usize) } else { NO_NEAR_RECORDS };
+        Ok(())
+    }
+
+    /// Returns whether so many more bytes of records can be copied without growing the record window.
     #[inline]
     pub(super) fn has_record_bytes(&self, more: usize) -> bool {
-        self.records_used + more <= self.records_len
+        self.near_records.0 + more <= self.near_records.1 || self.records_used + more <= self.records_len
     }
 
     /// Bytes by which the window has to grow for so many more; `None`: it cannot.
@@ -424,15 +442,20 @@ impl GuestMemory {
     /// Copies bytes into the record window, where [`GuestMemory::has_record_bytes`] is true of them.
     #[inline]
     pub(super) fn copy_to_records(&mut self, bytes: &[u8]) -> GuestAddress {
-        let at = self.records_at + self.records_used;
-        // SAFETY: the caller has seen that so many bytes of the window are granted; they come from elsewhere.
+        let at = self.take_records(bytes.len());
+        // SAFETY: the caller has seen that so many bytes are granted there; they come from elsewhere.
         unsafe { self.at(at as isize).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        self.records_used += bytes.len();
-        at as GuestAddress
+        at
     }
 
     /// Takes bytes of the record window, to be filled later, where [`GuestMemory::has_record_bytes`] is true of them.
+    #[inline]
     pub(super) fn take_records(&mut self, bytes: usize) -> GuestAddress {
+        if self.near_records.0 + bytes <= self.near_records.1 {
+            let at = self.near_records.0;
+            self.near_records.0 += bytes;
+            return at as GuestAddress;
+        }
         let at = self.records_at + self.records_used;
         self.records_used += bytes;
         at as GuestAddress
@@ -441,6 +464,8 @@ impl GuestMemory {
     /// Aligns what is copied next.
     #[inline]
     pub(super) fn align_records(&mut self) {
+        let (near, near_end) = self.near_records;
+        self.near_records.0 = near.next_multiple_of(16).min(near_end);
         self.records_used = self.records_used.next_multiple_of(16).min(self.records_len);
     }
 
@@ -558,26 +583,9 @@ impl Drop for GuestMemory {
     }
 }
 
-/// Where the part of a module's stack begins that is granted from the start.
-pub(super) fn stack_high(layout: &ModuleLayout) -> usize {
-    layout.stack_bytes().saturating_sub(GUEST_SHADOW_STACK_HOT_BYTES) / PAGE_BYTES * PAGE_BYTES
-}
-
-/// Where the part of a module's stack begins that is granted at first.
-fn first_of_stack(layout: &ModuleLayout) -> usize {
-    layout.stack_bytes().saturating_sub(GUEST_FIRST_BYTES) / PAGE_BYTES * PAGE_BYTES
-}
-
-/// Bytes of a module's memory that are granted at first: its data, and where header and arguments begin.
-fn first_len(layout: &ModuleLayout) -> usize {
-    let segments = layout.segments.iter().map(|segment| segment.address as usize + segment.bytes.len()).max();
-    let heap = if layout.is_ours() { layout.heap_base as usize + PAGE_BYTES } else { 0 };
-    segments.unwrap_or(0).max(layout.zeroed.end as usize).max(heap).next_multiple_of(PAGE_BYTES)
-}
-
 /// Bytes that the record window may have.
 const RECORDS_MAX_BYTES: usize = RECORDS_END - RECORDS_AT;
 
-const _: () = assert!(VARIABLE_BYTES * MAX_VARIABLES <= PAGE_BYTES);
+const _: () = assert!(VARIABLE_BYTES * MAX_VARIABLES <= -VARIABLES_AT as usize);
 // A window that begins near ends before the other place of one.
 const _: () = assert!(NEAR_RECORDS_AT + RECORDS_MAX_BYTES <= RECORDS_AT);

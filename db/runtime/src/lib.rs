@@ -20,6 +20,7 @@ mod clock;
 mod commit;
 mod cpu_meter;
 mod engine;
+mod guest_layout;
 mod guest_memory;
 mod guest_memory_pool;
 mod guest_runner;

@@ -91,6 +91,9 @@ pub const GUEST_SHADOW_STACK_HOT_BYTES: usize = 64 << 10;
 /// Bytes of a stack, of a module's memory behind its data, and of the record window that a memory has at first. Each
 /// grows by doubling where it is used, so a small call's memory is cleared for another tenant in a microsecond.
 pub const GUEST_FIRST_BYTES: usize = 8 << 10;
+/// Bytes of a module's memory, at least, for copies of the first records of a call: several of the usual 130 bytes.
+/// Others go to the record window.
+pub const GUEST_NEAR_RECORD_BYTES: usize = 2 << 10;
 /// Memory of a tenant that is cleared for another one by writing zeroes, bytes. Longer memory goes back to the kernel,
 /// which takes some 10 us, and a page fault for each page that is used again.
 pub const WIPE_BY_WRITING_BYTES: usize = 64 << 10;

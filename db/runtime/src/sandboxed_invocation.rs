@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! ```text
-//!  0            stack      data      heap base        arguments  future  arena ...          limit
-//!  |<- 1 MiB -->|<-------->|         |<- header ->|   |          |       |      |           |
+//!  0            stack      data      heap base        arguments  future  records  arena ...       limit
+//!  |<- 1 MiB -->|<-------->|         |<- header ->|   |          |       |        |     |          |
 //! ```
 //!
 //! Guarantees: the arguments are only read while no code of the module runs.
@@ -15,12 +15,13 @@ use sandstorm_catalog::TenantView;
 use sandstorm_extension::{Budget, SandboxModule};
 use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
-use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
+use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, PAGE_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
 
-use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory, stack_high};
+use super::guest_layout::stack_high;
+use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory};
 use super::guest_memory_pool::{GuestMemoryPool, MemoryCharge, TakenMemory};
 use super::invocation::{BeginError, InvocationState};
-use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_UNCHARGED_BYTES};
+use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_NEAR_RECORD_BYTES, GUEST_UNCHARGED_BYTES};
 
 /// Alignment of the header, the arguments and the arena.
 const MIN_ALIGN: usize = 16;
@@ -29,11 +30,13 @@ const MIN_ALIGN: usize = 16;
 const GROW_FAILED: u32 = u32::MAX;
 
 /// Where the parts of an invocation lie in its memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct GuestParts {
     header: usize,
     args: usize,
     slot: usize,
+    /// The part for the first records, and its end.
+    near_records: (usize, usize),
     /// The arena's first free byte, its end, and how far it may grow; all 0 in modules from elsewhere, which have an
     /// allocator of their own.
     first_free: usize,
@@ -61,16 +64,19 @@ impl GuestParts {
         let header = (layout.heap_base as usize).next_multiple_of(MIN_ALIGN);
         let args = (header + size_of::<GuestHeader>()).next_multiple_of(MIN_ALIGN);
         let slot = (args + args_len).next_multiple_of(align.max(MIN_ALIGN));
-        let first_free = (slot + layout.future_size as usize).next_multiple_of(MIN_ALIGN);
+        let future_end = (slot + layout.future_size as usize).next_multiple_of(MIN_ALIGN);
         let quota = budget.memory_bytes.min(MEMORY_MAX_BYTES.saturating_sub(args));
-        let used = first_free - args;
-        if used > quota {
-            return Err(BeginError::TooLarge { needed: used, quota });
+        if future_end - args > quota {
+            return Err(BeginError::TooLarge { needed: future_end - args, quota });
         }
+        let first_free = (future_end + GUEST_NEAR_RECORD_BYTES).next_multiple_of(PAGE_BYTES);
+        let first_free = first_free.min((args + quota) / MIN_ALIGN * MIN_ALIGN).max(future_end);
+        let used = first_free - args;
         let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
         let (end, limit) = (args + first, args + quota);
         let charged = first + (args - stack_high(layout)).saturating_sub(GUEST_UNCHARGED_BYTES);
-        Ok(GuestParts { header, args, slot, first_free, end, limit, memory: end, records: 0, charged })
+        let near_records = (future_end, first_free);
+        Ok(GuestParts { header, args, slot, near_records, first_free, end, limit, memory: end, records: 0, charged })
     }
 
     /// Header and arguments at the beginning of the record window, where the module's own memory never grows to.
@@ -82,7 +88,8 @@ impl GuestParts {
         if needed > quota {
             return Err(BeginError::TooLarge { needed, quota });
         }
-        Ok(GuestParts { header, args, slot: 0, first_free: 0, end: 0, limit: 0, memory, records, charged: needed })
+        let own = GuestParts { header, args, memory, records, charged: needed, ..GuestParts::default() };
+        Ok(own)
     }
 
     fn addresses(&self, layout: &ModuleLayout, budget: &Budget) -> GuestAddresses {
@@ -91,6 +98,7 @@ impl GuestParts {
             args: self.args as GuestAddress,
             slot: self.slot as GuestAddress,
             first_free: self.first_free as GuestAddress,
+            near_records: (self.near_records.0 as GuestAddress, self.near_records.1 as GuestAddress),
             end: self.end as GuestAddress,
             limit: self.limit as GuestAddress,
             module_bytes: if layout.is_ours() { 0 } else { self.memory as u32 },
@@ -120,6 +128,7 @@ impl InvocationState {
             let memory = &mut taken.memory;
             memory.prepare(view.tenant.serial, number, module.layout(), parts.memory, parts.limit)?;
             memory.reserve_records(parts.records)?;
+            memory.set_near_records((parts.near_records.0 as GuestAddress, parts.near_records.1 as GuestAddress))?;
             let put = memory.write_bytes(parts.args as GuestAddress, args);
             put.map_err(|_| BeginError::TooLarge { needed: args.len(), quota: budget.memory_bytes })?;
             Ok(taken)
@@ -189,6 +198,7 @@ impl InvocationState {
             memory.ended_well = true;
             let _prepared = memory.prepare(owner, number, module.layout(), len, self.guest.limit as usize);
             let _reserved = memory.reserve_records(records);
+            let _granted = memory.set_near_records(self.guest.near_records);
             let _written = memory.write_bytes(self.guest.args, &args);
             self.write_header(&memory);
         }

@@ -10,7 +10,7 @@ use crate::limits::{
 };
 
 /// First bytes of every image; the last is the format's version.
-const MAGIC: [u8; 8] = *b"sandimg\x01";
+const MAGIC: [u8; 8] = *b"sandimg\x02";
 
 /// Bytes that a module's memory holds at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

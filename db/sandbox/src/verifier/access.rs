@@ -5,7 +5,7 @@ use iced_x86::{
 };
 
 use super::stack::RED_ZONE_BYTES;
-use crate::layout::{CONTROL_AT, MAX_OFFSET, PAGE_BYTES, VARIABLES_AT};
+use crate::layout::{CONTROL_AT, MAX_OFFSET, VARIABLES_AT};
 use crate::limits::FRAME_MAX_BYTES;
 use crate::{HostFunction, SandboxImage};
 
@@ -89,8 +89,7 @@ fn check_guest(
         |register: Register| register == Register::None || (register.is_gpr32() && register != Register::ESP);
     match (base, index) {
         (Register::None, Register::None) => {
-            let first = i64::from(VARIABLES_AT);
-            let inside = displacement >= first && displacement + size <= first + PAGE_BYTES as i64;
+            let inside = displacement >= i64::from(VARIABLES_AT) && displacement <= -size;
             if inside { Ok(Access::Harmless) } else { Err("it accesses memory by a fixed address that is no variable") }
         }
         // The processor computes such an address with 32 bits.
