@@ -102,10 +102,12 @@ pub(super) struct WorkerBlock {
     pub(super) guest_rsp: AtomicUsize,
     /// The function that the stubs of sandboxed code call. Constant.
     pub(super) host_function: usize,
-    /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
+    /// XSAVE's mask, the bytes that it takes, the image of initial registers, and how vector registers are cleared.
+    /// Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
     pub(super) initial: usize,
+    pub(super) vectors: u32,
     /// The length of a tick of the processor's counter. Constant.
     pub(super) tick: TickLength,
     /// The worker's kernel thread id and the clock of its CPU time. Constant.
@@ -155,6 +157,7 @@ impl WorkerBlock {
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,
             initial: xstate.initial,
+            vectors: xstate.vectors,
             tick: TickLength::measured(),
             // SAFETY: a system call without arguments.
             thread: unsafe { libc::gettid() },
