@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
+use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext, stack_owner};
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
@@ -21,7 +22,7 @@ use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::InvocationOutcome;
-use sandstorm_extension::{Budget, KillCause, LoadedExtension};
+use sandstorm_extension::{Budget, CallTrust, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
 /// The result of a poll.
@@ -54,6 +55,7 @@ pub struct Engine {
     /// The state of the directory that the worker sees; `None`: the worker has not set it.
     generation: Option<u64>,
     meter: CpuMeter,
+    crowd: CrowdTrust,
     /// See [`Engine::limit_slices`].
     longest_slice_ns: u64,
 }
@@ -70,7 +72,8 @@ impl Engine {
         let meter = CpuMeter::new(side.cpu_clock());
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
         let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        Ok(Engine { side, memories, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
+        let (crowd, longest_slice_ns) = (CrowdTrust::default(), u64::MAX);
+        Ok(Engine { side, memories, worker, idle, soiled, generation: None, meter, crowd, longest_slice_ns })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates
@@ -101,7 +104,7 @@ impl Engine {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
-        body.proven = extension.stats.begun(self.worker);
+        body.trust = self.crowd.begun(extension.begun(self.worker));
         Ok(invocation)
     }
 
@@ -206,9 +209,10 @@ impl Engine {
     fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
         self.side.note_long_poll();
         if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
-            body.proven = false;
+            body.trust = CallTrust::Unknown;
+            self.crowd.note_long_poll();
             if let Some(held) = &body.held {
-                held.extension.stats.note_long_poll(self.worker);
+                held.extension.note_long_poll(self.worker);
             }
         }
     }
@@ -339,7 +343,7 @@ impl Engine {
             guest_memory: std::ptr::null_mut(),
             guest_invocation: std::ptr::null_mut(),
             stack_owner: 0,
-            proven: false,
+            trust: CallTrust::Unknown,
             limit_ns: 0,
             left_ns: 0,
             started: super::clock::ticks(),
@@ -480,7 +484,7 @@ fn poll_limits(
         guest_memory: memory.cast_mut(),
         guest_invocation: std::ptr::without_provenance_mut(body.guest.header as usize),
         stack_owner: stack_owner(body.owner, !memory.is_null()),
-        proven: body.proven,
+        trust: body.trust,
         limit_ns,
         left_ns,
         started,

@@ -19,6 +19,7 @@ compile_error!(
 mod clock;
 mod commit;
 mod cpu_meter;
+mod crowd_trust;
 mod engine;
 mod guest_memory;
 mod guest_memory_pool;
