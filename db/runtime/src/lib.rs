@@ -26,6 +26,7 @@ mod guest_memory_pool;
 mod guest_runner;
 mod guest_stacks;
 mod host;
+mod idle_invocations;
 mod invocation;
 mod invocation_memory;
 pub mod limits;
