@@ -69,12 +69,18 @@ type Expected<'e> = (&'e str, (Vec<usize>, usize, usize));
 
 /// Runs these with tiny sizes; the results must have all of their rows.
 fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
+    measure_with(expected, &[])
+}
+
+/// The same with further arguments.
+fn measure_with(expected: &[Expected<'_>], more: &[&str]) -> (String, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("made/here");
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
     let tiny = ["--records", "2000", "--rounds", "1", "--seconds", "0.1", "--depth", "8"];
     let into = ["--out", out.to_str().expect("a name")];
-    let (output_text, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
+    let (output_text, data) =
+        bench_until_measured(&[&names[..], &tiny, &into, more].concat(), &out.join("report.json"));
     check_page(&out.join("report.html"), &names);
     let experiments = data["experiments"].as_array().expect("experiments");
     assert_eq!(experiments.len(), names.len());
@@ -107,6 +113,11 @@ fn so_have_those_of_where_work_is_done() {
 #[test]
 fn so_has_that_of_a_process_for_each_tenant() {
     measure_all(&[("isolation", (vec![5, 8, 4, 4], 4, 3))]);
+}
+
+#[test]
+fn so_has_that_of_many_tenants_with_code_of_their_own() {
+    measure_with(&[("density", (vec![3; 6], 4, 6))], &["--quick"]);
 }
 
 #[test]

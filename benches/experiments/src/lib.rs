@@ -5,7 +5,9 @@
 
 mod backends;
 mod bench_server;
+mod density;
 pub mod device_args;
+mod distinct_library;
 mod echo;
 mod interference;
 mod isolation;
@@ -25,6 +27,7 @@ mod sysroot_cache;
 mod table;
 mod tao;
 mod tenants;
+mod thread_times;
 mod tiers;
 mod transfers;
 
@@ -107,6 +110,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: true,
         peers: &[peer_server::REDIS],
         run: tiers::tiers,
+    },
+    Experiment {
+        name: "density",
+        help: "Calls of 1 to 1,024 tenants, each with code of its own: throughput, the worker's and the watchdog's time",
+        canonical: true,
+        peers: &[],
+        run: density::density,
     },
     Experiment {
         name: "depth",
@@ -281,6 +291,9 @@ pub struct BenchArgs {
     /// Seconds of one measurement [default: 0.2 to 2, by experiment]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
+    /// Measure fewer points, where an experiment has many (`density`), as the canonical run does
+    #[arg(long)]
+    quick: bool,
     /// Of the neighbours' attacks, those alone that have this in their names
     #[arg(long, value_name = "TEXT")]
     attack: Option<String>,
@@ -323,10 +336,15 @@ impl BenchArgs {
         self.seconds.unwrap_or(otherwise)
     }
 
+    /// Whether no experiment was named.
+    fn is_canonical(&self) -> bool {
+        self.experiments.is_empty()
+    }
+
     fn selected(&self) -> Vec<&'static Experiment> {
         let named = |name: &str| self.experiments.iter().any(|one| one == name);
         let is_selected = |one: &&Experiment| {
-            if self.experiments.is_empty() { one.canonical } else { named(ALL) || named(one.name) }
+            if self.is_canonical() { one.canonical } else { named(ALL) || named(one.name) }
         };
         EXPERIMENTS.iter().filter(is_selected).collect()
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::sysroot_cache;
+use sandstorm_catalog::Directory;
 use sandstorm_client::control::{
     Control, ExtensionSource, ExtensionSourceFile, PushOutcome, TableMode, TableSpec, TenantSpec,
 };
@@ -186,6 +187,11 @@ impl LocalServer {
     /// A client of its control port, with the operator's token.
     pub fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Its directory, for what the control port does not do: to load libraries that no builder has signed.
+    pub fn directory(&self) -> std::sync::Arc<Directory> {
+        self.data.served().directory
     }
 
     /// The address of its first worker.

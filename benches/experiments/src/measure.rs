@@ -24,6 +24,10 @@ pub(super) struct LoadMeasurement {
     pub(super) p999_us: f64,
     /// The workers' time for one operation; NaN where it was not measured.
     pub(super) server_us: f64,
+    /// The watchdog's time for one operation; NaN where it was not measured.
+    pub(super) watchdog_us: f64,
+    /// The p99 of the tenant that waits longest over the median tenant's; NaN where it was not measured.
+    pub(super) slowest_p99: f64,
 }
 
 /// A figure of a [`LoadMeasurement`].
@@ -35,11 +39,21 @@ pub(super) const P50_US: FigureFn = |one| one.p50_us;
 pub(super) const P99_US: FigureFn = |one| one.p99_us;
 pub(super) const P999_US: FigureFn = |one| one.p999_us;
 pub(super) const SERVER_US: FigureFn = |one| one.server_us;
+pub(super) const WATCHDOG_US: FigureFn = |one| one.watchdog_us;
+pub(super) const SLOWEST_P99: FigureFn = |one| one.slowest_p99;
 
 impl LoadMeasurement {
     /// An empty measurement: a stalled or busy machine may complete nothing in a short one.
-    pub(super) const NOTHING: LoadMeasurement =
-        LoadMeasurement { per_s: NAN, keys_per_s: NAN, p50_us: NAN, p99_us: NAN, p999_us: NAN, server_us: NAN };
+    pub(super) const NOTHING: LoadMeasurement = LoadMeasurement {
+        per_s: NAN,
+        keys_per_s: NAN,
+        p50_us: NAN,
+        p99_us: NAN,
+        p999_us: NAN,
+        server_us: NAN,
+        watchdog_us: NAN,
+        slowest_p99: NAN,
+    };
 
     /// Calls a second, where another computation needs them.
     pub(super) fn rate(&self) -> Result<f64, CliError> {
@@ -51,7 +65,7 @@ impl LoadMeasurement {
 impl From<&LoadRow> for LoadMeasurement {
     fn from(row: &LoadRow) -> LoadMeasurement {
         let LoadRow { per_s, p50_us, p99_us, p999_us, .. } = *row;
-        LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, server_us: NAN }
+        LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, ..LoadMeasurement::NOTHING }
     }
 }
 
@@ -163,6 +177,11 @@ pub(super) fn run_sleeping_generator(tenants: Vec<TenantLoad>, seconds: f64) -> 
     run_with_warmup(Options { doze: true, ..Options::new(tenants) }, seconds)
 }
 
+/// As [`run_checked`], with requests of tenants by Zipf's law of this exponent over their order.
+pub(super) fn run_skewed(tenants: Vec<TenantLoad>, exponent: f64, seconds: f64) -> Result<Report, CliError> {
+    check(run_with_warmup(Options { tenant_skew: Some(exponent), ..Options::new(tenants) }, seconds)?)
+}
+
 fn run_with_warmup(options: Options, seconds: f64) -> Result<Report, CliError> {
     let duration = Duration::from_secs_f64(seconds);
     let report = run(&Options { duration, warm_up: duration / 4, ..options }, &mut |_| {})?;
@@ -174,7 +193,11 @@ fn run_with_warmup(options: Options, seconds: f64) -> Result<Report, CliError> {
 
 /// As [`run_loads`]; every call must succeed, or, of endless code, be killed.
 pub(super) fn run_checked(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, CliError> {
-    let report = run_loads(tenants, seconds)?;
+    check(run_loads(tenants, seconds)?)
+}
+
+/// An error if a call has not ended as it must.
+fn check(report: Report) -> Result<Report, CliError> {
     let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
     if failed > 0 {
         return Err(CliError::new(format!("{failed} calls failed")).below(&report));
@@ -218,5 +241,5 @@ pub(super) fn run_peer(load: &PeerLoad, seconds: f64) -> Result<LoadMeasurement,
         let text = format!("{at}: {count} replies, {wrong} wrong, {errors} errors: {first_error:?}");
         return Err(CliError::new(text));
     }
-    Ok(LoadMeasurement { per_s, keys_per_s, p50_us, p99_us, p999_us, server_us: NAN })
+    Ok(LoadMeasurement { per_s, keys_per_s, p50_us, p99_us, p999_us, ..LoadMeasurement::NOTHING })
 }

@@ -45,7 +45,7 @@ const GETS_AT_ONCE: u32 = 32;
 const SKEW_SECONDS: f64 = 4.0;
 
 /// Lets this process open a socket for each tenant.
-fn raise_file_limit() {
+pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < FILES) {

@@ -8,8 +8,10 @@ use crossbeam_utils::CachePadded;
 use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 use sandstorm_net::rpc::KillCause;
 
-use super::{CodeOrigin, CodeTier, ExtensionLibrary};
-use crate::limits::{ARENA_BYTES, CALLS_BURST_NS, REPLY_BYTES, SLICE_US, TOTAL_US, TRUSTED_AFTER_CALLS};
+use super::{CallTrust, CodeOrigin, CodeTier, ExtensionLibrary};
+use crate::limits::{
+    ARENA_BYTES, CALLS_BURST_NS, COUNTER_STRIPES, LIBRARY_TRUST_STEP, REPLY_BYTES, SLICE_US, TOTAL_US,
+};
 use sandstorm_metrics::cause_index;
 
 /// The resources that one invocation may use.
@@ -136,6 +138,27 @@ impl LoadedExtension {
         LoadedExtension { tier, ..self }
     }
 
+    /// Counts an invocation; returns the trust in its code on this worker. That is what the calls of this extension have
+    /// earned, or those of all extensions with the same library.
+    #[inline]
+    pub fn begun(&self, worker: usize) -> CallTrust {
+        let calls = self.stats.begun(worker);
+        if calls.is_multiple_of(LIBRARY_TRUST_STEP) {
+            self.library.trust.add_step(worker);
+        }
+        match CallTrust::after_calls(calls) {
+            CallTrust::Proven => CallTrust::Proven,
+            own => own.max(self.library.trust.on(worker)),
+        }
+    }
+
+    /// Notes a poll that exceeded its slice: its code has to earn its trust anew on this worker.
+    #[cold]
+    pub fn note_long_poll(&self, worker: usize) {
+        self.stats.note_long_poll(worker);
+        self.library.trust.withdraw(worker);
+    }
+
     /// The same, built from something else than source.
     #[must_use]
     pub fn made_from(self, origin: CodeOrigin) -> LoadedExtension {
@@ -158,10 +181,6 @@ pub fn kill_text(cause: KillCause) -> &'static str {
         KillCause::ReclaimPressure => "its reads held up memory reclamation; retry",
     }
 }
-
-/// The number of stripes of an extension's counters. Each worker has its own, so that no other thread writes there;
-/// workers beyond this number share the last.
-const COUNTER_STRIPES: usize = 16;
 
 #[derive(Debug, Default)]
 struct ExtensionStripe {
@@ -270,19 +289,17 @@ impl ExtensionCounters {
         (&self.stripes[worker.min(COUNTER_STRIPES - 1)], add)
     }
 
-    /// Counts an invocation; returns whether the extension is proven on this worker: none of its last
-    /// [`TRUSTED_AFTER_CALLS`] had a poll that exceeded its slice.
+    /// Counts an invocation; returns how many there were on this worker since a poll last exceeded its slice.
     #[inline]
-    pub fn begun(&self, worker: usize) -> bool {
+    fn begun(&self, worker: usize) -> u64 {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
         stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.last_long_poll.load(Ordering::Relaxed))
-            > TRUSTED_AFTER_CALLS
     }
 
     /// Notes a poll that exceeded its slice.
     #[cold]
-    pub fn note_long_poll(&self, worker: usize) {
+    fn note_long_poll(&self, worker: usize) {
         let (stripe, _) = self.stripe(worker);
         stripe.last_long_poll.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
     }

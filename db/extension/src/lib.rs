@@ -8,6 +8,7 @@ mod library;
 pub mod limits;
 mod load_error;
 mod sandbox_module;
+mod trust;
 
 pub use extension::{
     Budget, BudgetOverride, CallThrottle, ExtensionCounters, InvocationOutcome, InvocationTotals, LoadedExtension,
@@ -18,6 +19,7 @@ pub use load_error::LoadError;
 pub use sandbox_module::SandboxModule;
 pub use sandstorm_net::rpc::KillCause;
 pub use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
+pub use trust::CallTrust;
 
 /// Checks a library's file, without loading it.
 ///

@@ -17,6 +17,7 @@ use sandstorm_api::abi;
 use super::elf;
 use super::load_error::LoadError;
 use super::sandbox_module::SandboxModule;
+use super::trust::LibraryTrust;
 use crate::limits::{FUTURE_MAX_ALIGN_BYTES, FUTURE_MAX_BYTES};
 
 /// A loaded library: its code stays mapped as long as this lives.
@@ -25,6 +26,7 @@ pub struct ExtensionLibrary {
     vtable: LibraryVtable,
     /// Grows with every library of the process: no two have the same.
     number: u64,
+    pub(super) trust: Arc<LibraryTrust>,
     module: Option<SandboxModule>,
     // Fields drop in this order: the library goes before the descriptor that its file name depends on.
     _library: Option<libloading::os::unix::Library>,
@@ -73,6 +75,7 @@ impl ExtensionLibrary {
         Ok(Arc::new(ExtensionLibrary {
             vtable,
             number: next_number(),
+            trust: LibraryTrust::of_library(file),
             module: None,
             _library: Some(library),
             _file: Some(sealed),
@@ -101,6 +104,7 @@ impl ExtensionLibrary {
         Ok(Arc::new(ExtensionLibrary {
             vtable,
             number: next_number(),
+            trust: LibraryTrust::of_library(image),
             module: Some(module),
             _library: None,
             _file: None,
@@ -123,21 +127,25 @@ impl ExtensionLibrary {
     #[cfg(any(test, feature = "testing"))]
     #[inline]
     pub fn of_this_program(vtable: LibraryVtable) -> Arc<ExtensionLibrary> {
-        Arc::new(ExtensionLibrary { vtable, number: next_number(), module: None, _library: None, _file: None })
+        ExtensionLibrary::with_trust(vtable, Arc::default())
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn with_trust(vtable: LibraryVtable, trust: Arc<LibraryTrust>) -> Arc<ExtensionLibrary> {
+        let (number, module) = (next_number(), None);
+        Arc::new(ExtensionLibrary { vtable, number, trust, module, _library: None, _file: None })
     }
 
     /// A library that does nothing when it is called, for tests that do not call it.
     #[cfg(any(test, feature = "testing"))]
     pub fn of_nothing() -> Arc<ExtensionLibrary> {
-        unsafe extern "C" fn nothing(_future: *mut u8, _invocation: *mut abi::InvocationHeader) -> u32 {
-            0
-        }
-        ExtensionLibrary::of_this_program(LibraryVtable {
-            future_size: 0,
-            future_align: 1,
-            start: nothing,
-            poll: nothing,
-        })
+        ExtensionLibrary::of_this_program(NOTHING)
+    }
+
+    /// The same with the trust of a library.
+    #[cfg(test)]
+    pub(super) fn of_nothing_with_trust(trust: Arc<LibraryTrust>) -> Arc<ExtensionLibrary> {
+        ExtensionLibrary::with_trust(NOTHING, trust)
     }
 
     /// The file in memory.
@@ -153,6 +161,15 @@ impl ExtensionLibrary {
         &self.vtable
     }
 }
+
+/// The functions of a library that does nothing.
+#[cfg(any(test, feature = "testing"))]
+const NOTHING: LibraryVtable = {
+    unsafe extern "C" fn nothing(_future: *mut u8, _invocation: *mut abi::InvocationHeader) -> u32 {
+        0
+    }
+    LibraryVtable { future_size: 0, future_align: 1, start: nothing, poll: nothing }
+};
 
 /// The number of a new library.
 fn next_number() -> u64 {

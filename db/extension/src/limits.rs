@@ -31,3 +31,10 @@ pub const FUTURE_MAX_ALIGN_BYTES: usize = 4096;
 /// such extensions run. A tenant that saves up for one long poll has thus given up more time than it gains,
 /// `WATCHDOG_NAP_US`.
 pub const TRUSTED_AFTER_CALLS: u64 = 8_192;
+/// The same for shorter naps (`WATCHDOG_SHORT_NAP_US`), which are a quarter as long.
+pub const KNOWN_AFTER_CALLS: u64 = 2_048;
+/// Calls of an extension on a worker that count at once for all extensions with the same library.
+pub const LIBRARY_TRUST_STEP: u64 = 256;
+/// The number of stripes of an extension's counters. Each worker has its own, so that no other thread writes there;
+/// workers beyond this number share the last.
+pub const COUNTER_STRIPES: usize = 16;

@@ -10,18 +10,20 @@ use std::sync::Arc;
 
 use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
+use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext, stack_owner};
+use super::idle_invocations::IdleInvocations;
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
 use super::stack_switch::GuestFunction;
-use crate::limits::{IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
+use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::InvocationOutcome;
-use sandstorm_extension::{Budget, KillCause, LoadedExtension};
+use sandstorm_extension::{Budget, CallTrust, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
 /// The result of a poll.
@@ -48,12 +50,15 @@ pub struct Engine {
     side: GuestRunner,
     memories: GuestMemoryPool,
     worker: usize,
-    idle: Vec<InvocationHandle>,
+    idle: IdleInvocations<InvocationHandle>,
+    /// [`IDLE_FOR_OWNERS`], but for tests.
+    idle_for_owners: usize,
     /// Ended invocations whose memory has yet to go back to the kernel.
     soiled: Vec<InvocationHandle>,
     /// The state of the directory that the worker sees; `None`: the worker has not set it.
     generation: Option<u64>,
     meter: CpuMeter,
+    crowd: CrowdTrust,
     /// See [`Engine::limit_slices`].
     longest_slice_ns: u64,
 }
@@ -69,8 +74,21 @@ impl Engine {
         let side = GuestRunner::new(watchdog, host_function)?;
         let meter = CpuMeter::new(side.cpu_clock());
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
-        let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        Ok(Engine { side, memories, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
+        let (idle, soiled) = (IdleInvocations::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
+        let idle_for_owners = IDLE_FOR_OWNERS;
+        let (crowd, longest_slice_ns) = (CrowdTrust::default(), u64::MAX);
+        Ok(Engine {
+            side,
+            memories,
+            worker,
+            idle,
+            idle_for_owners,
+            soiled,
+            generation: None,
+            meter,
+            crowd,
+            longest_slice_ns,
+        })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates
@@ -88,7 +106,10 @@ impl Engine {
         self.meter.interrupted();
         let mut invocation = match self.take_idle(view.tenant.serial) {
             Some(idle) => idle,
-            None => InvocationHandle::idle()?,
+            None => match InvocationHandle::idle() {
+                Ok(new) => new,
+                Err(error) => self.idle.take_any().ok_or(error)?,
+            },
         };
         let begun = match extension.library.module() {
             None => invocation.begin(view, extension, args, budget),
@@ -101,7 +122,7 @@ impl Engine {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
-        body.proven = extension.stats.begun(self.worker);
+        body.trust = self.crowd.begun(extension.begun(self.worker));
         Ok(invocation)
     }
 
@@ -206,9 +227,10 @@ impl Engine {
     fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
         self.side.note_long_poll();
         if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
-            body.proven = false;
+            body.trust = CallTrust::Unknown;
+            self.crowd.note_long_poll();
             if let Some(held) = &body.held {
-                held.extension.stats.note_long_poll(self.worker);
+                held.extension.note_long_poll(self.worker);
             }
         }
     }
@@ -315,7 +337,8 @@ impl Engine {
     pub fn sees(&mut self, generation: u64) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
-            self.idle.iter_mut().chain(&mut self.soiled).for_each(InvocationHandle::release);
+            self.idle.for_each(InvocationHandle::release);
+            self.soiled.iter_mut().for_each(InvocationHandle::release);
         }
     }
 
@@ -339,7 +362,7 @@ impl Engine {
             guest_memory: std::ptr::null_mut(),
             guest_invocation: std::ptr::null_mut(),
             stack_owner: 0,
-            proven: false,
+            trust: CallTrust::Unknown,
             limit_ns: 0,
             left_ns: 0,
             started: super::clock::ticks(),
@@ -353,40 +376,49 @@ impl Engine {
         self.side.stacks().stop_making_stacks();
     }
 
-    /// Returns an idle invocation, preferably one that this tenant used before: it needs no clearing.
+    /// Gives tenants one another's idle invocations from now on, rather than new ones.
+    #[cfg(test)]
+    pub(super) fn stop_making_invocations(&mut self) {
+        self.idle_for_owners = 0;
+    }
+
+    /// Returns an idle invocation, preferably one that this tenant used before: it needs no clearing. `None`: a new one
+    /// is to be made.
     fn take_idle(&mut self, tenant: u64) -> Option<InvocationHandle> {
-        /// The number of idle invocations to look at.
-        const LOOK: usize = 4;
         // A body of the same tenant needs no clearing, and giving megabytes back would delay the worker.
         if let Some(own) = self.soiled.iter().rposition(|ended| ended.owner() == tenant) {
             return Some(self.soiled.swap_remove(own));
         }
-        if self.idle.is_empty() {
-            self.side.watchdog().take_spare(&mut self.idle, IDLE_INVOCATIONS / 2);
+        if let Some((own, next)) = self.idle.take_own(tenant) {
+            // The bodies that are taken next, if more are begun: after hundreds they were used long ago.
+            if let [.., after, next] = next {
+                after.prefetch();
+                next.prefetch_arena();
+            }
+            return Some(own);
         }
-        let last = self.idle.len().checked_sub(1)?;
-        let from = self.idle.len().saturating_sub(LOOK);
-        let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
-        let taken = self.idle.swap_remove(own.unwrap_or(last));
-        // The bodies that are taken next, if more are begun: after hundreds they were used long ago.
-        if let [.., after, next] = self.idle.as_slice() {
-            after.prefetch();
-            next.prefetch_arena();
+        if self.idle.len() == 0 {
+            let mut spare = Vec::new();
+            self.side.watchdog().take_spare(&mut spare, IDLE_INVOCATIONS / 2);
+            let is_any = !spare.is_empty();
+            spare.into_iter().for_each(|idle| self.idle.keep(idle.owner(), idle));
+            return if is_any { self.idle.take_any() } else { None };
         }
-        Some(taken)
+        if self.idle.len() >= self.idle_for_owners { self.idle.take_any() } else { None }
     }
 
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to engines that have
     /// none.
     fn keep_idle(&mut self, invocation: InvocationHandle) {
         if self.idle.len() >= IDLE_INVOCATIONS {
-            let spare = self.idle.drain(IDLE_INVOCATIONS / 2..).map(|mut idle| {
+            let surplus = std::iter::from_fn(|| self.idle.take_any()).take(IDLE_INVOCATIONS / 2);
+            let spare = surplus.map(|mut idle| {
                 idle.release();
                 idle
             });
             self.side.watchdog().give_spare(spare);
         }
-        self.idle.push(invocation);
+        self.idle.keep(invocation.owner(), invocation);
     }
 }
 
@@ -480,7 +512,7 @@ fn poll_limits(
         guest_memory: memory.cast_mut(),
         guest_invocation: std::ptr::without_provenance_mut(body.guest.header as usize),
         stack_owner: stack_owner(body.owner, !memory.is_null()),
-        proven: body.proven,
+        trust: body.trust,
         limit_ns,
         left_ns,
         started,

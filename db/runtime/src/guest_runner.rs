@@ -22,7 +22,7 @@ use super::worker_block::{HostFunctionEntry, WorkerBlock};
 use crate::limits::SUSPENDED_STACK_BYTES;
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::limits::MEMORY_UNIT_BYTES;
-use sandstorm_extension::KillCause;
+use sandstorm_extension::{CallTrust, KillCause};
 use sandstorm_store::Participant;
 
 /// The result of a call on the side stack.
@@ -62,8 +62,8 @@ pub(super) struct PollLimits {
     pub(super) guest_invocation: *mut abi::InvocationHeader,
     /// Whose stacks it runs on: see [`stack_owner`].
     pub(super) stack_owner: u64,
-    /// The extension has had no long poll for thousands of calls.
-    pub(super) proven: bool,
+    /// The trust in the code that runs.
+    pub(super) trust: CallTrust,
     /// CPU time until the run is switched out, and its invocation's total CPU time left.
     pub(super) limit_ns: u64,
     pub(super) left_ns: u64,
@@ -170,11 +170,14 @@ impl GuestRunner {
         block.left_ns.store(terms.left_ns, Ordering::Relaxed);
         block.started.store(terms.started, Ordering::Release);
         let sequence = block.sequence.load(Ordering::Relaxed).wrapping_add(1);
-        if !terms.proven {
-            block.wary.store(sequence, Ordering::Release);
+        if terms.trust < CallTrust::Proven {
+            block.unproven.store(sequence, Ordering::Release);
+            if terms.trust < CallTrust::Known {
+                block.unknown.store(sequence, Ordering::Release);
+            }
         }
         block.sequence.store(sequence, Ordering::Release);
-        self.watchdog.ensure_awake(terms.proven);
+        self.watchdog.ensure_awake(terms.trust);
         compiler_fence(Ordering::SeqCst);
     }
 

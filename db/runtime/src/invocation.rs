@@ -28,7 +28,7 @@ use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
-use sandstorm_extension::{Budget, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
+use sandstorm_extension::{Budget, CallTrust, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
 use sandstorm_store::EpochPin;
 
 /// The reason why an invocation cannot begin; nothing of it has run.
@@ -99,8 +99,8 @@ pub(super) struct InvocationState {
     pub(super) code: u32,
     /// Polls since it became overdue.
     late_polls: u32,
-    /// See [`sandstorm_extension::ExtensionCounters::begun`].
-    pub(super) proven: bool,
+    /// See [`sandstorm_extension::LoadedExtension::begun`].
+    pub(super) trust: CallTrust,
     /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
     /// 0: none.
     pub(super) owner: u64,
@@ -201,7 +201,7 @@ impl InvocationHandle {
             stage: InvocationStage::Begun,
             code: 0,
             late_polls: 0,
-            proven: false,
+            trust: CallTrust::Unknown,
             owner: 0,
             slice_ns: 0,
             total_ns: 0,

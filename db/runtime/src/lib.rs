@@ -19,6 +19,7 @@ compile_error!(
 mod clock;
 mod commit;
 mod cpu_meter;
+mod crowd_trust;
 mod engine;
 mod guest_layout;
 mod guest_memory;
@@ -27,6 +28,7 @@ mod guest_runner;
 mod guest_stacks;
 mod guest_value;
 mod host;
+mod idle_invocations;
 mod invocation;
 mod invocation_memory;
 pub mod limits;

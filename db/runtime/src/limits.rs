@@ -55,7 +55,14 @@ pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
 /// calls. At 40,000 calls a second, one after another, fewer than 1 in 100 meets it, and a processor that has other
 /// work is interrupted 250 times a second.
 pub const WATCHDOG_NAP_US: u64 = 4_000;
-/// Time after the last unproven code ran until the watchdog naps, microseconds.
+/// The same for shorter naps, while code runs that has had a quarter of those calls, or while tens of thousands of
+/// calls of all unproven code together had no long poll. A thousand looks a second take 1 or 2 % of a processor.
+pub const WATCHDOG_SHORT_NAP_US: u64 = 1_000;
+/// Calls of unproven extensions on a worker, of all tenants, without a poll that exceeded its slice, after which the
+/// watchdog takes short naps beside them. They take 20 ms of the worker's time at least, so at most a twentieth of that
+/// is lost to a poll that is seen late.
+pub const CROWD_KNOWN_AFTER_CALLS: u64 = 20_480;
+/// Time after the last code ran that does not allow a nap until the watchdog takes it, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
 /// Maximum charge of a poll beyond its slice, microseconds: the watchdog's delay, and that of a host call that it waits
 /// for. Time measured beyond that counts as taken away by a hypervisor.
@@ -78,7 +85,10 @@ pub const MAX_DIRTY_INVOCATIONS: usize = 16;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
 /// Idle invocations that a worker keeps; beyond that, half go to a heap that all workers share.
-pub const IDLE_INVOCATIONS: usize = 512;
+pub const IDLE_INVOCATIONS: usize = 1_024;
+/// Idle invocations of a worker up to which a tenant that has none among them gets a new one. Beyond that it gets another
+/// tenant's, which has to be cleared. Each takes some pages.
+pub const IDLE_FOR_OWNERS: usize = 768;
 /// Idle invocations in the heap that all workers share.
 pub const SPARE_INVOCATIONS: usize = 1_024;
 /// Length of the text of an error or panic that reaches the caller, bytes.

@@ -14,6 +14,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use sandstorm_api::abi;
 
 use super::worker_block::{STATE_GUEST, STATE_HOST, WorkerBlock};
+use super::xstate::{MXCSR_OFFSET, VECTOR_COMPONENTS, VECTORS_AVX512, VECTORS_UNKNOWN};
 use sandstorm_extension::KillCause;
 
 /// The type of a library's `start` and `poll`.
@@ -91,6 +92,10 @@ pub(super) unsafe extern "C" fn enter(
 
 /// As [`enter`], with every other register in its initial state: no trace of earlier code is left in one.
 ///
+/// XRSTOR from an image of initial registers sets all extended ones, whichever this processor has; it takes some hundred
+/// nanoseconds. Where the processor says that none but vector and mask registers are in use, a few instructions clear
+/// these, and MXCSR is loaded.
+///
 /// # Safety
 /// As for [`enter`].
 #[unsafe(naked)]
@@ -105,11 +110,34 @@ pub(super) unsafe extern "C" fn enter_clean(
         "mov r8, rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
+        "mov r9, gs:[{initial}]",
+        "cmp dword ptr gs:[{vectors}], {unknown}",
+        "je 3f",
+        // The components that are in use. One that is not is in its initial state.
+        "mov ecx, 1",
+        "xgetbv",
+        "and eax, gs:[{mask}]",
+        "and edx, gs:[{mask} + 4]",
+        "and eax, {others}",
+        "or eax, edx",
+        "jnz 3f",
+        "vzeroall",
+        "ldmxcsr [r9 + {mxcsr}]",
+        "cmp dword ptr gs:[{vectors}], {avx512}",
+        "jne 4f",
+        ".irp i,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+        vpxord zmm\\i, zmm\\i, zmm\\i
+        .endr
+        .irp i,0,1,2,3,4,5,6,7
+        kxorw k\\i, k\\i, k\\i
+        .endr",
+        "jmp 4f",
         // All extended registers, whichever this processor has.
-        "mov rcx, gs:[{initial}]",
+        "3:",
         "mov eax, gs:[{mask}]",
         "mov edx, gs:[{mask} + 4]",
-        "xrstor64 [rcx]",
+        "xrstor64 [r9]",
+        "4:",
         "mov rax, r8",
         "xor ebx, ebx",
         "xor ecx, ecx",
@@ -132,6 +160,11 @@ pub(super) unsafe extern "C" fn enter_clean(
         state = const offset_of!(WorkerBlock, state),
         initial = const offset_of!(WorkerBlock, initial),
         mask = const offset_of!(WorkerBlock, xstate_mask),
+        vectors = const offset_of!(WorkerBlock, vectors),
+        unknown = const VECTORS_UNKNOWN,
+        avx512 = const VECTORS_AVX512,
+        others = const !VECTOR_COMPONENTS as i32,
+        mxcsr = const MXCSR_OFFSET,
         tenant = const STATE_GUEST,
         host = const STATE_HOST,
     )

@@ -7,7 +7,8 @@
 //! While all running code is *proven*, thousands of calls without a long poll, the thread naps. Looking 10,000 times a
 //! second for a rare event costs the processor's other users more than it saves. A worker that is about to enter other
 //! code ends the nap. So the first long poll after thousands of short calls may continue for a nap, and there are
-//! thousands of calls between that and the next.
+//! thousands of calls between that and the next. Code that is *known* allows shorter naps, for fewer calls or for those
+//! of all tenants together (`crowd_trust`): so new tenants do not keep the thread awake, either.
 //!
 //! (A timer for each worker would interrupt all of them all the time instead. In a prototype on a shared virtual
 //! machine, arming and disarming one took 17-43 us. A thread that slept for 100 us took 6-12 % of one processor and,
@@ -30,8 +31,9 @@ use super::worker_block::{STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use super::{InvocationHandle, clock, signals};
 use crate::limits::{
     SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_NAP_AFTER_US, WATCHDOG_NAP_US, WATCHDOG_PARK_FALLBACK_US,
-    WATCHDOG_PERIOD_US,
+    WATCHDOG_PERIOD_US, WATCHDOG_SHORT_NAP_US,
 };
+use sandstorm_extension::CallTrust;
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl Drop for Watchdog {
 /// The state that the watchdog and the engines share.
 #[derive(Debug, Default)]
 pub(super) struct WatchdogState {
-    /// The thread's way to sleep: [`AWAKE`], [`PARKED`] or [`NAPPING`]. A futex.
+    /// The thread's way to sleep: [`AWAKE`], [`NAPPING_SHORT`], [`NAPPING`] or [`PARKED`]. A futex.
     sleep_state: AtomicU32,
     stop: AtomicBool,
     /// Whether the kernel can make all threads' earlier stores visible at once.
@@ -104,26 +106,29 @@ pub(super) struct WatchdogState {
 }
 
 /// It looks, or will within its period.
-const AWAKE: u32 = 0;
-/// A worker that enters tenant code wakes it.
-const PARKED: u32 = 1;
+const AWAKE: u32 = CallTrust::Unknown as u32;
+/// A worker that enters tenant code of which nothing is known wakes it; otherwise it wakes by itself, soon.
+const NAPPING_SHORT: u32 = CallTrust::Known as u32;
 /// A worker that enters unproven tenant code wakes it; otherwise it wakes by itself.
-const NAPPING: u32 = 2;
+const NAPPING: u32 = CallTrust::Proven as u32;
+/// A worker that enters tenant code wakes it.
+const PARKED: u32 = NAPPING + 1;
 
 #[derive(Debug)]
 struct WatchedWorker {
     block: Arc<WorkerBlock>,
     judge: PreemptionPolicy,
-    /// The block's `wary` as it was at the last look.
-    wary: u64,
+    /// The block's `unproven` and `unknown` as they were at the last look.
+    unproven: u64,
+    unknown: u64,
 }
 
 /// The result of one look at the workers.
 struct WatchdogSample {
     /// A worker ran tenants' code, now or since the last look, or is about to.
     busy: bool,
-    /// A worker ran, or runs, unproven code.
-    wary: bool,
+    /// The least trust in code that a worker ran since the last look, or runs.
+    trust: CallTrust,
     /// The time until the next look.
     next: Duration,
 }
@@ -133,7 +138,8 @@ impl WatchdogState {
         self.workers.lock().push(WatchedWorker {
             block: Arc::clone(block),
             judge: PreemptionPolicy::default(),
-            wary: 0,
+            unproven: 0,
+            unknown: 0,
         });
     }
 
@@ -163,12 +169,11 @@ impl WatchdogState {
 
     /// Called by a worker after it has stored a new sequence, before it enters tenant code.
     #[inline(always)]
-    pub(super) fn ensure_awake(&self, proven: bool) {
+    pub(super) fn ensure_awake(&self, trust: CallTrust) {
         // The worker's store and this load may pass each other: the watchdog fences all threads between parking and its
         // last look, so either it sees the new sequence, or this load sees that it parks.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        let sleep_state = self.sleep_state.load(Ordering::Relaxed);
-        if sleep_state != AWAKE && (sleep_state == PARKED || !proven) {
+        if (trust as u32) < self.sleep_state.load(Ordering::Relaxed) {
             self.wake();
         }
     }
@@ -187,11 +192,14 @@ impl WatchdogState {
     fn watch(&self) {
         raise_thread_priority();
         let mut busy_at = Instant::now();
-        let mut wary_at = busy_at;
+        let (mut unknown_at, mut unproven_at) = (busy_at, busy_at);
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
             let (sample, now) = (self.look(), Instant::now());
-            if sample.wary {
-                wary_at = now;
+            if sample.trust < CallTrust::Proven {
+                unproven_at = now;
+            }
+            if sample.trust < CallTrust::Known {
+                unknown_at = now;
             }
             if sample.busy {
                 busy_at = now;
@@ -200,19 +208,20 @@ impl WatchdogState {
                 busy_at = Instant::now();
                 continue;
             }
-            if now - wary_at >= Duration::from_micros(WATCHDOG_NAP_AFTER_US) {
-                self.nap();
-            } else {
-                std::thread::sleep(sample.next);
+            let calm = |last: Instant| now - last >= Duration::from_micros(WATCHDOG_NAP_AFTER_US);
+            match (calm(unproven_at), calm(unknown_at)) {
+                (true, _) => self.nap(NAPPING, WATCHDOG_NAP_US),
+                (false, true) => self.nap(NAPPING_SHORT, WATCHDOG_SHORT_NAP_US),
+                (false, false) => std::thread::sleep(sample.next),
             }
         }
     }
 
-    /// Sleeps for a while, or until a worker enters unproven code. A worker that is about to while this begins may not
-    /// see it, and the watchdog not see that worker: then it is seen after the nap.
-    fn nap(&self) {
-        self.sleep_state.store(NAPPING, Ordering::SeqCst);
-        self.sleep_as(NAPPING, Some(Duration::from_micros(WATCHDOG_NAP_US)));
+    /// Sleeps for a while, or until a worker enters code with less trust than that takes. A worker that is about to
+    /// while this begins may not see it, and the watchdog not see that worker: then it is seen after the nap.
+    fn nap(&self, sleep_state: u32, longest_us: u64) {
+        self.sleep_state.store(sleep_state, Ordering::SeqCst);
+        self.sleep_as(sleep_state, Some(Duration::from_micros(longest_us)));
     }
 
     /// Sleeps until it is woken, or for so long, if no worker has woken it since it announced this sleep.
@@ -243,7 +252,8 @@ impl WatchdogState {
 
     fn look(&self) -> WatchdogSample {
         self.samples.fetch_add(1, Ordering::Relaxed);
-        let mut sample = WatchdogSample { busy: false, wary: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
+        let next = Duration::from_micros(WATCHDOG_PERIOD_US);
+        let mut sample = WatchdogSample { busy: false, trust: CallTrust::Proven, next };
         for watched in self.workers.lock().iter_mut() {
             let wait_us = watched.look(&mut sample, &self.requests);
             sample.next = sample.next.min(Duration::from_micros(wait_us));
@@ -256,8 +266,13 @@ impl WatchedWorker {
     /// Looks at one worker; returns the microseconds until the next look.
     fn look(&mut self, sample: &mut WatchdogSample, requests: &AtomicU64) -> u64 {
         let block = &*self.block;
-        let wary = block.wary.load(Ordering::Acquire);
-        sample.wary |= std::mem::replace(&mut self.wary, wary) != wary;
+        let (unproven, unknown) = (block.unproven.load(Ordering::Acquire), block.unknown.load(Ordering::Acquire));
+        if std::mem::replace(&mut self.unproven, unproven) != unproven {
+            sample.trust = sample.trust.min(CallTrust::Known);
+        }
+        if std::mem::replace(&mut self.unknown, unknown) != unknown {
+            sample.trust = CallTrust::Unknown;
+        }
         let sequence = block.sequence.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != STATE_HOST;
         let moved = self.judge.sees(sequence);
@@ -279,7 +294,7 @@ impl WatchedWorker {
         let reading = PollReading { elapsed_ns, limit_ns, asked, in_call: state == STATE_HOST_CALL };
         let verdict = self.judge.decide(&reading);
         if verdict.act == PreemptionAction::Preempt && self.ask() {
-            sample.wary = true;
+            sample.trust = CallTrust::Unknown;
             requests.fetch_add(1, Ordering::Relaxed);
             self.judge.note_requested(&reading);
         }

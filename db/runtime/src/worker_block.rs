@@ -66,8 +66,10 @@ pub(super) struct WorkerBlock {
     /// The sequence of the last poll that is over: while it differs from `sequence`, tenant code runs or is about to.
     /// Written by the worker.
     pub(super) ended: AtomicU64,
-    /// The sequence of the last poll of an extension that is not proven. Written by the worker.
-    pub(super) wary: AtomicU64,
+    /// The sequence of the last poll of an extension that is not proven, and of the last one of which nothing is known.
+    /// Written by the worker.
+    pub(super) unproven: AtomicU64,
+    pub(super) unknown: AtomicU64,
     /// CPU time that the current poll may take before it is switched out, nanoseconds. Written by the worker before
     /// `sequence`, as are the next two.
     pub(super) limit_ns: AtomicU64,
@@ -102,10 +104,12 @@ pub(super) struct WorkerBlock {
     pub(super) guest_rsp: AtomicUsize,
     /// The function that the stubs of sandboxed code call. Constant.
     pub(super) host_function: usize,
-    /// XSAVE's mask, the bytes that it takes, and the image of initial registers. Constant.
+    /// XSAVE's mask, the bytes that it takes, the image of initial registers, and how vector registers are cleared.
+    /// Constant.
     pub(super) xstate_mask: u64,
     pub(super) xstate_bytes: usize,
     pub(super) initial: usize,
+    pub(super) vectors: u32,
     /// The length of a tick of the processor's counter. Constant.
     pub(super) tick: TickLength,
     /// The worker's kernel thread id and the clock of its CPU time. Constant.
@@ -135,7 +139,8 @@ impl WorkerBlock {
             pending: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            wary: AtomicU64::new(0),
+            unproven: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             limit_ns: AtomicU64::new(0),
             left_ns: AtomicU64::new(0),
             started: AtomicU64::new(0),
@@ -155,6 +160,7 @@ impl WorkerBlock {
             xstate_mask: xstate.mask,
             xstate_bytes: xstate.bytes,
             initial: xstate.initial,
+            vectors: xstate.vectors,
             tick: TickLength::measured(),
             // SAFETY: a system call without arguments.
             thread: unsafe { libc::gettid() },

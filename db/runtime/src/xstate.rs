@@ -3,6 +3,8 @@
 //!
 //! Guarantees: [`XState::bytes`] is room for everything that XSAVE writes under [`XState::mask`]; [`XState::initial`]
 //! points at an image that never changes and with which XRSTOR sets every register of the mask to its initial value.
+//! Where [`XState::vectors`] says so, the processor tells which components are in use, and has the instructions that
+//! clear those of [`VECTOR_COMPONENTS`].
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -18,8 +20,17 @@ const EXCLUDED_COMPONENTS: u64 = 1 << 9 | 1 << 17 | 1 << 18;
 /// The beginning of the area, whatever is saved: the legacy region and the header.
 const LEGACY_BYTES: usize = 512 + 64;
 /// The offset of MXCSR in the legacy region, and a new program's value of it: all exceptions masked.
-const MXCSR_OFFSET: usize = 24;
+pub(super) const MXCSR_OFFSET: usize = 24;
 const MXCSR: u32 = 0x1f80;
+
+/// The components of the vector and mask registers: SSE, AVX, and the three of AVX-512.
+pub(super) const VECTOR_COMPONENTS: u32 = 1 << 1 | 1 << 2 | AVX512_COMPONENTS;
+const AVX512_COMPONENTS: u32 = 1 << 5 | 1 << 6 | 1 << 7;
+
+/// Values of [`XState::vectors`]: only XRSTOR is known to clear all; there are the registers of AVX; those of AVX-512.
+pub(super) const VECTORS_UNKNOWN: u32 = 0;
+pub(super) const VECTORS_AVX: u32 = 1;
+pub(super) const VECTORS_AVX512: u32 = 2;
 
 /// The operands of XSAVE and XRSTOR.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +41,8 @@ pub(super) struct XState {
     pub(super) bytes: usize,
     /// The image of initial registers; aligned to 64 and as long.
     pub(super) initial: usize,
+    /// How the vector and mask registers can be cleared without XRSTOR, which takes four times as long.
+    pub(super) vectors: u32,
 }
 
 impl XState {
@@ -72,7 +85,19 @@ fn detect() -> Option<XState> {
     // SAFETY: within the mapping, which is ours and stays: the process uses it until it ends.
     unsafe { initial.add(MXCSR_OFFSET).cast::<u32>().write(MXCSR) };
     std::mem::forget(image);
-    Some(XState { mask, bytes, initial: initial.addr() })
+    Some(XState { mask, bytes, initial: initial.addr(), vectors: vectors(mask) })
+}
+
+/// How the vector registers of such components can be cleared.
+fn vectors(mask: u64) -> u32 {
+    /// CPUID leaf 0xd, 1, EAX: XGETBV tells which components are in use.
+    const XGETBV_IN_USE: u32 = 1 << 2;
+    let tells_use = __cpuid_count(0xd, 1).eax & XGETBV_IN_USE != 0;
+    match mask as u32 & VECTOR_COMPONENTS {
+        VECTOR_COMPONENTS if tells_use => VECTORS_AVX512,
+        found if tells_use && found == VECTOR_COMPONENTS & !AVX512_COMPONENTS => VECTORS_AVX,
+        _ => VECTORS_UNKNOWN,
+    }
 }
 
 /// Returns the components that the system has switched on.

@@ -268,6 +268,51 @@ fn no_register_tells_one_tenant_what_another_had_in_it() {
     }
 }
 
+/// Leaves marks in x87's registers and in MXCSR, which no other test has in use.
+#[unsafe(naked)]
+unsafe extern "C" fn marks_x87(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
+    naked_asm!(
+        "fldpi",
+        "fldpi",
+        "fldpi",
+        // Flush to zero, round down, the flag of an inexact result.
+        "mov dword ptr [rsp - 16], 0xbfa0",
+        "ldmxcsr [rsp - 16]",
+        "mov eax, 1",
+        "ret"
+    )
+}
+
+/// Stores MXCSR and x87's state into its slot, and returns.
+#[unsafe(naked)]
+unsafe extern "C" fn pictures_x87(slot: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
+    naked_asm!("stmxcsr [rdi]", "fnsave [rdi + 8]", "mov eax, 1", "mov gs:[0], rsi", "ret")
+}
+
+#[test]
+fn neither_does_the_state_of_old_instructions() {
+    let mut world = World::new();
+    let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
+    for _ in 0..50 {
+        world.view = Arc::clone(&ada);
+        assert_eq!(world.run(&native(marks_x87), b"", long()).0, PollOutcome::Done);
+        world.view = Arc::clone(&bob);
+        let pictures = native_with(yielding_x87, shows_registers, REGISTERS_BYTES, 64);
+        let (end, reply, _) = world.run(&pictures, b"", long());
+        assert_eq!((end, reply.len()), (PollOutcome::Done, REGISTERS_BYTES));
+        assert_eq!(reply[..4], 0x1f80_u32.to_le_bytes(), "MXCSR");
+        // Control, status and tag words, as a new program has them; then pointers, and the registers' contents.
+        assert_eq!((&reply[8..10], &reply[12..14], &reply[16..18]), (&[0x7f, 3][..], &[0, 0][..], &[0xff, 0xff][..]));
+        assert!(reply[36..116].iter().all(|byte| *byte == 0), "a register: {:?}", &reply[36..116]);
+    }
+}
+
+/// Takes the picture of x87's state, and answers `POLL_PENDING`.
+#[unsafe(naked)]
+unsafe extern "C" fn yielding_x87(_: *mut u8, _: *mut abi::InvocationHeader) -> u32 {
+    naked_asm!("call {picture}", "xor eax, eax", "ret", picture = sym pictures_x87)
+}
+
 /// A first poll that goes on to a second: the picture's functions answer 1, which is `POLL_DONE`.
 fn yielding(entry: stack_switch::GuestFunction) -> stack_switch::GuestFunction {
     PICTURE.store(entry as usize, Ordering::Relaxed);

@@ -45,6 +45,7 @@ fn found(world: &mut World) -> usize {
 #[test]
 fn nothing_of_another_tenants_invocation_is_left() {
     let mut world = World::new();
+    world.engine.stop_making_invocations();
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     for len in [1, 100, 4096, ARENA_HOT_BYTES - 200, ARENA_HOT_BYTES, ARENA_HOT_BYTES + 5000, (4 << 20) - 4096] {
         world.view = Arc::clone(&ada);
@@ -58,6 +59,7 @@ fn nothing_of_another_tenants_invocation_is_left() {
 #[test]
 fn a_new_tenant_finds_nothing_of_a_deleted_one_whose_id_it_has() {
     let mut world = World::new();
+    world.engine.stop_making_invocations();
     assert_eq!(world.run(&native(scribbles), &4096_usize.to_le_bytes(), long()).0, PollOutcome::Done);
     let (directory, id) = (Arc::clone(&world.shared.directory), world.view.tenant.id);
     directory.delete_tenant(id).unwrap();
@@ -86,6 +88,7 @@ fn a_tenant_gets_its_own_memory_again_where_it_can() {
 #[test]
 fn megabytes_that_did_not_go_back_yet_wait_for_their_tenants_next_call_and_for_nobody_elses() {
     let mut world = World::new();
+    world.engine.stop_making_invocations();
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     let len = (4_usize << 20) - 4096;
     world.view = Arc::clone(&ada);

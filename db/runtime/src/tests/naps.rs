@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use sandstorm_api::abi;
 
 use super::*;
+use crate::limits::CROWD_KNOWN_AFTER_CALLS;
+use sandstorm_extension::CallTrust;
 use sandstorm_extension::limits::TRUSTED_AFTER_CALLS;
 
 /// Returns at once, or never where it is given arguments.
@@ -29,7 +31,7 @@ fn proven() -> (World, Arc<LoadedExtension>) {
     for _ in 0..=TRUSTED_AFTER_CALLS {
         assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
     }
-    assert!(extension.stats.begun(0), "it has had thousands of short calls");
+    assert_eq!(extension.begun(0), CallTrust::Proven, "it has had thousands of short calls");
     (world, extension)
 }
 
@@ -52,6 +54,40 @@ fn the_watchdog_naps_while_only_proven_code_runs() {
 }
 
 #[test]
+fn new_code_of_ever_new_tenants_does_not_keep_the_watchdog_awake_and_is_ended_where_it_runs_away() {
+    const CALLS: u64 = 50;
+    let mut world = World::new();
+    let watchdog = Arc::clone(&world.shared.watchdog);
+    let mut calls = 0;
+    let mut runs_new_code = |world: &mut World| {
+        let new = native(returns_without_arguments);
+        for _ in 0..CALLS {
+            assert_eq!(world.run(&new, b"", long()).0, PollOutcome::Done);
+        }
+        calls += CALLS;
+        calls > CROWD_KNOWN_AFTER_CALLS
+    };
+    for _ in 0..3 {
+        while !runs_new_code(&mut world) {}
+        let begun = Instant::now();
+        loop {
+            let (looked, round) = (watchdog.samples(), Instant::now());
+            while round.elapsed() < Duration::from_millis(300) {
+                runs_new_code(&mut world);
+            }
+            // Awake it looks ten times in a millisecond; a short nap is one.
+            if u128::from(watchdog.samples() - looked) < 3 * round.elapsed().as_millis() {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "it never naps");
+        }
+        let (runaway, asked) = (native(returns_without_arguments), watchdog.requests());
+        assert_eq!(world.run(&runaway, b"endless", short()).0, PollOutcome::Killed(KillCause::TotalBudget));
+        assert!(watchdog.requests() > asked);
+    }
+}
+
+#[test]
 fn what_was_proven_and_runs_away_is_ended_and_no_longer_proven() {
     let (mut world, extension) = proven();
     for round in 0..10 {
@@ -60,12 +96,12 @@ fn what_was_proven_and_runs_away_is_ended_and_no_longer_proven() {
             PollOutcome::Killed(KillCause::TotalBudget),
             "{round}"
         );
-        assert!(!extension.stats.begun(0), "it has to prove itself anew");
+        assert_eq!(extension.begun(0), CallTrust::Unknown, "it has to prove itself anew");
     }
     for _ in 0..=TRUSTED_AFTER_CALLS {
         assert_eq!(world.run(&extension, b"", long()).0, PollOutcome::Done);
     }
-    assert!(extension.stats.begun(0), "and can");
+    assert_eq!(extension.begun(0), CallTrust::Proven, "and can");
 }
 
 #[test]
@@ -85,5 +121,5 @@ fn what_is_new_wakes_the_watchdog_from_its_nap() {
         );
         assert!(watchdog.requests() > asked);
     }
-    assert!(extension.stats.begun(0), "which is not the other's fault");
+    assert_eq!(extension.begun(0), CallTrust::Proven, "which is not the other's fault");
 }

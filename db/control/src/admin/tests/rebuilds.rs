@@ -267,7 +267,7 @@ fn a_tenant_is_moved_while_the_old_versions_serve_and_nothing_but_the_tier_chang
     }
     server.operator("PUT", "/v1/tenants/a/extensions/one/budget", json!({"total_us": 5_000}));
     let (id, old) = (server.view("a").tenant.id, server.view("a").extension("one").unwrap().clone());
-    old.stats.begun(0);
+    old.begun(0);
     let shown = server.extension("a", "one");
     assert_eq!((&shown["tier"], &shown["source_kept"]), (&json!("native"), &json!(true)));
 

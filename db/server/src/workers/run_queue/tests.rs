@@ -242,6 +242,89 @@ fn one_that_comes_waits_for_no_more_than_what_the_others_have_left_of_a_round() 
     }
 }
 
+/// Runs so many polls of these tenants; returns how many of them were of another tenant than the poll before.
+fn changes(simulation: &mut Simulation, polls: usize) -> usize {
+    let (mut last, mut changes) = (usize::MAX, 0);
+    for _ in 0..polls {
+        let tenant = simulation.step();
+        changes += usize::from(tenant != last);
+        last = tenant;
+    }
+    changes
+}
+
+#[test]
+fn tasks_of_a_tenant_that_wait_together_are_polled_together() {
+    for (tenants, tasks) in [(2, 128), (8, 32), (64, 4)] {
+        for polls in [2, 9] {
+            let habit = Habit { tasks, polls, ..plain(500) };
+            let mut simulation = Simulation::new(vec![habit; tenants], 1);
+            let changes = changes(&mut simulation, 50_000);
+            assert!(changes < 50_000 / 3, "{changes} of 50,000 polls of {tenants} tenants, {polls} for each task");
+        }
+    }
+}
+
+#[test]
+fn a_lone_task_does_not_wait_for_the_groups_of_tenants_whose_tasks_wait() {
+    let mut habits = vec![Habit { tasks: 32, polls: 2, ..plain(500) }; 63];
+    habits.push(Habit { tasks: 0, polls: 1, ..plain(500) });
+    let mut simulation = Simulation::new(habits, 1);
+    // At first all others have no task, as it has.
+    (0..5_000).for_each(|_| {
+        simulation.step();
+    });
+    for _ in 0..1_000 {
+        // It asks for less than its share.
+        (0..100).for_each(|_| {
+            simulation.step();
+        });
+        simulation.come(63);
+        let before_ns = simulation.total_ns;
+        while simulation.step() != 63 {}
+        let waited_ns = simulation.total_ns - before_ns;
+        // It came again when it ended: take that one out.
+        loop {
+            let turn = simulation.queue.next().expect("all others always have tasks");
+            if turn.task.0 == 63 {
+                simulation.queue.done(turn);
+                break;
+            }
+            simulation.queue.again(turn);
+        }
+        let ring_ns = 3 * MAX_INTERLEAVED as u64 * 500;
+        assert!(waited_ns <= ring_ns, "it waited {waited_ns} ns for more than those that took turns already");
+    }
+}
+
+#[test]
+fn a_greedy_tenant_among_many_takes_no_more_than_its_share() {
+    let modest = Habit { tasks: 4, polls: 2, ..plain(600) };
+    for greedy in [
+        Habit { tasks: 1_000, polls: 40, ..plain(700) },
+        Habit { tasks: 300, polls: 100, switched_out: true, ..plain(100_000) },
+        // As many newcomers as it can make: one task at a time.
+        Habit { tasks: 1, polls: 1, ..plain(19_000) },
+    ] {
+        let mut habits = vec![modest.clone(); 63];
+        habits.push(greedy.clone());
+        let mut simulation = Simulation::new(habits, 1);
+        let (mut least_lag_ns, mut most_behind_ns) = ([0f64; 64], 0f64);
+        for _ in 0..100_000 {
+            simulation.step();
+            for (tenant, least_lag_ns) in least_lag_ns.iter_mut().enumerate() {
+                let ideal_ns = simulation.share(tenant) * simulation.total_ns as f64;
+                let lag_ns = ideal_ns - simulation.used_ns[tenant] as f64;
+                *least_lag_ns = least_lag_ns.min(lag_ns);
+                most_behind_ns = most_behind_ns.max(if tenant < 63 { lag_ns - *least_lag_ns } else { 0.0 });
+            }
+        }
+        let quanta = most_behind_ns / QUANTUM_NS as f64;
+        let longest = greedy.cost_ns.1 as f64 / QUANTUM_NS as f64;
+        assert!(quanta <= 2.0 + longest, "a modest tenant is {quanta:.2} quanta behind its share beside {greedy:?}");
+    }
+}
+
 #[test]
 fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
     let mut simulation = Simulation::new(vec![plain(1_000), plain(1_000)], 1);
