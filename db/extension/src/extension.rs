@@ -138,8 +138,8 @@ impl LoadedExtension {
         LoadedExtension { tier, ..self }
     }
 
-    /// Counts an invocation; returns the trust in its code on this worker. That is what the calls of this extension have
-    /// earned, or those of all extensions with the same library.
+    /// Counts an invocation; returns the trust in its code on this worker. That is what the calls of this extension
+    /// have earned, or those of all extensions with the same library.
     #[inline]
     pub fn begun(&self, worker: usize) -> CallTrust {
         let calls = self.stats.begun(worker);

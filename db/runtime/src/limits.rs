@@ -86,8 +86,8 @@ pub const MAX_DIRTY_INVOCATIONS: usize = 16;
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
 /// Idle invocations that a worker keeps; beyond that, half go to a heap that all workers share.
 pub const IDLE_INVOCATIONS: usize = 1_024;
-/// Idle invocations of a worker up to which a tenant that has none among them gets a new one. Beyond that it gets another
-/// tenant's, which has to be cleared. Each takes some pages.
+/// Idle invocations of a worker up to which a tenant that has none among them gets a new one. Beyond that it gets
+/// another tenant's, which has to be cleared. Each takes some pages.
 pub const IDLE_FOR_OWNERS: usize = 768;
 /// Idle invocations in the heap that all workers share.
 pub const SPARE_INVOCATIONS: usize = 1_024;

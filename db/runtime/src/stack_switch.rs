@@ -92,9 +92,9 @@ pub(super) unsafe extern "C" fn enter(
 
 /// As [`enter`], with every other register in its initial state: no trace of earlier code is left in one.
 ///
-/// XRSTOR from an image of initial registers sets all extended ones, whichever this processor has; it takes some hundred
-/// nanoseconds. Where the processor says that none but vector and mask registers are in use, a few instructions clear
-/// these, and MXCSR is loaded.
+/// XRSTOR from an image of initial registers sets all extended ones, whichever this processor has; it takes some
+/// hundred nanoseconds. Where the processor says that none but vector and mask registers are in use, a few instructions
+/// clear these, and MXCSR is loaded.
 ///
 /// # Safety
 /// As for [`enter`].

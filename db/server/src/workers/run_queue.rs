@@ -12,8 +12,8 @@
 //!
 //! A tenant's waiting tasks enter in groups of up to [`GROUPED_TASKS`], and so they are polled one after another: each
 //! change of tenant costs the exchange of stacks and registers, and answers that end together leave together. A tenant
-//! that had no other task goes before those that had, as in Linux' FQ-CoDel: a lone call does not wait for their groups.
-//! Neither changes a tenant's share: in each round it has its credit and no more.
+//! that had no other task goes before those that had, as in Linux' FQ-CoDel: a lone call does not wait for their
+//! groups. Neither changes a tenant's share: in each round it has its credit and no more.
 //!
 //! The bound: while a tenant always has work, it gets its share of the used CPU time, less [`QUANTUM_NS`] times its
 //! weight and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
