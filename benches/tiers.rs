@@ -75,14 +75,43 @@ impl TierBench {
         TierBench { engine, participant, views, toolchain, running: VecDeque::new() }
     }
 
-    fn pair(&self, name: &str, text: &str, libraries: &str) -> Pair {
+    /// Prints how much memory a loaded library takes beside the bytes of its file, in each tier.
+    fn library_memory(&self) {
+        /// Libraries, each loaded anew.
+        const LIBRARIES: usize = 1_000;
+        let resident = || -> usize {
+            let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident memory");
+            line.trim().trim_end_matches("kB").trim().parse().expect("a number")
+        };
+        let (elf, image) = self.build("get", include_str!("../ext/get/src/lib.rs"), "");
+        for (tier, bytes) in [("native", &elf), ("sandboxed", &image)] {
+            let before = resident();
+            let load = |_| match tier {
+                "native" => ExtensionLibrary::load(bytes, builder::api_fingerprint()),
+                _ => ExtensionLibrary::load_sandboxed(bytes, builder::api_fingerprint()),
+            };
+            let libraries: Vec<_> = (0..LIBRARIES).map(|at| load(at).expect("it loads")).collect();
+            let each = (resident() - before) as f64 / libraries.len() as f64;
+            let file = bytes.len() as f64 / 1024.0;
+            println!("a loaded library, {tier}: {each:.1} KiB of memory; its file has {file:.1} KiB");
+        }
+    }
+
+    /// A source as a native library and as a sandboxed image.
+    fn build(&self, name: &str, text: &str, libraries: &str) -> (Vec<u8>, Vec<u8>) {
         let manifest = format!("name = \"{name}\"\nlibraries = [{libraries}]\n");
         let files = vec![SourceFile { path: "src/lib.rs".into(), text: text.into() }];
         let source = PushedSource::new(&manifest, files).expect("a source");
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
-        let fingerprint = builder::api_fingerprint();
         let elf = builder::compile(&self.toolchain, &source, &job).expect("a library");
         let image = builder::build_sandboxed(&self.toolchain, &source, &job).expect("an image").elf;
+        (elf, image)
+    }
+
+    fn pair(&self, name: &str, text: &str, libraries: &str) -> Pair {
+        let fingerprint = builder::api_fingerprint();
+        let (elf, image) = self.build(name, text, libraries);
         let native = ExtensionLibrary::load(&elf, fingerprint).expect("it loads");
         let sandboxed = ExtensionLibrary::load_sandboxed(&image, fingerprint).expect("it loads");
         let loaded = |library| Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()));
@@ -192,6 +221,7 @@ fn main() {
     bench.put(b"tree", &tree);
     let with_key = |rest: Vec<u8>| [table_id.to_le_bytes().to_vec(), rest].concat();
     let list_of = |number: u64| format!("list-{}", number % LISTS).into_bytes();
+    bench.library_memory();
     println!("{:<34} {:>3} {:>12} {:>12}   native / sandboxed", "case", "n", "native ns", "sandboxed ns");
 
     let empty = bench.pair("empty", EMPTY, "");
