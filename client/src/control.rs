@@ -84,6 +84,13 @@ impl Control {
         self.get("/v1/stat")
     }
 
+    /// How long requests took at the server, by tenant, kind and extension: all that the token may see, or those of one
+    /// tenant. With `buckets` two reports can be subtracted ([`LatencyReport::since`]).
+    pub fn latency(&self, tenant: Option<&str>, buckets: bool) -> Result<LatencyReport, ControlError> {
+        let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        self.get(&format!("/v1/latency?buckets={buckets}{tenant}"))
+    }
+
     /// Asks the server to stop.
     pub fn shutdown(&self) -> Result<(), ControlError> {
         self.post_nothing("/v1/shutdown")

@@ -88,6 +88,10 @@ fn tenants_tables_and_records_from_the_command_line() {
     for (bytes, packets) in [("bytes_in", "packets_in"), ("bytes_out", "packets_out")] {
         assert!(counter(packets) > 0 && counter(bytes) > 32 * counter(packets), "{stat}");
     }
+    let latency = server.json("stat latency --all --tenant shop");
+    let gets = latency["rows"].as_array().unwrap().iter().find(|row| row["class"] == "get").expect("gets were served");
+    assert!(gets["total"]["count"].as_u64() >= Some(3) && gets["total"]["p99_ns"].as_u64() > Some(0), "{latency}");
+    assert!(server.ok("stat latency --interval 0.05").starts_with("TENANT "));
     server.ok("tenant delete other");
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 1);
     assert!(server.fails("ext push ../ext/get").contains("builder"));

@@ -5,6 +5,10 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod latency;
+
+pub use latency::{DurationStats, LatencyReport, LatencyRow};
+
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -16,6 +16,8 @@ use super::slow_log::SlowLog;
 use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
+use sandstorm_metrics::histogram::ClassLatencies;
+use sandstorm_metrics::latency::LatencyByClass;
 use sandstorm_metrics::{MetricReading, TenantCounters};
 
 /// An invocation that the server ended.
@@ -87,6 +89,7 @@ struct WorkerUsage {
     counters: TenantCounters,
     rx_buffers: BufferCount,
     commands: command_stats::WorkerCommandCounts,
+    latency: ClassLatencies,
 }
 
 /// A count of buffers that one thread at a time takes, and any thread gives back.
@@ -172,6 +175,19 @@ impl TenantUsage {
     #[inline]
     pub fn rx_buffers(&self, port: usize) -> &BufferCount {
         &self.of(port).rx_buffers
+    }
+
+    /// The latency of the tenant's requests at worker number `worker`, which alone writes it.
+    #[inline]
+    pub fn latency(&self, worker: usize) -> &ClassLatencies {
+        &self.of(worker).latency
+    }
+
+    /// The latency of the tenant's requests at all workers, by their kind.
+    pub fn latencies(&self) -> LatencyByClass {
+        let mut counts = LatencyByClass::default();
+        self.workers.iter().for_each(|worker| worker.latency.read_into(&mut counts));
+        counts
     }
 
     /// The counts of a command on worker number `worker`, by its number among `all`. No other thread writes them.

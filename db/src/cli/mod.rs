@@ -11,6 +11,7 @@ mod doctor;
 mod ext;
 mod ext_offline;
 mod grant;
+mod latency;
 mod load;
 mod rebuild;
 mod serve;

@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::ServerStats;
 use serde_json::{Value, json};
 
+use super::latency::{self, LatencyArgs};
 use super::output::{CliError, OutputPrinter, columns, format_bytes};
 use super::session::CliSession;
 
 /// Counters, one row a second.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct StatArgs {
+    #[command(subcommand)]
+    what: Option<StatCommand>,
     /// Rows to print [default: until interrupted]
     #[arg(long, short = 'n')]
     count: Option<u64>,
@@ -23,6 +27,12 @@ pub(super) struct StatArgs {
     /// Print every counter since the start, once
     #[arg(long, conflicts_with_all = ["count"])]
     all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum StatCommand {
+    /// Show how long requests took at the server, by tenant, kind and extension
+    Latency(LatencyArgs),
 }
 
 /// Invocations that were ended lately.
@@ -119,6 +129,9 @@ const TENANT_COLUMNS: &[StatColumn] = &[
 ];
 
 pub(super) fn stat(session: &CliSession, args: &StatArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    if let Some(StatCommand::Latency(args)) = &args.what {
+        return latency::run(session, args, out);
+    }
     let interval = Duration::try_from_secs_f64(args.interval).ok().filter(|interval| interval.as_millis() >= 10);
     let interval = interval.ok_or_else(|| CliError::new(format!("--interval {} is too short", args.interval)))?;
     let mut before = session.control().stat()?;

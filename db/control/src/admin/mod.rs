@@ -18,6 +18,7 @@ mod deny_list;
 mod error;
 mod grants;
 mod host_header;
+mod latency;
 mod library_loader;
 mod operator_credentials;
 mod push;

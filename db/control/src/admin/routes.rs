@@ -21,8 +21,8 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild,
-    recheck, stat, token_rotation,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, latency, now_ms, push,
+    rebuild, recheck, stat, token_rotation,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -75,6 +75,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/denied/{pattern}", delete(recheck::end))
         .route("/v1/kills", get(all_kills))
         .route("/v1/stat", get(show_stat))
+        .route("/v1/latency", get(latency::show))
         .route("/v1/workers", get(show_workers))
         .route("/v1/health", get(health))
         .route("/v1/shutdown", post(shutdown))
@@ -418,7 +419,8 @@ async fn prometheus(
     caller: RequestCaller,
 ) -> Result<impl IntoResponse, ApiError> {
     caller.operator()?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], stat::prometheus_text(&control)))
+    let text = stat::prometheus_text(&control) + &latency::prometheus_text(&control);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
 /// Answers any caller. The builder's own text, for instance with a folder's name, is for callers with a token.

@@ -14,9 +14,11 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
 mod grants;
+mod latency;
 mod rebuild;
 
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
