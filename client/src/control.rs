@@ -91,6 +91,23 @@ impl Control {
         self.get(&format!("/v1/latency?buckets={buckets}{tenant}"))
     }
 
+    /// Reads events: all that the token may see, or those of one tenant, of one code, after a position.
+    pub fn events(&self, query: &EventQuery) -> Result<EventBatch, ControlError> {
+        let EventQuery { after, since_ms, tenant, code, limit, wait_s } = query;
+        let mut path = format!("/v1/events?since_ms={since_ms}&wait_s={wait_s}");
+        for (name, value) in [
+            ("after", after.map(|after| after.to_string())),
+            ("tenant", tenant.as_deref().map(path_segment)),
+            ("code", code.as_deref().map(path_segment)),
+            ("limit", limit.map(|limit| limit.to_string())),
+        ] {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={value}"));
+            }
+        }
+        self.get(&path)
+    }
+
     /// Asks the server to stop.
     pub fn shutdown(&self) -> Result<(), ControlError> {
         self.post_nothing("/v1/shutdown")

@@ -93,6 +93,14 @@ fn tenants_tables_and_records_from_the_command_line() {
     assert!(gets["total"]["count"].as_u64() >= Some(3) && gets["total"]["p99_ns"].as_u64() > Some(0), "{latency}");
     assert!(server.ok("stat latency --interval 0.05").starts_with("TENANT "));
     server.ok("tenant delete other");
+    let events = server.ok("events --code tenant --since 1h");
+    let codes: Vec<&str> =
+        events.lines().filter_map(|line| line.split_whitespace().find(|word| word.contains("tenant."))).collect();
+    assert_eq!(codes.last(), Some(&"tenant.deleted"), "{events}");
+    let started = server.run(&["events", "--code", "server", "--json"]).stdout;
+    let started: serde_json::Value = serde_json::from_slice(&started).expect("one event");
+    assert_eq!((started["code"].as_str(), started["actor"].as_str()), (Some("server.started"), Some("server")));
+    assert!(server.fails("events --code nonsense").contains("docs/operations.md lists"));
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 1);
     assert!(server.fails("ext push ../ext/get").contains("builder"));
 }

@@ -5,8 +5,10 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod events;
 mod latency;
 
+pub use events::{EventBatch, EventQuery, EventRecord};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.

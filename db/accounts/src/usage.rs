@@ -78,6 +78,7 @@ pub struct TenantUsage {
     /// The counts of its memcached clients.
     pub tallies: MemcachedStats,
     policy_events: Mutex<VecDeque<PolicyEvent>>,
+    policy_events_total: AtomicU64,
     changes: RateLimiter,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
@@ -147,6 +148,7 @@ impl TenantUsage {
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
             policy_events: Mutex::default(),
+            policy_events_total: AtomicU64::new(0),
             changes: RateLimiter::default(),
             pushes: Mutex::default(),
         }
@@ -333,10 +335,23 @@ impl TenantUsage {
     #[inline]
     pub fn record_policy_event(&self, event: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
+        // Under the lock: whoever reads the number, and then the list, finds as many.
+        self.policy_events_total.fetch_add(1, Relaxed);
         if policy_events.len() >= RECENT_KILLS {
             policy_events.pop_front();
         }
         policy_events.push_back(event);
+    }
+
+    /// Measures of the server against the tenant's extensions since it was created.
+    #[inline]
+    pub fn policy_events_total(&self) -> u64 {
+        self.policy_events_total.load(Relaxed)
+    }
+
+    /// Of a thousand of the tenant's datagrams, those that are dropped early now, workers added up.
+    pub fn dropped_early_per_mille(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.dropped_early_per_mille.get()).sum()
     }
 
     /// The recent notices, newest first.

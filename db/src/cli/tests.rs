@@ -1,5 +1,7 @@
 //! Tests of the command line: parsing, arguments, and output.
 
+mod views;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -86,7 +88,6 @@ fn every_command_of_the_manual_parses() {
         "load ycsb-t --tenants 4 --tenant-skew 1",
         "load chain,long --chain-depth 3 --long-gets 12 --yield-every 0 --client-us 2.5",
         "stat --all",
-        "stat latency --interval 0.5 -n 3 --sort waiting --limit 5 --tenant acme",
         "kills --limit 5",
     ] {
         cli(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -372,32 +373,6 @@ fn client_and_server_have_the_same_extensions() {
         network: "n".into(),
         warnings: vec!["w".into()],
         changes: "kept".into(),
-    });
-}
-
-#[test]
-fn client_and_server_have_the_same_latencies() {
-    use sandstorm_client::control as client;
-    use sandstorm_control::admin::types as server;
-    mirrors::<client::LatencyReport>(server::LatencyResponse {
-        at_ms: 1,
-        rows: vec![server::LatencyRowResponse {
-            tenant: "a".into(),
-            class: "call",
-            extension: Some("x".into()),
-            version: 2,
-            total: server::DurationResponse {
-                count: 1,
-                sum_ns: 2,
-                p50_ns: 3,
-                p90_ns: 4,
-                p99_ns: 5,
-                p999_ns: 6,
-                buckets: vec![(7, 8)],
-            },
-            waiting: server::DurationResponse::default(),
-            service: server::DurationResponse::default(),
-        }],
     });
 }
 

@@ -13,10 +13,12 @@ use sandstorm_metrics as metrics;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
+mod events;
 mod grants;
 mod latency;
 mod rebuild;
 
+pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
@@ -87,6 +89,20 @@ pub struct ChangeTenantRequest {
     /// Quotas.
     #[serde(default)]
     pub quotas: QuotaChanges,
+}
+
+impl ChangeTenantRequest {
+    /// What it changes, on a line.
+    pub fn summary(&self) -> String {
+        let ChangeTenantRequest { open, home_worker, code, quotas } = self;
+        let open = open.map(|open| format!("open = {open}"));
+        let home_worker = home_worker.map(|worker| format!("home_worker = {worker}"));
+        let code = code.map(|code| format!("code = {}", code.name()));
+        let quotas = serde_json::to_value(quotas).ok();
+        let quotas = quotas.as_ref().and_then(|quotas| quotas.as_object()).into_iter().flatten();
+        let quotas = quotas.map(|(name, value)| format!("{name} = {value}"));
+        [open, home_worker, code].into_iter().flatten().chain(quotas).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A tenant.
@@ -297,6 +313,19 @@ pub struct PushResponse {
     pub diagnostics: Vec<Diagnostic>,
     /// Milliseconds from the request to the first call that would have run the new version.
     pub build_ms: u64,
+}
+
+impl PushResponse {
+    /// What was loaded, on a line.
+    pub fn summary(&self) -> String {
+        let ExtensionResponse { version, tier, source_digest, .. } = &self.extension;
+        format!(
+            "v{version}, {}, source {}, {} ms",
+            tier.name(),
+            source_digest.get(..16).unwrap_or(source_digest),
+            self.build_ms
+        )
+    }
 }
 
 /// An extension.
