@@ -302,12 +302,37 @@ impl Control {
         self.send(self.agent.put(self.url(&path)), budget).map(|_: serde::de::IgnoredAny| ())
     }
 
+    /// The extensions of all tenants that the token may see, or of one, in this order.
+    pub fn all_extensions(
+        &self,
+        tenant: Option<&str>,
+        sort: ExtensionSort,
+        limit: usize,
+    ) -> Result<Vec<ExtensionSummary>, ControlError> {
+        let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        self.get(&format!("/v1/extensions?sort={}&limit={limit}{tenant}", sort.name()))
+    }
+
     /// The latest kills, newest first: of one tenant, or of all (the operator's token only).
     pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<KillReport>, ControlError> {
-        match tenant {
-            Some(tenant) => self.get(&format!("/v1/tenants/{}/kills?limit={limit}", path_segment(tenant))),
-            None => self.get(&format!("/v1/kills?limit={limit}")),
-        }
+        self.find_kills(&KillQuery { tenant: tenant.map(str::to_owned), limit: Some(limit), ..KillQuery::default() })
+    }
+
+    /// The latest kills, newest first, of those that are asked for.
+    pub fn find_kills(&self, query: &KillQuery) -> Result<Vec<KillReport>, ControlError> {
+        let KillQuery { tenant, extension, cause, since_ms, limit } = query;
+        let path = match tenant {
+            Some(tenant) => format!("/v1/tenants/{}/kills", path_segment(tenant)),
+            None => "/v1/kills".to_owned(),
+        };
+        let given = [
+            ("limit", limit.map(|limit| limit.to_string())),
+            ("since_ms", (*since_ms > 0).then(|| since_ms.to_string())),
+            ("extension", extension.as_deref().map(path_segment)),
+            ("cause", cause.as_deref().map(path_segment)),
+        ];
+        let given = given.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        self.get(&format!("{path}?{}", given.collect::<Vec<_>>().join("&")))
     }
 
     fn url(&self, path: &str) -> String {

@@ -272,6 +272,10 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     let kills = server.json("kills");
     assert_eq!((kills[0]["cause"].as_str(), kills[1]["cause"].as_str()), (Some("panic"), Some("total_budget")));
     assert_eq!(server.json("ext show bad")["stats"]["killed"], 2);
+    let all = server.json("ext list --all --sort kills --limit 1");
+    assert_eq!((all[0]["name"].as_str(), all[0]["stats"]["killed"].as_u64()), (Some("bad"), Some(2)), "{all}");
+    assert_eq!(server.json("kills --extension bad --since 1h").as_array().map(Vec::len), Some(2));
+    assert_eq!(server.json("kills --extension good").as_array().map(Vec::len), Some(0));
     assert_eq!(server.ok("invoke get table:t k"), "value\n", "others go on");
 
     server.ok(&format!("ext push {}", ext.join("get").display()));

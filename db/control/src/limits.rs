@@ -67,8 +67,8 @@ pub const REBUILD_ATTEMPTS: u32 = 3;
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// Pause of a rebuild that found the queue of pushes full: pushes go first.
 pub const QUEUE_RETRY: Duration = Duration::from_millis(200);
-/// Events in one file, after which a new one is begun: with 700 bytes each, two streams of two files have 6 MiB. As many
-/// are in memory.
+/// Events in one file, after which a new one is begun: with 700 bytes each, two streams of two files have 6 MiB, and as
+/// much is in memory.
 pub const EVENTS_PER_FILE: usize = 2_048;
 /// Bytes of an event's text, and of the name of what it is about, at most: the reason of a refusal fits.
 pub const EVENT_TEXT_BYTES: usize = 300;
@@ -89,3 +89,9 @@ pub const EVENT_WAITERS_PER_TENANT: usize = 2;
 pub const EVENT_INTERVAL_MS: u64 = 1_000;
 /// Milliseconds without early drop after which a tenant counts as no longer throttled: floods come in waves.
 pub const UNTHROTTLED_AFTER_MS: u64 = 10_000;
+/// Kills in one answer if the request gives no number.
+pub const KILLS_PER_PAGE: usize = 100;
+/// Extensions in one answer if the request gives no number.
+pub const EXTENSIONS_PER_PAGE: usize = 1_000;
+/// The same, at most: 5 MB.
+pub const EXTENSIONS_PER_PAGE_MAX: usize = 10_000;

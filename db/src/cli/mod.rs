@@ -12,6 +12,7 @@ mod events;
 mod ext;
 mod ext_offline;
 mod grant;
+mod kills;
 mod latency;
 mod load;
 mod rebuild;
@@ -159,7 +160,7 @@ enum CliCommand {
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
     /// Show the calls that the server killed recently, and why
-    Kills(stat::KillsArgs),
+    Kills(kills::KillsArgs),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
@@ -262,7 +263,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
-        CliCommand::Kills(args) => stat::kills(&session(), &args, out),
+        CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
     }
 }

@@ -1,15 +1,14 @@
-//! `sandstorm stat` and `sandstorm kills`.
+//! `sandstorm stat`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sandstorm_catalog::format_utc;
 use sandstorm_client::control::ServerStats;
 use serde_json::{Value, json};
 
 use super::latency::{self, LatencyArgs};
-use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::output::{CliError, OutputPrinter, format_bytes};
 use super::session::CliSession;
 
 /// Counters, one row a second.
@@ -33,14 +32,6 @@ pub(super) struct StatArgs {
 enum StatCommand {
     /// Show how long requests took at the server, by tenant, kind and extension
     Latency(LatencyArgs),
-}
-
-/// Invocations that were ended lately.
-#[derive(Debug, Args)]
-pub(super) struct KillsArgs {
-    /// Kills to show, at most
-    #[arg(long, default_value_t = 20)]
-    limit: usize,
 }
 
 /// Rows after which the heading is printed again.
@@ -194,25 +185,4 @@ fn line(columns: &[StatColumn], row: &CounterDelta<'_>) -> String {
 fn deltas(row: &CounterDelta<'_>, at_ms: u64) -> Value {
     let grown: CounterMap = row.now.keys().map(|name| (name.clone(), row.increase(name))).collect();
     json!({"at_ms": at_ms, "seconds": row.seconds, "grown": grown, "now": row.now})
-}
-
-pub(super) fn kills(session: &CliSession, args: &KillsArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let kills = session.control().kills(session.named_tenant(), args.limit)?;
-    out.show(&kills, |kills| {
-        let rows: Vec<Vec<String>> = kills
-            .iter()
-            .map(|kill| {
-                vec![
-                    format_utc(kill.at_ms),
-                    kill.tenant.clone(),
-                    format!("{} v{}", kill.extension, kill.version),
-                    kill.cause.clone(),
-                    kill.cpu_us.to_string(),
-                    kill.wall_us.to_string(),
-                    kill.text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).take(100).collect(),
-                ]
-            })
-            .collect();
-        columns(&["TIME (UTC)", "TENANT", "EXTENSION", "CAUSE", "CPU_US", "WALL_US", "TEXT"], &rows)
-    })
 }

@@ -23,6 +23,7 @@ mod host_header;
 mod latency;
 mod library_loader;
 mod operator_credentials;
+mod overview;
 mod push;
 mod rebuild;
 mod recheck;

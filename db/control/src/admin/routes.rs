@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
-use serde::Deserialize;
 
 use super::body::{JsonBody, RawBody};
 use super::caller::{PushCaller, RequestCaller, guard};
@@ -18,12 +17,11 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
     ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
-    ExtensionResponse, HealthResponse, KillResponse, PushRequest, PushResponse, StatResponse, TableResponse,
-    TenantResponse,
+    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    push, rebuild, recheck, stat, token_rotation,
+    overview, push, rebuild, recheck, stat, token_rotation,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -62,7 +60,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
         .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
-        .route("/v1/tenants/{tenant}/kills", get(tenant_kills))
+        .route("/v1/tenants/{tenant}/kills", get(overview::tenant_kills))
         .route("/v1/tenants/{tenant}/rotate", post(token_rotation::rotate_token))
         .route("/v1/tenants/{tenant}/old-token", delete(token_rotation::revoke_old_token))
         .route("/v1/operator", get(token_rotation::show_operator))
@@ -75,7 +73,8 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/denied", get(recheck::list))
         .route("/v1/denied/{pattern}", delete(recheck::end))
         .route("/v1/events", get(events::list))
-        .route("/v1/kills", get(all_kills))
+        .route("/v1/kills", get(overview::all_kills))
+        .route("/v1/extensions", get(overview::extensions))
         .route("/v1/stat", get(show_stat))
         .route("/v1/latency", get(latency::show))
         .route("/v1/workers", get(show_workers))
@@ -90,13 +89,6 @@ fn router(control: Arc<ControlState>) -> Router {
         .layer(middleware::from_fn_with_state(control.clone(), record_change))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(control)
-}
-
-// ---- requests ----
-
-#[derive(Deserialize)]
-struct LimitQuery {
-    limit: Option<usize>,
 }
 
 // ---- tenants ----
@@ -397,27 +389,6 @@ async fn change_budget(
 }
 
 // ---- kills, counters, the server ----
-
-async fn tenant_kills(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Path(tenant): Path<String>,
-    Query(LimitQuery { limit }): Query<LimitQuery>,
-) -> ApiResult<Vec<KillResponse>> {
-    let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(stat::recent_kills(std::iter::once(&view), limit)))
-}
-
-async fn all_kills(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Query(LimitQuery { limit }): Query<LimitQuery>,
-) -> ApiResult<Vec<KillResponse>> {
-    Ok(axum::Json(match &caller {
-        RequestCaller::Operator => stat::recent_kills(control.directory.snapshot().iter(), limit),
-        RequestCaller::Tenant(own) => stat::recent_kills(std::iter::once(own), limit),
-    }))
-}
 
 async fn show_stat(State(control): State<Arc<ControlState>>, caller: RequestCaller) -> ApiResult<StatResponse> {
     Ok(axum::Json(match caller {

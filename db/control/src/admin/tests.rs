@@ -22,6 +22,7 @@ use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
 mod events;
+mod overview;
 mod page;
 mod pushes;
 mod rebuilds;
@@ -175,6 +176,10 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/events?code=nonsense", "", [400, 400, 400, 401]),
     ("GET", "/v1/latency", "", [200, 200, 200, 401]),
     ("GET", "/v1/latency?tenant=a", "", [200, 200, 403, 401]),
+    ("GET", "/v1/extensions", "", [200, 200, 200, 401]),
+    ("GET", "/v1/extensions?tenant=a&sort=cpu&limit=5", "", [200, 200, 403, 401]),
+    ("GET", "/v1/kills?tenant=a&cause=panic&extension=x&since_ms=5", "", [200, 200, 403, 401]),
+    ("GET", "/v1/kills?cause=boredom", "", [400, 400, 400, 401]),
     ("GET", "/v1/kills", "", [200, 200, 200, 401]),
     ("GET", "/v1/workers", "", [200, 403, 403, 401]),
     ("GET", "/metrics", "", [200, 403, 403, 401]),

@@ -1,4 +1,6 @@
-//! The bodies of what operators look at: latencies and events.
+//! What operators look at: the bodies (latencies, events, extensions of all tenants), and the commands that show them.
+
+use sandstorm_net::CodeTier;
 
 use super::{cli, mirrors};
 
@@ -55,11 +57,33 @@ fn the_commands_that_show_them_parse() {
     for line in [
         "stat latency --interval 0.5 -n 3 --sort waiting --limit 5 --tenant acme",
         "stat latency --all",
+        "kills --tenant a --extension x --cause panic --since 30m --follow",
+        "ext list --all --sort cpu --limit 3",
         "events --follow --since 12h --code extension --after 7 --limit 5",
     ] {
         cli(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
-    for line in ["stat latency --all --count 2", "stat --all latency", "events --since 5w"] {
+    for line in ["stat latency --all --count 2", "stat --all latency", "events --since 5w", "ext list --sort cpu"] {
         assert!(cli(line).is_err(), "{line}");
     }
+}
+
+#[test]
+fn client_and_server_have_the_same_summaries_of_extensions() {
+    use sandstorm_control::admin::types as server;
+    mirrors::<sandstorm_client::control::ExtensionSummary>(server::ExtensionSummaryResponse {
+        tenant: "a".into(),
+        name: "x".into(),
+        version: 1,
+        tier: CodeTier::Sandboxed,
+        suspended: true,
+        slowed_to_per_s: 2,
+        stats: server::ExtensionStatsResponse {
+            invocations: 3,
+            killed_by: [("panic", 4)].into(),
+            ..server::ExtensionStatsResponse::default()
+        },
+        p50_ns: 5,
+        p99_ns: 6,
+    });
 }
