@@ -84,6 +84,30 @@ impl Control {
         self.get("/v1/stat")
     }
 
+    /// How long requests took at the server, by tenant, kind and extension: all that the token may see, or those of one
+    /// tenant. With `buckets` two reports can be subtracted ([`LatencyReport::since`]).
+    pub fn latency(&self, tenant: Option<&str>, buckets: bool) -> Result<LatencyReport, ControlError> {
+        let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        self.get(&format!("/v1/latency?buckets={buckets}{tenant}"))
+    }
+
+    /// Reads events: all that the token may see, or those of one tenant, of one code, after a position.
+    pub fn events(&self, query: &EventQuery) -> Result<EventBatch, ControlError> {
+        let EventQuery { after, since_ms, tenant, code, limit, wait_s } = query;
+        let mut path = format!("/v1/events?since_ms={since_ms}&wait_s={wait_s}");
+        for (name, value) in [
+            ("after", after.map(|after| after.to_string())),
+            ("tenant", tenant.as_deref().map(path_segment)),
+            ("code", code.as_deref().map(path_segment)),
+            ("limit", limit.map(|limit| limit.to_string())),
+        ] {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={value}"));
+            }
+        }
+        self.get(&path)
+    }
+
     /// Asks the server to stop.
     pub fn shutdown(&self) -> Result<(), ControlError> {
         self.post_nothing("/v1/shutdown")
@@ -278,12 +302,37 @@ impl Control {
         self.send(self.agent.put(self.url(&path)), budget).map(|_: serde::de::IgnoredAny| ())
     }
 
+    /// The extensions of all tenants that the token may see, or of one, in this order.
+    pub fn all_extensions(
+        &self,
+        tenant: Option<&str>,
+        sort: ExtensionSort,
+        limit: usize,
+    ) -> Result<Vec<ExtensionSummary>, ControlError> {
+        let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        self.get(&format!("/v1/extensions?sort={}&limit={limit}{tenant}", sort.name()))
+    }
+
     /// The latest kills, newest first: of one tenant, or of all (the operator's token only).
     pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<KillReport>, ControlError> {
-        match tenant {
-            Some(tenant) => self.get(&format!("/v1/tenants/{}/kills?limit={limit}", path_segment(tenant))),
-            None => self.get(&format!("/v1/kills?limit={limit}")),
-        }
+        self.find_kills(&KillQuery { tenant: tenant.map(str::to_owned), limit: Some(limit), ..KillQuery::default() })
+    }
+
+    /// The latest kills, newest first, of those that are asked for.
+    pub fn find_kills(&self, query: &KillQuery) -> Result<Vec<KillReport>, ControlError> {
+        let KillQuery { tenant, extension, cause, since_ms, limit } = query;
+        let path = match tenant {
+            Some(tenant) => format!("/v1/tenants/{}/kills", path_segment(tenant)),
+            None => "/v1/kills".to_owned(),
+        };
+        let given = [
+            ("limit", limit.map(|limit| limit.to_string())),
+            ("since_ms", (*since_ms > 0).then(|| since_ms.to_string())),
+            ("extension", extension.as_deref().map(path_segment)),
+            ("cause", cause.as_deref().map(path_segment)),
+        ];
+        let given = given.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        self.get(&format!("{path}?{}", given.collect::<Vec<_>>().join("&")))
     }
 
     fn url(&self, path: &str) -> String {

@@ -88,7 +88,19 @@ fn tenants_tables_and_records_from_the_command_line() {
     for (bytes, packets) in [("bytes_in", "packets_in"), ("bytes_out", "packets_out")] {
         assert!(counter(packets) > 0 && counter(bytes) > 32 * counter(packets), "{stat}");
     }
+    let latency = server.json("stat latency --all --tenant shop");
+    let gets = latency["rows"].as_array().unwrap().iter().find(|row| row["class"] == "get").expect("gets were served");
+    assert!(gets["total"]["count"].as_u64() >= Some(3) && gets["total"]["p99_ns"].as_u64() > Some(0), "{latency}");
+    assert!(server.ok("stat latency --interval 0.05").starts_with("TENANT "));
     server.ok("tenant delete other");
+    let events = server.ok("events --code tenant --since 1h");
+    let codes: Vec<&str> =
+        events.lines().filter_map(|line| line.split_whitespace().find(|word| word.contains("tenant."))).collect();
+    assert_eq!(codes.last(), Some(&"tenant.deleted"), "{events}");
+    let started = server.run(&["events", "--code", "server", "--json"]).stdout;
+    let started: serde_json::Value = serde_json::from_slice(&started).expect("one event");
+    assert_eq!((started["code"].as_str(), started["actor"].as_str()), (Some("server.started"), Some("server")));
+    assert!(server.fails("events --code nonsense").contains("docs/operations.md lists"));
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 1);
     assert!(server.fails("ext push ../ext/get").contains("builder"));
 }
@@ -260,6 +272,10 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     let kills = server.json("kills");
     assert_eq!((kills[0]["cause"].as_str(), kills[1]["cause"].as_str()), (Some("panic"), Some("total_budget")));
     assert_eq!(server.json("ext show bad")["stats"]["killed"], 2);
+    let all = server.json("ext list --all --sort kills --limit 1");
+    assert_eq!((all[0]["name"].as_str(), all[0]["stats"]["killed"].as_u64()), (Some("bad"), Some(2)), "{all}");
+    assert_eq!(server.json("kills --extension bad --since 1h").as_array().map(Vec::len), Some(2));
+    assert_eq!(server.json("kills --extension good").as_array().map(Vec::len), Some(0));
     assert_eq!(server.ok("invoke get table:t k"), "value\n", "others go on");
 
     server.ok(&format!("ext push {}", ext.join("get").display()));

@@ -11,6 +11,7 @@ use sandstorm_builder::{
 };
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::driver::Outbox;
 use sandstorm_net::limits::{ClientLimits, ReplyCacheLimits, ServerLimits};
 use sandstorm_net::r2p2::{ClientEndpoint, PeerAddr, ServerEndpoint};
@@ -31,6 +32,7 @@ pub(super) const PIECES: &[&str] = &[
     "call of one get, one of 32 that take turns",
     "call of a chain of 8, one of 32 that take turns",
     "call that gets 32 at once, one of 32 that take turns",
+    "latency: counted for requests of one tenant that were answered together",
 ];
 
 /// `args`: how many gets one after another (u8), how many at once (u8).
@@ -154,6 +156,7 @@ impl Pieces {
             7 => (0..alone(times)).for_each(|_| self.call_many(&[1, 0])),
             8 => (0..alone(times)).for_each(|_| self.call_many(&[8, 0])),
             9 => (0..alone(times)).for_each(|_| self.call_many(&[0, 32])),
+            10 => (1..=times).for_each(|time| self.count_latency(black_box(time))),
             _ => panic!("there is no piece {piece}"),
         }
     }
@@ -192,6 +195,11 @@ impl Pieces {
         let (peer, sequence) = (PeerAddr::from(FROM), self.sequence);
         assert_eq!(self.once.admit(0, peer, 1, 77, sequence, sequence - 1), RequestAdmission::Execute);
         self.once.complete(peer, 1, 77, sequence, &[7; 164]);
+    }
+
+    /// Counts what the worker's ledger has of a turn that served one tenant.
+    fn count_latency(&self, time: u64) {
+        self.view.tenant.usage.latency(0).of(RequestClass::Get).record(0, 2_000 + time, 32);
     }
 
     fn begin(&mut self, args: &[u8]) -> InvocationHandle {

@@ -5,6 +5,14 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod events;
+mod latency;
+mod overview;
+
+pub use events::{EventBatch, EventQuery, EventRecord};
+pub use latency::{DurationStats, LatencyReport, LatencyRow};
+pub use overview::{ExtensionSort, ExtensionSummary, KillQuery};
+
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -16,6 +16,8 @@ use super::slow_log::SlowLog;
 use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
+use sandstorm_metrics::histogram::ClassLatencies;
+use sandstorm_metrics::latency::LatencyByClass;
 use sandstorm_metrics::{MetricReading, TenantCounters};
 
 /// An invocation that the server ended.
@@ -76,6 +78,7 @@ pub struct TenantUsage {
     /// The counts of its memcached clients.
     pub tallies: MemcachedStats,
     policy_events: Mutex<VecDeque<PolicyEvent>>,
+    policy_events_total: AtomicU64,
     changes: RateLimiter,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
@@ -87,6 +90,7 @@ struct WorkerUsage {
     counters: TenantCounters,
     rx_buffers: BufferCount,
     commands: command_stats::WorkerCommandCounts,
+    latency: ClassLatencies,
 }
 
 /// A count of buffers that one thread at a time takes, and any thread gives back.
@@ -144,6 +148,7 @@ impl TenantUsage {
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
             policy_events: Mutex::default(),
+            policy_events_total: AtomicU64::new(0),
             changes: RateLimiter::default(),
             pushes: Mutex::default(),
         }
@@ -172,6 +177,19 @@ impl TenantUsage {
     #[inline]
     pub fn rx_buffers(&self, port: usize) -> &BufferCount {
         &self.of(port).rx_buffers
+    }
+
+    /// The latency of the tenant's requests at worker number `worker`, which alone writes it.
+    #[inline]
+    pub fn latency(&self, worker: usize) -> &ClassLatencies {
+        &self.of(worker).latency
+    }
+
+    /// The latency of the tenant's requests at all workers, by their kind.
+    pub fn latencies(&self) -> LatencyByClass {
+        let mut counts = LatencyByClass::default();
+        self.workers.iter().for_each(|worker| worker.latency.read_into(&mut counts));
+        counts
     }
 
     /// The counts of a command on worker number `worker`, by its number among `all`. No other thread writes them.
@@ -317,10 +335,23 @@ impl TenantUsage {
     #[inline]
     pub fn record_policy_event(&self, event: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
+        // Under the lock: whoever reads the number, and then the list, finds as many.
+        self.policy_events_total.fetch_add(1, Relaxed);
         if policy_events.len() >= RECENT_KILLS {
             policy_events.pop_front();
         }
         policy_events.push_back(event);
+    }
+
+    /// Measures of the server against the tenant's extensions since it was created.
+    #[inline]
+    pub fn policy_events_total(&self) -> u64 {
+        self.policy_events_total.load(Relaxed)
+    }
+
+    /// Of a thousand of the tenant's datagrams, those that are dropped early now, workers added up.
+    pub fn dropped_early_per_mille(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.dropped_early_per_mille.get()).sum()
     }
 
     /// The recent notices, newest first.

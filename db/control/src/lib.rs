@@ -1,8 +1,9 @@
-//! The control port: configuration, admin API, HTTP listener, the builder's service.
+//! The control port: configuration, admin API, events, HTTP listener, the builder's service.
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod builder_service;
 pub mod config;
+pub mod events;
 pub mod http_listener;
 pub mod limits;

@@ -67,3 +67,31 @@ pub const REBUILD_ATTEMPTS: u32 = 3;
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// Pause of a rebuild that found the queue of pushes full: pushes go first.
 pub const QUEUE_RETRY: Duration = Duration::from_millis(200);
+/// Events in one file, after which a new one is begun: with 700 bytes each, two streams of two files have 6 MiB, and as
+/// much is in memory.
+pub const EVENTS_PER_FILE: usize = 2_048;
+/// Bytes of an event's text, and of the name of what it is about, at most: the reason of a refusal fits.
+pub const EVENT_TEXT_BYTES: usize = 300;
+/// Bytes of an event's line, at most: text and name with every byte escaped, and the rest.
+pub const EVENT_LINE_BYTES: usize = 12 * EVENT_TEXT_BYTES + 1_024;
+/// Events in one answer if the request gives no number.
+pub const EVENTS_PER_PAGE: usize = 100;
+/// The same, at most: a megabyte.
+pub const EVENTS_PER_PAGE_MAX: usize = 1_000;
+/// Seconds that a request for events may wait for one: shorter than clients' timeouts.
+pub const EVENT_WAIT_MAX_S: u64 = 30;
+/// Requests for events that wait at a time, at most: each has one of [`MAX_CONNECTIONS`]. One more is answered at once.
+pub const EVENT_WAITERS: usize = 32;
+/// The same of one tenant.
+pub const EVENT_WAITERS_PER_TENANT: usize = 2;
+/// Milliseconds between two looks for kills and the server's measures: a tenant whose calls are killed by the thousand
+/// makes one event for each extension and cause in this time.
+pub const EVENT_INTERVAL_MS: u64 = 1_000;
+/// Milliseconds without early drop after which a tenant counts as no longer throttled: floods come in waves.
+pub const UNTHROTTLED_AFTER_MS: u64 = 10_000;
+/// Kills in one answer if the request gives no number.
+pub const KILLS_PER_PAGE: usize = 100;
+/// Extensions in one answer if the request gives no number.
+pub const EXTENSIONS_PER_PAGE: usize = 1_000;
+/// The same, at most: 5 MB.
+pub const EXTENSIONS_PER_PAGE_MAX: usize = 10_000;

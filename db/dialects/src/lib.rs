@@ -22,6 +22,7 @@ pub use self::identity::ConnectionIdentity;
 use crate::limits::REQUEST_NS;
 use crate::limits::protocols::{BYTES_PER_REQUEST, EMPTY_WORK, PIECE_WORK};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
+use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_metrics::{ConnectionReason, ServerMetrics, WorkerCounters};
 use sandstorm_store::{Participant, RecordTable};
 
@@ -220,6 +221,14 @@ impl ProtocolSession {
         match self {
             ProtocolSession::Memcached(session) => session.run(context, input, out),
             ProtocolSession::Redis(session) => session.run(context, input, out),
+        }
+    }
+
+    /// The kind of its commands, for counters.
+    pub fn request_class(&self) -> RequestClass {
+        match self {
+            ProtocolSession::Memcached(_) => RequestClass::Memcached,
+            ProtocolSession::Redis(_) => RequestClass::Redis,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A tenant's extension, its budget and its counters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
@@ -13,6 +13,8 @@ use crate::limits::{
     ARENA_BYTES, CALLS_BURST_NS, COUNTER_STRIPES, LIBRARY_TRUST_STEP, REPLY_BYTES, SLICE_US, TOTAL_US,
 };
 use sandstorm_metrics::cause_index;
+use sandstorm_metrics::histogram::{LatencyCounts, RequestLatency};
+use sandstorm_metrics::limits::MAX_WORKERS;
 
 /// The resources that one invocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub struct LoadedExtension {
     pub budget: BudgetOverride,
     /// The extension's counters.
     pub stats: ExtensionCounters,
+    /// The latency of its calls.
+    pub latency: CallLatency,
     /// The rate limit of the extension's calls.
     pub throttle: CallThrottle,
 }
@@ -111,6 +115,33 @@ impl CallThrottle {
     }
 }
 
+/// The latency of an extension's calls, worker by worker.
+#[derive(Debug)]
+pub struct CallLatency(Box<[OnceLock<Box<RequestLatency>>; MAX_WORKERS]>);
+
+impl Default for CallLatency {
+    fn default() -> CallLatency {
+        CallLatency(Box::new([const { OnceLock::new() }; MAX_WORKERS]))
+    }
+}
+
+impl CallLatency {
+    /// Counts a call that ended at a worker, for that worker alone: its CPU time, and the rest of its time.
+    #[inline]
+    pub fn record(&self, worker: usize, waiting_ns: u64, cpu_ns: u64) {
+        if let Some(latency) = self.0.get(worker) {
+            latency.get_or_init(Box::default).record(waiting_ns, cpu_ns, 1);
+        }
+    }
+
+    /// The calls at all workers.
+    pub fn read(&self) -> LatencyCounts {
+        let mut counts = LatencyCounts::default();
+        self.0.iter().filter_map(OnceLock::get).for_each(|latency| latency.read_into(&mut counts));
+        counts
+    }
+}
+
 impl LoadedExtension {
     /// Makes a version of an extension that has not run yet, of the native tier.
     #[inline]
@@ -128,6 +159,7 @@ impl LoadedExtension {
             library,
             budget,
             stats: ExtensionCounters::default(),
+            latency: CallLatency::default(),
             throttle: CallThrottle::default(),
         }
     }

@@ -6,6 +6,8 @@
 #![deny(unsafe_code)]
 
 mod device;
+pub mod histogram;
+pub mod latency;
 pub mod limits;
 mod memory;
 pub mod text;
@@ -30,6 +32,11 @@ pub use memory::{MEMORY_METRICS, memory_readings};
 pub struct SingleWriterCounter(AtomicU64);
 
 impl SingleWriterCounter {
+    /// A count of nothing.
+    pub(crate) const fn new() -> SingleWriterCounter {
+        SingleWriterCounter(AtomicU64::new(0))
+    }
+
     /// Adds to the count; only for the thread that owns this counter.
     #[inline]
     pub fn add(&self, n: u64) {
@@ -56,6 +63,10 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Durations by how long they were.
+    Histogram,
+    /// Quantiles of durations.
+    Summary,
 }
 
 impl MetricKind {
@@ -64,6 +75,8 @@ impl MetricKind {
         match self {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Summary => "summary",
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
+use super::histogram::LATENCY_METRICS;
 use super::{
     CONTROL_METRICS, DEVICE_METRICS, MEMORY_METRICS, MetricReading, MetricSpec, SERVER_METRICS, TenantCounters,
     WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
-const PREFIX: &str = "sandstorm_";
+pub(crate) const PREFIX: &str = "sandstorm_";
 
 /// Metrics by new and old name. The old name is a second reading of the same value until the next release.
 const RENAMED_METRICS: [(&str, &str); 3] = [
@@ -83,7 +84,7 @@ fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading,
     }
 }
 
-fn label(name: &str, value: &str) -> String {
+pub(crate) fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")
 }
@@ -124,13 +125,14 @@ pub fn markdown_page() -> String {
         let _ = write!(text, "; of `{metric}` the value `{old}` is `{new}` (in `GET /v1/stat` under both)");
     }
     text.push_str(".\n");
-    let sections: [(&str, &[MetricSpec]); 6] = [
+    let sections: [(&str, &[MetricSpec]); 7] = [
         ("The server", SERVER_METRICS),
         ("Its memory", MEMORY_METRICS),
         ("The control port", CONTROL_METRICS),
         ("A kernel-bypass device, on servers with one", DEVICE_METRICS),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),
         ("Each tenant (label `tenant`)", TenantCounters::METRICS),
+        ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),
     ];
     for (title, metrics) in sections {
         let _ = write!(text, "\n## {title}\n\n| name | type | label | meaning |\n|---|---|---|---|\n");

@@ -7,12 +7,13 @@ use clap::{ArgGroup, Args, Subcommand};
 use sandstorm_builder::{Artifact, MANIFEST_FILE, PushedModule, PushedSource};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
-    Budget, DeniedToNative, ExtensionSource, ExtensionSourceFile, ExtensionStatus, NativeRemedy, PushOutcome,
-    RecheckSpec,
+    Budget, DeniedToNative, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus, ExtensionSummary,
+    NativeRemedy, PushOutcome, RecheckSpec,
 };
 use sandstorm_net::{CodeOrigin, CodeTier};
 
 use super::ext_offline;
+use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
 use super::rebuild;
 use super::session::CliSession;
@@ -64,7 +65,7 @@ pub(super) enum ExtCommand {
         name: Option<String>,
     },
     /// List the extensions that are loaded
-    List,
+    List(ListArgs),
     /// Show one extension: versions, budget, counters
     Show {
         /// Name of the extension
@@ -166,7 +167,8 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         ExtCommand::Push { wasm: Some(file), name, .. } => push_module(&session(), &file, name.as_deref(), out),
         ExtCommand::Push { artifact: Some(file), .. } => push_artifact(&session(), &file, out),
         ExtCommand::Push { folder, .. } => push(&session(), &folder.folder, out),
-        ExtCommand::List => {
+        ExtCommand::List(args) if args.all => list_all(&session(), &args, out),
+        ExtCommand::List(_) => {
             let session = session();
             let tenant = session.tenant()?;
             out.show(&session.control().extensions(&tenant)?, |extensions| list(extensions))
@@ -281,6 +283,56 @@ fn show_pushed(pushed: &PushOutcome, tenant: &str, out: &OutputPrinter) -> Resul
     })
 }
 
+/// Which extensions are listed.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// Those of all tenants, or of the tenant that is named
+    #[arg(long)]
+    all: bool,
+    /// Order, largest first: cpu, calls, kills, or by name
+    #[arg(long, value_enum, default_value_t, requires = "all")]
+    sort: ListOrder,
+    /// Extensions to show, at most
+    #[arg(long, default_value_t = 100, requires = "all")]
+    limit: usize,
+}
+
+/// The order of extensions.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum ListOrder {
+    /// By tenant and name
+    #[default]
+    Name,
+    /// By CPU time since the first push
+    Cpu,
+    /// By calls since then
+    Calls,
+    /// By kills since then
+    Kills,
+}
+
+fn list_all(session: &CliSession, args: &ListArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let sort = match args.sort {
+        ListOrder::Name => ExtensionSort::Name,
+        ListOrder::Cpu => ExtensionSort::Cpu,
+        ListOrder::Calls => ExtensionSort::Calls,
+        ListOrder::Kills => ExtensionSort::Kills,
+    };
+    let all = session.control().all_extensions(session.named_tenant(), sort, args.limit)?;
+    let row = |one: &ExtensionSummary| {
+        let head = [one.tenant.clone(), one.name.clone(), one.version.to_string(), tier(one.tier).to_owned()];
+        let counts = [one.stats.invocations, one.stats.failed, one.stats.killed, one.stats.cpu_us];
+        let state = std::iter::once(state(one.suspended, one.slowed_to_per_s));
+        let durations = [one.p50_ns, one.p99_ns].map(format_duration);
+        head.into_iter().chain(state).chain(counts.map(|count| count.to_string())).chain(durations).collect()
+    };
+    out.show(&all, |all| {
+        let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+        let head = ["TENANT", "NAME", "VERSION", "TIER", "STATE", "CALLS", "FAILED", "KILLED", "CPU_US", "P50", "P99"];
+        columns(&head, &rows)
+    })
+}
+
 fn list(extensions: &[ExtensionStatus]) -> String {
     let row = |extension: &ExtensionStatus| {
         let stats = &extension.stats;
@@ -288,7 +340,7 @@ fn list(extensions: &[ExtensionStatus]) -> String {
             extension.name.clone(),
             extension.version.to_string(),
             tier(extension.tier).to_owned(),
-            state(extension),
+            state(extension.suspended, extension.slowed_to_per_s),
             stats.invocations.to_string(),
             stats.ok.to_string(),
             stats.failed.to_string(),
@@ -313,8 +365,8 @@ fn tier(tier: Option<CodeTier>) -> &'static str {
     tier.map_or("native", CodeTier::name)
 }
 
-fn state(extension: &ExtensionStatus) -> String {
-    match (extension.suspended, extension.slowed_to_per_s) {
+fn state(suspended: bool, slowed_to_per_s: u32) -> String {
+    match (suspended, slowed_to_per_s) {
         (true, _) => "suspended".to_owned(),
         (false, 0) => "loaded".to_owned(),
         (false, rate) => format!("slowed to {rate}/s"),
@@ -336,7 +388,7 @@ fn show(extension: &ExtensionStatus) -> String {
         ),
         ("tier", tier(extension.tier).to_owned()),
         ("built from", origin(extension.origin).to_owned()),
-        ("state", state(extension)),
+        ("state", state(extension.suspended, extension.slowed_to_per_s)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         (if extension.origin.is_source() { "source" } else { "module" }, format!("sha256 {}", extension.source_digest)),
         (

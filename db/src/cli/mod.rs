@@ -8,9 +8,12 @@ mod byte_args;
 mod data;
 mod demo;
 mod doctor;
+mod events;
 mod ext;
 mod ext_offline;
 mod grant;
+mod kills;
+mod latency;
 mod load;
 mod rebuild;
 mod serve;
@@ -154,8 +157,10 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second (as `top` does)
     Stat(stat::StatArgs),
+    /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
+    Events(events::EventsArgs),
     /// Show the calls that the server killed recently, and why
-    Kills(stat::KillsArgs),
+    Kills(kills::KillsArgs),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
@@ -257,7 +262,8 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
-        CliCommand::Kills(args) => stat::kills(&session(), &args, out),
+        CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
     }
 }

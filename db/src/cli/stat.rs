@@ -1,19 +1,22 @@
-//! `sandstorm stat` and `sandstorm kills`.
+//! `sandstorm stat`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::Args;
-use sandstorm_catalog::format_utc;
+use clap::{Args, Subcommand};
 use sandstorm_client::control::ServerStats;
 use serde_json::{Value, json};
 
-use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::latency::{self, LatencyArgs};
+use super::output::{CliError, OutputPrinter, format_bytes};
 use super::session::CliSession;
 
 /// Counters, one row a second.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct StatArgs {
+    #[command(subcommand)]
+    what: Option<StatCommand>,
     /// Rows to print [default: until interrupted]
     #[arg(long, short = 'n')]
     count: Option<u64>,
@@ -25,12 +28,10 @@ pub(super) struct StatArgs {
     all: bool,
 }
 
-/// Invocations that were ended lately.
-#[derive(Debug, Args)]
-pub(super) struct KillsArgs {
-    /// Kills to show, at most
-    #[arg(long, default_value_t = 20)]
-    limit: usize,
+#[derive(Debug, Subcommand)]
+enum StatCommand {
+    /// Show how long requests took at the server, by tenant, kind and extension
+    Latency(LatencyArgs),
 }
 
 /// Rows after which the heading is printed again.
@@ -119,6 +120,9 @@ const TENANT_COLUMNS: &[StatColumn] = &[
 ];
 
 pub(super) fn stat(session: &CliSession, args: &StatArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    if let Some(StatCommand::Latency(args)) = &args.what {
+        return latency::run(session, args, out);
+    }
     let interval = Duration::try_from_secs_f64(args.interval).ok().filter(|interval| interval.as_millis() >= 10);
     let interval = interval.ok_or_else(|| CliError::new(format!("--interval {} is too short", args.interval)))?;
     let mut before = session.control().stat()?;
@@ -181,25 +185,4 @@ fn line(columns: &[StatColumn], row: &CounterDelta<'_>) -> String {
 fn deltas(row: &CounterDelta<'_>, at_ms: u64) -> Value {
     let grown: CounterMap = row.now.keys().map(|name| (name.clone(), row.increase(name))).collect();
     json!({"at_ms": at_ms, "seconds": row.seconds, "grown": grown, "now": row.now})
-}
-
-pub(super) fn kills(session: &CliSession, args: &KillsArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let kills = session.control().kills(session.named_tenant(), args.limit)?;
-    out.show(&kills, |kills| {
-        let rows: Vec<Vec<String>> = kills
-            .iter()
-            .map(|kill| {
-                vec![
-                    format_utc(kill.at_ms),
-                    kill.tenant.clone(),
-                    format!("{} v{}", kill.extension, kill.version),
-                    kill.cause.clone(),
-                    kill.cpu_us.to_string(),
-                    kill.wall_us.to_string(),
-                    kill.text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).take(100).collect(),
-                ]
-            })
-            .collect();
-        columns(&["TIME (UTC)", "TENANT", "EXTENSION", "CAUSE", "CPU_US", "WALL_US", "TEXT"], &rows)
-    })
 }

@@ -1,5 +1,7 @@
 //! Tests of the command line: parsing, arguments, and output.
 
+mod views;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 

@@ -11,7 +11,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::body::body_read_error;
 use super::error::ApiError;
+use super::event_scribe::{CallerSlot, PushSource, address_of};
 use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES};
+use crate::events::EventActor;
 use crate::http_listener::{BodyRemainder, HttpPeer, buffer_short_body, close_after_response};
 use sandstorm_accounts::TokenHash;
 use sandstorm_accounts::limits::CHANGES_PER_S;
@@ -49,6 +51,19 @@ impl FromRequestParts<Arc<ControlState>> for CurrentTokenCaller {
     }
 }
 
+/// A caller, and where it sits.
+pub(super) struct PushCaller(pub(super) RequestCaller, pub(super) PushSource);
+
+impl FromRequestParts<Arc<ControlState>> for PushCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<PushCaller, ApiError> {
+        let (caller, _) = authenticate(parts, control).await?;
+        let actor = if caller.is_operator() { EventActor::Operator } else { EventActor::Tenant };
+        Ok(PushCaller(caller, PushSource { actor, from: address_of(&parts.extensions) }))
+    }
+}
+
 /// Finds the owner of the token. Compares with all tokens, whether one matches or not; a wrong token is noted.
 async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestCaller, TokenMatch), ApiError> {
     let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
@@ -65,8 +80,14 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
         visit.serve(operator.is_some());
     }
     match (operator, tenant) {
-        (Some(shown), _) => Ok((RequestCaller::Operator, shown)),
-        (None, Some((view, shown))) => Ok((RequestCaller::Tenant(view), shown)),
+        (Some(shown), _) => {
+            CallerSlot::fill(parts, EventActor::Operator);
+            Ok((RequestCaller::Operator, shown))
+        }
+        (None, Some((view, shown))) => {
+            CallerSlot::fill(parts, EventActor::Tenant);
+            Ok((RequestCaller::Tenant(view), shown))
+        }
         (None, None) => {
             if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
                 tokio::time::sleep(control.door.failed(peer.ip())).await;

@@ -12,6 +12,7 @@ use crate::config::{
     CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
     read_operator_token,
 };
+use crate::events::{EventCode, EventLog, NewEvent};
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
@@ -41,6 +42,7 @@ pub struct RestoredExtensions {
     pub(super) artifacts: ArtifactStore,
     pub(super) deny: DenyList,
     pub(super) reloaded: Vec<ReloadedExtension>,
+    pub(super) events: EventLog,
 }
 
 impl RestoredExtensions {
@@ -76,7 +78,8 @@ impl RestoredExtensions {
             true => (ArtifactStore::default(), DenyList::of(denied)),
             false => (ArtifactStore::open(&config.state)?, DenyList::open(&config.state, denied)?),
         };
-        Ok(RestoredExtensions::read(artifacts, artifact_sources, deny, directory))
+        let events = if config.ephemeral { EventLog::in_memory() } else { EventLog::open(&config.state)? };
+        Ok(RestoredExtensions { events, ..RestoredExtensions::read(artifacts, artifact_sources, deny, directory) })
     }
 
     /// Loads the stored artifacts.
@@ -87,7 +90,7 @@ impl RestoredExtensions {
         directory: &Directory,
     ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        RestoredExtensions { artifact_sources, artifacts, deny, reloaded }
+        RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events: EventLog::in_memory() }
     }
 }
 
@@ -118,6 +121,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
             artifacts: ArtifactStore::default(),
             deny: DenyList::of(Vec::new()),
             reloaded: Vec::new(),
+            events: EventLog::in_memory(),
         }
     }
 }
@@ -204,6 +208,7 @@ impl ControlPlane {
         };
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, changed)));
         let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
+        record_start(&control);
         Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
     }
 
@@ -247,6 +252,23 @@ impl ControlPlane {
     pub fn control(&self) -> &Arc<ControlState> {
         &self.control
     }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.control.settle();
+        self.control.events.record(NewEvent::of_server(EventCode::ServerStopped));
+    }
+}
+
+/// Records the start of the server, and how the server before it ended.
+fn record_start(control: &ControlState) {
+    let before = match control.events.last_stop_was_orderly() {
+        Some(false) => "; the server before it did not stop in order",
+        Some(true) | None => "",
+    };
+    let text = format!("version {}{before}", env!("CARGO_PKG_VERSION"));
+    control.events.record(NewEvent { text, ..NewEvent::of_server(EventCode::ServerStarted) });
 }
 
 /// Writes the file by which the command line on this machine finds the control port.

@@ -26,6 +26,11 @@ impl ApiError {
         self
     }
 
+    /// What is wrong, for people.
+    pub(super) fn message(&self) -> &str {
+        &self.body.message
+    }
+
     pub(super) fn invalid(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "invalid", message)
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -11,6 +12,7 @@ use super::ControlState;
 use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{CreateGrantRequest, GivenGrantResponse, GrantsResponse};
 use sandstorm_catalog::GrantIssuer;
@@ -33,7 +35,8 @@ pub(super) async fn create(
     let view = caller.authorize_change(&control, &tenant)?;
     let granter = if caller.is_operator() { GrantIssuer::Operator } else { GrantIssuer::Owner };
     let given = control.directory.grant(view.tenant.id, &new.table, &new.to, new.access, granter)?;
-    Ok((StatusCode::CREATED, axum::Json(GivenGrantResponse::of(&given, caller.is_operator()))))
+    let note = EventNote { subject: Some(format!("{}>{}", new.table, new.to)), ..EventNote::default() };
+    Ok((StatusCode::CREATED, Extension(note), axum::Json(GivenGrantResponse::of(&given, caller.is_operator()))))
 }
 
 pub(super) async fn revoke(

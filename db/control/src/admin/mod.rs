@@ -16,10 +16,14 @@ mod control_plane;
 mod deferred_builder;
 mod deny_list;
 mod error;
+mod event_scribe;
+mod events;
 mod grants;
 mod host_header;
+mod latency;
 mod library_loader;
 mod operator_credentials;
+mod overview;
 mod push;
 mod rebuild;
 mod recheck;
@@ -47,6 +51,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
+use crate::events::{EventCollector, EventLog};
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
@@ -103,6 +108,9 @@ pub struct ControlState {
     /// The queue of pushes.
     queue: BuildQueue,
     rebuilds: RebuildJobs,
+    /// What has happened.
+    pub events: EventLog,
+    collector: EventCollector,
 }
 
 impl ControlState {
@@ -114,7 +122,7 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded } = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events } = extensions.into();
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -135,6 +143,8 @@ impl ControlState {
             deny,
             queue: BuildQueue::new(slots, MAX_PUSHES),
             rebuilds: RebuildJobs::default(),
+            events,
+            collector: EventCollector::default(),
         })
     }
 
@@ -143,13 +153,14 @@ impl ControlState {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Ends expired grace periods, and frees unused dropped tables and replaced libraries.
+    /// Ends expired grace periods, frees unused dropped tables and replaced libraries, and looks for events.
     pub fn settle(&self) {
         self.directory.retry_journal();
         self.directory.expire_graces();
         self.operator.settle();
         self.directory.reap();
         self.history.settle();
+        self.collector.look(&self.directory, &self.events, now_ms());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -10,6 +11,7 @@ use super::body::OptionalJsonBody;
 use super::caller::RequestCaller;
 use super::deny_list::DenyError;
 use super::error::ApiError;
+use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{DeniedPatternResponse, RecheckRequest};
 use super::{ControlState, now_ms, rebuild};
@@ -32,6 +34,7 @@ pub(super) async fn recheck(
         Some(rule) => format!("{rule} is denied to native code"),
         None => "the rules for native code are checked".to_owned(),
     };
+    let note = EventNote { subject: rule.clone(), text: reason.clone(), ..EventNote::default() };
     let job = control.rebuilds.open(reason)?;
     // A rule of the checker refuses already; what it refuses now and did not refuse once was left out by the restart.
     if let Some(rule) = rule.filter(|rule| !is_checker_rule(rule)) {
@@ -40,7 +43,7 @@ pub(super) async fn recheck(
         control.deny.add(&pattern, now_ms())?;
         tracing::warn!(pattern = pattern.text(), "denied to native code");
     }
-    Ok((StatusCode::ACCEPTED, axum::Json(rebuild::recheck_all(&control, job, then))))
+    Ok((StatusCode::ACCEPTED, Extension(note), axum::Json(rebuild::recheck_all(&control, job, then))))
 }
 
 /// Advice for a text that is no pattern.

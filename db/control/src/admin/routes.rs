@@ -2,27 +2,26 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
-use serde::Deserialize;
+use axum::{Extension, Router};
 
 use super::body::{JsonBody, RawBody};
-use super::caller::{RequestCaller, guard};
+use super::caller::{PushCaller, RequestCaller, guard};
 use super::error::ApiError;
+use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
     ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
-    ExtensionResponse, HealthResponse, KillResponse, PushRequest, PushResponse, StatResponse, TableResponse,
-    TenantResponse,
+    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host_header, now_ms, push, rebuild,
-    recheck, stat, token_rotation,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
+    overview, push, rebuild, recheck, stat, token_rotation,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -61,7 +60,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
         .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
-        .route("/v1/tenants/{tenant}/kills", get(tenant_kills))
+        .route("/v1/tenants/{tenant}/kills", get(overview::tenant_kills))
         .route("/v1/tenants/{tenant}/rotate", post(token_rotation::rotate_token))
         .route("/v1/tenants/{tenant}/old-token", delete(token_rotation::revoke_old_token))
         .route("/v1/operator", get(token_rotation::show_operator))
@@ -73,8 +72,11 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/recheck", post(recheck::recheck))
         .route("/v1/denied", get(recheck::list))
         .route("/v1/denied/{pattern}", delete(recheck::end))
-        .route("/v1/kills", get(all_kills))
+        .route("/v1/events", get(events::list))
+        .route("/v1/kills", get(overview::all_kills))
+        .route("/v1/extensions", get(overview::extensions))
         .route("/v1/stat", get(show_stat))
+        .route("/v1/latency", get(latency::show))
         .route("/v1/workers", get(show_workers))
         .route("/v1/health", get(health))
         .route("/v1/shutdown", post(shutdown))
@@ -84,15 +86,9 @@ fn router(control: Arc<ControlState>) -> Router {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
                 .hint("the header `allow` names those that it takes")
         })
+        .layer(middleware::from_fn_with_state(control.clone(), record_change))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(control)
-}
-
-// ---- requests ----
-
-#[derive(Deserialize)]
-struct LimitQuery {
-    limit: Option<usize>,
 }
 
 // ---- tenants ----
@@ -132,7 +128,9 @@ async fn create_tenant(
         code,
         ..NewTenant::default()
     })?;
-    Ok((StatusCode::CREATED, axum::Json(CreateTenantResponse { tenant: TenantResponse::of(&view), token })))
+    let note = EventNote { tenant: Some(view.tenant.name.clone()), ..EventNote::default() };
+    let created = CreateTenantResponse { tenant: TenantResponse::of(&view), token };
+    Ok((StatusCode::CREATED, Extension(note), axum::Json(created)))
 }
 
 async fn show_tenant(
@@ -148,12 +146,14 @@ async fn change_tenant(
     caller: RequestCaller,
     Path(tenant): Path<String>,
     JsonBody(change): JsonBody<ChangeTenantRequest>,
-) -> ApiResult<TenantResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     caller.operator()?;
+    let note = EventNote { text: change.summary(), ..EventNote::default() };
     let ChangeTenantRequest { open, home_worker, code, quotas } = change;
     let change = TenantChange { open, home_worker, code, quotas };
     let rebuild = rebuild::change_tenant(&control, &tenant, &change)?;
-    Ok(axum::Json(TenantResponse { rebuild, ..TenantResponse::of(control.directory.snapshot().find(&tenant)?) }))
+    let changed = TenantResponse { rebuild, ..TenantResponse::of(control.directory.snapshot().find(&tenant)?) };
+    Ok((Extension(note), axum::Json(changed)))
 }
 
 async fn delete_tenant(
@@ -192,7 +192,9 @@ async fn create_table(
     let CreateTableRequest { name, id, mode, quota_bytes, ordered } = new;
     let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered };
     let entry = control.directory.create_table(view.tenant.id, new)?;
-    Ok((StatusCode::CREATED, axum::Json(TableResponse::own(&view, &entry, caller.is_operator()))))
+    let note = EventNote { subject: Some(entry.name.to_string()), ..EventNote::default() };
+    let created = TableResponse::own(&view, &entry, caller.is_operator());
+    Ok((StatusCode::CREATED, Extension(note), axum::Json(created)))
 }
 
 async fn show_table(
@@ -231,48 +233,59 @@ async fn list_extensions(
 
 async fn push_extension(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
+    PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
-    JsonBody(source): JsonBody<PushRequest>,
+    JsonBody(pushed): JsonBody<PushRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
-    run_queued(control, &reached, name, move |control, view, name| push::push(control, view, name, &source)).await
+    run_queued(control, &reached, (name, source), move |control, view, name| push::push(control, view, name, &pushed))
+        .await
 }
 
 async fn push_module(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
+    PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
     RawBody(wasm): RawBody,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
-    run_queued(control, &reached, name, move |control, view, name| push::push_module(control, view, name, &wasm)).await
+    run_queued(control, &reached, (name, source), move |control, view, name| {
+        push::push_module(control, view, name, &wasm)
+    })
+    .await
 }
 
 async fn upload_artifact(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
+    PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
     RawBody(artifact): RawBody,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
-    run_queued(control, &reached, name, move |control, view, name| push::upload(control, view, name, &artifact)).await
+    run_queued(control, &reached, (name, source), move |control, view, name| {
+        push::upload(control, view, name, &artifact)
+    })
+    .await
 }
 
 /// Loads an extension in the tenant's turn. A client that disconnects while it waits leaves the queue.
 async fn run_queued(
     control: Arc<ControlState>,
     reached: &TenantView,
-    name: String,
+    (name, source): (String, PushSource),
     load: impl FnOnce(&ControlState, &TenantView, &str) -> Result<PushResponse, ApiError> + Send + 'static,
 ) -> Result<(StatusCode, axum::Json<PushResponse>), ApiError> {
-    let turn = wait_for_build_permit(&control, reached, &name).await?;
+    let turn = wait_for_build_permit(&control, reached, &name).await;
+    let turn = turn.inspect_err(|why| record_push(&control, reached, &name, source, Err(why.message())))?;
     // The view of now, not of before the wait: another push of the same extension may have been loaded since.
     let view = control.directory.snapshot().find(reached.tenant.id)?.clone();
     let loaded = tokio::task::spawn_blocking(move || {
         // Kept to the end, even if the client has disconnected.
         let _held = turn;
-        load(&control, &view, &name)
+        let loaded = load(&control, &view, &name);
+        let result = loaded.as_ref().map(PushResponse::summary).map_err(ApiError::message);
+        record_push(&control, &view, &name, source, result);
+        loaded
     });
     let pushed = loaded.await.map_err(|_| ApiError::internal("the push ended in a panic"))??;
     Ok((StatusCode::CREATED, axum::Json(pushed)))
@@ -377,27 +390,6 @@ async fn change_budget(
 
 // ---- kills, counters, the server ----
 
-async fn tenant_kills(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Path(tenant): Path<String>,
-    Query(LimitQuery { limit }): Query<LimitQuery>,
-) -> ApiResult<Vec<KillResponse>> {
-    let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(stat::recent_kills(std::iter::once(&view), limit)))
-}
-
-async fn all_kills(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Query(LimitQuery { limit }): Query<LimitQuery>,
-) -> ApiResult<Vec<KillResponse>> {
-    Ok(axum::Json(match &caller {
-        RequestCaller::Operator => stat::recent_kills(control.directory.snapshot().iter(), limit),
-        RequestCaller::Tenant(own) => stat::recent_kills(std::iter::once(own), limit),
-    }))
-}
-
 async fn show_stat(State(control): State<Arc<ControlState>>, caller: RequestCaller) -> ApiResult<StatResponse> {
     Ok(axum::Json(match caller {
         RequestCaller::Operator => stat::server_stats(&control),
@@ -418,7 +410,8 @@ async fn prometheus(
     caller: RequestCaller,
 ) -> Result<impl IntoResponse, ApiError> {
     caller.operator()?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], stat::prometheus_text(&control)))
+    let text = stat::prometheus_text(&control) + &latency::prometheus_text(&control);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
 /// Answers any caller. The builder's own text, for instance with a folder's name, is for callers with a token.

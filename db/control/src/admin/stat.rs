@@ -12,24 +12,46 @@ use sandstorm_metrics::{CONTROL_METRICS, DeviceState, MetricReading, ServerMetri
 use super::totals::server_readings;
 use sandstorm_catalog::TenantView;
 
-/// Number of kills in one answer if the request gives none.
-const DEFAULT_KILLS: usize = 100;
+/// Which kills are asked for.
+pub(super) struct KillFilter {
+    /// Those of extensions of this name.
+    pub(super) extension: Option<String>,
+    /// Those of this cause.
+    pub(super) cause: Option<String>,
+    /// Measures of the server alone, or kills alone; `None`: both.
+    pub(super) notices: Option<bool>,
+    /// Those from this time on, in milliseconds since 1970.
+    pub(super) since_ms: u64,
+}
 
-/// The newest kills of these tenants.
+impl KillFilter {
+    fn takes(&self, kill: &KillResponse) -> bool {
+        kill.at_ms >= self.since_ms
+            && self.extension.as_ref().is_none_or(|extension| *extension == kill.extension)
+            && self.cause.as_ref().is_none_or(|cause| cause == kill.cause)
+    }
+}
+
+/// The newest kills of these tenants, at most `limit`.
 pub(super) fn recent_kills<'a>(
     tenants: impl Iterator<Item = &'a Arc<TenantView>>,
-    limit: Option<usize>,
+    filter: &KillFilter,
+    limit: usize,
 ) -> Vec<KillResponse> {
     let of = |view: &'a Arc<TenantView>| {
         let name = view.tenant.name.as_str();
         let usage = &view.tenant.usage;
-        let policy_events =
-            usage.policy_events().into_iter().map(move |notice| KillResponse::from_notice(name, notice));
-        policy_events.chain(usage.kills().into_iter().map(move |kill| KillResponse::of(name, kill)))
+        let (notices, kills) = match filter.notices {
+            Some(true) => (usage.policy_events(), Vec::new()),
+            Some(false) => (Vec::new(), usage.kills()),
+            None => (usage.policy_events(), usage.kills()),
+        };
+        let notices = notices.into_iter().map(move |notice| KillResponse::from_notice(name, notice));
+        notices.chain(kills.into_iter().map(move |kill| KillResponse::of(name, kill)))
     };
-    let mut kills: Vec<KillResponse> = tenants.flat_map(of).collect();
+    let mut kills: Vec<KillResponse> = tenants.flat_map(of).filter(|kill| filter.takes(kill)).collect();
     kills.sort_by_key(|kill| std::cmp::Reverse(kill.at_ms));
-    kills.truncate(limit.unwrap_or(DEFAULT_KILLS));
+    kills.truncate(limit);
     kills
 }
 

@@ -21,6 +21,8 @@ use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
 use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
+mod events;
+mod overview;
 mod page;
 mod pushes;
 mod rebuilds;
@@ -169,6 +171,15 @@ impl Server {
 const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/health", "", [200, 200, 200, 200]),
     ("GET", "/v1/stat", "", [200, 200, 200, 401]),
+    ("GET", "/v1/events", "", [200, 200, 200, 401]),
+    ("GET", "/v1/events?tenant=a&code=table", "", [200, 200, 403, 401]),
+    ("GET", "/v1/events?code=nonsense", "", [400, 400, 400, 401]),
+    ("GET", "/v1/latency", "", [200, 200, 200, 401]),
+    ("GET", "/v1/latency?tenant=a", "", [200, 200, 403, 401]),
+    ("GET", "/v1/extensions", "", [200, 200, 200, 401]),
+    ("GET", "/v1/extensions?tenant=a&sort=cpu&limit=5", "", [200, 200, 403, 401]),
+    ("GET", "/v1/kills?tenant=a&cause=panic&extension=x&since_ms=5", "", [200, 200, 403, 401]),
+    ("GET", "/v1/kills?cause=boredom", "", [400, 400, 400, 401]),
     ("GET", "/v1/kills", "", [200, 200, 200, 401]),
     ("GET", "/v1/workers", "", [200, 403, 403, 401]),
     ("GET", "/metrics", "", [200, 403, 403, 401]),

@@ -10,13 +10,18 @@ use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
+use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
+mod events;
 mod grants;
+mod latency;
 mod rebuild;
 
+pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
@@ -85,6 +90,20 @@ pub struct ChangeTenantRequest {
     /// Quotas.
     #[serde(default)]
     pub quotas: QuotaChanges,
+}
+
+impl ChangeTenantRequest {
+    /// What it changes, on a line.
+    pub fn summary(&self) -> String {
+        let ChangeTenantRequest { open, home_worker, code, quotas } = self;
+        let open = open.map(|open| format!("open = {open}"));
+        let home_worker = home_worker.map(|worker| format!("home_worker = {worker}"));
+        let code = code.map(|code| format!("code = {}", code.name()));
+        let quotas = serde_json::to_value(quotas).ok();
+        let quotas = quotas.as_ref().and_then(|quotas| quotas.as_object()).into_iter().flatten();
+        let quotas = quotas.map(|(name, value)| format!("{name} = {value}"));
+        [open, home_worker, code].into_iter().flatten().chain(quotas).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A tenant.
@@ -297,6 +316,19 @@ pub struct PushResponse {
     pub build_ms: u64,
 }
 
+impl PushResponse {
+    /// What was loaded, on a line.
+    pub fn summary(&self) -> String {
+        let ExtensionResponse { version, tier, source_digest, .. } = &self.extension;
+        format!(
+            "v{version}, {}, source {}, {} ms",
+            tier.name(),
+            source_digest.get(..16).unwrap_or(source_digest),
+            self.build_ms
+        )
+    }
+}
+
 /// An extension.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExtensionResponse {
@@ -328,6 +360,39 @@ pub struct ExtensionResponse {
     pub stats: ExtensionStatsResponse,
     /// Its versions, newest first; older ones are draining or gone.
     pub versions: Vec<VersionResponse>,
+}
+
+/// `GET /v1/extensions`: an extension among those of all tenants.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExtensionSummaryResponse {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// The version that runs now.
+    pub version: u64,
+    /// The tier that it runs in.
+    pub tier: CodeTier,
+    /// Whether calls are refused.
+    pub suspended: bool,
+    /// Calls a second that are admitted while they keep being killed; 0: no limit.
+    pub slowed_to_per_s: u32,
+    /// Its counters since it was first pushed.
+    pub stats: ExtensionStatsResponse,
+    /// Half of the calls of this version took at most so many nanoseconds, from arrival to answer.
+    pub p50_ns: u64,
+    /// 99 of a hundred of them.
+    pub p99_ns: u64,
+}
+
+impl ExtensionSummaryResponse {
+    /// The summary of an extension, with how long calls of its version took.
+    pub fn of(tenant: &str, shown: ExtensionResponse, total: &DurationCounts) -> ExtensionSummaryResponse {
+        let ExtensionResponse { name, version, tier, suspended, slowed_to_per_s, stats, .. } = shown;
+        let [p50_ns, p99_ns] = [500_000, 990_000].map(|per_million| total.quantile_ns(per_million));
+        let tenant = tenant.to_owned();
+        ExtensionSummaryResponse { tenant, name, version, tier, suspended, slowed_to_per_s, stats, p50_ns, p99_ns }
+    }
 }
 
 /// The budget of one invocation.

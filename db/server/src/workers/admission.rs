@@ -35,6 +35,8 @@ pub(super) struct IncomingRequest<'p> {
     pub(super) request: R2p2Request<'p>,
     /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'p SharedBytes>,
+    /// When its last packet was received, in the workers' nanoseconds.
+    pub(super) received_ns: u64,
 }
 
 /// A message that may be run.
@@ -242,7 +244,8 @@ pub(super) fn admit<'d>(
         return reject_unavailable(admission, view, request, header, (remembered, within_rate), port, response);
     }
     view.tenant.usage.worker(admission.worker).requests.add(u64::from(header.operations));
-    let origin = RequestOrigin { peer: request.peer, request_id: request.request_id, header, remembered, query };
+    let R2p2Request { peer, request_id, .. } = *request;
+    let origin = RequestOrigin { peer, request_id, header, remembered, query, received_ns: incoming.received_ns };
     let response_id = invokes.then(|| port.assembly.open(origin, usize::from(header.operations)));
     let (packet, ranges, has_stored_value) = (incoming.packet, RangeWork::new(), Cell::new(false));
     admitted.push(AdmittedRequest {
@@ -280,7 +283,7 @@ fn register_session(
 /// The origin of a message that is not run.
 fn rejected_origin(request: &R2p2Request<'_>, header: MessageHeader) -> RequestOrigin<PeerAddr> {
     let (peer, request_id) = (request.peer, request.request_id);
-    RequestOrigin { peer, request_id, header, remembered: false, query: QueryTag::NONE }
+    RequestOrigin { peer, request_id, header, remembered: false, query: QueryTag::NONE, received_ns: 0 }
 }
 
 /// Answers bytes that are no well-formed message: with their header if they have one, and one operation with the error.

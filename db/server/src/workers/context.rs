@@ -8,6 +8,7 @@ use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
 use sandstorm_store::Participant;
 
+use super::latency_ledger::LatencyLedger;
 use super::recent_tenants::RecentTenants;
 use super::shared::SharedWorkerState;
 use crate::limits::CLOCK_MAX_AGE_US;
@@ -22,6 +23,8 @@ pub(super) struct WorkerContext {
     pub(super) snapshot: Arc<DirectorySnapshot>,
     pub(super) clock: WorkerClock,
     pub(super) recent_tenants: RecentTenants,
+    /// Requests that were answered in this turn.
+    pub(super) answered: LatencyLedger,
     /// Whether the server is shutting down: nothing new is run.
     pub(super) is_draining: bool,
 }
@@ -30,6 +33,8 @@ pub(super) struct WorkerContext {
 pub(super) struct WorkerClock {
     /// Microseconds since the workers started.
     pub(super) now_us: u64,
+    /// The same in nanoseconds.
+    pub(super) now_ns: u64,
     /// Unix time.
     pub(super) now_ms: u64,
     /// When `now_ms` was read.
@@ -39,12 +44,19 @@ pub(super) struct WorkerClock {
 
 impl WorkerClock {
     pub(super) fn new(epoch: Instant) -> WorkerClock {
-        WorkerClock { now_us: 0, now_ms: 0, unix_time_read_us: 0, epoch }
+        WorkerClock { now_us: 0, now_ns: 0, now_ms: 0, unix_time_read_us: 0, epoch }
+    }
+
+    /// Reads the clock within a turn: nanoseconds since the workers started.
+    #[inline]
+    pub(super) fn read_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
     }
 
     /// Takes the time. Returns the microseconds since it was last taken.
     pub(super) fn advance(&mut self) -> u64 {
-        let now_us = self.epoch.elapsed().as_micros() as u64;
+        self.now_ns = self.read_ns();
+        let now_us = self.now_ns / 1000;
         let passed_us = now_us - self.now_us;
         self.now_us = now_us;
         // A turn may be shorter than it takes to read a clock.
@@ -53,6 +65,16 @@ impl WorkerClock {
             self.unix_time_read_us = now_us;
         }
         passed_us
+    }
+}
+
+impl WorkerContext {
+    /// Counts the requests that were answered since the last call: their answers have left by `now_ns`.
+    #[inline]
+    pub(super) fn settle_answered(&mut self, now_ns: u64) {
+        if !self.answered.is_empty() {
+            self.answered.settle(&self.snapshot, self.index, now_ns);
+        }
     }
 }
 

@@ -94,6 +94,8 @@ pub(super) struct IngressScheduler {
     clock: u64,
     /// Datagrams shed since the worker began.
     shed: u64,
+    /// The time of the turn, in the workers' nanoseconds.
+    pub(super) now_ns: u64,
     /// Whether `admit_fraction` is applied here, since the kernel cannot.
     pub(super) random_drop: Option<RandomDrop>,
 }
@@ -127,6 +129,7 @@ impl IngressScheduler {
             postponed_bytes: 0,
             clock: 0,
             shed: 0,
+            now_ns: 0,
             random_drop: None,
         }
     }
@@ -143,9 +146,11 @@ impl IngressScheduler {
         mut classifier: DatagramClassifier<'_>,
         own: bool,
     ) {
-        if let Some(DatagramRange { buffer: BufferId::Burst(number), from, .. }) = self.direct_range.take() {
-            self.sort(number, from, &mut classifier);
+        if let Some(DatagramRange { buffer: BufferId::Burst(number), from, received_ns, .. }) = self.direct_range.take()
+        {
+            self.sort(number, (from, received_ns), &mut classifier);
         }
+        let received_ns = self.now_ns;
         for _ in 0..if own { RECEIVES_PER_SERVE } else { 1 } {
             let Some(number) = self.free_burst(driver) else { return };
             let Some(into) = self.bursts.get_mut(usize::from(number)) else { return };
@@ -153,11 +158,11 @@ impl IngressScheduler {
             let drained = into.burst.has_drained();
             if drained && self.active.is_empty() && count <= DIRECT_DATAGRAMS {
                 into.left = count;
-                let range = DatagramRange { buffer: BufferId::Burst(number), from: 0, to: count as u16 };
+                let range = DatagramRange { buffer: BufferId::Burst(number), from: 0, to: count as u16, received_ns };
                 self.direct_range = (count > 0).then_some(range);
                 return;
             }
-            self.sort(number, 0, &mut classifier);
+            self.sort(number, (0, received_ns), &mut classifier);
             if drained {
                 return;
             }
@@ -165,7 +170,7 @@ impl IngressScheduler {
     }
 
     /// Puts the datagrams of a burst, from index `from` on, into their flows.
-    fn sort(&mut self, number: u16, from: u16, classifier: &mut DatagramClassifier<'_>) {
+    fn sort(&mut self, number: u16, (from, received_ns): (u16, u64), classifier: &mut DatagramClassifier<'_>) {
         let IngressScheduler { bursts, packs, flows, active, clock, random_drop, shed, .. } = self;
         let mut all = FlowEnqueuer { flows, active, clock: *clock };
         let in_use = bursts.iter().filter(|buffer| buffer.left > 0).count();
@@ -214,7 +219,7 @@ impl IngressScheduler {
             match &mut range {
                 Some((of, range)) if *of == key && range.buffer == buffer && range.to == index => range.to += 1,
                 _ => {
-                    let begun = DatagramRange { buffer, from: index, to: index + 1 };
+                    let begun = DatagramRange { buffer, from: index, to: index + 1, received_ns };
                     if let Some((of, range)) = range.replace((key, begun)) {
                         all.put(of, range, classifier);
                     }
@@ -285,7 +290,7 @@ impl IngressScheduler {
         self.slices.clear();
         if let Some(range) = &mut self.direct_range {
             let to = range.to.min(range.from + BURST as u16);
-            self.batch.extend((range.from..to).map(|index| BatchDatagram { buffer: range.buffer, index, slice: 0 }));
+            self.batch.extend((range.from..to).map(|index| range.datagram(index, 0)));
             range.from = to;
             if range.from == range.to {
                 self.direct_range = None;
@@ -409,6 +414,12 @@ impl IngressScheduler {
         let (burst, index) = (&buffer?.burst, usize::from(item.index));
         let (peer, datagram) = burst.get(index).filter(|(peer, _)| *peer != NO_PEER)?;
         Some((item.slice, peer, datagram, burst.share(index)))
+    }
+
+    /// When a datagram of the batch was received, in the workers' nanoseconds.
+    #[inline]
+    pub(super) fn received_ns(&self, number: usize) -> u64 {
+        self.batch.get(number).map_or(self.now_ns, |item| item.received_ns)
     }
 
     /// The slices of the batch.

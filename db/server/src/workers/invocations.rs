@@ -10,6 +10,7 @@ use sandstorm_catalog::TenantView;
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
 use sandstorm_metrics::cause_index;
+use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_runtime::{BeginError, Engine, PollOutcome};
@@ -83,7 +84,7 @@ impl InvocationScheduler {
         self.has_short_polls
     }
 
-    /// Begins an invocation.
+    /// Begins an invocation, for a request that was received at the given time, in the workers' nanoseconds.
     ///
     /// # Errors
     /// The reason that it cannot begin.
@@ -92,7 +93,7 @@ impl InvocationScheduler {
         context: &WorkerContext,
         view: &'v Arc<TenantView>,
         operation: &Operation<'_>,
-        target: ReplyTarget,
+        (target, received_ns): (ReplyTarget, u64),
     ) -> Result<(), InvocationRejection<'v>> {
         let extension = find_extension(view, operation).map_err(|(status, text)| (status, text.into()))?;
         let (tenant, now_us) = (&view.tenant, context.clock.now_us);
@@ -116,7 +117,7 @@ impl InvocationScheduler {
                 context.counters.invocations_started.add(1);
                 self.live += 1;
                 live.set(live.get() + 1);
-                let task = InvocationTask::new(invocation, target, now_us);
+                let task = InvocationTask::new(invocation, target, received_ns);
                 self.queue.push(tenant.id, tenant.quotas.weight, task);
                 Ok(())
             }
@@ -244,18 +245,24 @@ impl InvocationScheduler {
         false
     }
 
-    /// Counts a task that ended, and takes its memory back.
-    pub(super) fn release(&mut self, context: &WorkerContext, FinishedTask { task, outcome }: FinishedTask) {
-        count_finished(context, &task, &outcome);
+    /// Counts a task that ended, by `now_ns` of the workers' clock, and takes its memory back.
+    pub(super) fn release(&mut self, context: &WorkerContext, ended: FinishedTask, now_ns: u64) {
+        let FinishedTask { task, outcome } = ended;
+        count_finished(context, &task, &outcome, now_ns);
         self.engine.finish(&context.participant, task.invocation);
     }
 }
 
-fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome) {
+fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) {
     let invocation = &task.invocation;
     let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
     let tenant = view.tenant.usage.worker(context.index);
     tenant.invocation_cpu_ns.add(invocation.cpu_ns());
+    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
+    // What it did not compute it waited: for its turns, and for memory.
+    let waiting_ns = total_ns.saturating_sub(cpu_ns);
+    view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
+    extension.latency.record(context.index, waiting_ns, cpu_ns);
     if let Some(TransactionCounts { commits, retries, conflicts }) = invocation.transactions() {
         tenant.transactions_committed.add(commits);
         tenant.transaction_retries.add(retries);
@@ -274,15 +281,13 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
         PollOutcome::Killed(cause) => {
             count(&context.counters.invocations_killed, cause_index(*cause));
             count(&tenant.invocations_killed, cause_index(*cause));
-            // The turn's clock stood still while the invocation ran.
-            let now_us = context.shared.elapsed_us();
             view.tenant.usage.record_kill(KillRecord {
                 worker: context.index as u32,
                 extension: extension.name.to_string(),
                 version: extension.version,
                 cause: *cause,
                 cpu_us: invocation.cpu_ns() / 1000,
-                wall_us: now_us.saturating_sub(task.begun_us()),
+                wall_us: total_ns / 1000,
                 at_ms: context.clock.now_ms,
                 text: String::from_utf8_lossy(invocation.text()).into_owned(),
             });

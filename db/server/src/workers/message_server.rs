@@ -17,6 +17,7 @@ use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, Inc
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::ingress::flows::BatchCosts;
+use super::latency_ledger::class_of;
 use super::message_pieces::{refuse_postponed, resume, suspend};
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::piece_budget::{PieceBudget, PieceEnd, copy_cost_gets, operation_requests};
@@ -148,6 +149,10 @@ impl MessageServer {
             costs.add_work(message.slice, requests.saturating_sub(1).saturating_add(copies));
             if !is_done || message.response_id.is_some() {
                 continue;
+            }
+            if let Some(class) = class_of(message.first.op) {
+                let origin = &message.origin;
+                executor.context.answered.note(origin.header.tenant, class, origin.received_ns);
             }
             let response = &mut self.responses[message.number];
             match response.tail.take() {
@@ -299,7 +304,12 @@ impl MessageServer {
                 let (port, operation) = (port.index as u32, planned.index as u32);
                 let target = ReplyTarget::Datagram { port, operation, response: response_id };
                 let RequestExecutor { context, invocations } = executor;
-                let begun = invocations.begin(context, planned.message.view, &planned.operation, target);
+                let begun = invocations.begin(
+                    context,
+                    planned.message.view,
+                    &planned.operation,
+                    (target, planned.message.origin.received_ns),
+                );
                 begun.err().map(|(status, text)| encode_refusal(&planned.operation, status, &text, &mut self.answer))
             }
             _ => {

@@ -37,7 +37,7 @@ impl PostponedMessage {
         let (header, _) = MessageHeader::decode(&message).expect("a message");
         let query = super::pending_queries::QueryTag::NONE;
         let peer = ([127, 0, 0, 1], 1).into();
-        let origin = RequestOrigin { peer, request_id: 1, header, remembered: false, query };
+        let origin = RequestOrigin { peer, request_id: 1, header, remembered: false, query, received_ns: 0 };
         let (view, ranges, response) = (Arc::clone(view), RangeWork::new(), Vec::new());
         let suspended = SuspendedMessage { number: 0, origin, response_id: None, view, ranges, index: 0, response };
         PostponedMessage { message, suspended }

@@ -21,6 +21,8 @@ use super::tasks::ReplyTarget;
 pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Option<&mut WorkerConnections>) {
     let RequestExecutor { context, invocations } = executor;
     let mut finished = mem::take(&mut invocations.finished);
+    // The turn's clock stood still while they ran.
+    let ended_ns = if finished.is_empty() { 0 } else { context.clock.read_ns() };
     let shared = Arc::clone(&context.shared);
     let mut open: Option<(u32, MutexGuard<'_, WorkerPortState>)> = None;
     let mut leaving = 0;
@@ -53,7 +55,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 view.tenant.end_invocations(mem::take(&mut leaving));
             }
         }
-        invocations.release(context, ended);
+        invocations.release(context, ended, ended_ns);
     }
     drop(all);
     if let Some((_, mut done)) = open {

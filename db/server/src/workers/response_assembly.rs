@@ -24,6 +24,8 @@ pub(crate) struct RequestOrigin<P> {
     pub(crate) remembered: bool,
     /// The tag of the request if it is a query.
     pub(super) query: QueryTag,
+    /// When its last packet was received, in the workers' nanoseconds.
+    pub(super) received_ns: u64,
 }
 
 /// Identifies a waiting response.
@@ -160,7 +162,14 @@ mod tests {
 
     fn origin(sequence: u64) -> RequestOrigin<u8> {
         let header = MessageHeader { flags: 0, operations: 0, tenant: 7, session: 8, sequence, acked: 0 };
-        RequestOrigin { peer: 1, request_id: sequence as u16, header, remembered: true, query: QueryTag::NONE }
+        RequestOrigin {
+            peer: 1,
+            request_id: sequence as u16,
+            header,
+            remembered: true,
+            query: QueryTag::NONE,
+            received_ns: 0,
+        }
     }
 
     fn encoded(operation: &Operation<'_>) -> Vec<u8> {

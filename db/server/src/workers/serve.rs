@@ -122,6 +122,8 @@ impl PacketServer {
             rx_budget: rx_budget.as_deref(),
             last: None,
         };
+        let now_ns = executor.context.clock.now_ns;
+        self.ingress.now_ns = now_ns;
         self.ingress.receive(&mut state.driver, classifier, own);
         // After the packets: a client that was told of a new tenant or table may use it at once.
         executor.refresh_snapshot();
@@ -139,6 +141,7 @@ impl PacketServer {
             if ingress.is_timed() {
                 begun.get_or_insert_with(Instant::now);
             }
+            executor.context.answered.begin_batch(now_ns + spent_ns);
             let mut costs = BatchCosts::default();
             // All datagrams that are served of a neighbour's port are one piece: the worker's own packets wait.
             if own {
@@ -154,6 +157,11 @@ impl PacketServer {
         }
         state.context.run_timers(now_us);
         served
+    }
+
+    /// Whether answers of this turn have not left yet.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.is_transmit_deferred
     }
 
     /// Sends the answers that waited for those of invocations, and have not left with them.
@@ -268,7 +276,9 @@ fn serve_datagrams(
     for number in 0..ingress.batch_len() {
         let Some((slice, peer, datagram, packet)) = ingress.datagram(number) else { continue };
         match port.receive(now_us, peer, datagram) {
-            Ok(Some(request)) => requests.push(IncomingRequest { slice, request, packet }),
+            Ok(Some(request)) => {
+                requests.push(IncomingRequest { slice, request, packet, received_ns: ingress.received_ns(number) })
+            }
             Ok(None) => costs.add_work(slice, copy_cost_gets(datagram.len())),
             Err(MalformedDatagram) => costs.add_rejected(slice, 1),
         }

@@ -29,6 +29,7 @@ use super::context::{WorkerClock, WorkerContext};
 use super::executor::RequestExecutor;
 use super::idle::IdleController;
 use super::invocations::InvocationScheduler;
+use super::latency_ledger::LatencyLedger;
 use super::listener_config::ListenerConfig;
 use super::listeners::{ConnectionPorts, bind_listeners};
 use super::network::{self, DeviceHandle, OpenNetwork};
@@ -155,6 +156,7 @@ impl Workers {
                 snapshot,
                 clock: WorkerClock::new(shared.epoch),
                 recent_tenants: RecentTenants::default(),
+                answered: LatencyLedger::default(),
                 is_draining: false,
                 shared,
             };

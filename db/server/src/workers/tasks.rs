@@ -71,9 +71,9 @@ impl ReplyTarget {
 }
 
 impl InvocationTask {
-    pub(super) fn new(mut invocation: InvocationHandle, target: ReplyTarget, begun_us: u64) -> InvocationTask {
+    pub(super) fn new(mut invocation: InvocationHandle, target: ReplyTarget, received_ns: u64) -> InvocationTask {
         let [first, second] = target.words();
-        invocation.set_user_data([first, second, begun_us]);
+        invocation.set_user_data([first, second, received_ns]);
         InvocationTask { invocation }
     }
 
@@ -83,10 +83,10 @@ impl InvocationTask {
         ReplyTarget::from_words([first, second])
     }
 
-    /// The time of its request, in the workers' microseconds.
-    pub(super) fn begun_us(&self) -> u64 {
-        let [_, _, begun_us] = self.invocation.label();
-        begun_us
+    /// When its request was received, in the workers' nanoseconds.
+    pub(super) fn received_ns(&self) -> u64 {
+        let [_, _, received_ns] = self.invocation.label();
+        received_ns
     }
 
     /// Whether its answer leaves in the same burst as that of `other`, which has this view.

@@ -53,6 +53,9 @@ impl Worker {
     /// Reads the time, and takes the new snapshot if the directory has changed.
     fn begin_turn(&mut self) {
         let passed_us = self.executor.context.clock.advance();
+        // What the last turn answered has left by now.
+        let now_ns = self.executor.context.clock.now_ns;
+        self.executor.context.settle_answered(now_ns);
         self.idle.begin_turn(&self.executor.context, passed_us);
         self.executor.refresh_snapshot();
     }
@@ -67,6 +70,10 @@ impl Worker {
         let RequestExecutor { context, invocations } = &mut self.executor;
         let mut polls = 0;
         if !invocations.is_idle() {
+            // Polls take time that is none of the requests' which were answered before.
+            if !self.packets.has_deferred() && !context.answered.is_empty() {
+                context.settle_answered(context.clock.read_ns());
+            }
             polls = invocations.poll(context);
             send_replies(&mut self.executor, self.connections.as_deref_mut());
             let RequestExecutor { context, invocations } = &mut self.executor;

@@ -37,6 +37,8 @@ pub(in crate::workers) struct ClientConnection {
     pub(super) is_handshake_delayed: bool,
     /// Whether it is in the queue of ready connections.
     pub(super) is_queued: bool,
+    /// Since when it has had input that is not answered, in the workers' nanoseconds.
+    pub(super) ready_ns: Option<u64>,
     /// The bytes of its buffers when they were last checked against the budget.
     pub(super) checked_bytes: usize,
     /// The tenant that it counts for; 0: unauthenticated.
@@ -61,6 +63,7 @@ impl ClientConnection {
             interest: SocketInterest::READ,
             is_handshake_delayed: false,
             is_queued: false,
+            ready_ns: None,
             checked_bytes: 0,
             tenant: 0,
             permit: None,

@@ -3,7 +3,6 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sandstorm_dialects::limits::protocols::PIECE_WORK;
 use sandstorm_metrics::ConnectionReason;
@@ -31,7 +30,7 @@ impl WorkerConnections {
             done += 1;
             self.take_message(message, &executor.context);
         }
-        done += self.poll_selector();
+        done += self.poll_selector(executor.context.clock.now_ns);
         for index in 0..self.ready_ports.len() {
             self.serve_port(self.ready_ports[index] as usize, executor);
         }
@@ -45,7 +44,9 @@ impl WorkerConnections {
         self.pieces = 0;
         // The time of ports is not taken from the connections: otherwise a flood at a port would leave one connection a
         // turn.
-        let begun = Instant::now();
+        let begun_ns = executor.context.clock.read_ns();
+        executor.context.settle_answered(begun_ns);
+        executor.context.answered.begin_batch(begun_ns);
         while left > 0
             && let Some(id) = self.ready.pop()
         {
@@ -53,7 +54,10 @@ impl WorkerConnections {
             self.serve(id, batches, executor);
             // A turn runs one slice of long commands, however many connections have them: new requests may have come
             // meanwhile.
-            if begun.elapsed().as_nanos() as u64 > TURN_NS || self.pieces >= PIECE_WORK {
+            let now_ns = executor.context.clock.read_ns();
+            executor.context.settle_answered(now_ns);
+            executor.context.answered.begin_batch(now_ns);
+            if now_ns - begun_ns > TURN_NS || self.pieces >= PIECE_WORK {
                 break;
             }
         }
@@ -62,8 +66,8 @@ impl WorkerConnections {
         done
     }
 
-    /// Asks the selector for ready connections, and queues them. Returns how many there are.
-    fn poll_selector(&mut self) -> usize {
+    /// Asks the selector for ready connections, and queues them, as ready since `now_ns`. Returns how many there are.
+    fn poll_selector(&mut self, now_ns: u64) -> usize {
         let mut found = 0;
         for _ in 0..SELECTS_PER_TURN {
             let ready = self.selector.look();
@@ -83,6 +87,7 @@ impl WorkerConnections {
                 if event.ended || (event.broken && !event.readable) {
                     self.broken.push(id);
                 } else if !mem::replace(&mut connection.is_queued, true) {
+                    connection.ready_ns.get_or_insert(now_ns);
                     self.ready.push(connection.tenant, id);
                 }
             }

@@ -76,6 +76,7 @@ impl WorkerConnections {
                 }
             }
         };
+        note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);
         if matches!(outcome, ServeOutcome::Continue) {
             self.pieces = self.pieces.saturating_add(worked);
         }
@@ -141,6 +142,27 @@ impl WorkerConnections {
             self.queue(id);
         }
         self.watch(id);
+    }
+}
+
+/// Notes that the commands which came together are answered, or that they go on. The time of an invocation is counted
+/// for its call.
+fn note_answered(
+    connection: &mut ClientConnection,
+    outcome: &ServeOutcome,
+    has_answers: bool,
+    context: &mut WorkerContext,
+) {
+    if matches!(outcome, ServeOutcome::Continue) {
+        return;
+    }
+    let ready_ns = connection.ready_ns.take();
+    if has_answers
+        && connection.state != ConnectionPhase::Invoking
+        && let Some(identity) = connection.session.identity()
+    {
+        let class = connection.session.request_class();
+        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns));
     }
 }
 
@@ -220,7 +242,7 @@ fn begin_invocation(
     };
     let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
     let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
-    match invocations.begin(context, view, &operation, target) {
+    match invocations.begin(context, view, &operation, (target, context.clock.now_ns)) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
             let result = InvocationResult { status, number: 0, value: text.as_bytes() };

@@ -12,6 +12,7 @@ use crate::workers::executor::RequestExecutor;
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
+use sandstorm_metrics::histogram::RequestClass;
 
 /// A socket of one worker, on an address that all workers share.
 pub(in crate::workers) struct UdpPort {
@@ -84,6 +85,13 @@ impl UdpPort {
             }
         }
         executor.charge_connection(self.session.identity(), requests);
+        if requests > 0
+            && let Some(identity) = self.session.identity()
+        {
+            let received_ns = executor.context.clock.now_ns;
+            executor.context.answered.begin_batch(received_ns);
+            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns);
+        }
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {
             self.answer = Vec::new();

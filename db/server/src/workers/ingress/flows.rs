@@ -25,9 +25,17 @@ pub(super) struct DatagramRange {
     pub(super) buffer: BufferId,
     pub(super) from: u16,
     pub(super) to: u16,
+    /// When they were received, in the workers' nanoseconds.
+    pub(super) received_ns: u64,
 }
 
 impl DatagramRange {
+    /// One of them, as a part of a batch's slice.
+    #[inline]
+    pub(super) fn datagram(&self, index: u16, slice: u8) -> BatchDatagram {
+        BatchDatagram { buffer: self.buffer, index, slice, received_ns: self.received_ns }
+    }
+
     pub(super) fn len(&self) -> usize {
         usize::from(self.to - self.from)
     }
@@ -125,7 +133,7 @@ impl IngressFlow {
         {
             let to = range.to.min(range.from.saturating_add(left as u16));
             let taken = usize::from(to - range.from);
-            batch.extend((range.from..to).map(|index| BatchDatagram { buffer: range.buffer, index, slice }));
+            batch.extend((range.from..to).map(|index| range.datagram(index, slice)));
             (left, self.waiting) = (left - taken, self.waiting - taken);
             range.from = to;
             if range.from == range.to {
@@ -154,12 +162,13 @@ pub(in crate::workers) struct FlowSlice {
     pub(in crate::workers) is_resumed: bool,
 }
 
-/// A datagram of a batch: its buffer, its index there, and its slice.
+/// A datagram of a batch: its buffer, its index there, its slice, and when it was received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchDatagram {
     pub(super) buffer: BufferId,
     pub(super) index: u16,
     pub(super) slice: u8,
+    pub(super) received_ns: u64,
 }
 
 // The number of a slice is a byte.

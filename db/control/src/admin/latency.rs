@@ -1,0 +1,59 @@
+//! The latencies of tenants' requests and of extensions' calls, as the control port shows them.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use serde::Deserialize;
+
+use super::caller::RequestCaller;
+use super::response::ApiResult;
+use super::types::{LatencyResponse, LatencyRowResponse};
+use super::{ControlState, now_ms};
+use sandstorm_catalog::TenantView;
+use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
+use sandstorm_metrics::latency;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LatencyQuery {
+    tenant: Option<String>,
+    #[serde(default)]
+    buckets: bool,
+}
+
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Query(query): Query<LatencyQuery>,
+) -> ApiResult<LatencyResponse> {
+    let views: Vec<Arc<TenantView>> = match (&caller, &query.tenant) {
+        (_, Some(tenant)) => vec![caller.reach(&control, tenant)?],
+        (RequestCaller::Operator, None) => control.directory.snapshot().sorted().into_iter().cloned().collect(),
+        (RequestCaller::Tenant(own), None) => vec![own.clone()],
+    };
+    let rows = views.iter().flat_map(|view| rows(view, query.buckets)).collect();
+    Ok(axum::Json(LatencyResponse { at_ms: now_ms(), rows }))
+}
+
+/// A tenant's rows: by the kind of request, then by extension.
+fn rows(view: &TenantView, buckets: bool) -> Vec<LatencyRowResponse> {
+    let name = &view.tenant.name;
+    let classes = view.tenant.usage.latencies();
+    let by_class = REQUEST_CLASSES.iter().zip(&classes).filter(|(_, counts)| counts.total.count() > 0);
+    let mut rows: Vec<LatencyRowResponse> =
+        by_class.map(|(class, counts)| LatencyRowResponse::of(name, class, None, counts, buckets)).collect();
+    for extension in view.sorted_extensions() {
+        let counts = extension.latency.read();
+        if counts.total.count() > 0 {
+            let (class, about) = (REQUEST_CLASSES[RequestClass::Call as usize], (&*extension.name, extension.version));
+            rows.push(LatencyRowResponse::of(name, class, Some(about), &counts, buckets));
+        }
+    }
+    rows
+}
+
+/// The latencies as Prometheus reads them.
+pub(super) fn prometheus_text(control: &ControlState) -> String {
+    let snapshot = control.directory.snapshot();
+    latency::prometheus(snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect())
+}

@@ -1,0 +1,62 @@
+//! The codes of events: stable words for programs.
+
+use serde::{Deserialize, Serialize};
+
+/// Declares the codes: name in Rust, code, meaning.
+macro_rules! event_codes {
+    ($( $name:ident, $code:literal, $meaning:literal; )*) => {
+        /// What happened. A code keeps its meaning; later versions may add some.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum EventCode {
+            $( #[doc = $meaning] #[serde(rename = $code)] $name, )*
+        }
+
+        impl EventCode {
+            /// All codes.
+            pub const ALL: &'static [EventCode] = &[$( EventCode::$name ),*];
+
+            /// The code, as programs see it.
+            pub fn name(self) -> &'static str {
+                match self { $( EventCode::$name => $code, )* }
+            }
+
+            /// Its meaning, for people.
+            pub fn meaning(self) -> &'static str {
+                match self { $( EventCode::$name => $meaning, )* }
+            }
+        }
+    };
+}
+
+event_codes! {
+    ServerStarted, "server.started", "The server began to serve its control port.";
+    ServerStopping, "server.stopping", "The operator asked the server to stop.";
+    ServerStopped, "server.stopped", "The server stopped in order. If it is missing before `server.started`, it did not.";
+    TenantCreated, "tenant.created", "A tenant was created.";
+    TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
+    TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";
+    TenantTokenRotated, "tenant.token_rotated", "A tenant got a new token.";
+    TenantOldTokenRevoked, "tenant.old_token_revoked", "The grace of a tenant's old token was ended.";
+    TenantThrottled, "tenant.throttled", "A part of a tenant's datagrams is dropped early: it sends more than it may, or than is served.";
+    TenantUnthrottled, "tenant.unthrottled", "None of a tenant's datagrams were dropped early for ten seconds.";
+    OperatorTokenRotated, "operator.token_rotated", "The operator got a new token.";
+    OperatorOldTokenRevoked, "operator.old_token_revoked", "The grace of the operator's old token was ended.";
+    TableCreated, "table.created", "A table was created.";
+    TableDropped, "table.dropped", "A table was dropped with its records.";
+    GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
+    GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";
+    GrantGivenUp, "grant.given_up", "A granted table was given up by the grantee's side.";
+    ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
+    ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
+    ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";
+    ExtensionSuspended, "extension.suspended", "Calls of an extension are refused until it is resumed.";
+    ExtensionResumed, "extension.resumed", "The suspension of an extension was ended.";
+    ExtensionBudgetChanged, "extension.budget_changed", "An extension's budget was changed.";
+    ExtensionSlowed, "extension.slowed", "Calls of an extension are admitted at a bounded rate, because they keep being killed.";
+    ExtensionReleased, "extension.released", "Calls of an extension are admitted without a bound again.";
+    ExtensionMoved, "extension.moved", "An extension was built again, for another tier or under other rules.";
+    ExtensionLeftOut, "extension.left_out", "An extension could not be loaded; the text says why.";
+    CallKilled, "call.killed", "The server ended calls of an extension. An event stands for `count` kills of one cause, of a second or more.";
+    NativeRechecked, "native.rechecked", "All native code is checked again, perhaps with one more pattern that is denied.";
+    NativeDenialEnded, "native.denial_ended", "A pattern is denied to native code no more.";
+}

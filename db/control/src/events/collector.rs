@@ -1,0 +1,129 @@
+//! Events that are found by looking: kills, the measures of the server against extensions, early drop.
+//!
+//! Workers do not record events. The control port looks at the counters of each tenant from time to time, so a tenant
+//! whose calls are killed by the thousand makes one event a second for each extension and cause.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use sandstorm_accounts::PolicyEvent;
+use sandstorm_catalog::{Directory, TenantView};
+use sandstorm_metrics::cause_name;
+
+use super::code::EventCode;
+use super::event::NewEvent;
+use super::log::EventLog;
+use crate::limits::{EVENT_INTERVAL_MS, UNTHROTTLED_AFTER_MS};
+
+/// What was seen of each tenant when the collector looked last.
+#[derive(Debug, Default)]
+pub(crate) struct EventCollector(Mutex<CollectorState>);
+
+#[derive(Debug, Default)]
+struct CollectorState {
+    looked_ms: u64,
+    tenants: HashMap<u32, SeenTenant>,
+}
+
+/// What was seen of a tenant.
+#[derive(Debug, Default)]
+struct SeenTenant {
+    name: String,
+    kills: u64,
+    policy_events: u64,
+    /// When datagrams of it were last dropped early, in milliseconds since 1970; `None`: it is not throttled.
+    throttled_ms: Option<u64>,
+}
+
+impl EventCollector {
+    /// Records what has happened since the last look, if that was not just now.
+    pub(crate) fn look(&self, directory: &Directory, log: &EventLog, now_ms: u64) {
+        let mut state = self.0.lock();
+        // A clock that was set back does not stop it.
+        if now_ms.abs_diff(state.looked_ms) < EVENT_INTERVAL_MS {
+            return;
+        }
+        state.looked_ms = now_ms;
+        let snapshot = directory.snapshot();
+        state.tenants.retain(|id, seen| snapshot.tenant(*id).is_some_and(|view| view.tenant.name == seen.name));
+        for view in snapshot.iter() {
+            let seen = state
+                .tenants
+                .entry(view.tenant.id)
+                .or_insert_with(|| SeenTenant { name: view.tenant.name.clone(), ..SeenTenant::default() });
+            look_at(view, seen, log, now_ms);
+        }
+    }
+}
+
+fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64) {
+    let (tenant, usage) = (&view.tenant, &view.tenant.usage);
+    let event = |code: EventCode| NewEvent::of_server(code).about(&tenant.name, tenant.id);
+    let kills = usage.kills_total();
+    // A tenant that was made anew begins at none.
+    let new_kills = kills.checked_sub(std::mem::replace(&mut seen.kills, kills)).unwrap_or(kills);
+    if new_kills > 0 {
+        record_kills(view, new_kills, log);
+    }
+    let policy_events = usage.policy_events_total();
+    let before = std::mem::replace(&mut seen.policy_events, policy_events);
+    let new_events = policy_events.checked_sub(before).unwrap_or(policy_events);
+    if new_events > 0 {
+        // The newest come first.
+        let newest: Vec<PolicyEvent> = usage.policy_events().into_iter().take(new_events as usize).collect();
+        for PolicyEvent { extension, version, what, text, .. } in newest.into_iter().rev() {
+            let (subject, text) = (Some(extension), format!("v{version}: {text}"));
+            log.record(NewEvent { subject, text, ..event(code_of(what)) });
+        }
+    }
+    let is_throttled = usage.dropped_early_per_mille() > 0;
+    match (is_throttled, seen.throttled_ms) {
+        (true, before) => {
+            seen.throttled_ms = Some(now_ms);
+            if before.is_none() {
+                log.record(event(EventCode::TenantThrottled));
+            }
+        }
+        (false, Some(since_ms)) if now_ms.saturating_sub(since_ms) >= UNTHROTTLED_AFTER_MS => {
+            seen.throttled_ms = None;
+            log.record(event(EventCode::TenantUnthrottled));
+        }
+        (false, _) => {}
+    }
+}
+
+/// The code of a measure of the server against an extension.
+fn code_of(what: &str) -> EventCode {
+    match what {
+        "slowed" => EventCode::ExtensionSlowed,
+        "released" => EventCode::ExtensionReleased,
+        "suspended" => EventCode::ExtensionSuspended,
+        "left out" => EventCode::ExtensionLeftOut,
+        _ => EventCode::ExtensionMoved,
+    }
+}
+
+/// Records kills that are new: one event for each extension, version and cause. Of those that are remembered no more
+/// only the number is known.
+fn record_kills(view: &TenantView, new_kills: u64, log: &EventLog) {
+    let tenant = &view.tenant;
+    let newest = tenant.usage.kills().into_iter().take(usize::try_from(new_kills).unwrap_or(usize::MAX));
+    let mut kinds: BTreeMap<(String, u64, &'static str), (u64, String)> = BTreeMap::new();
+    let mut known = 0;
+    for kill in newest {
+        known += 1;
+        // The newest text is the first.
+        let kind = (kill.extension, kill.version, cause_name(kill.cause));
+        kinds.entry(kind).or_insert_with(|| (0, kill.text)).0 += 1;
+    }
+    let event = || NewEvent::of_server(EventCode::CallKilled).about(&tenant.name, tenant.id);
+    for ((extension, version, cause), (count, text)) in kinds {
+        let (subject, text) = (Some(extension), format!("v{version}, {cause}: {text}"));
+        log.record(NewEvent { subject, count, text, ..event() });
+    }
+    if new_kills > known {
+        let text = "more were ended at the same time, of which only the number is known".to_owned();
+        log.record(NewEvent { count: new_kills - known, text, ..event() });
+    }
+}

@@ -1,0 +1,89 @@
+//! What operators look at: the bodies (latencies, events, extensions of all tenants), and the commands that show them.
+
+use sandstorm_net::CodeTier;
+
+use super::{cli, mirrors};
+
+#[test]
+fn client_and_server_have_the_same_events() {
+    use sandstorm_control::events::{EventActor, EventCode, ServerEvent};
+    let event = ServerEvent {
+        id: 1,
+        at_ms: 2,
+        code: EventCode::TableDropped,
+        actor: EventActor::Tenant,
+        from: Some([10, 0, 0, 1].into()),
+        tenant: Some("a".into()),
+        tenant_id: Some(3),
+        subject: Some("t".into()),
+        count: 1,
+        text: "x".into(),
+    };
+    mirrors::<sandstorm_client::control::EventBatch>(sandstorm_control::admin::types::EventsResponse {
+        events: vec![event],
+        next: 1,
+        missed: true,
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_latencies() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
+    mirrors::<client::LatencyReport>(server::LatencyResponse {
+        at_ms: 1,
+        rows: vec![server::LatencyRowResponse {
+            tenant: "a".into(),
+            class: "call",
+            extension: Some("x".into()),
+            version: 2,
+            total: server::DurationResponse {
+                count: 1,
+                sum_ns: 2,
+                p50_ns: 3,
+                p90_ns: 4,
+                p99_ns: 5,
+                p999_ns: 6,
+                buckets: vec![(7, 8)],
+            },
+            waiting: server::DurationResponse::default(),
+            service: server::DurationResponse::default(),
+        }],
+    });
+}
+
+#[test]
+fn the_commands_that_show_them_parse() {
+    for line in [
+        "stat latency --interval 0.5 -n 3 --sort waiting --limit 5 --tenant acme",
+        "stat latency --all",
+        "kills --tenant a --extension x --cause panic --since 30m --follow",
+        "ext list --all --sort cpu --limit 3",
+        "events --follow --since 12h --code extension --after 7 --limit 5",
+    ] {
+        cli(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    for line in ["stat latency --all --count 2", "stat --all latency", "events --since 5w", "ext list --sort cpu"] {
+        assert!(cli(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn client_and_server_have_the_same_summaries_of_extensions() {
+    use sandstorm_control::admin::types as server;
+    mirrors::<sandstorm_client::control::ExtensionSummary>(server::ExtensionSummaryResponse {
+        tenant: "a".into(),
+        name: "x".into(),
+        version: 1,
+        tier: CodeTier::Sandboxed,
+        suspended: true,
+        slowed_to_per_s: 2,
+        stats: server::ExtensionStatsResponse {
+            invocations: 3,
+            killed_by: [("panic", 4)].into(),
+            ..server::ExtensionStatsResponse::default()
+        },
+        p50_ns: 5,
+        p99_ns: 6,
+    });
+}

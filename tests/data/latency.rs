@@ -1,0 +1,65 @@
+//! Promise: the server counts how long each request took, once, for its tenant and its kind; and a call for its
+//! extension, too. (The histograms' error: `db/metrics`. What a message's parts are: `db/server`'s latency ledger.)
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Wire, data_plane, get_args, load, tenant};
+use sandstorm_catalog::NewTable;
+use sandstorm_instance::DataPlane;
+use sandstorm_metrics::histogram::{LatencyCounts, REQUEST_CLASSES};
+use sandstorm_net::rpc::{Operation, RpcStatus};
+
+/// The numbers of a tenant's requests by kind, as soon as there are `expected` in all. A worker counts the last answers
+/// at its next turn.
+fn counted(plane: &DataPlane, name: &str, expected: u64) -> Vec<(&'static str, LatencyCounts)> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let snapshot = plane.directory.snapshot();
+        let latencies = snapshot.by_name(name).expect("the tenant").tenant.usage.latencies();
+        let all: u64 = latencies.iter().map(|counts| counts.total.count()).sum();
+        if all >= expected || Instant::now() > until {
+            return REQUEST_CLASSES.iter().copied().zip(latencies).collect();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn each_request_is_counted_once_for_its_tenant_kind_and_extension() {
+    let plane = data_plane(1);
+    let (alice, _) = tenant(&plane, "alice", true);
+    let (bob, _) = tenant(&plane, "bob", true);
+    plane
+        .directory
+        .create_table("alice", NewTable { id: Some(2), ordered: true, ..NewTable::named("sorted") })
+        .expect("a table");
+    load(&plane, "alice", "get", 1);
+    let (mut of_alice, mut of_bob) = (Wire::new(&plane, 0, alice), Wire::new(&plane, 0, bob));
+    let args = get_args(b"k");
+    for _ in 0..5 {
+        assert_eq!(of_alice.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Ok);
+        // A message counts once, by its first operation.
+        assert_eq!(of_alice.ask(&vec![Operation::get(1, b"k"); 30]).len(), 30);
+        assert_eq!(of_alice.one(Operation::delete(1, b"none")).status, RpcStatus::NotFound);
+        assert_eq!(of_alice.one(Operation::range(2, b"", b"", 10, false)).status, RpcStatus::Ok);
+        // Each call counts for itself.
+        assert!(of_alice.ask(&[Operation::invoke(b"get", &args); 3]).iter().all(|one| one.status == RpcStatus::Ok));
+        assert_eq!(of_bob.one(Operation::get(1, b"k")).status, RpcStatus::NotFound);
+    }
+    let expected = [("get", 5), ("put", 10), ("range", 5), ("call", 15), ("redis", 0), ("memcached", 0)];
+    let counts = counted(&plane, "alice", 35);
+    let found: Vec<(&str, u64)> = counts.iter().map(|(class, counts)| (*class, counts.total.count())).collect();
+    assert_eq!(found, expected);
+    for (class, LatencyCounts { total, waiting, service }) in &counts {
+        assert_eq!([waiting.count(), service.count()], [total.count(); 2], "{class}: each has all parts");
+        assert_eq!(total.sum_ns, waiting.sum_ns + service.sum_ns, "{class}: and they are the whole");
+        assert_eq!(total.sum_ns > 0, total.count() > 0, "{class}");
+    }
+    let snapshot = plane.directory.snapshot();
+    let extension = snapshot.by_name("alice").and_then(|view| view.extension("get")).expect("it is loaded");
+    let (calls, of_extension) = (&counts[3].1, extension.latency.read());
+    assert_eq!(&of_extension, calls, "the only extension has all calls");
+    assert_eq!(of_extension.service.sum_ns / 1000, extension.stats.read().cpu_us, "a call's service is its CPU time");
+    let of_bob = counted(&plane, "bob", 5);
+    assert_eq!(of_bob.iter().map(|(_, counts)| counts.total.count()).sum::<u64>(), 5, "nobody else's");
+}
