@@ -272,7 +272,10 @@ impl TableEntry {
         // The thread that resets the time removes the records.
         if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
             charge(&self.table);
-            self.table.clear(participant);
+            if self.table.clear(participant).is_err() {
+                // The log has no room: it is due again.
+                let _unless_set_again = self.flush_at_ms.compare_exchange(0, at_ms, Relaxed, Relaxed);
+            }
         }
     }
 }

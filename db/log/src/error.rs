@@ -29,6 +29,14 @@ pub enum LogError {
         /// Its format.
         format: u32,
     },
+    /// What was read cannot be used.
+    #[error("the log in {file} cannot be used: {what}")]
+    Unusable {
+        /// The file or folder.
+        file: String,
+        /// The reason.
+        what: String,
+    },
     /// A system call failed.
     #[error("cannot {action} {file}: {error}")]
     System {
@@ -51,6 +59,11 @@ impl LogError {
 
     pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> LogError {
         LogError::Damaged { file: file.to_owned(), offset, what: what.into() }
+    }
+
+    /// What was read of a file or folder cannot be used by the reader.
+    pub fn unusable(file: &str, what: &str) -> LogError {
+        LogError::Unusable { file: file.to_owned(), what: what.to_owned() }
     }
 
     /// Returns whether the reason is a full disk.

@@ -27,3 +27,8 @@ pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
 pub use recovery::{ChangeVisitor, ReplaySummary};
+
+/// Returns a number for a table in the log: no other table has it, not even a dropped one. Never 0.
+pub fn new_table_number() -> u64 {
+    rand::random::<u64>().max(1)
+}
