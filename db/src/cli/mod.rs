@@ -12,6 +12,7 @@ mod ext;
 mod ext_offline;
 mod grant;
 mod load;
+mod log;
 mod rebuild;
 mod serve;
 mod session;
@@ -132,6 +133,9 @@ enum CliCommand {
     /// Tables: create, list, show, drop
     #[command(subcommand, arg_required_else_help = true)]
     Table(table::TableCommand),
+    /// The log of the records on the disk: check, show
+    #[command(subcommand, arg_required_else_help = true)]
+    Log(log::LogCommand),
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
@@ -235,6 +239,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     let session = || CliSession::new(&cli.global);
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
         CliCommand::Load(args) => load::load(&session(), &args, out),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TableModeSetting;
 use sandstorm_builder::{Diagnostic, SourceFile};
-use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
+use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableDurability, TableEntry, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, InvocationTotals};
 use sandstorm_metrics as metrics;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
@@ -201,6 +201,9 @@ pub struct CreateTableRequest {
     /// Whether its keys are kept in order as well, for ranges.
     #[serde(default)]
     pub ordered: bool,
+    /// What a crash may take of its records.
+    #[serde(default)]
+    pub durability: TableDurability,
 }
 
 /// A table.
@@ -214,6 +217,8 @@ pub struct TableResponse {
     pub mode: &'static str,
     /// Whether it is ordered.
     pub ordered: bool,
+    /// `none` or `interval`: what a crash may take of its records.
+    pub durability: &'static str,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.
@@ -262,6 +267,7 @@ impl TableResponse {
                 StorageMode::Cache => "cache",
             },
             ordered: entry.table.is_ordered(),
+            durability: entry.durability.name(),
             quota_bytes: entry.quota_bytes,
             records: stats.records,
             bytes: stats.bytes,
