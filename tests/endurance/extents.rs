@@ -206,7 +206,7 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
     for key in keys {
         world.check(key, false);
     }
-    world.table.clear(&world.participant);
+    world.table.clear(&world.participant).expect("no log");
     world.settle();
     while !world.resources.is_empty() {
         world.let_go(0);

@@ -5,6 +5,7 @@ mod common;
 
 mod builder_tls;
 mod code_tiers;
+mod records;
 mod restart;
 mod rotation;
 mod tls;

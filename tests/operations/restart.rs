@@ -35,7 +35,7 @@ struct Server {
     stranger: Control,
 }
 
-fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
+pub(super) fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
     let file = folder.join("server.toml");
     // The kernel of the machine that runs the tests may offer no sandbox; the tests of the sandbox itself say so.
     fs::write(&file, format!("[builder]\nallow_unsandboxed = true\ncompilers = 1\n{config}")).unwrap();
@@ -58,7 +58,7 @@ fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
     command
 }
 
-fn state(folder: &Path) -> PathBuf {
+pub(super) fn state(folder: &Path) -> PathBuf {
     folder.join("state")
 }
 

@@ -256,6 +256,19 @@ pub struct TableSpec {
     pub quota_bytes: Option<u64>,
     /// True if its keys are kept in order as well, for ranges.
     pub ordered: bool,
+    /// What a crash may take of its records.
+    pub durability: DurabilityLevel,
+}
+
+/// What a crash may take of a table's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilityLevel {
+    /// All of them: they are in memory only.
+    #[default]
+    None,
+    /// The writes of the last 100 ms.
+    Interval,
 }
 
 /// A table.
@@ -270,6 +283,8 @@ pub struct TableStatus {
     pub mode: TableMode,
     /// True if its keys are kept in order as well, for ranges.
     pub ordered: bool,
+    /// What a crash may take of its records.
+    pub durability: DurabilityLevel,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.

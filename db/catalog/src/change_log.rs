@@ -199,7 +199,7 @@ mod tests {
             tokens.push(directory.create_tenant(new("shop")).unwrap().1);
             directory.create_tenant(new("reports")).unwrap();
             let (name, mode) = ("carts".to_owned(), StorageMode::Cache);
-            let carts = NewTable { name, id: None, mode, quota_bytes: None, ordered: false };
+            let carts = NewTable { name, id: None, mode, quota_bytes: None, ..NewTable::named("") };
             directory.create_table("shop", carts).unwrap();
             let changes = QuotaChanges { requests_per_s: Some(50), weight: Some(2), ..QuotaChanges::default() };
             directory.set_quotas("shop", &changes).unwrap();

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::change_log;
 use super::directory_state::{ChangeEffect, DirectoryState};
+use super::durability::DirectoryLog;
 use super::error::{DirectoryError, check_name, over_quota, unknown_table};
 use super::grant::FIRST_GRANTED_ID;
 use super::grant_end::{end_table_grants, end_tenant_grants};
@@ -24,6 +25,7 @@ use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
 use sandstorm_extension::CodePolicy;
+use sandstorm_log::LogError;
 use sandstorm_store::{Epochs, RecordTable, TableConfig};
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
@@ -57,6 +59,8 @@ pub struct Directory {
     pub(super) restored: AtomicBool,
     /// Dropped tables that a worker may still use; freed by [`Directory::reap`].
     dropped: Mutex<Vec<Arc<TableEntry>>>,
+    /// The log of the tables with durability, once it was read.
+    pub(super) log: DirectoryLog,
 }
 
 impl std::fmt::Debug for Directory {
@@ -92,6 +96,7 @@ impl Directory {
             has_graces: AtomicBool::new(false),
             restored: AtomicBool::new(false),
             dropped: Mutex::default(),
+            log: DirectoryLog::default(),
         })
     }
 
@@ -383,7 +388,16 @@ impl Directory {
                 max_value_len: self.options.max_value_len,
                 ordered: new.ordered,
             };
+            if !new.durability.is_none() && !self.options.can_keep_records {
+                return Err(DirectoryError::KeepsNothing(new.name));
+            }
             let table = RecordTable::new(config, self.epochs.clone());
+            let log_number = if new.durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
+            if log_number != 0 {
+                let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
+                let full_name = format!("{}/{}", tenant.name, new.name);
+                self.log.attach(&table, log_number, &full_name).map_err(unavailable)?;
+            }
             let name: Box<str> = new.name.into();
             let entry = Arc::new(TableEntry {
                 id,
@@ -391,6 +405,8 @@ impl Directory {
                 mode: new.mode,
                 quota_bytes,
                 table,
+                durability: new.durability,
+                log_number,
                 flush_at_ms: Default::default(),
             });
             view.tables.insert(id, entry.clone());

@@ -81,6 +81,9 @@ pub enum DirectoryError {
     /// Ids of a tenant's own tables end where those of granted ones start.
     #[error("table id {0} is too large: ids from 2^48 on are those of granted tables")]
     TableIdTooLarge(u64),
+    /// The server has no folder for records.
+    #[error("table {0:?} cannot be kept on disk: the server keeps nothing (--ephemeral); leave out its durability")]
+    KeepsNothing(String),
     /// A tenant can access all of its own tables already.
     #[error("tenant {0:?} cannot grant a table to itself")]
     GrantToSelf(String),
@@ -214,6 +217,7 @@ impl DirectoryError {
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
+            | E::KeepsNothing(_)
             | E::GrantToSelf(_)
             | E::NotOwned(_)
             | E::InvalidName { .. }
@@ -241,6 +245,7 @@ impl DirectoryError {
                 "`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one"
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
+            E::KeepsNothing(_) => "start the server with a state directory",
             E::GrantToSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
             E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",

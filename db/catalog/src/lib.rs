@@ -10,6 +10,7 @@ mod change_log;
 mod code_policy;
 mod directory;
 mod directory_state;
+mod durability;
 mod error;
 mod extension_loading;
 mod grant;
@@ -21,6 +22,7 @@ pub mod limits;
 mod options;
 mod persistence;
 mod quotas;
+mod record_recovery;
 mod snapshot;
 mod suspending;
 mod suspension;
@@ -46,6 +48,7 @@ use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
 pub use directory::{Directory, TenantChange};
+pub use durability::TableDurability;
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
@@ -258,6 +261,10 @@ pub struct TableEntry {
     pub quota_bytes: u64,
     /// The records.
     pub table: RecordTable,
+    /// What a crash may take of them.
+    pub durability: TableDurability,
+    /// Its number in the log; 0: its changes are not logged.
+    pub(crate) log_number: u64,
     /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
     /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,
@@ -272,7 +279,10 @@ impl TableEntry {
         // The thread that resets the time removes the records.
         if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
             charge(&self.table);
-            self.table.clear(participant);
+            if self.table.clear(participant).is_err() {
+                // The log has no room: it is due again.
+                let _unless_set_again = self.flush_at_ms.compare_exchange(0, at_ms, Relaxed, Relaxed);
+            }
         }
     }
 }

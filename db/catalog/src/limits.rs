@@ -50,3 +50,5 @@ pub const JOURNAL_MIN_BYTES: u64 = 4 << 20;
 /// The same for a server with many tenants, as a multiple of the length after the last replacement. So a replacement
 /// costs each change a third of its own bytes, on average.
 pub const JOURNAL_GROWTH: u64 = 4;
+/// Time between two lines of the log while records are restored, so that a long start is seen to go on.
+pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,5 +1,6 @@
 //! Options of the directory, of a new tenant and of a new table.
 
+use super::durability::TableDurability;
 use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
 use crate::limits::TENANTS;
@@ -24,6 +25,8 @@ pub struct DirectoryOptions {
     pub max_key_len: usize,
     /// Longest value of every table in bytes.
     pub max_value_len: usize,
+    /// Whether the server has a folder in which it can keep records.
+    pub can_keep_records: bool,
 }
 
 impl Default for DirectoryOptions {
@@ -36,6 +39,7 @@ impl Default for DirectoryOptions {
             code: CodePolicy::default(),
             max_key_len: sandstorm_net::rpc::MAX_KEY_LEN,
             max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
+            can_keep_records: false,
         }
     }
 }
@@ -90,11 +94,14 @@ pub struct NewTable {
     pub quota_bytes: Option<u64>,
     /// Whether its keys are kept in order as well, for ranges.
     pub ordered: bool,
+    /// What a crash may take of its records.
+    pub durability: TableDurability,
 }
 
 impl NewTable {
     /// A table of that name in store mode, with defaults for the rest.
     pub fn named(name: &str) -> NewTable {
-        NewTable { name: name.into(), id: None, mode: StorageMode::Store, quota_bytes: None, ordered: false }
+        let (mode, durability) = (StorageMode::Store, TableDurability::None);
+        NewTable { name: name.into(), id: None, mode, quota_bytes: None, ordered: false, durability }
     }
 }

@@ -174,6 +174,8 @@ impl Directory {
             let name: Box<str> = table.name.as_str().into();
             let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
             let entry = TableEntry {
+                durability: table.durability,
+                log_number: table.log,
                 id,
                 name: name.clone(),
                 mode,
@@ -237,6 +239,8 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         cache: entry.mode == sandstorm_store::StorageMode::Cache,
         quota_bytes: entry.quota_bytes,
         ordered: entry.table.is_ordered(),
+        durability: entry.durability,
+        log: entry.log_number,
     };
     let suspension = |suspension: &Suspension| JournalSuspension {
         since_ms: suspension.since_ms,

@@ -438,3 +438,47 @@ fn changes_are_bounded_over_time() {
     assert_eq!((admitted(1_000_000), admitted(1_003_000), admitted(1_003_000)), (0, 3 * CHANGES_PER_S, 0));
     assert_eq!(admitted(9_000_000), CHANGES_BURST);
 }
+
+#[test]
+fn a_table_with_durability_needs_a_server_that_keeps_records() {
+    let durable = || NewTable { durability: TableDurability::Interval, ..small_table("carts") };
+    let directory = Directory::new(Epochs::new());
+    directory.create_tenant(NewTenant::named("shop")).unwrap();
+    let refused = directory.create_table("shop", durable()).expect_err("nothing is kept");
+    assert_eq!(refused, DirectoryError::KeepsNothing("carts".into()));
+
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let epochs = Epochs::new();
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Arc::clone(&epochs), options);
+        let (journal, kept) = journal::Journal::open(folder.path()).unwrap();
+        directory.restore(&kept).unwrap();
+        directory.restore_records(&folder.path().join("log"), &mut epochs.register(), 1).unwrap();
+        directory.start_journal(journal).unwrap();
+        (directory, epochs)
+    };
+    let (directory, epochs) = start();
+    directory.create_tenant(NewTenant::named("shop")).unwrap();
+    directory.create_table("shop", small_table("views")).unwrap();
+    assert!(directory.change_log().is_none(), "no table needs it");
+    let carts = directory.create_table("shop", durable()).unwrap();
+    let participant = epochs.register();
+    let key = b"k";
+    let write = sandstorm_store::WriteOptions { flags: 7, ..Default::default() };
+    let version = carts.table.put(&participant, carts.table.hash(key), key, b"v", &write, 1).unwrap();
+    directory.change_log().unwrap().close();
+    drop((carts, participant, directory));
+
+    let (directory, epochs) = start();
+    let view = directory.snapshot().find("shop").unwrap().clone();
+    let carts = view.table_by_name("carts").unwrap();
+    assert_eq!(
+        (carts.durability, view.table_by_name("views").unwrap().durability.name()),
+        (TableDurability::Interval, "none")
+    );
+    let participant = epochs.register();
+    let guard = participant.guard();
+    let record = carts.table.get(&guard, carts.table.hash(key), key, 1).unwrap();
+    assert_eq!((record.value(), record.flags(), record.version()), (&b"v"[..], 7, version));
+}

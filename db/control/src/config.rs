@@ -316,6 +316,7 @@ impl ServerSettings {
             code: self.code,
             max_key_len: self.limits.key_bytes,
             max_value_len: self.limits.value_bytes,
+            can_keep_records: !self.ephemeral,
         }
     }
 

@@ -3,15 +3,18 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{Journal, JournalError};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
+use sandstorm_log::LogError;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::Watchdog;
+use sandstorm_server::checkpointer::Checkpointer;
 use sandstorm_server::janitor::Janitor;
 use sandstorm_server::workers::{ListenerConfig, WorkerOptions, WorkerStartError, Workers};
 use sandstorm_store::Epochs;
@@ -25,6 +28,9 @@ pub enum StartError {
     /// The stored state cannot be used.
     #[error(transparent)]
     Kept(#[from] JournalError),
+    /// The log of the records cannot be used.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// A worker could not be started, or its port could not be bound.
     #[error(transparent)]
     Workers(#[from] WorkerStartError),
@@ -37,6 +43,7 @@ pub enum StartError {
 pub struct DataPlane {
     workers: Workers,
     _janitor: Janitor,
+    _checkpointer: Checkpointer,
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
     /// The workers' counters.
@@ -81,6 +88,9 @@ impl DataPlane {
             for left in config.restore_tenants(stored, &directory)? {
                 tracing::warn!("{left}");
             }
+            // Before the journal knows of new tables: a start that fails here changes nothing.
+            let folder = config.state.join(LOG_FOLDER);
+            config.beside_workers(|| directory.restore_records(&folder, &mut epochs.register(), unix_ms()))?;
             directory.start_journal(journal)?;
         }
         Ok(PreparedDataPlane { epochs, directory })
@@ -90,8 +100,10 @@ impl DataPlane {
     /// frees their memory at once. To free millions of records one by one takes seconds, in which no request would be
     /// answered.
     pub fn finish(self) {
-        let DataPlane { workers, _janitor: janitor, directory, metrics: _, epochs, watchdog, renewal } = self;
-        drop((workers, janitor, watchdog, renewal));
+        let DataPlane { workers, _janitor, _checkpointer, directory, metrics: _, epochs, watchdog, renewal } = self;
+        drop((workers, _janitor, _checkpointer, watchdog, renewal));
+        // What was acknowledged at the end is on the disk as well.
+        directory.change_log().into_iter().for_each(|log| log.close());
         std::mem::forget((directory, epochs));
     }
 
@@ -169,8 +181,18 @@ impl PreparedDataPlane {
         metrics.set_network(workers.network(), workers.device());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
+        let checkpointer =
+            config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
-        Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog, renewal })
+        let (_janitor, _checkpointer) = (janitor, checkpointer);
+        Ok(DataPlane { workers, _janitor, _checkpointer, directory, metrics, epochs, watchdog, renewal })
     }
+}
+
+/// The folder of the records' log in the state directory.
+pub const LOG_FOLDER: &str = "log";
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -231,7 +231,9 @@ pub(super) fn status_code<T>(result: Result<T, u32>) -> u32 {
 pub(super) fn store_error_status(error: StoreError) -> u32 {
     match error {
         StoreError::Conflict => abi::STATUS_CONFLICT,
-        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure | StoreError::NotLogged(_) => {
+            abi::STATUS_OUT_OF_MEMORY
+        }
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
         StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,
         StoreError::WrongServer => abi::STATUS_WRONG_SERVER,

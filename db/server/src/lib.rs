@@ -1,6 +1,7 @@
 //! The data plane: workers with their ports and connections, and the thread that tidies up behind them.
 #![forbid(unsafe_code)]
 
+pub mod checkpointer;
 pub mod cpu_affinity;
 pub mod janitor;
 pub mod limits;

@@ -150,3 +150,12 @@ pub const SLOW_US: u64 = 10_000;
 
 pub mod connections;
 pub mod ports;
+/// Milliseconds between two looks at whether a checkpoint of the log is due.
+pub const CHECKPOINT_CHECK_MS: u64 = 500;
+/// Bytes of the log from which a checkpoint is written, if the last one was not larger: a start reads as much in some
+/// tenths of a second.
+pub const CHECKPOINT_MIN_LOG_BYTES: u64 = 128 << 20;
+/// Seconds after a failed checkpoint until the next attempt.
+pub const CHECKPOINT_RETRY_S: u64 = 30;
+/// Records that a checkpoint reads between two quiescent points: replaced ones wait for no more than these are copied.
+pub const CHECKPOINT_SCAN_RECORDS: usize = 256;

@@ -15,6 +15,7 @@ mod grant;
 mod kills;
 mod latency;
 mod load;
+mod log;
 mod rebuild;
 mod serve;
 mod session;
@@ -135,6 +136,9 @@ enum CliCommand {
     /// Tables: create, list, show, drop
     #[command(subcommand, arg_required_else_help = true)]
     Table(table::TableCommand),
+    /// The log of the records on the disk: check, show
+    #[command(subcommand, arg_required_else_help = true)]
+    Log(log::LogCommand),
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
@@ -240,6 +244,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     let session = || CliSession::new(&cli.global);
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
         CliCommand::Load(args) => load::load(&session(), &args, out),

@@ -1,7 +1,7 @@
 //! `sandstorm table …`
 
 use clap::{Subcommand, ValueEnum};
-use sandstorm_client::control::{TableAccess, TableMode, TableSpec, TableStatus};
+use sandstorm_client::control::{DurabilityLevel, TableAccess, TableMode, TableSpec, TableStatus};
 
 use super::grant::describe_access;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
@@ -27,6 +27,9 @@ pub(super) enum TableCommand {
         /// Also keep the keys in order, for `sandstorm range`; each record takes 136 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
+        /// What a crash may take of its records
+        #[arg(long, value_enum, default_value = "none")]
+        durability: DurabilityArg,
     },
     /// List the tables
     List,
@@ -51,16 +54,30 @@ pub(super) enum TableModeArg {
     Cache,
 }
 
+/// What a crash may take of a table's records.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum DurabilityArg {
+    /// All of them: they are in memory only
+    None,
+    /// The writes of the last 100 ms: they are acknowledged at once, and written to disk meanwhile
+    Interval,
+}
+
 pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let control = session.control();
     let tenant = session.tenant()?;
     match command {
-        TableCommand::Create { name, mode, quota, id, ordered } => {
+        TableCommand::Create { name, mode, quota, id, ordered, durability } => {
             let mode = match mode {
                 TableModeArg::Store => TableMode::Store,
                 TableModeArg::Cache => TableMode::Cache,
             };
-            let table = control.create_table(&tenant, &TableSpec { name, id, mode, quota_bytes: quota, ordered })?;
+            let durability = match durability {
+                DurabilityArg::None => DurabilityLevel::None,
+                DurabilityArg::Interval => DurabilityLevel::Interval,
+            };
+            let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability };
+            let table = control.create_table(&tenant, &new)?;
             out.show(&table, |table| {
                 format!("created table {} (id {}, quota {})\n", table.name, table.id, format_bytes(table.quota_bytes))
             })
@@ -82,19 +99,28 @@ fn mode(table: &TableStatus) -> String {
     if table.ordered { format!("{mode}, ordered") } else { mode.to_owned() }
 }
 
+fn durability(table: &TableStatus) -> String {
+    match table.durability {
+        DurabilityLevel::None => "none",
+        DurabilityLevel::Interval => "interval",
+    }
+    .to_owned()
+}
+
 fn list(tables: &[TableStatus]) -> String {
     let row = |table: &TableStatus| {
         vec![
             table.name.clone(),
             table.id.to_string(),
             mode(table),
+            durability(table),
             table.records.to_string(),
             format_bytes(table.bytes),
             format_bytes(table.quota_bytes),
         ]
     };
     let mut rows: Vec<_> = tables.iter().map(row).collect();
-    let mut head = vec!["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"];
+    let mut head = vec!["NAME", "ID", "MODE", "DURABILITY", "RECORDS", "BYTES", "QUOTA"];
     // Where nothing is shared the column is left out.
     if tables.iter().any(|table| table.access != TableAccess::Own || !table.granted_to.is_empty()) {
         head.extend(["ACCESS", "GRANTED TO"]);
@@ -117,6 +143,7 @@ fn show(table: &TableStatus) -> String {
         ("name", table.name.clone()),
         ("id", table.id.to_string()),
         ("mode", mode(table)),
+        ("durability", durability(table)),
         ("access", describe_access(table.access).to_owned()),
         ("owner", table.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("granted to", granted_to(table)),

@@ -293,6 +293,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         id: 1,
         name: "t".into(),
         ordered: true,
+        durability: "interval",
         mode: "cache",
         quota_bytes: 1,
         records: 1,
@@ -428,6 +429,7 @@ fn the_server_takes_what_the_client_sends() {
         mode: client::TableMode::Cache,
         quota_bytes: Some(1),
         ordered: true,
+        durability: client::DurabilityLevel::Interval,
     });
     let grant: server::CreateGrantRequest =
         takes(client::GrantSpec { table: "t".into(), to: "b".into(), access: client::TableAccess::ReadWrite });

@@ -23,6 +23,7 @@ mod table;
 mod tests;
 pub mod transactions;
 mod types;
+mod unit_of_changes;
 
 #[cfg(any(test, feature = "testing"))]
 pub use clock::set_fixed_ms as fix_clock;
@@ -32,7 +33,7 @@ pub use record::RecordRef;
 pub use slabs::release_free_memory;
 pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
-    ExclusiveStripes, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable, RecordUpdate, ScanBudget,
-    StripeSet, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
+    ExclusiveStripes, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable, RecordUpdate, RestoredRecord,
+    ScanBudget, StripeSet, TableLog, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

@@ -24,6 +24,8 @@ pub const INDEX_CHARGE_BYTES: u64 = 136;
 /// Keys of ordered tables up to so many bytes lie in the order's nodes, which reserve this room whatever the key's
 /// length. 32: two numbers and a time, or a name; with the length, an entry of 40 bytes.
 pub const INDEX_INLINE_KEY_BYTES: usize = 32;
+/// Bytes of memory that a thread keeps for the next unit of logged changes: what most transactions take.
+pub const RETAINED_UNIT_BYTES: usize = 4 << 10;
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;
 /// Keys that one call for a range looks at, expired and vanished ones included: bounds what a call does between two

@@ -1,5 +1,7 @@
 //! The types of the store's interface: configuration, writes, errors, counters.
 
+use sandstorm_log::LogRefusal;
+
 use crate::limits;
 
 /// The behaviour of a table when a write would take it over its quota.
@@ -114,6 +116,9 @@ pub enum StoreError {
     /// An increment met a value that is no decimal number, or the sum does not fit in 64 bits.
     #[error("the value is not a decimal number, or the sum does not fit in 64 bits")]
     NotANumber,
+    /// The change cannot be logged, and the table's changes have to be.
+    #[error("the table's records are kept on disk, and the change cannot be: {0}; reads go on")]
+    NotLogged(LogRefusal),
     /// The key's hash lies in a tablet that another server owns.
     #[error("another server owns this part of the table")]
     WrongServer,

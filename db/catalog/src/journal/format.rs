@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::durability::TableDurability;
 use super::super::versions::ExtensionVersions;
 use super::super::{GrantAccess, QuotaChanges, TokenHash};
 use sandstorm_extension::{BudgetOverride, CodePolicy};
@@ -83,9 +84,27 @@ pub struct JournalTable {
     /// Whether its keys are kept in order as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
+    /// What a crash may take of its records.
+    #[serde(default, skip_serializing_if = "TableDurability::is_none")]
+    pub durability: TableDurability,
+    /// Its number in the log; 0: its changes are not logged.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub log: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl JournalTable {
+    /// Sets what a crash may take of its records: with another number in the log than before, unless nothing changes.
+    pub fn set_durability(&mut self, durability: TableDurability) {
+        if self.durability != durability {
+            self.log = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
+            self.durability = durability;
+        }
+    }
+
     /// Its behaviour at its quota.
     pub fn mode(&self) -> StorageMode {
         if self.cache { StorageMode::Cache } else { StorageMode::Store }

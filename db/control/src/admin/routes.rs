@@ -189,8 +189,8 @@ async fn create_table(
     JsonBody(new): JsonBody<CreateTableRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let view = caller.authorize_change(&control, &tenant)?;
-    let CreateTableRequest { name, id, mode, quota_bytes, ordered } = new;
-    let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered };
+    let CreateTableRequest { name, id, mode, quota_bytes, ordered, durability } = new;
+    let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered, durability };
     let entry = control.directory.create_table(view.tenant.id, new)?;
     let note = EventNote { subject: Some(entry.name.to_string()), ..EventNote::default() };
     let created = TableResponse::own(&view, &entry, caller.is_operator());

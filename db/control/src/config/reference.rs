@@ -374,6 +374,13 @@ fn tenants() -> Vec<ReferenceSection> {
             &format!("of its records with their overhead, at least {}", shown("bytes", MIN_TABLE_BYTES)),
         ),
         row("ordered", "", "false", "keeps its keys in order as well, for ranges"),
+        row(
+            "durability",
+            "",
+            "as before a restart, else `none`",
+            "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms; \
+             another one than before begins with an empty table",
+        ),
     ];
     let grants = vec![
         row("table", "", "needed", "one of the tenant's"),

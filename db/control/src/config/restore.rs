@@ -73,13 +73,14 @@ impl TenantSettings {
         }
         for (place, table) in self.tables.iter().enumerate() {
             let Some(known) = kept.tables.iter_mut().find(|known| known.name == table.name) else { continue };
-            let TableSettings { name, id, mode, quota_bytes, ordered } = table;
+            let TableSettings { name, id, mode, quota_bytes, ordered, durability } = table;
             if let Some(id) = id.filter(|id| *id != known.id) {
                 let known = known.id;
                 let what = format!("table {name:?} has id {known} from an earlier start, not {id}; write {known}");
                 return Err(refused(&format!("tables.{place}.id"), what));
             }
             known.ordered = *ordered;
+            durability.iter().for_each(|durability| known.set_durability(*durability));
             known.cache = sandstorm_store::StorageMode::from(*mode) == sandstorm_store::StorageMode::Cache;
             if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
                 let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };

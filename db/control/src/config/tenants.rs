@@ -6,7 +6,8 @@ use super::ConfigError;
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::limits::MIN_TABLE_BYTES;
 use sandstorm_catalog::{
-    Directory, DirectoryError, GrantAccess, NewTable, NewTenant, QuotaChanges, Quotas, TenantOrigin, check_name,
+    Directory, DirectoryError, GrantAccess, NewTable, NewTenant, QuotaChanges, Quotas, TableDurability, TenantOrigin,
+    check_name,
 };
 use sandstorm_net::CodePolicy;
 use sandstorm_store::StorageMode;
@@ -71,6 +72,8 @@ pub struct TableSettings {
     /// Whether its keys are kept in order as well, for ranges.
     #[serde(default)]
     pub ordered: bool,
+    /// What a crash may take of its records; what it had before a restart, or `none`, if not given.
+    pub durability: Option<TableDurability>,
 }
 
 /// A table's mode, as text has it.
@@ -170,6 +173,7 @@ impl TenantSettings {
                 mode: table.mode.into(),
                 quota_bytes: table.quota_bytes,
                 ordered: table.ordered,
+                durability: table.durability.unwrap_or_default(),
             };
             directory.create_table(&self.name, new).map_err(|error| (number, error))?;
         }

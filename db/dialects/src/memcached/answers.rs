@@ -19,6 +19,8 @@ pub(super) const EXISTS: &str = "EXISTS";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 /// An error that memcached does not have; it begins as its own do, for clients that compare.
 const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
+/// As above.
+const NOT_LOGGED: &str = "SERVER_ERROR the change cannot be kept on disk, and the table's records are; reads go on";
 const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 pub(super) const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
@@ -33,6 +35,7 @@ pub(super) fn store_error_text(error: StoreError) -> &'static str {
         StoreError::OutOfMemory => OUT_OF_MEMORY,
         StoreError::NoMemory => NO_MEMORY,
         StoreError::ReclaimPressure => STILL_READ,
+        StoreError::NotLogged(_) => NOT_LOGGED,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => EXISTS,
         StoreError::NotANumber => NOT_NUMERIC,

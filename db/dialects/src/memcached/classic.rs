@@ -262,7 +262,9 @@ impl<'w> MemcachedContext<'w> {
         if at_ms <= now_ms {
             entry.flush_at_ms.store(0, Relaxed);
             self.context.empties(&entry.table);
-            entry.table.clear(self.context.participant);
+            if let Err(error) = entry.table.clear(self.context.participant) {
+                return store_error_text(error);
+            }
         } else {
             entry.flush_at_ms.store(at_ms, Relaxed);
         }

@@ -29,6 +29,7 @@ impl From<StoreError> for CommandError {
         match error {
             StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
             StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
+            StoreError::NotLogged(_) => format!("MISCONF {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),
         }

@@ -271,11 +271,11 @@ pub(super) fn clear<'w>(call: &mut CommandCall<'_, 'w>, entry: &'w TableEntry) -
     call.context.empties(&entry.table);
     match call.locked.as_deref_mut().map(|locked| locked.of(&entry.table)) {
         Some(locked) => {
-            if !locked.is_some_and(sandstorm_store::ExclusiveStripes::clear) {
+            if !locked.map_or(Ok(false), sandstorm_store::ExclusiveStripes::clear)? {
                 return Err("ERR a table that the transaction did not name".into());
             }
         }
-        None => entry.table.clear(call.context.participant),
+        None => entry.table.clear(call.context.participant)?,
     }
     Ok(())
 }

@@ -217,7 +217,9 @@ fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &m
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
             return RpcStatus::Conflict;
         }
-        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure => RpcStatus::OutOfMemory,
+        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure | StoreError::NotLogged(_) => {
+            RpcStatus::OutOfMemory
+        }
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => RpcStatus::TooLarge,
         StoreError::NotANumber => RpcStatus::NotANumber,
         StoreError::WrongServer => RpcStatus::WrongServer,

@@ -27,6 +27,7 @@ use crate::limits::{
     COMMIT_AHEAD_MS, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, RECLAIM_PRESSURE_BYTES, TURNS_PER_SIZE_GIVEN_BACK,
 };
 use crate::slabs;
+use crate::unit_of_changes::UnitOfChanges;
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
 pub struct Epochs {
@@ -117,6 +118,7 @@ impl Epochs {
             uncounted_waiting_bytes: Cell::new(0),
             turns: 0,
             is_freeing: false,
+            unit_of_changes: UnitOfChanges::default(),
         }
     }
 
@@ -237,6 +239,8 @@ pub struct Participant {
     turns: u32,
     /// See [`Participant::is_freeing`].
     is_freeing: bool,
+    /// Changes under the stripes that this thread holds.
+    unit_of_changes: UnitOfChanges,
 }
 
 impl std::fmt::Debug for Participant {
@@ -350,6 +354,11 @@ impl Participant {
             "the pin belongs to other epochs than the participant"
         );
         self.member.unpin(pin.parity);
+    }
+
+    /// Returns the changes under the stripes that this thread holds.
+    pub(super) fn unit_of_changes(&self) -> &UnitOfChanges {
+        &self.unit_of_changes
     }
 
     /// Returns the epochs that this participant is part of.

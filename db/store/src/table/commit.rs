@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use sandstorm_log::LogPermit;
+
 use super::buckets::{BUCKET_BYTES, SpareBuckets, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, UnpublishedRecord, record_charge};
 use super::{ExclusiveStripes, RecordTable, StripeSet};
@@ -30,6 +32,8 @@ pub(crate) struct PreparedWrites {
     records: Vec<Option<UnpublishedRecord>>,
     /// Memory for the overflow buckets that they need, all of them accounted for.
     buffers: SpareBuckets,
+    /// Room in the log for the changes.
+    permits: Vec<LogPermit>,
 }
 
 /// The room that changes take.
@@ -148,9 +152,15 @@ impl<'t> ExclusiveStripes<'t> {
         {
             locked.check_garbage_limit()?;
         }
+        let mut permits = Vec::new();
+        if let Some(log) = self.table.log.get() {
+            for change in changes {
+                permits.push(log.admit(change.key.len(), change.becomes.as_ref().map_or(0, |new| new.value.len()))?);
+            }
+        }
         let CommitGrowth { bytes: growth, buckets, .. } = self.reserve(changes)?;
         let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
-        records.map(|(records, buffers)| PreparedWrites { growth, records, buffers })
+        records.map(|(records, buffers)| PreparedWrites { growth, records, buffers, permits })
     }
 
     /// Gives the prepared room and memory back.
@@ -161,6 +171,7 @@ impl<'t> ExclusiveStripes<'t> {
     /// Makes the prepared changes.
     pub(crate) fn install(&mut self, mut prepared: PreparedWrites, changes: &[KeyChange<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
+        prepared.permits.drain(..).for_each(|permit| self.participant.unit_of_changes().keep(permit));
         let (accounted, mut added) = (prepared.buffers.left(), 0);
         // New records first: a bucket that deletes empty would be unlinked, and was counted as room.
         for (change, record) in changes.iter().zip(&mut prepared.records) {
@@ -175,6 +186,7 @@ impl<'t> ExclusiveStripes<'t> {
             if let Some(index) = self.index_of(change.hash)
                 && let Some(found) = self.found(index, change, now_ms)
             {
+                self.locked[index].log_delete(change.key);
                 self.locked[index].unlink(change.hash, found);
             }
         }

@@ -31,6 +31,10 @@ pub(super) struct LockedStripe<'t> {
     pub(super) state: MutexGuard<'t, StripeState>,
     /// The properties of the records that are written now.
     pub(super) marks: RecordMarks,
+    /// Whether changes are a part of a unit, which is logged when the stripes are unlocked.
+    pub(super) is_grouped: bool,
+    /// The version of the record that is written now, which a log has given back. Nothing is logged then.
+    pub(super) restored_version: Option<u64>,
 }
 
 /// A record that was found, and its slot.
@@ -130,6 +134,15 @@ impl<'t> LockedStripe<'t> {
         self.retire(found.owned);
     }
 
+    /// Removes a live record, and logs it.
+    pub(super) fn delete_found(&mut self, hash: u64, found: FoundRecord<'t>) -> Result<(), StoreError> {
+        let permit = self.admit_change(found.record.key().len(), 0)?;
+        self.log_delete(found.record.key());
+        self.end_change(permit);
+        self.remove(hash, found);
+        Ok(())
+    }
+
     /// Removes an expired record.
     pub(super) fn expire(&mut self, hash: u64, found: FoundRecord<'t>) {
         self.remove(hash, found);
@@ -164,6 +177,7 @@ impl<'t> LockedStripe<'t> {
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         self.check_garbage_limit()?;
+        let permit = self.admit_change(key.len(), value.len())?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
         let mut new = record_charge(key.len(), value.len(), flags, expires_at_ms);
         let mut bucket = 0;
@@ -172,7 +186,7 @@ impl<'t> LockedStripe<'t> {
             bucket = self.bucket_charge(hash);
         }
         self.reserve(hash, old, new + bucket)?;
-        let version = self.state.last_version + 1;
+        let version = self.restored_version.unwrap_or(self.state.last_version + 1);
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
             .ok_or_else(|| self.no_memory())
             // Searched again: making room may have moved slots about, though never this key.
@@ -194,7 +208,8 @@ impl<'t> LockedStripe<'t> {
         if bucket != 0 && !added {
             self.table.bytes.fetch_sub(bucket, Ordering::Relaxed);
         }
-        self.state.last_version = version;
+        self.state.last_version = self.state.last_version.max(version);
+        self.end_change(permit);
         if found.is_some_and(|found| found.record.is_expired(now_ms)) {
             self.stripe.expirations.add(1);
         }
@@ -296,6 +311,7 @@ impl<'t> LockedStripe<'t> {
             self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
             old.slot.replace(record);
             self.retire(old.owned);
+            self.log_put(new);
             return Ok(false);
         }
         // A commit has made sure of this for all of its records.
@@ -326,6 +342,7 @@ impl<'t> LockedStripe<'t> {
             }
             self.drop_stale_entries();
         }
+        self.log_put(new);
         Ok(added)
     }
 
@@ -346,6 +363,10 @@ impl<'t> LockedStripe<'t> {
     /// Accounts for a record that takes `new` bytes in place of one that takes `old`, making room in a cache.
     fn reserve(&mut self, hash: u64, old: u64, new: u64) -> Result<(), StoreError> {
         if new <= old {
+            return Ok(());
+        }
+        if self.restored_version.is_some() {
+            self.table.bytes.fetch_add(new - old, Ordering::Relaxed);
             return Ok(());
         }
         let quota = self.table.config.quota_bytes;
@@ -395,9 +416,16 @@ impl<'t> LockedStripe<'t> {
                 self.state.queues.push(EvictionQueue::Main, hash);
                 continue;
             }
+            // Without room in the log the record would come back after a restart.
+            let Ok(permit) = self.admit_change(found.record.key().len(), 0) else {
+                self.state.queues.push(queue, hash);
+                return false;
+            };
             if !in_main {
                 self.state.queues.remember(hash);
             }
+            self.log_delete(found.record.key());
+            self.end_change(permit);
             self.remove(hash, found);
             self.stripe.evictions.add(1);
             return true;
@@ -432,7 +460,7 @@ impl<'t> LockedStripe<'t> {
             return Err(StoreError::Conflict);
         }
         match (live, found) {
-            (Some(live), _) => self.remove(hash, live),
+            (Some(live), _) => self.delete_found(hash, live)?,
             (None, Some(expired)) => self.expire(hash, expired),
             (None, None) => {}
         }

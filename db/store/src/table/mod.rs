@@ -20,7 +20,10 @@ mod locked_stripe;
 mod prefetch;
 mod range;
 mod rehash;
+mod restore;
 mod stripe;
+mod table_log;
+mod table_stats;
 mod tablets;
 mod unique_version;
 mod update;
@@ -44,7 +47,9 @@ use self::locked_stripe::LockedStripe;
 pub use self::prefetch::PREFETCH_BATCH;
 pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
+pub use self::restore::RestoredRecord;
 use self::stripe::{StripeState, TableStripe};
+pub use self::table_log::TableLog;
 pub use self::tablets::Tablet;
 use self::tablets::TabletSet;
 pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
@@ -53,8 +58,7 @@ use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
 use super::transactions::protocol::CommitMask;
 use super::{
-    EpochGuard, Epochs, Participant, RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats,
-    WriteOptions,
+    EpochGuard, Epochs, Participant, RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, WriteOptions,
 };
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
@@ -77,6 +81,8 @@ pub struct RecordTable {
     /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Readers of their keys wait, so that they
     /// see all of the transaction's writes or none. Beside `current`, so that reading it costs no cache line.
     commit_mask: CommitMask,
+    /// The log of its changes, if they are logged.
+    log: OnceLock<TableLog>,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
@@ -125,6 +131,7 @@ impl RecordTable {
             record_lines: AtomicUsize::new(INITIAL_RECORD_LINES),
             current: AtomicPtr::new(Box::into_raw(buckets)),
             commit_mask: CommitMask::new(),
+            log: OnceLock::new(),
             stripes: (0..STRIPES).map(|_| TableStripe::default()).collect(),
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
@@ -433,27 +440,6 @@ impl RecordTable {
         end
     }
 
-    /// Returns the counters.
-    pub fn stats(&self) -> TableStats {
-        let mut stats = TableStats {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            quota_bytes: self.config.quota_bytes,
-            garbage_bytes: self.garbage.bytes(),
-            capacity: self.count.load(Ordering::Relaxed) as u64 * 4,
-            growths: self.growths.load(Ordering::Relaxed),
-            ..TableStats::default()
-        };
-        for stripe in &self.stripes {
-            stats.records += stripe.records.get();
-            stats.evictions += stripe.evictions.get();
-            stats.expirations += stripe.expirations.get();
-            stats.refusals += stripe.refusals.get();
-            stats.held_back += stripe.held_back.get();
-            stats.no_memory_refusals += stripe.no_memory_refusals.get();
-        }
-        stats
-    }
-
     /// Returns whether records are being moved to a larger bucket array.
     pub fn is_growing(&self, guard: &EpochGuard<'_>) -> bool {
         self.check(guard.epochs());
@@ -489,8 +475,11 @@ impl RecordTable {
     }
 
     /// Removes every record, at once for every reader; the memory is given back piece by piece.
-    pub fn clear(&self, participant: &Participant) {
-        self.exclusive(participant, StripeSet::ALL).clear();
+    ///
+    /// # Errors
+    /// `NotLogged`; nothing has changed then.
+    pub fn clear(&self, participant: &Participant) -> Result<(), StoreError> {
+        self.exclusive(participant, StripeSet::ALL).clear().map(drop)
     }
 
     /// As above for a caller that holds the locks of growth and of all stripes.
@@ -566,6 +555,8 @@ impl RecordTable {
             stripe: &self.stripes[index],
             state,
             marks: RecordMarks::default(),
+            is_grouped: false,
+            restored_version: None,
         }
     }
 

@@ -202,7 +202,8 @@ impl RecordTable {
     pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
         let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
-        let locked = chosen.map(|stripe| self.lock_stripe(participant, stripe)).collect();
+        let grouped = |stripe| LockedStripe { is_grouped: true, ..self.lock_stripe(participant, stripe) };
+        let locked = chosen.map(grouped).collect();
         ExclusiveStripes { table: self, participant, stripes, locked, growth }
     }
 }
@@ -239,7 +240,7 @@ impl<'t> LockedStripe<'t> {
             RecordUpdate::Delete(_) => {
                 match found {
                     Some(found) if found.record.is_expired(now_ms) => self.expire(hash, found),
-                    Some(found) => self.remove(hash, found),
+                    Some(found) => self.delete_found(hash, found)?,
                     None => {}
                 }
                 Ok(0)
@@ -268,6 +269,15 @@ pub struct ExclusiveStripes<'t> {
 impl std::fmt::Debug for ExclusiveStripes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exclusive").field("table", self.table).field("stripes", &self.stripes).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ExclusiveStripes<'_> {
+    /// Logs what was changed under these and the thread's other locks, before any of them is released.
+    fn drop(&mut self) {
+        if self.table.log.get().is_some() {
+            self.participant.unit_of_changes().append();
+        }
     }
 }
 
@@ -328,16 +338,27 @@ impl<'t> ExclusiveStripes<'t> {
     }
 
     /// Removes every record, if all stripes are locked; returns whether they are.
+    ///
+    /// # Errors
+    /// `NotLogged`; nothing has changed then.
     #[inline]
-    pub fn clear(&mut self) -> bool {
+    pub fn clear(&mut self) -> Result<bool, StoreError> {
         if self.growth.is_some() {
+            if let Some(log) = self.table.log.get() {
+                let permit = log.admit(0, 0)?;
+                self.participant.unit_of_changes().keep(permit);
+                // What is written later has a higher version, whatever its stripe.
+                let version = self.locked.iter().map(|locked| locked.state.last_version).max().unwrap_or(0) + 1;
+                self.locked.iter_mut().for_each(|locked| locked.state.last_version = version);
+                self.table.log_clear(self.participant, version);
+            }
             for locked in &mut self.locked {
                 self.table.refresh(locked);
             }
             self.notify_watchers();
             self.table.clear_locked(self.participant, self.locked.iter_mut().map(|locked| &mut *locked.state));
         }
-        self.growth.is_some()
+        Ok(self.growth.is_some())
     }
 
     /// Evicts from the stripes locked here, which the write itself could not: it only tries locks, and these are taken.

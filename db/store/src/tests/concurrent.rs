@@ -218,7 +218,7 @@ fn readers_of_a_cache_that_evicts_and_is_cleared_see_whole_records() {
                     let hash = table.hash(&key.to_le_bytes());
                     let _ = table.put(&participant, hash, &key.to_le_bytes(), &value, &WriteOptions::default(), 0);
                     if number % 20_000 == 19_999 {
-                        table.clear(&participant);
+                        table.clear(&participant).expect("no log");
                     }
                     participant.quiescent();
                 }

@@ -3,6 +3,7 @@
 mod concurrent;
 mod crowds;
 mod held;
+mod logged;
 mod model;
 mod ordered;
 mod outside;

@@ -131,7 +131,7 @@ impl Run {
             }
             Op::Fill { from, keys } => self.fill(from, keys),
             Op::Clear => {
-                self.table.clear(&self.participant);
+                self.table.clear(&self.participant).expect("no log");
                 self.model.entries.clear();
             }
             Op::Wait { ms } => self.now_ms += ms,

@@ -1,0 +1,212 @@
+//! Changes, and units of them, as bytes.
+//!
+//! ```text
+//! unit:   body_bytes u32 | changes u32 | change, change, …
+//! change: kind u8 | zero u8, u16 | key_bytes u32 | value_bytes u32 | flags u32 | table u64 | version u64
+//!         | expires_at_ms u64 | key | value
+//! ```
+//! Numbers are little-endian. A unit happens as a whole: all of its changes are in the log, or none.
+
+use crate::limits::{CHANGE_KEY_BYTES, UNIT_BYTES};
+
+/// Bytes before a unit's changes.
+pub const UNIT_HEADER_BYTES: usize = 8;
+/// Bytes of a change before its key.
+pub const CHANGE_HEADER_BYTES: usize = 40;
+
+/// The kind of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The key has this record from here on.
+    Put,
+    /// The key has no record from here on.
+    Delete,
+    /// The table has no record of this version or a lower one.
+    Clear,
+    /// The table was made; the key is its name, for people.
+    MakeTable,
+    /// The table was dropped.
+    DropTable,
+}
+
+impl ChangeKind {
+    const ALL: [ChangeKind; 5] =
+        [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable];
+
+    fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    fn from_number(number: u8) -> Option<ChangeKind> {
+        ChangeKind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    /// Returns its name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            ChangeKind::Put => "put",
+            ChangeKind::Delete => "delete",
+            ChangeKind::Clear => "clear",
+            ChangeKind::MakeTable => "make-table",
+            ChangeKind::DropTable => "drop-table",
+        }
+    }
+}
+
+/// One change of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedChange<'a> {
+    /// Its kind.
+    pub kind: ChangeKind,
+    /// The table, by its number in the log.
+    pub table: u64,
+    /// The version of the record, or of the deletion; the highest one of a table that was emptied.
+    pub version: u64,
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub expires_at_ms: u64,
+    /// The flags of the record.
+    pub flags: u32,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl<'a> LoggedChange<'a> {
+    /// A deletion.
+    pub fn delete(table: u64, version: u64, key: &'a [u8]) -> LoggedChange<'a> {
+        LoggedChange { kind: ChangeKind::Delete, table, version, expires_at_ms: 0, flags: 0, key, value: b"" }
+    }
+
+    /// A change of a whole table: it was emptied, made or dropped.
+    pub fn of_table(kind: ChangeKind, table: u64, version: u64, name: &'a [u8]) -> LoggedChange<'a> {
+        LoggedChange { kind, table, version, expires_at_ms: 0, flags: 0, key: name, value: b"" }
+    }
+
+    /// Returns the bytes that it takes in a unit.
+    pub fn encoded_bytes(&self) -> usize {
+        change_bytes(self.key.len(), self.value.len())
+    }
+
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&[self.kind.number(), 0, 0, 0]);
+        into.extend_from_slice(&(self.key.len() as u32).to_le_bytes());
+        into.extend_from_slice(&(self.value.len() as u32).to_le_bytes());
+        into.extend_from_slice(&self.flags.to_le_bytes());
+        into.extend_from_slice(&self.table.to_le_bytes());
+        into.extend_from_slice(&self.version.to_le_bytes());
+        into.extend_from_slice(&self.expires_at_ms.to_le_bytes());
+        into.extend_from_slice(self.key);
+        into.extend_from_slice(self.value);
+    }
+
+    /// Reads a change from the front of `bytes`; returns it and the rest.
+    fn decode(bytes: &'a [u8]) -> Option<(LoggedChange<'a>, &'a [u8])> {
+        let (header, rest) = bytes.split_at_checked(CHANGE_HEADER_BYTES)?;
+        let kind = ChangeKind::from_number(header[0])?;
+        if header[1..4] != [0, 0, 0] {
+            return None;
+        }
+        let (key_bytes, value_bytes) = (u32_at(header, 4)? as usize, u32_at(header, 8)? as usize);
+        if key_bytes > CHANGE_KEY_BYTES || value_bytes > UNIT_BYTES {
+            return None;
+        }
+        let (key, rest) = rest.split_at_checked(key_bytes)?;
+        let (value, rest) = rest.split_at_checked(value_bytes)?;
+        let flags = u32_at(header, 12)?;
+        let (table, version, expires_at_ms) = (u64_at(header, 16)?, u64_at(header, 24)?, u64_at(header, 32)?);
+        Some((LoggedChange { kind, table, version, expires_at_ms, flags, key, value }, rest))
+    }
+}
+
+/// Returns the bytes that a change with a key and a value of these lengths takes in a unit.
+pub fn change_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+    CHANGE_HEADER_BYTES + key_bytes + value_bytes
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Builds a unit.
+#[derive(Clone, Debug, Default)]
+pub struct UnitBuilder {
+    bytes: Vec<u8>,
+    changes: u32,
+}
+
+impl UnitBuilder {
+    /// Adds a change.
+    pub fn push(&mut self, change: &LoggedChange<'_>) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(UNIT_HEADER_BYTES, 0);
+        }
+        change.encode(&mut self.bytes);
+        self.changes += 1;
+    }
+
+    /// Returns whether there is no change in it.
+    pub fn is_empty(&self) -> bool {
+        self.changes == 0
+    }
+
+    /// Returns the encoded unit; empty if there is no change in it. The builder is empty after [`UnitBuilder::clear`].
+    pub fn encoded(&mut self) -> &[u8] {
+        let header = unit_header(self.bytes.len().saturating_sub(UNIT_HEADER_BYTES), self.changes);
+        if let Some(first) = self.bytes.first_chunk_mut::<UNIT_HEADER_BYTES>() {
+            *first = header;
+        }
+        &self.bytes
+    }
+
+    /// Empties it; keeps up to `kept` bytes of memory.
+    pub fn clear(&mut self, kept: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(kept);
+        self.changes = 0;
+    }
+}
+
+fn unit_header(body_bytes: usize, changes: u32) -> [u8; UNIT_HEADER_BYTES] {
+    (u64::from(changes) << 32 | u64::from(body_bytes as u32)).to_le_bytes()
+}
+
+/// Appends a unit of one change.
+pub(crate) fn encode_single(change: &LoggedChange<'_>, into: &mut Vec<u8>) {
+    into.extend_from_slice(&unit_header(change.encoded_bytes(), 1));
+    change.encode(into);
+}
+
+/// The start of a stream of units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitParse<'a> {
+    /// A whole unit, and its bytes in the stream.
+    Unit(Vec<LoggedChange<'a>>, usize),
+    /// The stream ends within it.
+    Incomplete,
+    /// No unit begins like this.
+    Malformed,
+}
+
+/// Reads the unit at the front of `bytes`.
+pub fn parse_unit(bytes: &[u8]) -> UnitParse<'_> {
+    let (Some(body_bytes), Some(count)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else { return UnitParse::Incomplete };
+    let body_bytes = body_bytes as usize;
+    if body_bytes > UNIT_BYTES || count == 0 || count as usize > body_bytes / CHANGE_HEADER_BYTES {
+        return UnitParse::Malformed;
+    }
+    let Some(mut body) = bytes.get(UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + body_bytes) else {
+        return UnitParse::Incomplete;
+    };
+    let mut changes = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let Some((change, rest)) = LoggedChange::decode(body) else { return UnitParse::Malformed };
+        changes.push(change);
+        body = rest;
+    }
+    if body.is_empty() { UnitParse::Unit(changes, UNIT_HEADER_BYTES + body_bytes) } else { UnitParse::Malformed }
+}

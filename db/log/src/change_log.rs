@@ -1,0 +1,469 @@
+//! The log of a running server. Threads append changes; one thread writes what has gathered, and publishes how far the
+//! log is on the disk. There is no timer for changes that somebody waits for: the writer takes what there is as soon as
+//! the disk is free.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::change::{LoggedChange, UNIT_HEADER_BYTES, UnitBuilder, encode_single};
+use crate::disk::LogDisk;
+use crate::error::{LogError, LogRefusal};
+use crate::limits::{
+    BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY,
+};
+use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
+use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare};
+
+/// Called by the log's own thread after the durable position has moved, or the log was closed.
+pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
+
+/// The options of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { segment_bytes: SEGMENT_BYTES }
+    }
+}
+
+/// A log that was read, and goes on with [`RecoveredLog::start`].
+pub struct RecoveredLog {
+    disk: Arc<dyn LogDisk>,
+    options: LogOptions,
+    end: LogEnd,
+}
+
+/// What has gathered, under one lock.
+#[derive(Default)]
+struct GatheredChanges {
+    bytes: Vec<u8>,
+    /// The position behind the last change.
+    end: u64,
+    /// Whether somebody waits for one of them.
+    is_urgent: bool,
+    /// The time of the first of them.
+    since: Option<Instant>,
+    spare: Option<SpareSegment>,
+    /// Whether there is a spare segment, here or in the writer's hands.
+    has_spare: bool,
+    is_stopping: bool,
+}
+
+/// The state that the log's threads and its users share.
+pub(crate) struct SharedLog {
+    pub(crate) disk: Arc<dyn LogDisk>,
+    options: LogOptions,
+    pub(crate) log_id: u64,
+    gathered: Mutex<GatheredChanges>,
+    /// Wakes the writer.
+    writer_wakes: Condvar,
+    /// Wakes the thread that makes spare segments.
+    spare_wakes: Condvar,
+    /// Wakes those who wait for the durable position.
+    advanced: Condvar,
+    durable: AtomicU64,
+    /// The position behind the last change that somebody waits for.
+    urgent_end: AtomicU64,
+    /// Bytes that were appended and are not written.
+    pending: AtomicU64,
+    /// Bytes that are about to be appended.
+    reserved: AtomicU64,
+    /// Bytes for frames that the disk has for certain.
+    room: AtomicU64,
+    /// Whether the last attempt to make a spare segment has failed.
+    is_disk_full: AtomicBool,
+    closed: AtomicBool,
+    failure: OnceLock<LogError>,
+    hook: OnceLock<ProgressHook>,
+    /// The number of the segment that is written.
+    pub(crate) segment: AtomicU64,
+    /// The number of the last checkpoint.
+    pub(crate) checkpoint: AtomicU64,
+    /// The position from which the log is needed.
+    pub(crate) needed_from: AtomicU64,
+    /// First positions of the segments that are there.
+    pub(crate) first_positions: Mutex<Vec<(u64, u64)>>,
+}
+
+/// The log: see the head of this file.
+pub struct ChangeLog {
+    shared: Arc<SharedLog>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for ChangeLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChangeLog").field("durable", &self.durable()).field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+/// The right to append so many bytes, for which there is room; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the room is reserved only as long as this lives"]
+pub struct LogPermit {
+    log: Arc<ChangeLog>,
+    bytes: u64,
+}
+
+impl Drop for LogPermit {
+    fn drop(&mut self) {
+        self.log.shared.reserved.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl RecoveredLog {
+    /// Reads the log in a folder, and shows each change in an order in which they may be made, from the checkpoint or
+    /// not. A folder without a log has none.
+    ///
+    /// # Errors
+    /// [`LogError`]: damage, a newer format, or an error of the system; or one that `visit` returns.
+    pub fn read(
+        disk: Arc<dyn LogDisk>,
+        options: LogOptions,
+        visit: &mut ChangeVisitor<'_>,
+    ) -> Result<RecoveredLog, LogError> {
+        let end = read_log(&disk, visit)?;
+        Ok(RecoveredLog { disk, options, end })
+    }
+
+    /// Returns what was read.
+    pub fn summary(&self) -> ReplaySummary {
+        self.end.summary
+    }
+
+    /// Goes on with the log: writes the end again that is not known to be on the disk, and starts the threads. Files
+    /// that are not needed are removed.
+    ///
+    /// # Errors
+    /// [`LogError`]: the disk takes no new segment, or the system gives no thread.
+    pub fn start(self) -> Result<Arc<ChangeLog>, LogError> {
+        let RecoveredLog { disk, options, end } = self;
+        let log_id = if end.log_id == 0 { rand::random::<u64>().max(1) } else { end.log_id };
+        remove_superfluous(&*disk, &end)?;
+        let number = end.last_segment + 1;
+        let start = SegmentStart { log_id, number, position: end.position, segment_bytes: options.segment_bytes };
+        let writer = SegmentWriter::start(Arc::clone(&disk), start, &end.tail)?;
+        let position = writer.durable();
+        let mut first_positions = end.segments;
+        first_positions.push((number, end.position));
+        let gathered = GatheredChanges { end: position, ..GatheredChanges::default() };
+        let shared = Arc::new(SharedLog {
+            disk,
+            options,
+            log_id,
+            gathered: Mutex::new(gathered),
+            writer_wakes: Condvar::new(),
+            spare_wakes: Condvar::new(),
+            advanced: Condvar::new(),
+            durable: AtomicU64::new(position),
+            urgent_end: AtomicU64::new(position),
+            pending: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            room: AtomicU64::new(writer.room()),
+            is_disk_full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            hook: OnceLock::new(),
+            segment: AtomicU64::new(number),
+            checkpoint: AtomicU64::new(end.last_checkpoint),
+            needed_from: AtomicU64::new(end.needed_from),
+            first_positions: Mutex::new(first_positions),
+        });
+        let log = ChangeLog { shared: Arc::clone(&shared), threads: Mutex::default() };
+        let failed = |error| LogError::system("start a thread for", shared.disk.path_of(""), &error);
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let writing = Arc::clone(&shared);
+        log.threads.lock().push(named("log-writer").spawn(move || writing.write_on(writer)).map_err(failed)?);
+        let making = Arc::clone(&shared);
+        log.threads.lock().push(named("log-spare").spawn(move || making.make_spares()).map_err(failed)?);
+        Ok(Arc::new(log))
+    }
+}
+
+/// Removes files that a checkpoint has made superfluous, or that were never finished.
+fn remove_superfluous(disk: &dyn LogDisk, end: &LogEnd) -> Result<(), LogError> {
+    let files = LogFileNumbers::list(disk)?;
+    let first = end.segments.first().map_or(u64::MAX, |(number, _)| *number);
+    let segments = files.segments.iter().filter(|number| **number < first && end.last_checkpoint != 0);
+    let checkpoints = files.checkpoints.iter().filter(|number| **number < end.last_checkpoint);
+    let names = (segments.map(|number| crate::frame::FileKind::Segment.file_name(*number)))
+        .chain(checkpoints.map(|number| crate::frame::FileKind::Checkpoint.file_name(*number)))
+        .chain(files.unfinished.iter().cloned());
+    for name in names {
+        disk.remove(&name).map_err(|error| LogError::system("remove", disk.path_of(&name), &error))?;
+    }
+    Ok(())
+}
+
+impl ChangeLog {
+    /// Reserves room for a change with a key and a value of these lengths.
+    ///
+    /// # Errors
+    /// [`LogRefusal`]: nothing is appended.
+    #[inline]
+    pub fn admit(self: &Arc<Self>, key_bytes: usize, value_bytes: usize) -> Result<LogPermit, LogRefusal> {
+        let bytes = (UNIT_HEADER_BYTES + crate::change::change_bytes(key_bytes, value_bytes)) as u64;
+        let shared = &self.shared;
+        if shared.closed.load(Relaxed) {
+            return Err(LogRefusal::Closed);
+        }
+        let held = shared.reserved.fetch_add(bytes, SeqCst) + bytes;
+        let permit = LogPermit { log: Arc::clone(self), bytes };
+        let held = held + shared.pending.load(SeqCst);
+        if held > PENDING_BYTES {
+            return Err(LogRefusal::Busy);
+        }
+        // Two batches are under way at most, each with its padding, and one may begin a segment.
+        let frames = held / FRAME_PAYLOAD_BYTES as u64 + 4;
+        if held + frames * 2 * BLOCK_BYTES > shared.room.load(SeqCst) {
+            let is_full = shared.is_disk_full.load(Relaxed);
+            return Err(if is_full { LogRefusal::Full } else { LogRefusal::Busy });
+        }
+        Ok(permit)
+    }
+
+    /// Appends a change; returns the position at which it is on the disk. `is_urgent`: somebody waits for that, and
+    /// [`ChangeLog::kick`] follows.
+    pub fn append(&self, change: &LoggedChange<'_>, is_urgent: bool) -> u64 {
+        self.shared.append(is_urgent, |bytes| encode_single(change, bytes))
+    }
+
+    /// Appends a unit, as [`ChangeLog::append`].
+    pub fn append_unit(&self, unit: &mut UnitBuilder, is_urgent: bool) -> u64 {
+        self.shared.append(is_urgent, |bytes| bytes.extend_from_slice(unit.encoded()))
+    }
+
+    /// Makes the writer begin, if there are urgent changes and it waits for some.
+    #[inline]
+    pub fn kick(&self) {
+        if self.shared.urgent_end.load(Relaxed) > self.shared.durable.load(Relaxed) {
+            self.shared.writer_wakes.notify_one();
+        }
+    }
+
+    /// Returns the position up to which the log is on the disk.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.shared.durable.load(Acquire)
+    }
+
+    /// Returns the position behind the last change.
+    pub fn end(&self) -> u64 {
+        self.shared.gathered.lock().end
+    }
+
+    /// Returns the position behind the last urgent change.
+    #[inline]
+    pub fn urgent_end(&self) -> u64 {
+        self.shared.urgent_end.load(Acquire)
+    }
+
+    /// Returns the bytes of changes since the last checkpoint began.
+    pub fn bytes_since_checkpoint(&self) -> u64 {
+        self.end().saturating_sub(self.shared.needed_from.load(Relaxed))
+    }
+
+    /// Has `hook` called after the durable position has moved, or the log was closed. Once.
+    pub fn on_progress(&self, hook: ProgressHook) {
+        let _only_once = self.shared.hook.set(hook);
+    }
+
+    /// Returns why the log was closed, if a write has failed.
+    pub fn failure(&self) -> Option<&LogError> {
+        self.shared.failure.get()
+    }
+
+    /// Waits until the log is on the disk up to `position`. Returns whether it is; it is not if the log was closed, or
+    /// the time was over.
+    pub fn wait(&self, position: u64, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut gathered = self.shared.gathered.lock();
+        gathered.is_urgent |= !gathered.bytes.is_empty();
+        self.shared.writer_wakes.notify_one();
+        while self.durable() < position && !self.shared.closed.load(Relaxed) {
+            if self.shared.advanced.wait_until(&mut gathered, until).timed_out() {
+                break;
+            }
+        }
+        self.durable() >= position
+    }
+
+    /// Writes what has gathered, and stops. Nothing may be appended any more.
+    pub fn close(&self) {
+        self.shared.gathered.lock().is_stopping = true;
+        self.shared.writer_wakes.notify_one();
+        self.shared.spare_wakes.notify_one();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the log had panicked");
+            }
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<SharedLog> {
+        &self.shared
+    }
+}
+
+impl Drop for ChangeLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl SharedLog {
+    fn append(&self, is_urgent: bool, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        let mut gathered = self.gathered.lock();
+        let before = gathered.bytes.len();
+        if before == 0 {
+            gathered.since = Some(Instant::now());
+        }
+        encode(&mut gathered.bytes);
+        let bytes = (gathered.bytes.len() - before) as u64;
+        self.pending.fetch_add(bytes, SeqCst);
+        gathered.end += bytes;
+        if is_urgent {
+            gathered.is_urgent = true;
+            self.urgent_end.store(gathered.end, Release);
+        } else if before == 0 {
+            // The time for gathering begins.
+            self.writer_wakes.notify_one();
+        }
+        gathered.end
+    }
+
+    /// The writer's thread.
+    fn write_on(&self, mut writer: SegmentWriter) {
+        let (mut batch, mut is_sealed) = (Vec::new(), true);
+        loop {
+            let Some(mut spare) = self.take_batch(&mut batch, is_sealed) else { return };
+            is_sealed = batch.is_empty();
+            let had_spare = spare.is_some();
+            if let Err(error) = writer.write(&batch, &mut spare) {
+                return self.fail(error);
+            }
+            self.written(&mut writer, (batch.len(), had_spare), spare);
+            batch.clear();
+            batch.shrink_to(2 * FRAME_PAYLOAD_BYTES);
+        }
+    }
+
+    /// Waits for changes, and takes them; nothing of them when it is time for an empty frame. `None`: the log stops.
+    fn take_batch(&self, batch: &mut Vec<u8>, is_sealed: bool) -> Option<Option<SpareSegment>> {
+        let mut gathered = self.gathered.lock();
+        let begun = Instant::now();
+        loop {
+            let is_stopping = gathered.is_stopping;
+            if gathered.bytes.is_empty() {
+                if is_stopping && is_sealed {
+                    return None;
+                }
+                if !is_sealed && (is_stopping || begun.elapsed() >= SEAL_AFTER) {
+                    break;
+                }
+                let until = if is_sealed { begun + Duration::from_secs(3600) } else { begun + SEAL_AFTER };
+                self.writer_wakes.wait_until(&mut gathered, until);
+                continue;
+            }
+            let until = gathered.since.unwrap_or(begun) + GATHER_TIME;
+            if gathered.is_urgent || is_stopping || Instant::now() >= until {
+                break;
+            }
+            self.writer_wakes.wait_until(&mut gathered, until);
+        }
+        std::mem::swap(&mut gathered.bytes, batch);
+        (gathered.is_urgent, gathered.since) = (false, None);
+        Some(gathered.spare.take())
+    }
+
+    /// Publishes that a batch is on the disk.
+    fn written(&self, writer: &mut SegmentWriter, (bytes, had_spare): (usize, bool), spare: Option<SpareSegment>) {
+        let begun = writer.take_begun();
+        if !begun.is_empty() {
+            self.segment.store(writer.number(), Relaxed);
+            self.first_positions.lock().extend(begun);
+        }
+        let mut gathered = self.gathered.lock();
+        if had_spare {
+            gathered.has_spare = spare.is_some();
+            gathered.spare = spare;
+        }
+        if !gathered.has_spare {
+            self.spare_wakes.notify_one();
+        }
+        let spare_room = if gathered.has_spare { self.options.segment_bytes - BLOCK_BYTES } else { 0 };
+        self.room.store(writer.room() + spare_room, SeqCst);
+        self.pending.fetch_sub(bytes as u64, SeqCst);
+        self.durable.store(writer.durable(), SeqCst);
+        self.advanced.notify_all();
+        drop(gathered);
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
+    }
+
+    /// Closes the log: nothing that was not durable will be.
+    fn fail(&self, error: LogError) {
+        tracing::error!(
+            "{error}. The log is closed: writes to tables with durability are refused, and no answer that waits for \
+             the log is sent"
+        );
+        let _first = self.failure.set(error);
+        self.closed.store(true, SeqCst);
+        let _gathered = self.gathered.lock();
+        self.advanced.notify_all();
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
+    }
+
+    /// The thread that makes spare segments.
+    fn make_spares(&self) {
+        let (mut number, mut was_full) = (0, false);
+        loop {
+            {
+                let mut gathered = self.gathered.lock();
+                while gathered.has_spare && !gathered.is_stopping {
+                    self.spare_wakes.wait(&mut gathered);
+                }
+                if gathered.is_stopping {
+                    return;
+                }
+            }
+            number += 1;
+            match make_spare(&*self.disk, number, self.options.segment_bytes) {
+                Ok(spare) => {
+                    let mut gathered = self.gathered.lock();
+                    (gathered.spare, gathered.has_spare) = (Some(spare), true);
+                    let room = self.options.segment_bytes - BLOCK_BYTES;
+                    self.room.fetch_add(room, SeqCst);
+                    self.is_disk_full.store(false, Relaxed);
+                    if std::mem::take(&mut was_full) {
+                        tracing::warn!("the log has room on its disk again");
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut was_full, true) {
+                        tracing::error!(
+                            "{error}. Writes to tables with durability are refused once the current segment is full"
+                        );
+                    }
+                    self.is_disk_full.store(true, Relaxed);
+                    let mut gathered = self.gathered.lock();
+                    if !gathered.is_stopping {
+                        self.spare_wakes.wait_for(&mut gathered, SPARE_RETRY);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Reads a file of the log, frame by frame.
+
+use crate::change::u64_at;
+use crate::disk::{LogDisk, LogFile};
+use crate::error::LogError;
+use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
+use crate::limits::BLOCK_BYTES;
+
+/// A file that is read.
+pub(crate) struct LogFileReader {
+    file: Box<dyn LogFile>,
+    /// For errors.
+    pub(crate) path: String,
+    pub(crate) header: FileHeader,
+    /// The bytes of the file.
+    pub(crate) bytes: u64,
+    /// The offset of the next frame.
+    pub(crate) offset: u64,
+    buffer: Vec<u8>,
+}
+
+/// The look at a frame's place.
+pub(crate) enum FrameRead<'r> {
+    /// An intact frame: its header and its payload.
+    Frame(FrameHeader, &'r [u8]),
+    /// No intact frame: the reason.
+    Nothing(&'static str),
+}
+
+impl LogFileReader {
+    /// Opens the file of that kind and number, and reads its header.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub(crate) fn open(disk: &dyn LogDisk, kind: FileKind, number: u64) -> Result<LogFileReader, LogError> {
+        let name = kind.file_name(number);
+        let path = disk.path_of(&name);
+        let failed = |error| LogError::system("read", path.clone(), &error);
+        let file = disk.open(&name).map_err(failed)?;
+        let bytes = file.bytes().map_err(failed)?;
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        let read = file.read_at(0, &mut block).map_err(failed)?;
+        let header = FileHeader::decode(block.get(..read).unwrap_or_default(), kind, number, &path)?;
+        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
+    }
+
+    fn failed(&self, error: &std::io::Error) -> LogError {
+        LogError::system("read", self.path.clone(), error)
+    }
+
+    /// Reads the frame at an offset, whichever its position is.
+    fn frame_at(&mut self, offset: u64) -> Result<FrameRead<'_>, LogError> {
+        let FileHeader { kind, log_id, number, .. } = self.header;
+        self.buffer.resize(FRAME_HEADER_BYTES, 0);
+        let read = self.file.read_at(offset, &mut self.buffer).map_err(|error| self.failed(&error))?;
+        self.buffer.truncate(read);
+        let place = FramePlace { kind, log_id, number, offset };
+        let Some(header) = FrameHeader::decode(&self.buffer, &place) else {
+            return Ok(FrameRead::Nothing("there is no frame of this place"));
+        };
+        let whole = FRAME_HEADER_BYTES + header.payload_bytes as usize;
+        self.buffer.resize(whole, 0);
+        let read = self.file.read_at(offset, &mut self.buffer).map_err(|error| self.failed(&error))?;
+        self.buffer.truncate(read);
+        // Read twice, so the header is looked at again: another process may be writing.
+        if read < whole || FrameHeader::decode(&self.buffer, &place) != Some(header) {
+            return Ok(FrameRead::Nothing("the frame is cut off"));
+        }
+        if !FrameHeader::is_intact(&self.buffer, kind) {
+            return Ok(FrameRead::Nothing("the checksum of the frame is wrong"));
+        }
+        Ok(FrameRead::Frame(header, self.buffer.get(FRAME_HEADER_BYTES..).unwrap_or_default()))
+    }
+
+    /// Reads the next frame, which has to begin at `position`, and moves behind it.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn next_frame(&mut self, position: u64) -> Result<FrameRead<'_>, LogError> {
+        let offset = self.offset;
+        let payload_bytes = match self.frame_at(offset)? {
+            FrameRead::Nothing(why) => return Ok(FrameRead::Nothing(why)),
+            FrameRead::Frame(header, _) if header.position != position => {
+                return Ok(FrameRead::Nothing("the frame is that of another position"));
+            }
+            FrameRead::Frame(header, _) => header.payload_bytes as usize,
+        };
+        self.offset += frame_bytes(payload_bytes);
+        // What was read is in the buffer still.
+        let header = FrameHeader {
+            position,
+            durable: u64_at(&self.buffer, 40).unwrap_or_default(),
+            payload_bytes: payload_bytes as u32,
+            is_last: self.buffer.get(6).is_some_and(|bits| bits & 1 != 0),
+        };
+        Ok(FrameRead::Frame(header, self.buffer.get(FRAME_HEADER_BYTES..).unwrap_or_default()))
+    }
+
+    /// Returns the highest position that an intact frame behind the current offset says to be durable; 0: there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn promised_behind(&mut self) -> Result<u64, LogError> {
+        let (mut promised, mut offset) = (0, self.offset + BLOCK_BYTES);
+        while offset < self.bytes {
+            let step = match self.frame_at(offset)? {
+                FrameRead::Frame(header, payload) => {
+                    promised = promised.max(header.durable);
+                    frame_bytes(payload.len())
+                }
+                FrameRead::Nothing(_) => BLOCK_BYTES,
+            };
+            offset += step;
+        }
+        Ok(promised)
+    }
+}

@@ -1,0 +1,34 @@
+//! The log of changes: what was acknowledged is there after a crash. It knows no tables; `README.md` says why it is
+//! as it is.
+//!
+//! - [`change`], [`frame`]: the format;
+//! - [`disk`]: the seam to the file system;
+//! - [`change_log`]: the log of a running server, [`segment_writer`] writes its files;
+//! - [`recovery`], [`file_reader`]: what an earlier server left;
+//! - [`checkpoint`]: what makes the log before it superfluous.
+#![forbid(unsafe_code)]
+
+pub mod change;
+mod change_log;
+mod checkpoint;
+pub mod disk;
+mod error;
+mod file_reader;
+pub mod frame;
+pub mod limits;
+mod recovery;
+mod segment_writer;
+#[cfg(test)]
+mod tests;
+
+pub use change::{ChangeKind, LoggedChange, UnitBuilder};
+pub use change_log::{ChangeLog, LogOptions, LogPermit, ProgressHook, RecoveredLog};
+pub use checkpoint::CheckpointWriter;
+pub use disk::folder::LogFolder;
+pub use error::{LogError, LogRefusal};
+pub use recovery::{ChangeVisitor, ReplaySummary};
+
+/// Returns a number for a table in the log: no other table has it, not even a dropped one. Never 0.
+pub fn new_table_number() -> u64 {
+    rand::random::<u64>().max(1)
+}

@@ -1,0 +1,33 @@
+//! Limits of this crate: name, default, unit, reason.
+
+use std::time::Duration;
+
+/// Bytes of a segment. It is filled with zeros before its first use, which takes some tens of milliseconds of a thread
+/// that nobody waits for. A checkpoint frees whole segments.
+pub const SEGMENT_BYTES: u64 = 32 << 20;
+/// Bytes to which frames are aligned: what disks write at once at least, so no write touches an acknowledged frame.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Most bytes of changes in a frame. A larger one is not written faster.
+pub const FRAME_PAYLOAD_BYTES: usize = (1 << 20) - 64;
+/// Most bytes of changes that are appended, or about to be, and not written yet: two of the largest values with their
+/// keys, with room for others. It is less than a segment, so a spare segment has room for all of them.
+pub const PENDING_BYTES: u64 = 24 << 20;
+/// Most bytes of one unit, which happens as a whole: more than can be pending, so a longer one is damage.
+pub const UNIT_BYTES: usize = 64 << 20;
+/// Most bytes of a key that a change may have: twice what the wire carries.
+pub const CHANGE_KEY_BYTES: usize = 128 << 10;
+/// Longest time for which changes that nobody waits for are gathered before they are written: half of the 100 ms that
+/// are promised, since the write itself takes some.
+pub const GATHER_TIME: Duration = Duration::from_millis(50);
+/// Time without a change after which an empty frame says how far the log is durable. Thereby the last acknowledged
+/// frame cannot vanish unseen.
+pub const SEAL_AFTER: Duration = Duration::from_millis(10);
+/// Time between two attempts to make a spare segment on a disk that was full.
+pub const SPARE_RETRY: Duration = Duration::from_millis(500);
+/// Bytes of zeros that are written at once to a new segment.
+pub const ZERO_WRITE_BYTES: usize = 1 << 20;
+/// Bytes of buffered changes from which a checkpoint writes a frame.
+pub const CHECKPOINT_FRAME_BYTES: usize = 256 << 10;
+/// Bytes of a checkpoint after which it is synced: what a disk has to write at the end, while the log writes too, stays
+/// small.
+pub const CHECKPOINT_SYNC_BYTES: u64 = 8 << 20;

@@ -1,0 +1,289 @@
+//! Reads what an earlier server left: the newest checkpoint, then the log behind its position.
+//!
+//! A frame that is not intact ends the log only if no frame behind it, and no later segment, says that its position was
+//! on the disk: such a frame was being written when the server or the machine stopped, and nobody was told of it.
+//! Otherwise it is damage, and nothing is read.
+//!
+//! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
+//! anybody sees them: a read may have come from memory of the system that never reached the disk.
+
+use std::sync::Arc;
+
+use crate::change::{LoggedChange, UnitParse, parse_unit};
+use crate::disk::LogDisk;
+use crate::error::LogError;
+use crate::file_reader::{FrameRead, LogFileReader};
+use crate::frame::FileKind;
+use crate::segment_writer::{NEW_PREFIX, SPARE_PREFIX};
+
+/// The files of a log, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogFileNumbers {
+    pub(crate) segments: Vec<u64>,
+    pub(crate) checkpoints: Vec<u64>,
+    /// Names of files that were never finished.
+    pub(crate) unfinished: Vec<String>,
+}
+
+impl LogFileNumbers {
+    /// Lists the files of a folder.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn list(disk: &dyn LogDisk) -> Result<LogFileNumbers, LogError> {
+        let mut files = LogFileNumbers::default();
+        let names = disk.list().map_err(|error| LogError::system("list", disk.path_of(""), &error))?;
+        for name in names {
+            if let Some(number) = FileKind::Segment.number_of(&name) {
+                files.segments.push(number);
+            } else if let Some(number) = FileKind::Checkpoint.number_of(&name) {
+                files.checkpoints.push(number);
+            } else if name.starts_with(NEW_PREFIX) || name.starts_with(SPARE_PREFIX) {
+                files.unfinished.push(name);
+            }
+        }
+        files.segments.sort_unstable();
+        files.checkpoints.sort_unstable();
+        Ok(files)
+    }
+}
+
+/// What was read of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplaySummary {
+    /// Changes of the checkpoint.
+    pub checkpoint_changes: u64,
+    /// Units of the log behind it.
+    pub units: u64,
+    /// Changes of the log behind it.
+    pub changes: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Bytes at the end that were being written when the server stopped, and nobody was told of.
+    pub torn_bytes: u64,
+}
+
+/// Receives a change, and whether it comes from the checkpoint.
+pub type ChangeVisitor<'f> = dyn FnMut(&LoggedChange<'_>, bool) -> Result<(), LogError> + 'f;
+
+/// The end of a log that was read, from which it goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogEnd {
+    /// The random number of the log; 0: there is none yet.
+    pub(crate) log_id: u64,
+    /// The number of the last segment; 0: there is none.
+    pub(crate) last_segment: u64,
+    pub(crate) last_checkpoint: u64,
+    /// The position from which the log is needed.
+    pub(crate) needed_from: u64,
+    /// Segments with their first positions.
+    pub(crate) segments: Vec<(u64, u64)>,
+    /// The position of the first byte of `tail`, where a unit begins.
+    pub(crate) position: u64,
+    /// Whole units that are not known to be on the disk.
+    pub(crate) tail: Vec<u8>,
+    pub(crate) summary: ReplaySummary,
+}
+
+/// A stream of units that comes in pieces.
+struct UnitStream {
+    /// The position of the first byte of `bytes`, where a unit begins.
+    start: u64,
+    bytes: Vec<u8>,
+    /// The bytes of whole units, which were shown.
+    shown: usize,
+}
+
+impl UnitStream {
+    /// Adds a piece, and shows the units that it completes. Returns their number and that of their changes.
+    fn push(&mut self, piece: &[u8], visit: &mut ChangeVisitor<'_>) -> Result<Option<(u64, u64)>, LogError> {
+        self.bytes.extend_from_slice(piece);
+        let (mut units, mut changes) = (0, 0);
+        loop {
+            match parse_unit(self.bytes.get(self.shown..).unwrap_or_default()) {
+                UnitParse::Unit(unit, bytes) => {
+                    units += 1;
+                    changes += unit.len() as u64;
+                    unit.iter().try_for_each(|change| visit(change, false))?;
+                    self.shown += bytes;
+                }
+                UnitParse::Incomplete => return Ok(Some((units, changes))),
+                UnitParse::Malformed => return Ok(None),
+            }
+        }
+    }
+
+    /// Forgets the whole units that end at `position` at the latest.
+    fn forget(&mut self, position: u64) {
+        let mut gone = 0;
+        while gone < self.shown {
+            let UnitParse::Unit(_, bytes) = parse_unit(self.bytes.get(gone..).unwrap_or_default()) else { break };
+            if self.start + (gone + bytes) as u64 > position {
+                break;
+            }
+            gone += bytes;
+        }
+        self.bytes.drain(..gone);
+        (self.start, self.shown) = (self.start + gone as u64, self.shown - gone);
+    }
+}
+
+/// Reads a log, and shows each change in an order in which they may be made.
+///
+/// # Errors
+/// [`LogError`]: damage, a newer format, or an error of the system; or one that `visit` returns.
+pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -> Result<LogEnd, LogError> {
+    let files = LogFileNumbers::list(&**disk)?;
+    let mut end = LogEnd::default();
+    let mut needed_from = None;
+    if let Some(number) = files.checkpoints.last() {
+        let checkpoint = read_checkpoint(disk, *number, visit, &mut end.summary)?;
+        (end.log_id, end.last_checkpoint, needed_from) = (checkpoint.0, *number, Some(checkpoint.1));
+    }
+    let mut readers = Vec::with_capacity(files.segments.len());
+    for number in &files.segments {
+        readers.push(LogFileReader::open(&**disk, FileKind::Segment, *number)?);
+    }
+    let Some(first) = needed_segments(disk, &mut readers, needed_from)? else { return Ok(end) };
+    if end.log_id != 0 && end.log_id != first.1 {
+        return Err(LogError::damaged(&first.2, 0, "it is of another log than the checkpoint"));
+    }
+    (end.log_id, end.segments) =
+        (first.1, readers.iter().map(|reader| (reader.header.number, reader.header.first_position)).collect());
+    end.needed_from = needed_from.unwrap_or(first.0);
+    end.last_segment = readers.last().map_or(0, |reader| reader.header.number);
+    let mut stream = UnitStream { start: first.0, bytes: Vec::new(), shown: 0 };
+    for (mut reader, limit) in with_limits(readers) {
+        if reader.header.log_id != end.log_id {
+            return Err(LogError::damaged(&reader.path, 0, "it is of another log than the segment before"));
+        }
+        if limit.is_some_and(|limit| limit <= reader.header.first_position) {
+            continue;
+        }
+        read_segment(&mut reader, limit, &mut stream, &mut end.summary, visit)?;
+    }
+    end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
+    stream.bytes.truncate(stream.shown);
+    (end.position, end.tail) = (stream.start, stream.bytes);
+    Ok(end)
+}
+
+/// Returns each segment with the position from which on a later one holds; none for the last. A recovery may begin its
+/// segment before the last one, where a unit begins that was not whole.
+fn with_limits(readers: Vec<LogFileReader>) -> Vec<(LogFileReader, Option<u64>)> {
+    let mut limit: Option<u64> = None;
+    let mut limited: Vec<_> = (readers.into_iter().rev())
+        .map(|reader| {
+            let own = limit;
+            let first_position = reader.header.first_position;
+            limit = Some(own.map_or(first_position, |limit| limit.min(first_position)));
+            (reader, own)
+        })
+        .collect();
+    limited.reverse();
+    limited
+}
+
+/// Drops the segments that a checkpoint has made superfluous. Returns first position, log and path of the first one
+/// left; `None` for a new log.
+fn needed_segments(
+    disk: &Arc<dyn LogDisk>,
+    readers: &mut Vec<LogFileReader>,
+    needed_from: Option<u64>,
+) -> Result<Option<(u64, u64, String)>, LogError> {
+    let missing = |number: u64| {
+        let path = disk.path_of(&FileKind::Segment.file_name(number));
+        LogError::damaged(&path, 0, "the file is not there, though the log needs it")
+    };
+    let from = needed_from.unwrap_or(0);
+    while readers.get(1).is_some_and(|next| next.header.first_position <= from) {
+        readers.remove(0);
+    }
+    let Some(first) = readers.first() else {
+        return if needed_from.is_some() { Err(missing(1)) } else { Ok(None) };
+    };
+    if first.header.first_position > from {
+        return Err(missing(first.header.number.saturating_sub(1)));
+    }
+    for pair in readers.windows(2) {
+        if let [one, next] = pair
+            && one.header.number + 1 != next.header.number
+        {
+            return Err(missing(one.header.number + 1));
+        }
+    }
+    Ok(Some((first.header.first_position, first.header.log_id, first.path.clone())))
+}
+
+/// Reads a checkpoint. Returns its log and the position from which the log is needed.
+fn read_checkpoint(
+    disk: &Arc<dyn LogDisk>,
+    number: u64,
+    visit: &mut ChangeVisitor<'_>,
+    summary: &mut ReplaySummary,
+) -> Result<(u64, u64), LogError> {
+    let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
+    let (mut stream, mut position) = (UnitStream { start: 0, bytes: Vec::new(), shown: 0 }, 0);
+    loop {
+        let offset = reader.offset;
+        let (header, pushed) = match reader.next_frame(position)? {
+            FrameRead::Nothing(why) => return Err(LogError::damaged(&reader.path, offset, why)),
+            FrameRead::Frame(header, payload) => (header, stream.push(payload, &mut |change, _| visit(change, true))?),
+        };
+        let Some((_, changes)) = pushed else {
+            return Err(LogError::damaged(&reader.path, offset, "the frame has no changes of this format"));
+        };
+        summary.checkpoint_changes += changes;
+        summary.bytes += u64::from(header.payload_bytes);
+        position += u64::from(header.payload_bytes);
+        stream.forget(position);
+        if header.is_last {
+            if !stream.bytes.is_empty() {
+                return Err(LogError::damaged(&reader.path, offset, "it ends within a change"));
+            }
+            return Ok((reader.header.log_id, reader.header.first_position));
+        }
+    }
+}
+
+/// Reads a segment up to the position at which the next one begins; the last one to its end.
+fn read_segment(
+    reader: &mut LogFileReader,
+    limit: Option<u64>,
+    stream: &mut UnitStream,
+    summary: &mut ReplaySummary,
+    visit: &mut ChangeVisitor<'_>,
+) -> Result<(), LogError> {
+    let mut position = reader.header.first_position;
+    if position != stream.start + stream.bytes.len() as u64 {
+        return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
+    }
+    // Everything before a segment was synced before the segment was made.
+    stream.forget(position);
+    loop {
+        let (offset, path) = (reader.offset, reader.path.clone());
+        let damaged = |what: &str| Err(LogError::damaged(&path, offset, what));
+        let (header, pushed) = match reader.next_frame(position)? {
+            FrameRead::Nothing(why) => {
+                let promised = match limit {
+                    Some(limit) => limit,
+                    None => reader.promised_behind()?,
+                };
+                return if position < promised { damaged(why) } else { Ok(()) };
+            }
+            FrameRead::Frame(header, payload) => {
+                let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
+                let wanted = payload.get(..wanted as usize).unwrap_or(payload);
+                (header, stream.push(wanted, visit)?)
+            }
+        };
+        let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };
+        (summary.units, summary.changes) = (summary.units + units, summary.changes + changes);
+        summary.bytes += u64::from(header.payload_bytes);
+        position += u64::from(header.payload_bytes);
+        stream.forget(header.durable);
+        if limit.is_some_and(|limit| position >= limit) {
+            return Ok(());
+        }
+    }
+}

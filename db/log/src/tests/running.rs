@@ -1,0 +1,169 @@
+//! The log with its threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{TableModel, put, read};
+use crate::disk::LogDisk;
+use crate::disk::simulated::{DiskFault, SimulatedDisk};
+use crate::{
+    ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, RecoveredLog, UnitBuilder,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn open(disk: Arc<dyn LogDisk>, segment_bytes: u64) -> (Arc<ChangeLog>, TableModel) {
+    let mut model = TableModel::default();
+    let log = RecoveredLog::read(disk, LogOptions { segment_bytes }, &mut |change, _| {
+        model.apply(change);
+        Ok(())
+    });
+    (log.expect("read").start().expect("started"), model)
+}
+
+#[test]
+fn what_is_durable_is_there_for_the_next_process_and_two_at_once_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    let disk = Arc::new(LogFolder::lock(&path).expect("locked"));
+    assert!(matches!(LogFolder::lock(&path), Err(LogError::Locked(_))));
+    let (log, _) = open(disk, 1 << 20);
+    let positions = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..4u64)
+        .map(|thread| {
+            let (log, positions) = (Arc::clone(&log), Arc::clone(&positions));
+            std::thread::spawn(move || {
+                for number in 0..500u64 {
+                    let key = (thread << 32 | number).to_le_bytes();
+                    let permit = log.admit(8, 8).expect("room");
+                    let position = log.append(&put(&key, 1, &key), true);
+                    drop(permit);
+                    log.kick();
+                    positions.fetch_max(position, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert!(log.wait(positions.load(Ordering::SeqCst), LONG));
+    drop(log);
+    let disk = LogFolder::lock(&path).expect("the lock is free");
+    let (_log, model) = open(Arc::new(disk), 1 << 20);
+    assert_eq!(model.0.len(), 2000);
+}
+
+#[test]
+fn changes_that_nobody_waits_for_are_written_as_well() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 1 << 20);
+    let (moved, moves) = std::sync::mpsc::channel();
+    log.on_progress(Box::new(move || moved.send(()).unwrap_or(())));
+    let position = log.append(&put(b"k", 1, b"v"), false);
+    while log.durable() < position {
+        moves.recv_timeout(LONG).expect("it is written without a kick");
+    }
+    let (model, _) = read(&(Arc::new(disk.after_crash(1)) as Arc<dyn LogDisk>)).expect("sound");
+    assert_eq!(model.0.len(), 1);
+}
+
+#[test]
+fn a_failed_sync_closes_the_log_for_good_and_names_the_file() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 1 << 20);
+    let first = log.append(&put(b"a", 1, b"v"), true);
+    assert!(log.wait(first, LONG));
+    // All that follows fails until the log has noticed; then the disk seems to work again.
+    (1..40).for_each(|after| disk.fail_after(after, DiskFault::Error));
+    let second = log.append(&put(b"b", 1, b"v"), true);
+    assert!(!log.wait(second, LONG));
+    let why = log.failure().expect("closed").to_string();
+    assert!(why.contains("simulated/"), "{why}");
+    assert_eq!(log.admit(1, 1).expect_err("closed"), LogRefusal::Closed);
+    let third = log.append(&put(b"c", 1, b"v"), true);
+    assert!(!log.wait(third, LONG) && log.durable() < second);
+}
+
+#[test]
+fn a_full_disk_refuses_early_keeps_what_it_took_and_recovers() {
+    const SEGMENT: u64 = 256 << 10;
+    let disk = SimulatedDisk::default();
+    disk.set_capacity(Some(SEGMENT + (64 << 10)));
+    let (log, _) = open(Arc::new(disk.clone()), SEGMENT);
+    let (value, mut taken, mut refusal) = ([7; 1000], Vec::new(), None);
+    for number in 0..1000u64 {
+        match log.admit(8, value.len()) {
+            Ok(_permit) => {
+                let key = number.to_le_bytes();
+                let position = log.append(&put(&key, 1, &value), true);
+                assert!(log.wait(position, LONG), "what was taken is written");
+                taken.push(key);
+            }
+            Err(why) => {
+                refusal = Some(why);
+                break;
+            }
+        }
+    }
+    assert!(matches!(refusal, Some(LogRefusal::Full | LogRefusal::Busy)), "{refusal:?}");
+    assert!(log.failure().is_none() && taken.len() > 20, "{} taken", taken.len());
+    disk.set_capacity(None);
+    while log.admit(8, value.len()).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let position = log.append(&put(b"later", 1, &value), true);
+    assert!(log.wait(position, LONG));
+    let (model, _) = read(&(Arc::new(disk.after_crash(3)) as Arc<dyn LogDisk>)).expect("sound");
+    assert_eq!(model.0.len(), taken.len() + 1);
+}
+
+/// Writes, deletes and checkpoints until the disk stops. Returns the acknowledged table, and the one with all changes.
+fn run_with_checkpoints(disk: &SimulatedDisk) -> Option<(TableModel, TableModel)> {
+    let (mut acknowledged, mut all) = (TableModel::default(), TableModel::default());
+    let recovered =
+        RecoveredLog::read(Arc::new(disk.clone()), LogOptions { segment_bytes: 32 << 10 }, &mut |_, _| Ok(()));
+    let log = recovered.ok()?.start().ok()?;
+    for number in 1..120u64 {
+        let (key, value) = ((number % 17).to_le_bytes(), vec![number as u8; 700]);
+        let mut unit = UnitBuilder::default();
+        let put = put(&key, number, &value);
+        unit.push(&put);
+        all.apply(&put);
+        let gone = (number % 5).to_le_bytes();
+        if number % 3 == 0 {
+            let delete = LoggedChange::delete(1, number, &gone);
+            unit.push(&delete);
+            all.apply(&delete);
+        }
+        let position = log.append_unit(&mut unit, true);
+        if !log.wait(position, LONG) {
+            return Some((acknowledged, all));
+        }
+        acknowledged = all.clone();
+        if number % 25 == 0
+            && let Ok(mut checkpoint) = CheckpointWriter::begin(&log)
+        {
+            let pushed =
+                all.0.iter().try_for_each(|(key, (version, value))| checkpoint.push(&super::put(key, *version, value)));
+            let _a_failed_one_leaves_the_last = pushed.and_then(|()| checkpoint.finish());
+        }
+    }
+    Some((acknowledged, all))
+}
+
+#[test]
+fn a_crash_at_any_operation_with_checkpoints_takes_nothing_that_was_acknowledged() {
+    let quiet = SimulatedDisk::default();
+    let (acknowledged, _) = run_with_checkpoints(&quiet).expect("no fault");
+    let disk: Arc<dyn LogDisk> = Arc::new(quiet.after_crash(1));
+    assert_eq!(read(&disk).expect("sound").0, acknowledged);
+    let names = disk.list().expect("names");
+    assert!(names.iter().any(|name| name.starts_with("checkpoint-")), "{names:?}");
+    assert!(!names.contains(&"log-0000000000000001".to_owned()), "the log is bounded: {names:?}");
+    for at in (1..quiet.operations()).step_by(7) {
+        let disk = SimulatedDisk::with_faults(&[(at, DiskFault::Crash)]);
+        let Some((acknowledged, all)) = run_with_checkpoints(&disk) else { continue };
+        let (found, _) = read(&(Arc::new(disk.after_crash(at)) as Arc<dyn LogDisk>)).expect("sound");
+        assert!(found == acknowledged || found == all, "operation {at}");
+    }
+}

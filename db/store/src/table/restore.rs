@@ -1,0 +1,104 @@
+//! Makes changes of a log again, with their versions. The higher version of a key wins, so it does no harm to make a
+//! change twice, or one that a checkpoint has already. The quota is not checked, and nothing is evicted: the records
+//! were admitted once. No other thread has the table yet.
+
+use super::RecordTable;
+use crate::limits::STRIPES;
+use crate::{Participant, StoreError};
+
+/// A record as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredRecord<'a> {
+    /// Its version.
+    pub version: u64,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// The caller's flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+impl RecordTable {
+    /// Puts a record, unless there is one of a higher version.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`, `ReclaimPressure`; `OutOfMemory`: too many records surround the
+    /// key's place.
+    pub fn restore_record(
+        &self,
+        participant: &Participant,
+        record: &RestoredRecord<'_>,
+        now_ms: u64,
+    ) -> Result<(), StoreError> {
+        let RestoredRecord { version, key, value, flags, expires_at_ms } = *record;
+        if value.len() > self.config.max_value_len {
+            return Err(StoreError::ValueTooLarge);
+        }
+        let hash = self.hash(key);
+        self.write(participant, hash, key, |locked| {
+            let found = locked.find(hash, key);
+            if found.is_some_and(|found| found.record.version() >= version) {
+                return Ok(());
+            }
+            locked.restored_version = Some(version);
+            locked.replace_found(found, hash, key, value.into(), (flags, expires_at_ms), now_ms).map(drop)
+        })
+    }
+
+    /// Removes the record of a key, unless its version is higher.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`.
+    pub fn restore_delete(&self, participant: &Participant, key: &[u8], version: u64) -> Result<(), StoreError> {
+        let hash = self.hash(key);
+        self.write(participant, hash, key, |locked| {
+            locked.state.last_version = locked.state.last_version.max(version);
+            if let Some(found) = locked.find(hash, key)
+                && found.record.version() <= version
+            {
+                locked.remove(hash, found);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes all records of `version` and lower ones.
+    ///
+    /// # Errors
+    /// As [`RecordTable::restore_delete`].
+    pub fn restore_clear(&self, participant: &Participant, version: u64) -> Result<(), StoreError> {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let mut keys = Vec::new();
+            let guard = participant.guard();
+            cursor = self.scan(&guard, at, RESTORE_BATCH, 0, &mut |record| {
+                if record.version() <= version {
+                    keys.push(record.key().to_vec());
+                }
+            });
+            keys.iter().try_for_each(|key| self.restore_delete(participant, key, version))?;
+        }
+        self.raise_versions(participant, version);
+        Ok(())
+    }
+
+    /// Ends the restoring: versions go on behind the highest one. Another hash than before decides the stripe of a key.
+    pub fn end_restoring(&self, participant: &Participant) {
+        let highest = (0..STRIPES).map(|stripe| self.lock_stripe(participant, stripe).state.last_version).max();
+        self.raise_versions(participant, highest.unwrap_or(0));
+    }
+
+    /// Makes versions go on behind one that was given to a record or a deletion.
+    pub fn raise_versions(&self, participant: &Participant, version: u64) {
+        for stripe in 0..STRIPES {
+            let mut locked = self.lock_stripe(participant, stripe);
+            locked.state.last_version = locked.state.last_version.max(version);
+        }
+    }
+}
+
+/// Keys that are looked at before some are removed.
+const RESTORE_BATCH: usize = 1024;

@@ -1,0 +1,221 @@
+//! Promise: what a table logs makes the same table again: keys, values, versions, flags, expiry; units of several
+//! changes whole or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sandstorm_log::disk::LogDisk;
+use sandstorm_log::disk::simulated::SimulatedDisk;
+use sandstorm_log::{ChangeKind, ChangeLog, CheckpointWriter, LogOptions, LoggedChange, RecoveredLog};
+
+use super::{StorageMode, scaled};
+use crate::transactions::{KeyChange, NewRecord, commit};
+use crate::{
+    Epochs, Participant, RecordTable, RecordUpdate, RestoredRecord, StoreCondition, StoreError, StripeSet, TableConfig,
+    TableLog, WriteOptions,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Value, version, flags and expiry of each key.
+type TableContent = BTreeMap<Vec<u8>, (Vec<u8>, u64, u32, u64)>;
+
+fn content(table: &RecordTable, participant: &Participant, now_ms: u64) -> TableContent {
+    let (guard, mut cursor, mut found) = (participant.guard(), Some(0), TableContent::new());
+    while let Some(at) = cursor {
+        cursor = table.scan(&guard, at, 100, now_ms, &mut |record| {
+            let of = (record.value().to_vec(), record.version(), record.flags(), record.expires_at_ms());
+            found.insert(record.key().to_vec(), of);
+        });
+    }
+    found
+}
+
+fn restore(table: &RecordTable, participant: &Participant, change: &LoggedChange<'_>) -> Result<(), StoreError> {
+    let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
+    match kind {
+        ChangeKind::Put => {
+            table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, 0)
+        }
+        ChangeKind::Delete => table.restore_delete(participant, key, version),
+        ChangeKind::Clear => table.restore_clear(participant, version),
+        ChangeKind::MakeTable | ChangeKind::DropTable => {
+            table.raise_versions(participant, version);
+            Ok(())
+        }
+    }
+}
+
+/// Two tables and the log in a folder, as they are after a start with another seed of the hash.
+struct LoggedTables {
+    log: Arc<ChangeLog>,
+    participant: Participant,
+    tables: [RecordTable; 2],
+}
+
+fn start(disk: &SimulatedDisk, mode: StorageMode, seed: u64) -> LoggedTables {
+    let epochs = Epochs::new();
+    let mut participant = epochs.register();
+    let config = TableConfig { mode, quota_bytes: 60_000, ..TableConfig::default() };
+    let tables = [0, 1].map(|number| RecordTable::with_seed(config, Arc::clone(&epochs), seed + number));
+    let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
+    let log = RecoveredLog::read(disk, LogOptions { segment_bytes: 8 << 20 }, &mut |change, _| {
+        restore(&tables[change.table as usize - 1], &participant, change).expect("it was admitted once");
+        participant.quiescent();
+        Ok(())
+    });
+    let log = log.expect("sound").start().expect("started");
+    for (number, table) in (1..).zip(&tables) {
+        table.end_restoring(&participant);
+        table.start_logging(TableLog::new(Arc::clone(&log), number));
+    }
+    LoggedTables { log, participant, tables }
+}
+
+impl LoggedTables {
+    fn contents(&self, now_ms: u64) -> [TableContent; 2] {
+        [0, 1].map(|table| content(&self.tables[table], &self.participant, now_ms))
+    }
+
+    /// Makes a random change; refusals at the quota are a part of it.
+    fn change(&mut self, random: &mut SmallRng, now_ms: u64) {
+        let LoggedTables { participant, tables, .. } = self;
+        let table = &tables[random.random_range(0..2)];
+        let key = random.random_range(0..60u32).to_le_bytes();
+        let hash = table.hash(&key);
+        let value = vec![random.random::<u8>(); random.random_range(0..3_000)];
+        let expires_at_ms = if random.random_bool(0.2) { now_ms + random.random_range(1..200) } else { 0 };
+        let flags = if random.random_bool(0.3) { random.random() } else { 0 };
+        match random.random_range(0..100) {
+            0..=39 => {
+                let write = WriteOptions { flags, expires_at_ms, ..WriteOptions::default() };
+                let _full = table.put(participant, hash, &key, &value, &write, now_ms);
+            }
+            40..=54 => {
+                let _done = table.delete(participant, hash, &key, StoreCondition::Always, now_ms);
+            }
+            55..=64 => {
+                let _done = table.increment(participant, table.hash(&key[..3]), &key[..3], 7, now_ms);
+            }
+            65..=79 => {
+                let _done = table.update(participant, hash, &key, now_ms, |found| match found {
+                    Some(_) if value.len() % 2 == 0 => RecordUpdate::Delete(()),
+                    _ => RecordUpdate::Put { value: value[..].into(), flags, expires_at_ms, answer: () },
+                });
+            }
+            80..=92 => {
+                let becomes = Some(NewRecord { value: &value, flags, expires_at_ms });
+                let mut changes = Vec::new();
+                for table in tables.iter() {
+                    changes.push(KeyChange { table, hash: table.hash(&key), key: &key, becomes });
+                    changes.push(KeyChange { table, hash: table.hash(&key[1..]), key: &key[1..], becomes: None });
+                }
+                let _done = commit(participant, &[], &mut changes, now_ms);
+            }
+            93..=97 => {
+                let mut stripes = StripeSet::default();
+                [&key[..], &key[2..]].iter().for_each(|key| stripes.add(table.hash(key)));
+                let mut locked = table.exclusive(participant, stripes);
+                for key in [&key[..], &key[2..]] {
+                    let change = RecordUpdate::Put { value: value[..].into(), flags, expires_at_ms, answer: () };
+                    let _done = locked.update(table.hash(key), key, now_ms, |_| change);
+                }
+            }
+            98 => {
+                table.sweep(participant, now_ms, 10_000);
+            }
+            _ => table.clear(participant).expect("there is room in the log"),
+        }
+        participant.quiescent();
+    }
+}
+
+#[test]
+fn a_table_is_made_again_from_its_log_whatever_was_done_to_it() {
+    for (seed, mode) in (0..scaled(12, 1) as u64).zip([StorageMode::Store, StorageMode::Cache].into_iter().cycle()) {
+        let (mut disk, mut random) = (SimulatedDisk::default(), SmallRng::seed_from_u64(seed));
+        let (mut now_ms, mut before) = (1_000, None);
+        for life in 0..4 {
+            let mut tables = start(&disk, mode, random.random());
+            if let Some(before) = before {
+                assert_same(&before, &tables.contents(now_ms), &format!("seed {seed}, life {life}"));
+            }
+            for step in 0..scaled(800, 40) {
+                now_ms += random.random_range(0..3);
+                tables.change(&mut random, now_ms);
+                if step == 500 && life % 2 == 0 {
+                    checkpoint(&mut tables);
+                }
+            }
+            before = Some(tables.contents(now_ms));
+            assert!(tables.log.wait(tables.log.end(), LONG));
+            disk = disk.after_crash(seed);
+            // Nothing of this life reaches the next one's disk.
+            tables.log.close();
+        }
+    }
+}
+
+/// Fails with the first key that differs.
+fn assert_same(before: &[TableContent; 2], found: &[TableContent; 2], what: &str) {
+    for (before, found) in before.iter().zip(found) {
+        for key in before.keys().chain(found.keys()) {
+            let short = |content: &TableContent| {
+                content.get(key).map(|(value, version, flags, at_ms)| (value.len(), *version, *flags, *at_ms))
+            };
+            assert!(before.get(key) == found.get(key), "{what}, {key:?}: {:?} {:?}", short(before), short(found));
+        }
+    }
+}
+
+/// A checkpoint while nothing else happens.
+fn checkpoint(tables: &mut LoggedTables) {
+    let mut writer = CheckpointWriter::begin(&tables.log).expect("begun");
+    for table in &tables.tables {
+        writer.push(&table.settle(&tables.participant, b"t").expect("logged")).expect("room");
+        let (guard, mut cursor) = (tables.participant.guard(), Some(0));
+        while let Some(at) = cursor {
+            cursor = table.scan(&guard, at, 100, 0, &mut |record| {
+                writer.push(&table.as_change(record).expect("logged")).expect("room");
+            });
+        }
+    }
+    writer.finish().expect("finished");
+}
+
+#[test]
+fn versions_go_on_behind_those_of_the_log() {
+    let disk = SimulatedDisk::default();
+    let tables = start(&disk, StorageMode::Store, 1);
+    let put = |tables: &LoggedTables, key: &[u8]| {
+        let table = &tables.tables[0];
+        table.put(&tables.participant, table.hash(key), key, b"v", &WriteOptions::default(), 0).expect("room")
+    };
+    let last = (0..50).map(|_| put(&tables, b"key")).max();
+    let table = &tables.tables[0];
+    table.delete(&tables.participant, table.hash(b"key"), b"key", StoreCondition::Always, 0).expect("there");
+    assert!(tables.log.wait(tables.log.end(), LONG));
+    let next = start(&disk.after_kill(), StorageMode::Store, 2);
+    assert!(Some(put(&next, b"key")) > last);
+}
+
+#[test]
+fn a_table_whose_log_is_closed_refuses_changes_and_serves_reads() {
+    let disk = SimulatedDisk::default();
+    let tables = start(&disk, StorageMode::Store, 1);
+    let (table, participant) = (&tables.tables[0], &tables.participant);
+    let put = |key: &[u8]| table.put(participant, table.hash(key), key, b"v", &WriteOptions::default(), 0);
+    put(b"a").expect("room");
+    (1..40).for_each(|after| disk.fail_after(after, sandstorm_log::disk::simulated::DiskFault::Error));
+    assert!(!tables.log.wait(tables.log.end(), LONG));
+    let refused = put(b"b").expect_err("closed");
+    assert!(matches!(refused, StoreError::NotLogged(_)), "{refused}");
+    let deleted = table.delete(participant, table.hash(b"a"), b"a", StoreCondition::Always, 0);
+    assert!(deleted.is_err() && table.clear(participant).is_err());
+    let mut change = [KeyChange { table, hash: table.hash(b"a"), key: b"a", becomes: None }];
+    assert!(commit(participant, &[], &mut change, 0).is_err());
+    assert_eq!(super::get(table, participant, b"a"), Some(b"v".to_vec()));
+}
