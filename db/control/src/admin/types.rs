@@ -362,7 +362,48 @@ pub struct ExtensionResponse {
     pub slowed_to_per_s: u32,
     /// The reason that calls are refused, or the server's last measure against it.
     pub notice: Option<String>,
-    /// Counters of an extension.
+    /// The budget of one invocation.
+    pub budget: BudgetResponse,
+    /// Its counters since it was first pushed.
+    pub stats: ExtensionStatsResponse,
+    /// Its versions, newest first; older ones are draining or gone.
+    pub versions: Vec<VersionResponse>,
+}
+
+/// `GET /v1/extensions`: an extension among those of all tenants.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExtensionSummaryResponse {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// The version that runs now.
+    pub version: u64,
+    /// The tier that it runs in.
+    pub tier: CodeTier,
+    /// Whether calls are refused.
+    pub suspended: bool,
+    /// Calls a second that are admitted while they keep being killed; 0: no limit.
+    pub slowed_to_per_s: u32,
+    /// Its counters since it was first pushed.
+    pub stats: ExtensionStatsResponse,
+    /// Half of the calls of this version took at most so many nanoseconds, from arrival to answer.
+    pub p50_ns: u64,
+    /// 99 of a hundred of them.
+    pub p99_ns: u64,
+}
+
+impl ExtensionSummaryResponse {
+    /// The summary of an extension, with how long calls of its version took.
+    pub fn of(tenant: &str, shown: ExtensionResponse, total: &DurationCounts) -> ExtensionSummaryResponse {
+        let ExtensionResponse { name, version, tier, suspended, slowed_to_per_s, stats, .. } = shown;
+        let [p50_ns, p99_ns] = [500_000, 990_000].map(|per_million| total.quantile_ns(per_million));
+        let tenant = tenant.to_owned();
+        ExtensionSummaryResponse { tenant, name, version, tier, suspended, slowed_to_per_s, stats, p50_ns, p99_ns }
+    }
+}
+
+/// Counters of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExtensionStatsResponse {
     /// Calls begun.
