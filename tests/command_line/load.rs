@@ -146,7 +146,7 @@ fn workloads_of_plain_operations_are_answered_rightly() {
     server.load("--mix ycsb-d --table d --records 200 --fill --verify-every 1", &["get", "insert"]);
     assert!(server.json("table show d")["records"].as_u64().unwrap() > 200);
     server.load(
-        "--mix read-modify-write,delete,increment,multi-get --table d --records 200 --verify-every 1",
+        "--mix read-modify-write,delete,increment,multi-get --table d --records 200 --fill --verify-every 1",
         &["read-modify-write", "delete", "increment", "multi-get"],
     );
 }

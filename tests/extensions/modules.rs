@@ -236,8 +236,8 @@ fn too_large() -> Vec<RefusedModule> {
         ("many types", with(&types(2_001)), "2002 types of functions: at most 2000 are allowed (at offset 0x"),
         (
             "many variables",
-            with(&"(global (mut i32) (i32.const 0))".repeat(449)),
-            "449 globals: at most 448 are allowed (at offset 0x",
+            with(&"(global (mut i32) (i32.const 0))".repeat(385)),
+            "385 globals: at most 384 are allowed (at offset 0x",
         ),
         ("many locals", many_locals(), "local variables in a function: at most 2000 are allowed (at offset 0x"),
         (
