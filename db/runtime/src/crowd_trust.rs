@@ -10,13 +10,32 @@ use sandstorm_extension::CallTrust;
 use crate::limits::CROWD_KNOWN_AFTER_CALLS;
 
 /// The calls of one worker's extensions that are not proven.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CrowdTrust {
+    /// Names the worker, and the number of its polls that exceeded their slices.
+    epoch: u64,
     /// Since a poll of any extension last exceeded its slice.
     calls: u64,
 }
 
 impl CrowdTrust {
+    pub(super) fn of_worker(worker: usize) -> CrowdTrust {
+        CrowdTrust { epoch: (worker as u64) << 48, calls: 0 }
+    }
+
+    /// The time between two polls that exceeded their slices, on whichever worker.
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the trust in a call that had this much when it began: a long poll since then, of any code, takes what is
+    /// not proven, or the calls that are under way could be late one after the other.
+    #[inline]
+    pub(super) fn now(&self, at_begin: CallTrust, epoch: u64) -> CallTrust {
+        if at_begin == CallTrust::Known && epoch != self.epoch { CallTrust::Unknown } else { at_begin }
+    }
+
     /// Counts a call of an extension with so much trust; returns the trust in this call.
     #[inline]
     pub(super) fn begun(&mut self, own: CallTrust) -> CallTrust {
@@ -30,6 +49,7 @@ impl CrowdTrust {
     /// Notes a poll that exceeded its slice.
     pub(super) fn note_long_poll(&mut self) {
         self.calls = 0;
+        self.epoch += 1;
     }
 }
 
@@ -39,20 +59,25 @@ mod tests {
 
     #[test]
     fn many_short_calls_of_new_code_earn_short_naps_once() {
-        let mut crowd = CrowdTrust::default();
+        let mut crowd = CrowdTrust::of_worker(1);
         for _ in 0..3 {
             for _ in 0..CROWD_KNOWN_AFTER_CALLS {
                 assert_eq!(crowd.begun(CallTrust::Unknown), CallTrust::Unknown);
             }
             assert_eq!(crowd.begun(CallTrust::Unknown), CallTrust::Known);
             assert_eq!(crowd.begun(CallTrust::Known), CallTrust::Known);
+            let epoch = crowd.epoch();
+            assert_eq!(crowd.now(CallTrust::Known, epoch), CallTrust::Known);
             crowd.note_long_poll();
+            assert_eq!(crowd.now(CallTrust::Known, epoch), CallTrust::Unknown, "others that are under way");
+            assert_eq!(crowd.now(CallTrust::Proven, epoch), CallTrust::Proven);
+            assert_eq!(CrowdTrust::of_worker(2).now(CallTrust::Known, crowd.epoch()), CallTrust::Unknown);
         }
     }
 
     #[test]
     fn what_is_proven_neither_adds_to_that_nor_needs_it() {
-        let mut crowd = CrowdTrust::default();
+        let mut crowd = CrowdTrust::of_worker(1);
         for _ in 0..2 * CROWD_KNOWN_AFTER_CALLS {
             assert_eq!(crowd.begun(CallTrust::Proven), CallTrust::Proven);
         }

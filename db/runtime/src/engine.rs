@@ -76,7 +76,7 @@ impl Engine {
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
         let (idle, soiled) = (IdleInvocations::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
         let idle_for_owners = IDLE_FOR_OWNERS;
-        let (crowd, longest_slice_ns) = (CrowdTrust::default(), u64::MAX);
+        let (crowd, longest_slice_ns) = (CrowdTrust::of_worker(worker), u64::MAX);
         Ok(Engine {
             side,
             memories,
@@ -123,6 +123,7 @@ impl Engine {
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
         body.trust = self.crowd.begun(extension.begun(self.worker));
+        body.trust_epoch = self.crowd.epoch();
         Ok(invocation)
     }
 
@@ -160,7 +161,9 @@ impl Engine {
         loop {
             let started = self.meter.start();
             // SAFETY: as above.
-            let terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
+            let mut terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
+            // SAFETY: as above.
+            terms.trust = unsafe { self.crowd.now((*body).trust, (*body).trust_epoch) };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
             // `poll`; the body lives on; a half-run future is forgotten with its memory. A resumed function was
             // switched out of this invocation, once, on the stack that was just adopted or is still the current one.

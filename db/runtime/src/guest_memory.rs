@@ -79,6 +79,8 @@ pub(super) struct GuestMemory {
     module: u64,
     /// Whether that module was made by the server's own builder, whose allocator expects no zeroes.
     is_ours: bool,
+    /// The kernel refused to take a part of it back: nothing of it may be used any more.
+    is_lost: bool,
     /// Its last invocation ended as its code wanted: constants are as they were.
     pub(super) ended_well: bool,
     /// Where the granted part of the stack begins: it grows down when it is touched.
@@ -133,6 +135,7 @@ impl GuestMemory {
             owner: 0,
             module: 0,
             is_ours: false,
+            is_lost: false,
             ended_well: false,
             stack_low: AtomicUsize::new(0),
             stack_high: 0,
@@ -205,6 +208,9 @@ impl GuestMemory {
 
     /// Makes everything that a tenant may have written zero: all that is granted.
     pub(super) fn wipe(&mut self) -> io::Result<()> {
+        if self.is_lost {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         if self.owner == 0 {
             return Ok(());
         }
@@ -216,11 +222,15 @@ impl GuestMemory {
                 self.at(self.records_at as isize).write_bytes(0, self.records_len);
             }
         } else {
-            self.revoke(low, end)?;
-            self.revoke(self.records_at, self.records_at + self.records_len)?;
+            // First the numbers: where the kernel refuses, the host touches nothing of it.
+            self.is_lost = true;
             self.stack_low.store(0, Ordering::Relaxed);
             self.granted_len.store(0, Ordering::Relaxed);
-            (self.memory_len, self.records_len) = (0, 0);
+            let records_len = std::mem::take(&mut self.records_len);
+            self.memory_len = 0;
+            self.revoke(low, end)?;
+            self.revoke(self.records_at, self.records_at + records_len)?;
+            self.is_lost = false;
         }
         // SAFETY: the part of the variables, which ends at the base.
         unsafe { self.at(VARIABLES_AT as isize).write_bytes(0, -VARIABLES_AT as usize) };
@@ -287,7 +297,8 @@ impl GuestMemory {
     fn shape(&mut self, layout: &ModuleLayout) -> io::Result<()> {
         let (high, first) = (stack_high(layout), first_of_stack(layout));
         let (low, end) = (self.stack_low.load(Ordering::Relaxed), self.granted_len.load(Ordering::Relaxed));
-        if end == 0 || !(high..=first).contains(&low) {
+        // What was granted to another module may end below the beginning of this one's stack.
+        if end < first || !(high..=first).contains(&low) {
             self.revoke(low, first.min(end))?;
             self.grant(first, low.min(end))?;
             self.stack_low.store(first, Ordering::Relaxed);
@@ -366,6 +377,11 @@ impl GuestMemory {
         let records = self.records_len.saturating_sub(GUEST_RECORDS_HOT_BYTES);
         let memory = self.granted_len.load(Ordering::Relaxed).saturating_sub(hot_len + GUEST_SLACK_BYTES);
         self.deep_stack_bytes() + records + memory
+    }
+
+    /// Returns whether another invocation may have it.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.is_lost
     }
 
     /// Returns whether its record window is all that is longer than in an idle memory: then its tenant's next
@@ -465,7 +481,7 @@ impl GuestMemory {
     #[inline]
     pub(super) fn align_records(&mut self) {
         let (near, near_end) = self.near_records;
-        self.near_records.0 = near.next_multiple_of(16).min(near_end);
+        self.near_records.0 = near.next_multiple_of(16).min(near_end.max(near));
         self.records_used = self.records_used.next_multiple_of(16).min(self.records_len);
     }
 

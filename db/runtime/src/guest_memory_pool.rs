@@ -144,6 +144,7 @@ impl GuestMemoryPool {
         charge: impl FnOnce(usize) -> Option<MemoryCharge>,
     ) {
         match memory.unreclaimed_bytes(hot_len) {
+            _ if !memory.is_usable() => {}
             0 => self.keep_idle(memory),
             bytes => self.dirty.push_back(DirtyMemory { memory, hot_len, charge: charge(bytes) }),
         }

@@ -101,6 +101,8 @@ pub(super) struct InvocationState {
     late_polls: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
+    /// See [`super::crowd_trust::CrowdTrust::epoch`].
+    pub(super) trust_epoch: u64,
     /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
     /// 0: none.
     pub(super) owner: u64,
@@ -202,6 +204,7 @@ impl InvocationHandle {
             code: 0,
             late_polls: 0,
             trust: CallTrust::Unknown,
+            trust_epoch: 0,
             owner: 0,
             slice_ns: 0,
             total_ns: 0,

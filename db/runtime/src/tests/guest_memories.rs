@@ -11,8 +11,9 @@ const SEEDS: u64 = 40;
 const INVOCATIONS: usize = 60;
 const MIB: usize = 1 << 20;
 
-/// Modules of the server's builder with stacks of two lengths, and one that was made elsewhere.
-fn layouts() -> [ModuleLayout; 3] {
+/// Modules of the server's builder with stacks of several lengths, and the last one, which was made elsewhere. That
+/// builder makes stacks of one length alone; an image may have another.
+fn layouts() -> Vec<ModuleLayout> {
     let layout = |heap_base: u32, stack: u64, data: u32, memory_bytes: u32| ModuleLayout {
         memory_bytes,
         memory_max_bytes: 64 << 20,
@@ -27,10 +28,14 @@ fn layouts() -> [ModuleLayout; 3] {
             DataSegment { address: data + 40, writable: true, bytes: vec![0xbb; 60] },
         ],
     };
-    [
+    vec![
         layout(0x10_4000, 0x10_0000, 0x10_0000, 0x20_0000),
         layout(0x4_8000, 0x4_0000, 0x4_0010, 0x10_0000),
+        layout(0x4_d800, 0x4_b000, 0x4_b000, 0x10_0000),
+        layout(0x9_8000, 0x8000, 0x8000, 0x10_0000),
+        layout(0xa_000, 0x8000, 0x8000, 0x10_0000),
         layout(0, 0, 0x400, 0x2_0000),
+        layout(0, 0, 0x400, 0x1_0000),
     ]
 }
 
@@ -78,17 +83,18 @@ fn what_a_tenant_wrote_is_gone_before_another_one_runs_there() {
         let mut memory = GuestMemory::new(|number| number).expect("addresses");
         let mut owner = 0;
         for invocation in 0..INVOCATIONS {
-            let (tenant, module) = (random.random_range(1..4), random.random_range(0..3));
+            let (tenant, module) = (random.random_range(1..4), random.random_range(0..layouts.len()));
             let layout = &layouts[module];
-            let first = if module == 2 { layout.memory_bytes as usize } else { layout.heap_base as usize + 300 };
+            let is_foreign = !layout.is_ours();
+            let first = if is_foreign { layout.memory_bytes as usize } else { layout.heap_base as usize + 300 };
             let len = first + random.random_range(0..3) * random.random_range(0..200_000);
-            let len = if module == 2 { len.next_multiple_of(1 << 16) } else { len };
+            let len = if is_foreign { len.next_multiple_of(1 << 16) } else { len };
             memory.prepare(tenant, module as u64 + 1, layout, len, 8 * MIB).expect("room");
             let what = format!("seed {seed}, invocation {invocation}, module {module}");
-            if tenant != owner || module == 2 {
+            if tenant != owner || is_foreign {
                 assert_clean(&memory, layout, &what);
             }
-            if module == 2 {
+            if is_foreign {
                 let [own, _] = memory.granted_parts();
                 assert!(own.end <= len, "{what}: a fault comes where a foreign module's memory ends");
             }
