@@ -18,7 +18,7 @@ use sandstorm_sandbox::layout::{
 use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
 use super::guest_layout::{first_len, first_of_stack, stack_high};
-use super::guest_value::GuestValue;
+use super::guest_value::{GuestAddress, GuestValue};
 use super::tenant_permits::TenantPermit;
 use crate::limits::{
     GUEST_FIRST_BYTES, GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES, WIPE_BY_WRITING_BYTES,
@@ -42,28 +42,6 @@ const NEAR_RECORDS_AT: usize = 64 << 20;
 /// Where the address of the module's function lies that is entered next. Only the host's own code uses it.
 pub(super) const ENTRY_AT: i32 = BLOCK_AT - 8;
 const _: () = assert!(CONTROL_AT + (HostFunction::ALL.len() as i32) * 8 <= ENTRY_AT);
-
-/// An address in a module's memory.
-pub(super) type GuestAddress = u32;
-
-/// Where the parts of an invocation lie in its memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GuestAddresses {
-    /// The header that the module is given as its invocation, the arguments, and the future.
-    pub(super) header: GuestAddress,
-    pub(super) args: GuestAddress,
-    pub(super) slot: GuestAddress,
-    /// The arena: its first free byte at the beginning, its end, and how far it may grow. All 0 in modules that were
-    /// made elsewhere, which have allocators of their own.
-    pub(super) first_free: GuestAddress,
-    pub(super) end: GuestAddress,
-    pub(super) limit: GuestAddress,
-    /// The near records: see [`GuestMemory::set_near_records`].
-    pub(super) near_records: (GuestAddress, GuestAddress),
-    /// Bytes of memory of such a module, and how many it may have.
-    pub(super) module_bytes: u32,
-    pub(super) module_limit: u32,
-}
 
 /// Near records of no bytes, not even of none: an empty record has an address in the window.
 const NO_NEAR_RECORDS: (usize, usize) = (1, 0);

@@ -14,10 +14,10 @@ use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
 use super::commit::TransactionState;
-use super::guest_memory::GuestAddresses;
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
+use super::guest_value::GuestAddresses;
 use super::host::HOST_CALLS;
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;

@@ -7,7 +7,8 @@
 
 use sandstorm_sandbox::MEMORY_PIECE_BYTES;
 
-use super::guest_memory::{GuestAddress, GuestMemory};
+use super::guest_memory::GuestMemory;
+use super::guest_value::GuestAddress;
 
 /// A copy under way.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,8 @@ use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expiry_ms};
 
-use super::guest_memory::{GuestAddress, GuestMemory};
+use super::guest_memory::GuestMemory;
+use super::guest_value::GuestAddress;
 use super::host::{condition_of, store_error_status};
 use super::invocation::InvocationState;
 use super::stack_switch::trap;

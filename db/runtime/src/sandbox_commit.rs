@@ -14,8 +14,8 @@ use sandstorm_sandbox::guest_types::{GuestChange, GuestRangeRead, GuestRead, Gue
 use sandstorm_store::Participant;
 
 use super::commit::{TransactionLists, commit_lists};
-use super::guest_memory::{GuestAddress, GuestMemory};
-use super::guest_value::GuestValue;
+use super::guest_memory::GuestMemory;
+use super::guest_value::{GuestAddress, GuestValue};
 use super::invocation::InvocationState;
 
 /// Commits the lists that the module names, each by its address and length.

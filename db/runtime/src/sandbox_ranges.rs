@@ -8,7 +8,7 @@ use sandstorm_sandbox::guest_types::{GuestKeys, GuestRange};
 use sandstorm_store::limits::MAX_KEY_BYTES;
 use sandstorm_store::{KeyRange, RangeProgress, RecordRef, ScanBudget};
 
-use super::guest_memory::GuestAddress;
+use super::guest_value::GuestAddress;
 use super::sandbox_calls::{CallResult, SandboxCall};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.

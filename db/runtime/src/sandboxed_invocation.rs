@@ -18,8 +18,9 @@ use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
 use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, PAGE_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
 
 use super::guest_layout::stack_high;
-use super::guest_memory::{GuestAddress, GuestAddresses, GuestMemory};
+use super::guest_memory::GuestMemory;
 use super::guest_memory_pool::{GuestMemoryPool, MemoryCharge, TakenMemory};
+use super::guest_value::{GuestAddress, GuestAddresses};
 use super::invocation::{BeginError, InvocationState};
 use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_NEAR_RECORD_BYTES, GUEST_UNCHARGED_BYTES};
 
