@@ -108,3 +108,25 @@ fn what_a_tenant_wrote_is_gone_before_another_one_runs_there() {
         }
     }
 }
+
+#[test]
+fn an_empty_record_has_an_address_wherever_records_are_copied() {
+    for layout in layouts() {
+        let mut memory = GuestMemory::new(|number| number).expect("addresses");
+        let len = (layout.heap_base as usize + 20_000).max(layout.memory_bytes as usize);
+        memory.prepare(1, 1, &layout, len, 8 * MIB).expect("room");
+        memory.reserve_records(100).expect("room");
+        let near = layout.heap_base + 300;
+        let parts = if layout.is_ours() { [(near, near + 40), (near, near), (0, 0)] } else { [(0, 0); 3] };
+        for part in parts {
+            memory.set_near_records(part).expect("room");
+            for bytes in [0, 5, 0, 40, 0] {
+                memory.align_records();
+                while !memory.has_record_bytes(bytes) {
+                    memory.grow_records(memory.record_growth(bytes).expect("room")).expect("room");
+                }
+                assert_ne!(memory.take_records(bytes), 0, "address 0 says that there is no record");
+            }
+        }
+    }
+}
