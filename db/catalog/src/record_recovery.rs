@@ -95,7 +95,7 @@ fn logged_tables(snapshot: &DirectorySnapshot) -> HashMap<u64, &RecordTable> {
 /// Makes a change of the log again.
 fn restore(
     table: &RecordTable,
-    participant: &Participant,
+    participant: &mut Participant,
     change: &LoggedChange<'_>,
     now_ms: u64,
 ) -> Result<(), StoreError> {
