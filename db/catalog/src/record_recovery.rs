@@ -15,14 +15,15 @@ use super::snapshot::DirectorySnapshot;
 use crate::limits::RESTORE_LOG_EVERY;
 
 impl Directory {
-    /// Reads the records of an earlier start from the log in a folder, if there is one or a table needs one. It has all
-    /// further changes of tables with durability logged. Before other threads have the tables.
+    /// Reads the records of an earlier start from the log in a folder, if a table needs it. It has all further changes
+    /// of tables with durability logged. Else the folder is left alone until there is such a table. Before other
+    /// threads have the tables.
     ///
     /// # Errors
     /// [`LogError`]: another server has the folder; the log is damaged, or cannot be read or written; a record does not
     /// fit into its table.
     pub fn restore_records(&self, folder: &Path, participant: &mut Participant, now_ms: u64) -> Result<(), LogError> {
-        if folder.exists() || !logged_tables(&self.snapshot()).is_empty() {
+        if !logged_tables(&self.snapshot()).is_empty() {
             let disk: Arc<dyn LogDisk> = Arc::new(LogFolder::lock(folder)?);
             self.restore_from(disk, participant, now_ms)?;
         }
@@ -95,7 +96,7 @@ fn logged_tables(snapshot: &DirectorySnapshot) -> HashMap<u64, &RecordTable> {
 /// Makes a change of the log again.
 fn restore(
     table: &RecordTable,
-    participant: &Participant,
+    participant: &mut Participant,
     change: &LoggedChange<'_>,
     now_ms: u64,
 ) -> Result<(), StoreError> {

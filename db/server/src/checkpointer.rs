@@ -1,5 +1,6 @@
 //! The checkpointer: a thread that writes the records of tables with durability into a checkpoint of the log when that
-//! has grown. So neither the log nor the next start grows without bound. Tables serve and change meanwhile.
+//! has grown. So neither the log nor the next start grows without bound. Tables serve and change meanwhile. Records are
+//! copied first and written then: a slow disk holds nobody's memory back.
 
 use std::io;
 use std::sync::Arc;
@@ -8,10 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::limits::{CHECKPOINT_CHECK_MS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_RECORDS};
+use crate::limits::{
+    CHECKPOINT_CHECK_MS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_BYTES, CHECKPOINT_SCAN_RECORDS,
+    CHECKPOINT_SCANS,
+};
 use sandstorm_catalog::{Directory, TableEntry};
-use sandstorm_log::{ChangeLog, CheckpointWriter, LogError};
-use sandstorm_store::{Epochs, Participant};
+use sandstorm_log::{ChangeLog, CheckpointWriter, LogError, LoggedChange};
+use sandstorm_store::{Epochs, Participant, RecordTable};
 
 /// The running thread; stops when dropped.
 pub struct Checkpointer {
@@ -39,7 +43,6 @@ impl Checkpointer {
                 if !is_due || Instant::now() < retry_at || log.failure().is_some() || stopped.load(Relaxed) {
                     continue;
                 }
-                participant.online();
                 let written = write_checkpoint(&directory, &log, &mut participant, &stopped);
                 participant.offline();
                 match written {
@@ -55,7 +58,8 @@ impl Checkpointer {
     }
 }
 
-/// Writes a checkpoint. Returns its bytes; `None` if the server stopped meanwhile.
+/// Writes a checkpoint. The participant is offline whenever the disk is at work. Returns the checkpoint's bytes; `None`
+/// if the server stopped meanwhile.
 fn write_checkpoint(
     directory: &Directory,
     log: &Arc<ChangeLog>,
@@ -93,29 +97,70 @@ fn write_table(
     participant: &mut Participant,
     stopped: &AtomicBool,
 ) -> Result<Option<u64>, LogError> {
-    if let Some(table) = entry.table.settle(participant, name.as_bytes()) {
+    let settled = entry.table.settle(participant, name.as_bytes());
+    participant.offline();
+    if let Some(table) = settled {
         writer.push(&table)?;
     }
     let (mut records, mut cursor) = (0, Some(0));
+    let mut batch = RecordBatch::default();
     while let Some(at) = cursor {
         if stopped.load(Relaxed) {
             return Ok(None);
         }
-        let mut written = Ok(());
-        {
-            let guard = participant.guard();
-            // By no clock: what has expired goes, whoever finds it.
-            cursor = entry.table.scan(&guard, at, CHECKPOINT_SCAN_RECORDS, 0, &mut |record| {
-                if let (Ok(()), Some(change)) = (&written, entry.table.as_change(record)) {
-                    records += 1;
-                    written = writer.push(&change);
-                }
-            });
-        }
-        written?;
-        participant.quiescent();
+        cursor = batch.fill(&entry.table, participant, at);
+        // The disk may be slow. Nobody's memory waits for it.
+        participant.offline();
+        records += batch.records.len() as u64;
+        batch.changes().try_for_each(|change| writer.push(&change))?;
     }
     Ok(Some(records))
+}
+
+/// Copies of records, which are written when the table's own are not protected any more.
+#[derive(Default)]
+struct RecordBatch {
+    /// Where each record's key and value end in `bytes`, and the rest of its change.
+    records: Vec<(usize, usize, LoggedChange<'static>)>,
+    bytes: Vec<u8>,
+}
+
+impl RecordBatch {
+    /// Copies the next records of a table; returns where they end, `None` at the end of the table.
+    fn fill(&mut self, table: &RecordTable, participant: &Participant, from: u64) -> Option<u64> {
+        self.records.clear();
+        self.bytes.clear();
+        // One of large values does not keep its memory.
+        self.bytes.shrink_to(2 * CHECKPOINT_SCAN_BYTES);
+        let guard = participant.guard();
+        let mut cursor = Some(from);
+        for _ in 0..CHECKPOINT_SCANS {
+            let Some(at) = cursor else { break };
+            // By no clock: what has expired goes, whoever finds it.
+            cursor = table.scan(&guard, at, CHECKPOINT_SCAN_RECORDS, 0, &mut |record| {
+                if let Some(change) = table.as_change(record) {
+                    self.bytes.extend_from_slice(change.key);
+                    let key_end = self.bytes.len();
+                    self.bytes.extend_from_slice(change.value);
+                    self.records.push((key_end, self.bytes.len(), LoggedChange { key: b"", value: b"", ..change }));
+                }
+            });
+            if self.bytes.len() >= CHECKPOINT_SCAN_BYTES {
+                break;
+            }
+        }
+        cursor
+    }
+
+    /// The records as changes.
+    fn changes(&self) -> impl Iterator<Item = LoggedChange<'_>> {
+        let mut begin = 0;
+        self.records.iter().map(move |(key_end, end, change)| {
+            let (key, value) = (&self.bytes[begin..*key_end], &self.bytes[*key_end..*end]);
+            begin = *end;
+            LoggedChange { key, value, ..*change }
+        })
+    }
 }
 
 impl Drop for Checkpointer {
@@ -127,5 +172,51 @@ impl Drop for Checkpointer {
                 tracing::error!("the checkpointer had panicked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Promise: a checkpoint copies each record whole, a bounded number of bytes at a time.
+
+    use std::collections::BTreeMap;
+
+    use sandstorm_log::disk::simulated::SimulatedDisk;
+    use sandstorm_log::{LogOptions, RecoveredLog};
+    use sandstorm_store::{TableConfig, TableLog, WriteOptions};
+
+    use super::*;
+
+    #[test]
+    fn batches_have_all_records_and_few_bytes() {
+        const VALUE_BYTES: usize = 40_000;
+        let epochs = Epochs::new();
+        let mut participant = epochs.register();
+        let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+        let disk = Arc::new(SimulatedDisk::default());
+        let options = LogOptions { segment_bytes: 64 << 20 };
+        let log = RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("empty").start().expect("started");
+        table.start_logging(TableLog::new(Arc::clone(&log), 7));
+        let mut written = BTreeMap::new();
+        for number in 0..2_000_u32 {
+            let (key, flags) = (number.to_le_bytes(), number % 3);
+            let value = vec![number as u8; if number < 200 { VALUE_BYTES } else { number as usize % 50 }];
+            let options = WriteOptions { flags, ..WriteOptions::default() };
+            let version = table.put(&participant, table.hash(&key), &key, &value, &options, 1).expect("room");
+            written.insert(key.to_vec(), (value, flags, version));
+        }
+        let (mut batch, mut cursor, mut found) = (RecordBatch::default(), Some(0), BTreeMap::new());
+        while let Some(at) = cursor {
+            cursor = batch.fill(&table, &participant, at);
+            participant.offline();
+            let most = CHECKPOINT_SCAN_BYTES + CHECKPOINT_SCAN_RECORDS * (VALUE_BYTES + 4);
+            assert!(batch.bytes.len() <= most, "{} bytes", batch.bytes.len());
+            assert!(batch.records.len() <= CHECKPOINT_SCANS * CHECKPOINT_SCAN_RECORDS);
+            for change in batch.changes() {
+                assert_eq!(change.table, 7);
+                found.insert(change.key.to_vec(), (change.value.to_vec(), change.flags, change.version));
+            }
+        }
+        assert!(found == written, "{} of {} records", found.len(), written.len());
     }
 }

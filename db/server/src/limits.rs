@@ -157,5 +157,10 @@ pub const CHECKPOINT_CHECK_MS: u64 = 500;
 pub const CHECKPOINT_MIN_LOG_BYTES: u64 = 128 << 20;
 /// Seconds after a failed checkpoint until the next attempt.
 pub const CHECKPOINT_RETRY_S: u64 = 30;
-/// Records that a checkpoint reads between two quiescent points: replaced ones wait for no more than these are copied.
-pub const CHECKPOINT_SCAN_RECORDS: usize = 256;
+/// Records that a checkpoint copies with one scan.
+pub const CHECKPOINT_SCAN_RECORDS: usize = 8;
+/// Scans that a checkpoint makes before it lets go of the table and writes what it has: replaced records wait until
+/// these are copied, no longer.
+pub const CHECKPOINT_SCANS: usize = 32;
+/// Bytes of records after which it makes no further scan. It has at most the records of one scan more.
+pub const CHECKPOINT_SCAN_BYTES: usize = 256 << 10;

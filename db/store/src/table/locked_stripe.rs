@@ -176,7 +176,9 @@ impl<'t> LockedStripe<'t> {
         (flags, expires_at_ms): (u32, u64),
         now_ms: u64,
     ) -> Result<u64, StoreError> {
-        self.check_garbage_limit()?;
+        if self.restored_version.is_none() {
+            self.check_garbage_limit()?;
+        }
         let permit = self.admit_change(key.len(), value.len())?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
         let mut new = record_charge(key.len(), value.len(), flags, expires_at_ms);

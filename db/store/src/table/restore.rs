@@ -1,10 +1,11 @@
 //! Makes changes of a log again, with their versions. The higher version of a key wins, so it does no harm to make a
 //! change twice, or one that a checkpoint has already. The quota is not checked, and nothing is evicted: the records
-//! were admitted once. No other thread has the table yet.
+//! were admitted once. No other thread has the table yet, so garbage refuses nothing either: the caller announces
+//! quiescent points.
 
 use super::RecordTable;
 use crate::limits::STRIPES;
-use crate::{Participant, StoreError};
+use crate::{Participant, StoreError, StripeSet};
 
 /// A record as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,7 @@ impl RecordTable {
     /// Puts a record, unless there is one of a higher version.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`, `ReclaimPressure`; `OutOfMemory`: too many records surround the
-    /// key's place.
+    /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`; `OutOfMemory`: too many records surround the key's place.
     pub fn restore_record(
         &self,
         participant: &Participant,
@@ -65,11 +65,20 @@ impl RecordTable {
         })
     }
 
-    /// Removes all records of `version` and lower ones.
+    /// Removes all records of `version` and lower ones. At once if no version is higher; only a checkpoint has records
+    /// that came later.
     ///
     /// # Errors
     /// As [`RecordTable::restore_delete`].
-    pub fn restore_clear(&self, participant: &Participant, version: u64) -> Result<(), StoreError> {
+    pub fn restore_clear(&self, participant: &mut Participant, version: u64) -> Result<(), StoreError> {
+        {
+            let mut locked = self.exclusive(participant, StripeSet::ALL);
+            if locked.locked.iter().all(|stripe| stripe.state.last_version <= version) {
+                locked.remove_all();
+                locked.locked.iter_mut().for_each(|stripe| stripe.state.last_version = version);
+                return Ok(());
+            }
+        }
         let mut cursor = Some(0);
         while let Some(at) = cursor {
             let mut keys = Vec::new();
@@ -79,7 +88,11 @@ impl RecordTable {
                     keys.push(record.key().to_vec());
                 }
             });
-            keys.iter().try_for_each(|key| self.restore_delete(participant, key, version))?;
+            for key in &keys {
+                self.restore_delete(participant, key, version)?;
+                // The memory of a large table goes back while it is emptied.
+                participant.quiescent();
+            }
         }
         self.raise_versions(participant, version);
         Ok(())
@@ -89,6 +102,12 @@ impl RecordTable {
     pub fn end_restoring(&self, participant: &Participant) {
         let highest = (0..STRIPES).map(|stripe| self.lock_stripe(participant, stripe).state.last_version).max();
         self.raise_versions(participant, highest.unwrap_or(0));
+    }
+
+    /// Sets the garbage beyond which puts are refused, bytes.
+    #[cfg(test)]
+    pub(crate) fn limit_garbage(&mut self, bytes: u64) {
+        self.garbage_limit = bytes;
     }
 
     /// Makes versions go on behind one that was given to a record or a deletion.

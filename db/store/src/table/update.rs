@@ -337,14 +337,16 @@ impl<'t> ExclusiveStripes<'t> {
         }
     }
 
-    /// Removes every record, if all stripes are locked; returns whether they are.
+    /// Removes every record, if all stripes are locked; returns whether they are. Nothing is logged if there is none:
+    /// a start does not make it again as often as a client has asked for it.
     ///
     /// # Errors
     /// `NotLogged`; nothing has changed then.
     #[inline]
     pub fn clear(&mut self) -> Result<bool, StoreError> {
         if self.growth.is_some() {
-            if let Some(log) = self.table.log.get() {
+            let is_empty = self.locked.iter().all(|locked| locked.stripe.records.get() == 0);
+            if let Some(log) = self.table.log.get().filter(|_| !is_empty) {
                 let permit = log.admit(0, 0)?;
                 self.participant.unit_of_changes().keep(permit);
                 // What is written later has a higher version, whatever its stripe.
@@ -352,13 +354,18 @@ impl<'t> ExclusiveStripes<'t> {
                 self.locked.iter_mut().for_each(|locked| locked.state.last_version = version);
                 self.table.log_clear(self.participant, version);
             }
-            for locked in &mut self.locked {
-                self.table.refresh(locked);
-            }
-            self.notify_watchers();
-            self.table.clear_locked(self.participant, self.locked.iter_mut().map(|locked| &mut *locked.state));
+            self.remove_all();
         }
         Ok(self.growth.is_some())
+    }
+
+    /// Removes every record. All stripes are locked.
+    pub(super) fn remove_all(&mut self) {
+        for locked in &mut self.locked {
+            self.table.refresh(locked);
+        }
+        self.notify_watchers();
+        self.table.clear_locked(self.participant, self.locked.iter_mut().map(|locked| &mut *locked.state));
     }
 
     /// Evicts from the stripes locked here, which the write itself could not: it only tries locks, and these are taken.

@@ -34,7 +34,7 @@ fn content(table: &RecordTable, participant: &Participant, now_ms: u64) -> Table
     found
 }
 
-fn restore(table: &RecordTable, participant: &Participant, change: &LoggedChange<'_>) -> Result<(), StoreError> {
+fn restore(table: &RecordTable, participant: &mut Participant, change: &LoggedChange<'_>) -> Result<(), StoreError> {
     let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
     match kind {
         ChangeKind::Put => {
@@ -63,7 +63,7 @@ fn start(disk: &SimulatedDisk, mode: StorageMode, seed: u64) -> LoggedTables {
     let tables = [0, 1].map(|number| RecordTable::with_seed(config, Arc::clone(&epochs), seed + number));
     let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
     let log = RecoveredLog::read(disk, LogOptions { segment_bytes: 8 << 20 }, &mut |change, _| {
-        restore(&tables[change.table as usize - 1], &participant, change).expect("it was admitted once");
+        restore(&tables[change.table as usize - 1], &mut participant, change).expect("it was admitted once");
         participant.quiescent();
         Ok(())
     });
@@ -218,4 +218,85 @@ fn a_table_whose_log_is_closed_refuses_changes_and_serves_reads() {
     let mut change = [KeyChange { table, hash: table.hash(b"a"), key: b"a", becomes: None }];
     assert!(commit(participant, &[], &mut change, 0).is_err());
     assert_eq!(super::get(table, participant, b"a"), Some(b"v".to_vec()));
+}
+
+/// A table of `records` restored records, and one more of a higher version if `has_later`.
+fn restored_table(epochs: &Arc<Epochs>, participant: &Participant, records: u64, has_later: bool) -> RecordTable {
+    let mut table = RecordTable::with_seed(TableConfig::default(), Arc::clone(epochs), 1);
+    table.limit_garbage(1_000);
+    for version in 1..=records {
+        restore_put(&table, participant, version).expect("room");
+    }
+    if has_later {
+        restore_put(&table, participant, records + 10).expect("room");
+    }
+    table
+}
+
+fn restore_put(table: &RecordTable, participant: &Participant, version: u64) -> Result<(), StoreError> {
+    let record = RestoredRecord { version, key: &version.to_le_bytes(), value: &[7; 100], flags: 0, expires_at_ms: 0 };
+    table.restore_record(participant, &record, 0)
+}
+
+#[test]
+fn garbage_of_a_restored_clear_refuses_no_restored_record() {
+    for has_later in [false, true] {
+        let epochs = Epochs::new();
+        let (mut participant, reader) = (epochs.register(), epochs.register());
+        let table = restored_table(&epochs, &participant, 3_000, has_later);
+        // Nothing is given back while this reader is there.
+        let _guard = reader.guard();
+        table.restore_clear(&mut participant, 3_001).expect("cleared");
+        assert_eq!(table.stats().records, u64::from(has_later));
+        (3_002..3_100).for_each(|version| restore_put(&table, &participant, version).expect("admitted once"));
+        // Replaced ones are garbage, too.
+        let again = RestoredRecord { version: 4_000, key: b"k", value: &[7; 5_000], flags: 0, expires_at_ms: 0 };
+        for version in 4_000..4_010 {
+            table.restore_record(&participant, &RestoredRecord { version, ..again }, 0).expect("admitted once");
+        }
+    }
+}
+
+#[test]
+fn a_restored_clear_gives_memory_back_while_it_goes_on() {
+    let epochs = Epochs::new();
+    let mut participant = epochs.register();
+    let table = restored_table(&epochs, &participant, 3_000, true);
+    table.restore_clear(&mut participant, 3_001).expect("cleared");
+    assert_eq!(table.stats().records, 1);
+    // One more point, at which a thread counts what it has retired.
+    participant.quiescent();
+    let waiting = epochs.stats().limbo_items;
+    assert!(waiting < 300, "{waiting} of 3000 records wait");
+}
+
+#[test]
+fn a_restored_clear_behind_all_changes_looks_at_no_record() {
+    let epochs = Epochs::new();
+    let (mut participant, reader) = (epochs.register(), epochs.register());
+    let table = restored_table(&epochs, &participant, 3_000, false);
+    let _guard = reader.guard();
+    let before = participant.retired();
+    for version in 3_001..4_000 {
+        table.restore_clear(&mut participant, version).expect("cleared");
+    }
+    assert_eq!(table.stats().records, 0);
+    assert!(participant.retired() - before < 5, "the array as a whole, once");
+}
+
+#[test]
+fn an_empty_table_logs_no_clear() {
+    let disk = SimulatedDisk::default();
+    let tables = start(&disk, StorageMode::Store, 1);
+    let (table, participant) = (&tables.tables[0], &tables.participant);
+    let end = tables.log.end();
+    table.clear(participant).expect("nothing to do");
+    assert_eq!(tables.log.end(), end);
+    table.put(participant, table.hash(b"a"), b"a", b"v", &WriteOptions::default(), 0).expect("room");
+    let end = tables.log.end();
+    table.clear(participant).expect("room");
+    let cleared = tables.log.end();
+    assert!(cleared > end);
+    table.clear(participant).expect("nothing to do");
+    assert_eq!(tables.log.end(), cleared);
 }
