@@ -370,8 +370,12 @@ impl SharedLog {
                 if !is_sealed && (is_stopping || begun.elapsed() >= SEAL_AFTER) {
                     break;
                 }
-                let until = if is_sealed { begun + Duration::from_secs(3600) } else { begun + SEAL_AFTER };
-                self.writer_wakes.wait_until(&mut gathered, until);
+                if is_sealed {
+                    // There is nothing to do until somebody appends, however long that takes.
+                    self.writer_wakes.wait(&mut gathered);
+                } else {
+                    self.writer_wakes.wait_until(&mut gathered, begun + SEAL_AFTER);
+                }
                 continue;
             }
             let until = gathered.since.unwrap_or(begun) + GATHER_TIME;
