@@ -149,11 +149,12 @@ impl RecoveredLog {
         let RecoveredLog { disk, options, end } = self;
         let log_id = if end.log_id == 0 { rand::random::<u64>().max(1) } else { end.log_id };
         remove_superfluous(&*disk, &end)?;
-        let number = end.last_segment + 1;
+        let number = end.next_segment();
         let start = SegmentStart { log_id, number, position: end.position, segment_bytes: options.segment_bytes };
         let writer = SegmentWriter::start(Arc::clone(&disk), start, &end.tail)?;
         let position = writer.durable();
         let mut first_positions = end.segments;
+        first_positions.retain(|(segment, _)| *segment != number);
         first_positions.push((number, end.position));
         let gathered = GatheredChanges { end: position, ..GatheredChanges::default() };
         let shared = Arc::new(SharedLog {

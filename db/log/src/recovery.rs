@@ -71,8 +71,6 @@ pub type ChangeVisitor<'f> = dyn FnMut(&LoggedChange<'_>, bool) -> Result<(), Lo
 pub(crate) struct LogEnd {
     /// The random number of the log; 0: there is none yet.
     pub(crate) log_id: u64,
-    /// The number of the last segment; 0: there is none.
-    pub(crate) last_segment: u64,
     pub(crate) last_checkpoint: u64,
     /// The position from which the log is needed.
     pub(crate) needed_from: u64,
@@ -83,6 +81,18 @@ pub(crate) struct LogEnd {
     /// Whole units that are not known to be on the disk.
     pub(crate) tail: Vec<u8>,
     pub(crate) summary: ReplaySummary,
+}
+
+impl LogEnd {
+    /// Returns the number of the segment in which the log goes on. It is that of the last segment if nothing in there
+    /// is needed beside `tail`: the new one takes its place in one step, so that a start does not cost a segment.
+    /// Segments before the last one stay, since a crash between two removals would leave a gap, or hide the new one.
+    pub(crate) fn next_segment(&self) -> u64 {
+        match self.segments.last() {
+            Some((number, first_position)) if *first_position >= self.position => *number,
+            last => last.map_or(0, |(number, _)| *number) + 1,
+        }
+    }
 }
 
 /// A stream of units that comes in pieces.
@@ -151,7 +161,6 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
     (end.log_id, end.segments) =
         (first.1, readers.iter().map(|reader| (reader.header.number, reader.header.first_position)).collect());
     end.needed_from = needed_from.unwrap_or(first.0);
-    end.last_segment = readers.last().map_or(0, |reader| reader.header.number);
     let mut stream = UnitStream { start: first.0, bytes: Vec::new(), shown: 0 };
     for (mut reader, limit) in with_limits(readers) {
         if reader.header.log_id != end.log_id {

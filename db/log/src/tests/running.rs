@@ -167,3 +167,23 @@ fn a_crash_at_any_operation_with_checkpoints_takes_nothing_that_was_acknowledged
         assert!(found == acknowledged || found == all, "operation {at}");
     }
 }
+
+#[test]
+fn starts_without_a_change_between_them_cost_one_segment() {
+    let mut disk = SimulatedDisk::default();
+    let segments = |disk: &SimulatedDisk| {
+        let names = disk.list().expect("names");
+        names.iter().filter(|name| name.starts_with("log-")).count()
+    };
+    let (log, _) = open(Arc::new(disk.clone()), 256 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    // It is killed before an empty frame says that the change is on the disk, or after that.
+    assert!(log.wait(position, LONG));
+    for number in 0..8 {
+        disk = if number % 2 == 0 { disk.after_kill() } else { disk.after_crash(number) };
+        let (log, model) = open(Arc::new(disk.clone()), 256 << 10);
+        assert_eq!(model.0.len(), 1);
+        drop(log);
+        assert!(segments(&disk) <= 2, "start {number}: {:?}", disk.list());
+    }
+}
