@@ -102,9 +102,27 @@ struct UnitStream {
     bytes: Vec<u8>,
     /// The bytes of whole units, which were shown.
     shown: usize,
+    /// The position for which a checkpoint holds, where a unit begins: no byte before it is needed. 0: there is none.
+    needed_from: u64,
 }
 
 impl UnitStream {
+    /// A stream of what is needed behind `first_position`. A segment may begin within a unit; it is only the first one
+    /// if the checkpoint has that unit.
+    fn new(first_position: u64, needed_from: u64) -> UnitStream {
+        UnitStream { start: first_position.max(needed_from), bytes: Vec::new(), shown: 0, needed_from }
+    }
+
+    /// The position behind the last byte.
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Returns whether a piece may follow that begins at `position`: without a gap, or with bytes that are not needed.
+    fn goes_on_at(&self, position: u64) -> bool {
+        position == self.end() || position < self.needed_from && self.end() == self.needed_from
+    }
+
     /// Adds a piece, and shows the units that it completes. Returns their number and that of their changes.
     fn push(&mut self, piece: &[u8], visit: &mut ChangeVisitor<'_>) -> Result<Option<(u64, u64)>, LogError> {
         self.bytes.extend_from_slice(piece);
@@ -161,7 +179,7 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
     (end.log_id, end.segments) =
         (first.1, readers.iter().map(|reader| (reader.header.number, reader.header.first_position)).collect());
     end.needed_from = needed_from.unwrap_or(first.0);
-    let mut stream = UnitStream { start: first.0, bytes: Vec::new(), shown: 0 };
+    let mut stream = UnitStream::new(first.0, needed_from.unwrap_or(0));
     for (mut reader, limit) in with_limits(readers) {
         if reader.header.log_id != end.log_id {
             return Err(LogError::damaged(&reader.path, 0, "it is of another log than the segment before"));
@@ -232,7 +250,7 @@ fn read_checkpoint(
     summary: &mut ReplaySummary,
 ) -> Result<(u64, u64), LogError> {
     let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
-    let (mut stream, mut position) = (UnitStream { start: 0, bytes: Vec::new(), shown: 0 }, 0);
+    let (mut stream, mut position) = (UnitStream::new(0, 0), 0);
     loop {
         let offset = reader.offset;
         let (header, pushed) = match reader.next_frame(position)? {
@@ -264,7 +282,7 @@ fn read_segment(
     visit: &mut ChangeVisitor<'_>,
 ) -> Result<(), LogError> {
     let mut position = reader.header.first_position;
-    if position != stream.start + stream.bytes.len() as u64 {
+    if !stream.goes_on_at(position) {
         return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
     }
     // Everything before a segment was synced before the segment was made.
@@ -276,14 +294,16 @@ fn read_segment(
             FrameRead::Nothing(why) => {
                 let promised = match limit {
                     Some(limit) => limit,
-                    None => reader.promised_behind()?,
+                    // A checkpoint promises the log up to its position.
+                    None => reader.promised_behind()?.max(stream.needed_from),
                 };
                 return if position < promised { damaged(why) } else { Ok(()) };
             }
             FrameRead::Frame(header, payload) => {
                 let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
                 let wanted = payload.get(..wanted as usize).unwrap_or(payload);
-                (header, stream.push(wanted, visit)?)
+                let known = stream.end().saturating_sub(position);
+                (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), visit)?)
             }
         };
         let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };

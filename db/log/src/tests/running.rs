@@ -187,3 +187,43 @@ fn starts_without_a_change_between_them_cost_one_segment() {
         assert!(segments(&disk) <= 2, "start {number}: {:?}", disk.list());
     }
 }
+
+#[test]
+fn a_segment_that_begins_within_a_unit_is_read_without_the_one_before() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let mut all = TableModel::default();
+    for number in 1..60u64 {
+        let (key, value) = ((number % 7).to_le_bytes(), vec![number as u8; 7000]);
+        let put = put(&key, number, &value);
+        all.apply(&put);
+        let position = log.append(&put, true);
+        assert!(log.wait(position, LONG));
+        if number % 10 == 0 {
+            let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+            for (key, (version, value)) in &all.0 {
+                checkpoint.push(&super::put(key, *version, value)).expect("pushed");
+            }
+            checkpoint.finish().expect("finished");
+        }
+        let (found, _) = read(&(Arc::new(disk.after_crash(number)) as Arc<dyn LogDisk>)).expect("sound");
+        assert_eq!(found, all, "{number} changes");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_the_position_of_its_checkpoint_is_damaged() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    assert!(log.wait(position, LONG));
+    let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+    checkpoint.push(&put(b"k", 1, b"v")).expect("pushed");
+    checkpoint.finish().expect("finished");
+    drop(log);
+    let read_now = || read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>));
+    read_now().expect("sound");
+    disk.damage("log-0000000000000001", |bytes| bytes[4096..].fill(0));
+    let why = read_now().expect_err("the frames that the checkpoint relies on are gone");
+    assert!(matches!(why, LogError::Damaged { offset: 4096, .. }), "{why}");
+}
