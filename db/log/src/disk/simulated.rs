@@ -142,6 +142,11 @@ impl SimulatedDisk {
         self.0.lock().operations
     }
 
+    /// Returns the bytes of all files.
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
     /// Limits the bytes of all files.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.0.lock().capacity = bytes;
