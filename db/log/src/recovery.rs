@@ -287,6 +287,7 @@ fn read_segment(
     }
     // Everything before a segment was synced before the segment was made.
     stream.forget(position);
+    let mut is_second_look = false;
     loop {
         let (offset, path) = (reader.offset, reader.path.clone());
         let damaged = |what: &str| Err(LogError::damaged(&path, offset, what));
@@ -297,7 +298,15 @@ fn read_segment(
                     // A checkpoint promises the log up to its position.
                     None => reader.promised_behind()?.max(stream.needed_from),
                 };
-                return if position < promised { damaged(why) } else { Ok(()) };
+                if position >= promised {
+                    return Ok(());
+                }
+                if is_second_look {
+                    return damaged(why);
+                }
+                // A server that runs may have written the frame since, and then the one that promises it.
+                is_second_look = true;
+                continue;
             }
             FrameRead::Frame(header, payload) => {
                 let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
@@ -306,6 +315,7 @@ fn read_segment(
                 (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), visit)?)
             }
         };
+        is_second_look = false;
         let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };
         (summary.units, summary.changes) = (summary.units + units, summary.changes + changes);
         summary.bytes += u64::from(header.payload_bytes);

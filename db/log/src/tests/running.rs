@@ -1,12 +1,13 @@
 //! The log with its threads.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{TableModel, put, read};
-use crate::disk::LogDisk;
 use crate::disk::simulated::{DiskFault, SimulatedDisk};
+use crate::disk::{LogDisk, LogFile};
 use crate::{
     ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, RecoveredLog, UnitBuilder,
 };
@@ -226,4 +227,107 @@ fn a_log_that_ends_before_the_position_of_its_checkpoint_is_damaged() {
     disk.damage("log-0000000000000001", |bytes| bytes[4096..].fill(0));
     let why = read_now().expect_err("the frames that the checkpoint relies on are gone");
     assert!(matches!(why, LogError::Damaged { offset: 4096, .. }), "{why}");
+}
+
+#[test]
+fn a_checkpoint_that_fails_leaves_no_file() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    assert!(log.wait(position, LONG));
+    let is_there = || {
+        let names = disk.list().expect("names");
+        names.iter().any(|name| name.contains("checkpoint-"))
+    };
+    // The spare segment is whole, so nothing else needs room.
+    while disk.used() < 2 * (64 << 10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let used = disk.used();
+    disk.set_capacity(Some(used));
+    CheckpointWriter::begin(&log).map(drop).expect_err("there is no room for its header");
+    assert!(!is_there());
+    disk.set_capacity(Some(used + 4096));
+    let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+    checkpoint.push(&put(b"k", 1, b"v")).expect("gathered");
+    assert!(is_there());
+    checkpoint.finish().expect_err("there is no room for its frame");
+    assert!(!is_there());
+    disk.set_capacity(None);
+    CheckpointWriter::begin(&log).expect("begun").finish().expect("finished");
+    assert!(is_there());
+}
+
+/// A disk whose frames from an offset on are there only at the second look, as a running server writes them.
+struct GrowingDisk(SimulatedDisk, u64);
+
+struct GrowingFile {
+    file: Box<dyn LogFile>,
+    hidden_at: u64,
+    looks: AtomicU64,
+}
+
+impl LogDisk for GrowingDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        self.0.create(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        Ok(Box::new(GrowingFile { file: self.0.open(name)?, hidden_at: self.1, looks: AtomicU64::new(0) }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.0.sync_folder()
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        self.0.path_of(name)
+    }
+}
+
+impl LogFile for GrowingFile {
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if offset == self.hidden_at && self.looks.fetch_add(1, Ordering::SeqCst) == 0 {
+            into.fill(0);
+            return Ok(into.len());
+        }
+        self.file.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+#[test]
+fn a_log_that_is_read_while_a_server_writes_it_is_not_damaged() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    for version in 1..5 {
+        let position = log.append(&put(b"k", version, b"v"), true);
+        assert!(log.wait(position, LONG));
+    }
+    drop(log);
+    let (model, end) = read(&(Arc::new(GrowingDisk(disk, 2 * 4096)) as Arc<dyn LogDisk>)).expect("sound");
+    assert_eq!((model.0.len(), end.summary.changes), (1, 4));
 }
