@@ -17,7 +17,7 @@ use crate::limits::{
     BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY,
 };
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
-use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare};
+use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
 pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
@@ -433,7 +433,7 @@ impl SharedLog {
 
     /// The thread that makes spare segments.
     fn make_spares(&self) {
-        let (mut number, mut was_full) = (0, false);
+        let (mut number, mut was_full, mut pause) = (0, false, SPARE_RETRY);
         loop {
             {
                 let mut gathered = self.gathered.lock();
@@ -445,7 +445,7 @@ impl SharedLog {
                 }
             }
             number += 1;
-            match make_spare(&*self.disk, number, self.options.segment_bytes) {
+            match make_spare_with_margin(&*self.disk, number, self.options.segment_bytes, &mut pause) {
                 Ok(spare) => {
                     let mut gathered = self.gathered.lock();
                     (gathered.spare, gathered.has_spare) = (Some(spare), true);
@@ -464,9 +464,9 @@ impl SharedLog {
                     }
                     self.is_disk_full.store(true, Relaxed);
                     let mut gathered = self.gathered.lock();
-                    if !gathered.is_stopping {
-                        self.spare_wakes.wait_for(&mut gathered, SPARE_RETRY);
-                    }
+                    // Each batch wakes this thread; the pause is whole nevertheless.
+                    let until = Instant::now() + pause;
+                    while !gathered.is_stopping && !self.spare_wakes.wait_until(&mut gathered, until).timed_out() {}
                 }
             }
         }

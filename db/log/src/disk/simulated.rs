@@ -260,6 +260,11 @@ impl LogDisk for SimulatedDisk {
         Ok(())
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.0.lock();
+        Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used())))
+    }
+
     fn path_of(&self, name: &str) -> String {
         format!("simulated/{name}")
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::{TableModel, put, read};
 use crate::disk::simulated::{DiskFault, SimulatedDisk};
 use crate::disk::{LogDisk, LogFile};
+use crate::limits::{SPARE_MARGIN_BYTES, SPARE_RETRY};
+use crate::segment_writer::make_spare_with_margin;
 use crate::{
     ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, RecoveredLog, UnitBuilder,
 };
@@ -292,6 +294,10 @@ impl LogDisk for GrowingDisk {
         self.0.sync_folder()
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.free_bytes()
+    }
+
     fn path_of(&self, name: &str) -> String {
         self.0.path_of(name)
     }
@@ -330,4 +336,23 @@ fn a_log_that_is_read_while_a_server_writes_it_is_not_damaged() {
     drop(log);
     let (model, end) = read(&(Arc::new(GrowingDisk(disk, 2 * 4096)) as Arc<dyn LogDisk>)).expect("sound");
     assert_eq!((model.0.len(), end.summary.changes), (1, 4));
+}
+
+#[test]
+fn a_spare_segment_that_has_no_room_is_not_begun() {
+    let disk = SimulatedDisk::default();
+    let (bytes, mut pause) = (256 << 10, SPARE_RETRY);
+    disk.set_capacity(Some(bytes + SPARE_MARGIN_BYTES - 1));
+    let why = make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect_err("it would leave too little");
+    assert!(why.is_full() && why.to_string().contains("simulated/"), "{why}");
+    assert_eq!((disk.operations(), pause), (0, SPARE_RETRY));
+    disk.set_capacity(Some(bytes + SPARE_MARGIN_BYTES));
+    // The disk says that it has room, and has none: the pauses grow.
+    for longer in [SPARE_RETRY * 2, SPARE_RETRY * 4] {
+        disk.fail_after(1, DiskFault::Error);
+        make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect_err("it fails");
+        assert_eq!((pause, disk.used()), (longer, 0));
+    }
+    make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect("made");
+    assert_eq!((pause, disk.used()), (SPARE_RETRY, bytes));
 }
