@@ -13,8 +13,27 @@ use crate::change::{LoggedChange, UnitParse, parse_unit};
 use crate::disk::LogDisk;
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
-use crate::frame::FileKind;
+use crate::frame::{FileHeader, FileKind};
 use crate::segment_writer::{NEW_PREFIX, SPARE_PREFIX};
+
+/// A segment that is not open: a log may have more of them than a process may have files.
+struct SegmentHead {
+    header: FileHeader,
+    path: String,
+}
+
+impl SegmentHead {
+    fn read(disk: &dyn LogDisk, number: u64) -> Result<SegmentHead, LogError> {
+        let LogFileReader { header, path, .. } = LogFileReader::open(disk, FileKind::Segment, number)?;
+        Ok(SegmentHead { header, path })
+    }
+
+    fn open(&self, disk: &dyn LogDisk) -> Result<LogFileReader, LogError> {
+        let reader = LogFileReader::open(disk, FileKind::Segment, self.header.number)?;
+        let is_same = reader.header == self.header;
+        if is_same { Ok(reader) } else { Err(LogError::unusable(&self.path, "it was replaced while it was read")) }
+    }
+}
 
 /// The files of a log, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,26 +187,26 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
         let checkpoint = read_checkpoint(disk, *number, visit, &mut end.summary)?;
         (end.log_id, end.last_checkpoint, needed_from) = (checkpoint.0, *number, Some(checkpoint.1));
     }
-    let mut readers = Vec::with_capacity(files.segments.len());
+    let mut heads = Vec::with_capacity(files.segments.len());
     for number in &files.segments {
-        readers.push(LogFileReader::open(&**disk, FileKind::Segment, *number)?);
+        heads.push(SegmentHead::read(&**disk, *number)?);
     }
-    let Some(first) = needed_segments(disk, &mut readers, needed_from)? else { return Ok(end) };
+    let Some(first) = needed_segments(disk, &mut heads, needed_from)? else { return Ok(end) };
     if end.log_id != 0 && end.log_id != first.1 {
         return Err(LogError::damaged(&first.2, 0, "it is of another log than the checkpoint"));
     }
     (end.log_id, end.segments) =
-        (first.1, readers.iter().map(|reader| (reader.header.number, reader.header.first_position)).collect());
+        (first.1, heads.iter().map(|head| (head.header.number, head.header.first_position)).collect());
     end.needed_from = needed_from.unwrap_or(first.0);
     let mut stream = UnitStream::new(first.0, needed_from.unwrap_or(0));
-    for (mut reader, limit) in with_limits(readers) {
-        if reader.header.log_id != end.log_id {
-            return Err(LogError::damaged(&reader.path, 0, "it is of another log than the segment before"));
+    for (head, limit) in with_limits(heads) {
+        if head.header.log_id != end.log_id {
+            return Err(LogError::damaged(&head.path, 0, "it is of another log than the segment before"));
         }
-        if limit.is_some_and(|limit| limit <= reader.header.first_position) {
+        if limit.is_some_and(|limit| limit <= head.header.first_position) {
             continue;
         }
-        read_segment(&mut reader, limit, &mut stream, &mut end.summary, visit)?;
+        read_segment(&mut head.open(&**disk)?, limit, &mut stream, &mut end.summary, visit)?;
     }
     end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
     stream.bytes.truncate(stream.shown);
@@ -197,14 +216,14 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
 
 /// Returns each segment with the position from which on a later one holds; none for the last. A recovery may begin its
 /// segment before the last one, where a unit begins that was not whole.
-fn with_limits(readers: Vec<LogFileReader>) -> Vec<(LogFileReader, Option<u64>)> {
+fn with_limits(heads: Vec<SegmentHead>) -> Vec<(SegmentHead, Option<u64>)> {
     let mut limit: Option<u64> = None;
-    let mut limited: Vec<_> = (readers.into_iter().rev())
-        .map(|reader| {
+    let mut limited: Vec<_> = (heads.into_iter().rev())
+        .map(|head| {
             let own = limit;
-            let first_position = reader.header.first_position;
+            let first_position = head.header.first_position;
             limit = Some(own.map_or(first_position, |limit| limit.min(first_position)));
-            (reader, own)
+            (head, own)
         })
         .collect();
     limited.reverse();
@@ -215,7 +234,7 @@ fn with_limits(readers: Vec<LogFileReader>) -> Vec<(LogFileReader, Option<u64>)>
 /// left; `None` for a new log.
 fn needed_segments(
     disk: &Arc<dyn LogDisk>,
-    readers: &mut Vec<LogFileReader>,
+    heads: &mut Vec<SegmentHead>,
     needed_from: Option<u64>,
 ) -> Result<Option<(u64, u64, String)>, LogError> {
     let missing = |number: u64| {
@@ -223,16 +242,16 @@ fn needed_segments(
         LogError::damaged(&path, 0, "the file is not there, though the log needs it")
     };
     let from = needed_from.unwrap_or(0);
-    while readers.get(1).is_some_and(|next| next.header.first_position <= from) {
-        readers.remove(0);
+    while heads.get(1).is_some_and(|next| next.header.first_position <= from) {
+        heads.remove(0);
     }
-    let Some(first) = readers.first() else {
+    let Some(first) = heads.first() else {
         return if needed_from.is_some() { Err(missing(1)) } else { Ok(None) };
     };
     if first.header.first_position > from {
         return Err(missing(first.header.number.saturating_sub(1)));
     }
-    for pair in readers.windows(2) {
+    for pair in heads.windows(2) {
         if let [one, next] = pair
             && one.header.number + 1 != next.header.number
         {

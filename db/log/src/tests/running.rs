@@ -356,3 +356,17 @@ fn a_spare_segment_that_has_no_room_is_not_begun() {
     make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect("made");
     assert_eq!((pause, disk.used()), (SPARE_RETRY, bytes));
 }
+
+#[test]
+fn a_log_of_many_segments_is_read_with_few_open_files() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 32 << 10);
+    for version in 1..100 {
+        let position = log.append(&put(b"k", version, &[7; 7000]), true);
+        assert!(log.wait(position, LONG));
+    }
+    drop(log);
+    let disk = disk.after_kill();
+    let (_, end) = read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>)).expect("sound");
+    assert!(end.segments.len() > 20 && disk.most_handles() < 5, "{} at once", disk.most_handles());
+}
