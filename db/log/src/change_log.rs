@@ -17,7 +17,7 @@ use crate::limits::{
     BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY,
 };
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
-use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare};
+use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
 pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
@@ -149,11 +149,12 @@ impl RecoveredLog {
         let RecoveredLog { disk, options, end } = self;
         let log_id = if end.log_id == 0 { rand::random::<u64>().max(1) } else { end.log_id };
         remove_superfluous(&*disk, &end)?;
-        let number = end.last_segment + 1;
+        let number = end.next_segment();
         let start = SegmentStart { log_id, number, position: end.position, segment_bytes: options.segment_bytes };
         let writer = SegmentWriter::start(Arc::clone(&disk), start, &end.tail)?;
         let position = writer.durable();
         let mut first_positions = end.segments;
+        first_positions.retain(|(segment, _)| *segment != number);
         first_positions.push((number, end.position));
         let gathered = GatheredChanges { end: position, ..GatheredChanges::default() };
         let shared = Arc::new(SharedLog {
@@ -370,8 +371,12 @@ impl SharedLog {
                 if !is_sealed && (is_stopping || begun.elapsed() >= SEAL_AFTER) {
                     break;
                 }
-                let until = if is_sealed { begun + Duration::from_secs(3600) } else { begun + SEAL_AFTER };
-                self.writer_wakes.wait_until(&mut gathered, until);
+                if is_sealed {
+                    // There is nothing to do until somebody appends, however long that takes.
+                    self.writer_wakes.wait(&mut gathered);
+                } else {
+                    self.writer_wakes.wait_until(&mut gathered, begun + SEAL_AFTER);
+                }
                 continue;
             }
             let until = gathered.since.unwrap_or(begun) + GATHER_TIME;
@@ -428,7 +433,7 @@ impl SharedLog {
 
     /// The thread that makes spare segments.
     fn make_spares(&self) {
-        let (mut number, mut was_full) = (0, false);
+        let (mut number, mut was_full, mut pause) = (0, false, SPARE_RETRY);
         loop {
             {
                 let mut gathered = self.gathered.lock();
@@ -440,7 +445,7 @@ impl SharedLog {
                 }
             }
             number += 1;
-            match make_spare(&*self.disk, number, self.options.segment_bytes) {
+            match make_spare_with_margin(&*self.disk, number, self.options.segment_bytes, &mut pause) {
                 Ok(spare) => {
                     let mut gathered = self.gathered.lock();
                     (gathered.spare, gathered.has_spare) = (Some(spare), true);
@@ -459,9 +464,9 @@ impl SharedLog {
                     }
                     self.is_disk_full.store(true, Relaxed);
                     let mut gathered = self.gathered.lock();
-                    if !gathered.is_stopping {
-                        self.spare_wakes.wait_for(&mut gathered, SPARE_RETRY);
-                    }
+                    // Each batch wakes this thread; the pause is whole nevertheless.
+                    let until = Instant::now() + pause;
+                    while !gathered.is_stopping && !self.spare_wakes.wait_until(&mut gathered, until).timed_out() {}
                 }
             }
         }

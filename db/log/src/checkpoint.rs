@@ -19,7 +19,8 @@ use crate::segment_writer::{NEW_PREFIX, now_ms};
 /// Longest wait for the log at the end of a checkpoint, after which it is given up: the disk is stuck.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A checkpoint that is being written. One at a time; one that is dropped leaves a file that the next start removes.
+/// A checkpoint that is being written. One at a time; one that is dropped before its end removes its
+/// file: the earlier one and the log hold.
 pub struct CheckpointWriter {
     log: Arc<ChangeLog>,
     file: Box<dyn LogFile>,
@@ -34,6 +35,7 @@ pub struct CheckpointWriter {
     offset: u64,
     position: u64,
     unsynced: u64,
+    is_published: bool,
 }
 
 impl CheckpointWriter {
@@ -60,6 +62,7 @@ impl CheckpointWriter {
             offset: 0,
             position: 0,
             unsynced: 0,
+            is_published: false,
         };
         let (kind, log_id) = (FileKind::Checkpoint, shared.log_id);
         let header = FileHeader { kind, log_id, number, first_position: from, made_ms: now_ms() };
@@ -136,9 +139,10 @@ impl CheckpointWriter {
                 .cloned()
                 .unwrap_or_else(|| self.failed("finish", &std::io::Error::other(why))));
         }
-        let shared = self.log.shared();
+        let shared = Arc::clone(self.log.shared());
         let name = FileKind::Checkpoint.file_name(self.number);
         shared.disk.rename(&self.name, &name).map_err(|error| self.failed("rename", &error))?;
+        self.is_published = true;
         shared.disk.sync_folder().map_err(|error| self.failed("sync", &error))?;
         let before = shared.checkpoint.swap(self.number, Relaxed);
         shared.needed_from.store(self.from, Relaxed);
@@ -163,7 +167,15 @@ impl CheckpointWriter {
 
     /// Gives the checkpoint up: the earlier one and the log hold.
     pub fn abandon(self) {
-        let shared = self.log.shared();
-        let _or_at_the_next_start = shared.disk.remove(&self.name);
+        drop(self);
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // On a full disk its bytes are what the log needs.
+            let _or_at_the_next_start = self.log.shared().disk.remove(&self.name);
+        }
     }
 }

@@ -22,8 +22,13 @@ pub const GATHER_TIME: Duration = Duration::from_millis(50);
 /// Time without a change after which an empty frame says how far the log is durable. Thereby the last acknowledged
 /// frame cannot vanish unseen.
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
-/// Time between two attempts to make a spare segment on a disk that was full.
+/// Time between two looks whether a disk that was full has room for a spare segment.
 pub const SPARE_RETRY: Duration = Duration::from_millis(500);
+/// Longest time between two attempts to make a spare segment on a disk that said to have room, and had none: a quota,
+/// or somebody who is faster. Each attempt writes up to a segment and removes it.
+pub const SPARE_RETRY_MOST: Duration = Duration::from_secs(30);
+/// Bytes that a spare segment leaves free on the disk, for what the file system and the server's other files need.
+pub const SPARE_MARGIN_BYTES: u64 = 4 << 20;
 /// Bytes of zeros that are written at once to a new segment.
 pub const ZERO_WRITE_BYTES: usize = 1 << 20;
 /// Bytes of buffered changes from which a checkpoint writes a frame.

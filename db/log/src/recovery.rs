@@ -13,8 +13,27 @@ use crate::change::{LoggedChange, UnitParse, parse_unit};
 use crate::disk::LogDisk;
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
-use crate::frame::FileKind;
+use crate::frame::{FileHeader, FileKind};
 use crate::segment_writer::{NEW_PREFIX, SPARE_PREFIX};
+
+/// A segment that is not open: a log may have more of them than a process may have files.
+struct SegmentHead {
+    header: FileHeader,
+    path: String,
+}
+
+impl SegmentHead {
+    fn read(disk: &dyn LogDisk, number: u64) -> Result<SegmentHead, LogError> {
+        let LogFileReader { header, path, .. } = LogFileReader::open(disk, FileKind::Segment, number)?;
+        Ok(SegmentHead { header, path })
+    }
+
+    fn open(&self, disk: &dyn LogDisk) -> Result<LogFileReader, LogError> {
+        let reader = LogFileReader::open(disk, FileKind::Segment, self.header.number)?;
+        let is_same = reader.header == self.header;
+        if is_same { Ok(reader) } else { Err(LogError::unusable(&self.path, "it was replaced while it was read")) }
+    }
+}
 
 /// The files of a log, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,8 +90,6 @@ pub type ChangeVisitor<'f> = dyn FnMut(&LoggedChange<'_>, bool) -> Result<(), Lo
 pub(crate) struct LogEnd {
     /// The random number of the log; 0: there is none yet.
     pub(crate) log_id: u64,
-    /// The number of the last segment; 0: there is none.
-    pub(crate) last_segment: u64,
     pub(crate) last_checkpoint: u64,
     /// The position from which the log is needed.
     pub(crate) needed_from: u64,
@@ -85,6 +102,18 @@ pub(crate) struct LogEnd {
     pub(crate) summary: ReplaySummary,
 }
 
+impl LogEnd {
+    /// Returns the number of the segment in which the log goes on. It is that of the last segment if nothing in there
+    /// is needed beside `tail`: the new one takes its place in one step, so that a start does not cost a segment.
+    /// Segments before the last one stay, since a crash between two removals would leave a gap, or hide the new one.
+    pub(crate) fn next_segment(&self) -> u64 {
+        match self.segments.last() {
+            Some((number, first_position)) if *first_position >= self.position => *number,
+            last => last.map_or(0, |(number, _)| *number) + 1,
+        }
+    }
+}
+
 /// A stream of units that comes in pieces.
 struct UnitStream {
     /// The position of the first byte of `bytes`, where a unit begins.
@@ -92,9 +121,27 @@ struct UnitStream {
     bytes: Vec<u8>,
     /// The bytes of whole units, which were shown.
     shown: usize,
+    /// The position for which a checkpoint holds, where a unit begins: no byte before it is needed. 0: there is none.
+    needed_from: u64,
 }
 
 impl UnitStream {
+    /// A stream of what is needed behind `first_position`. A segment may begin within a unit; it is only the first one
+    /// if the checkpoint has that unit.
+    fn new(first_position: u64, needed_from: u64) -> UnitStream {
+        UnitStream { start: first_position.max(needed_from), bytes: Vec::new(), shown: 0, needed_from }
+    }
+
+    /// The position behind the last byte.
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Returns whether a piece may follow that begins at `position`: without a gap, or with bytes that are not needed.
+    fn goes_on_at(&self, position: u64) -> bool {
+        position == self.end() || position < self.needed_from && self.end() == self.needed_from
+    }
+
     /// Adds a piece, and shows the units that it completes. Returns their number and that of their changes.
     fn push(&mut self, piece: &[u8], visit: &mut ChangeVisitor<'_>) -> Result<Option<(u64, u64)>, LogError> {
         self.bytes.extend_from_slice(piece);
@@ -140,27 +187,26 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
         let checkpoint = read_checkpoint(disk, *number, visit, &mut end.summary)?;
         (end.log_id, end.last_checkpoint, needed_from) = (checkpoint.0, *number, Some(checkpoint.1));
     }
-    let mut readers = Vec::with_capacity(files.segments.len());
+    let mut heads = Vec::with_capacity(files.segments.len());
     for number in &files.segments {
-        readers.push(LogFileReader::open(&**disk, FileKind::Segment, *number)?);
+        heads.push(SegmentHead::read(&**disk, *number)?);
     }
-    let Some(first) = needed_segments(disk, &mut readers, needed_from)? else { return Ok(end) };
+    let Some(first) = needed_segments(disk, &mut heads, needed_from)? else { return Ok(end) };
     if end.log_id != 0 && end.log_id != first.1 {
         return Err(LogError::damaged(&first.2, 0, "it is of another log than the checkpoint"));
     }
     (end.log_id, end.segments) =
-        (first.1, readers.iter().map(|reader| (reader.header.number, reader.header.first_position)).collect());
+        (first.1, heads.iter().map(|head| (head.header.number, head.header.first_position)).collect());
     end.needed_from = needed_from.unwrap_or(first.0);
-    end.last_segment = readers.last().map_or(0, |reader| reader.header.number);
-    let mut stream = UnitStream { start: first.0, bytes: Vec::new(), shown: 0 };
-    for (mut reader, limit) in with_limits(readers) {
-        if reader.header.log_id != end.log_id {
-            return Err(LogError::damaged(&reader.path, 0, "it is of another log than the segment before"));
+    let mut stream = UnitStream::new(first.0, needed_from.unwrap_or(0));
+    for (head, limit) in with_limits(heads) {
+        if head.header.log_id != end.log_id {
+            return Err(LogError::damaged(&head.path, 0, "it is of another log than the segment before"));
         }
-        if limit.is_some_and(|limit| limit <= reader.header.first_position) {
+        if limit.is_some_and(|limit| limit <= head.header.first_position) {
             continue;
         }
-        read_segment(&mut reader, limit, &mut stream, &mut end.summary, visit)?;
+        read_segment(&mut head.open(&**disk)?, limit, &mut stream, &mut end.summary, visit)?;
     }
     end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
     stream.bytes.truncate(stream.shown);
@@ -170,14 +216,14 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
 
 /// Returns each segment with the position from which on a later one holds; none for the last. A recovery may begin its
 /// segment before the last one, where a unit begins that was not whole.
-fn with_limits(readers: Vec<LogFileReader>) -> Vec<(LogFileReader, Option<u64>)> {
+fn with_limits(heads: Vec<SegmentHead>) -> Vec<(SegmentHead, Option<u64>)> {
     let mut limit: Option<u64> = None;
-    let mut limited: Vec<_> = (readers.into_iter().rev())
-        .map(|reader| {
+    let mut limited: Vec<_> = (heads.into_iter().rev())
+        .map(|head| {
             let own = limit;
-            let first_position = reader.header.first_position;
+            let first_position = head.header.first_position;
             limit = Some(own.map_or(first_position, |limit| limit.min(first_position)));
-            (reader, own)
+            (head, own)
         })
         .collect();
     limited.reverse();
@@ -188,7 +234,7 @@ fn with_limits(readers: Vec<LogFileReader>) -> Vec<(LogFileReader, Option<u64>)>
 /// left; `None` for a new log.
 fn needed_segments(
     disk: &Arc<dyn LogDisk>,
-    readers: &mut Vec<LogFileReader>,
+    heads: &mut Vec<SegmentHead>,
     needed_from: Option<u64>,
 ) -> Result<Option<(u64, u64, String)>, LogError> {
     let missing = |number: u64| {
@@ -196,16 +242,16 @@ fn needed_segments(
         LogError::damaged(&path, 0, "the file is not there, though the log needs it")
     };
     let from = needed_from.unwrap_or(0);
-    while readers.get(1).is_some_and(|next| next.header.first_position <= from) {
-        readers.remove(0);
+    while heads.get(1).is_some_and(|next| next.header.first_position <= from) {
+        heads.remove(0);
     }
-    let Some(first) = readers.first() else {
+    let Some(first) = heads.first() else {
         return if needed_from.is_some() { Err(missing(1)) } else { Ok(None) };
     };
     if first.header.first_position > from {
         return Err(missing(first.header.number.saturating_sub(1)));
     }
-    for pair in readers.windows(2) {
+    for pair in heads.windows(2) {
         if let [one, next] = pair
             && one.header.number + 1 != next.header.number
         {
@@ -223,7 +269,7 @@ fn read_checkpoint(
     summary: &mut ReplaySummary,
 ) -> Result<(u64, u64), LogError> {
     let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
-    let (mut stream, mut position) = (UnitStream { start: 0, bytes: Vec::new(), shown: 0 }, 0);
+    let (mut stream, mut position) = (UnitStream::new(0, 0), 0);
     loop {
         let offset = reader.offset;
         let (header, pushed) = match reader.next_frame(position)? {
@@ -255,11 +301,12 @@ fn read_segment(
     visit: &mut ChangeVisitor<'_>,
 ) -> Result<(), LogError> {
     let mut position = reader.header.first_position;
-    if position != stream.start + stream.bytes.len() as u64 {
+    if !stream.goes_on_at(position) {
         return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
     }
     // Everything before a segment was synced before the segment was made.
     stream.forget(position);
+    let mut is_second_look = false;
     loop {
         let (offset, path) = (reader.offset, reader.path.clone());
         let damaged = |what: &str| Err(LogError::damaged(&path, offset, what));
@@ -267,16 +314,27 @@ fn read_segment(
             FrameRead::Nothing(why) => {
                 let promised = match limit {
                     Some(limit) => limit,
-                    None => reader.promised_behind()?,
+                    // A checkpoint promises the log up to its position.
+                    None => reader.promised_behind()?.max(stream.needed_from),
                 };
-                return if position < promised { damaged(why) } else { Ok(()) };
+                if position >= promised {
+                    return Ok(());
+                }
+                if is_second_look {
+                    return damaged(why);
+                }
+                // A server that runs may have written the frame since, and then the one that promises it.
+                is_second_look = true;
+                continue;
             }
             FrameRead::Frame(header, payload) => {
                 let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
                 let wanted = payload.get(..wanted as usize).unwrap_or(payload);
-                (header, stream.push(wanted, visit)?)
+                let known = stream.end().saturating_sub(position);
+                (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), visit)?)
             }
         };
+        is_second_look = false;
         let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };
         (summary.units, summary.changes) = (summary.units + units, summary.changes + changes);
         summary.bytes += u64::from(header.payload_bytes);

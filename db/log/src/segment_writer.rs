@@ -4,12 +4,14 @@
 //! unknown, and a later success of the same call would prove nothing.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
-use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, ZERO_WRITE_BYTES};
+use crate::limits::{
+    BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SPARE_MARGIN_BYTES, SPARE_RETRY, SPARE_RETRY_MOST, ZERO_WRITE_BYTES,
+};
 
 /// Beginning of the names of files that are being made.
 pub(crate) const NEW_PREFIX: &str = ".new-";
@@ -39,6 +41,26 @@ pub(crate) fn make_spare(disk: &dyn LogDisk, number: u64, bytes: u64) -> Result<
             Err(failed(error))
         }
     }
+}
+
+/// Makes a spare segment in advance. Nothing is written if the disk says that it has no room for it: else each attempt
+/// would fill a full disk, and empty it. `pause` becomes the time until the next attempt, and is that before.
+///
+/// # Errors
+/// [`LogError::System`]; nothing of it is left then.
+pub(crate) fn make_spare_with_margin(
+    disk: &dyn LogDisk,
+    number: u64,
+    bytes: u64,
+    pause: &mut Duration,
+) -> Result<SpareSegment, LogError> {
+    let longer = (*pause * 2).min(SPARE_RETRY_MOST);
+    *pause = SPARE_RETRY;
+    let failed = |error| LogError::system("make a segment in", disk.path_of(""), &error);
+    if disk.free_bytes().map_err(failed)? < bytes + SPARE_MARGIN_BYTES {
+        return Err(failed(std::io::ErrorKind::StorageFull.into()));
+    }
+    make_spare(disk, number, bytes).inspect_err(|_| *pause = longer)
 }
 
 fn fill_with_zeros(file: &dyn LogFile, bytes: u64) -> std::io::Result<()> {

@@ -75,6 +75,11 @@ impl LogDisk for LogFolder {
         File::open(&self.path)?.sync_all()
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(&self.path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     fn path_of(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }

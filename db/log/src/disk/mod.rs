@@ -44,6 +44,12 @@ pub trait LogDisk: Send + Sync {
     /// Those of the system.
     fn sync_folder(&self) -> io::Result<()>;
 
+    /// Returns the bytes for which the disk has room.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn free_bytes(&self) -> io::Result<u64>;
+
     /// Returns the whole path of a file, for errors.
     fn path_of(&self, name: &str) -> String;
 }

@@ -60,6 +60,7 @@ struct DiskState {
     /// Bytes of all files, at most.
     capacity: Option<u64>,
     sync_time: Duration,
+    most_handles: usize,
 }
 
 /// The disk. Clones are the same disk.
@@ -140,6 +141,16 @@ impl SimulatedDisk {
     /// Returns the operations so far.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
+    }
+
+    /// Returns the bytes of all files.
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
+    /// Returns how many handles of the disk there were at once when a file was opened: files and clones.
+    pub fn most_handles(&self) -> usize {
+        self.0.lock().most_handles
     }
 
     /// Limits the bytes of all files.
@@ -223,7 +234,9 @@ impl LogDisk for SimulatedDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
-        let file = self.0.lock().names.get(name).copied().ok_or(io::ErrorKind::NotFound)?;
+        let mut state = self.0.lock();
+        state.most_handles = state.most_handles.max(Arc::strong_count(&self.0));
+        let file = state.names.get(name).copied().ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(SimulatedFile { disk: self.clone(), file }))
     }
 
@@ -253,6 +266,11 @@ impl LogDisk for SimulatedDisk {
         state.synced_names = state.names.clone();
         state.unsynced.clear();
         Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.0.lock();
+        Ok(state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used())))
     }
 
     fn path_of(&self, name: &str) -> String {

@@ -1,12 +1,15 @@
 //! The log with its threads.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{TableModel, put, read};
-use crate::disk::LogDisk;
 use crate::disk::simulated::{DiskFault, SimulatedDisk};
+use crate::disk::{LogDisk, LogFile};
+use crate::limits::{SPARE_MARGIN_BYTES, SPARE_RETRY};
+use crate::segment_writer::make_spare_with_margin;
 use crate::{
     ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, RecoveredLog, UnitBuilder,
 };
@@ -166,4 +169,204 @@ fn a_crash_at_any_operation_with_checkpoints_takes_nothing_that_was_acknowledged
         let (found, _) = read(&(Arc::new(disk.after_crash(at)) as Arc<dyn LogDisk>)).expect("sound");
         assert!(found == acknowledged || found == all, "operation {at}");
     }
+}
+
+#[test]
+fn starts_without_a_change_between_them_cost_one_segment() {
+    let mut disk = SimulatedDisk::default();
+    let segments = |disk: &SimulatedDisk| {
+        let names = disk.list().expect("names");
+        names.iter().filter(|name| name.starts_with("log-")).count()
+    };
+    let (log, _) = open(Arc::new(disk.clone()), 256 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    // It is killed before an empty frame says that the change is on the disk, or after that.
+    assert!(log.wait(position, LONG));
+    for number in 0..8 {
+        disk = if number % 2 == 0 { disk.after_kill() } else { disk.after_crash(number) };
+        let (log, model) = open(Arc::new(disk.clone()), 256 << 10);
+        assert_eq!(model.0.len(), 1);
+        drop(log);
+        assert!(segments(&disk) <= 2, "start {number}: {:?}", disk.list());
+    }
+}
+
+#[test]
+fn a_segment_that_begins_within_a_unit_is_read_without_the_one_before() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let mut all = TableModel::default();
+    for number in 1..60u64 {
+        let (key, value) = ((number % 7).to_le_bytes(), vec![number as u8; 7000]);
+        let put = put(&key, number, &value);
+        all.apply(&put);
+        let position = log.append(&put, true);
+        assert!(log.wait(position, LONG));
+        if number % 10 == 0 {
+            let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+            for (key, (version, value)) in &all.0 {
+                checkpoint.push(&super::put(key, *version, value)).expect("pushed");
+            }
+            checkpoint.finish().expect("finished");
+        }
+        let (found, _) = read(&(Arc::new(disk.after_crash(number)) as Arc<dyn LogDisk>)).expect("sound");
+        assert_eq!(found, all, "{number} changes");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_the_position_of_its_checkpoint_is_damaged() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    assert!(log.wait(position, LONG));
+    let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+    checkpoint.push(&put(b"k", 1, b"v")).expect("pushed");
+    checkpoint.finish().expect("finished");
+    drop(log);
+    let read_now = || read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>));
+    read_now().expect("sound");
+    disk.damage("log-0000000000000001", |bytes| bytes[4096..].fill(0));
+    let why = read_now().expect_err("the frames that the checkpoint relies on are gone");
+    assert!(matches!(why, LogError::Damaged { offset: 4096, .. }), "{why}");
+}
+
+#[test]
+fn a_checkpoint_that_fails_leaves_no_file() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let position = log.append(&put(b"k", 1, b"v"), true);
+    assert!(log.wait(position, LONG));
+    let is_there = || {
+        let names = disk.list().expect("names");
+        names.iter().any(|name| name.contains("checkpoint-"))
+    };
+    // The spare segment is whole, so nothing else needs room.
+    while disk.used() < 2 * (64 << 10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let used = disk.used();
+    disk.set_capacity(Some(used));
+    CheckpointWriter::begin(&log).map(drop).expect_err("there is no room for its header");
+    assert!(!is_there());
+    disk.set_capacity(Some(used + 4096));
+    let mut checkpoint = CheckpointWriter::begin(&log).expect("begun");
+    checkpoint.push(&put(b"k", 1, b"v")).expect("gathered");
+    assert!(is_there());
+    checkpoint.finish().expect_err("there is no room for its frame");
+    assert!(!is_there());
+    disk.set_capacity(None);
+    CheckpointWriter::begin(&log).expect("begun").finish().expect("finished");
+    assert!(is_there());
+}
+
+/// A disk whose frames from an offset on are there only at the second look, as a running server writes them.
+struct GrowingDisk(SimulatedDisk, u64);
+
+struct GrowingFile {
+    file: Box<dyn LogFile>,
+    hidden_at: u64,
+    looks: AtomicU64,
+}
+
+impl LogDisk for GrowingDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        self.0.create(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn LogFile>> {
+        Ok(Box::new(GrowingFile { file: self.0.open(name)?, hidden_at: self.1, looks: AtomicU64::new(0) }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.0.sync_folder()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.free_bytes()
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        self.0.path_of(name)
+    }
+}
+
+impl LogFile for GrowingFile {
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if offset == self.hidden_at && self.looks.fetch_add(1, Ordering::SeqCst) == 0 {
+            into.fill(0);
+            return Ok(into.len());
+        }
+        self.file.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+#[test]
+fn a_log_that_is_read_while_a_server_writes_it_is_not_damaged() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    for version in 1..5 {
+        let position = log.append(&put(b"k", version, b"v"), true);
+        assert!(log.wait(position, LONG));
+    }
+    drop(log);
+    let (model, end) = read(&(Arc::new(GrowingDisk(disk, 2 * 4096)) as Arc<dyn LogDisk>)).expect("sound");
+    assert_eq!((model.0.len(), end.summary.changes), (1, 4));
+}
+
+#[test]
+fn a_spare_segment_that_has_no_room_is_not_begun() {
+    let disk = SimulatedDisk::default();
+    let (bytes, mut pause) = (256 << 10, SPARE_RETRY);
+    disk.set_capacity(Some(bytes + SPARE_MARGIN_BYTES - 1));
+    let why = make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect_err("it would leave too little");
+    assert!(why.is_full() && why.to_string().contains("simulated/"), "{why}");
+    assert_eq!((disk.operations(), pause), (0, SPARE_RETRY));
+    disk.set_capacity(Some(bytes + SPARE_MARGIN_BYTES));
+    // The disk says that it has room, and has none: the pauses grow.
+    for longer in [SPARE_RETRY * 2, SPARE_RETRY * 4] {
+        disk.fail_after(1, DiskFault::Error);
+        make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect_err("it fails");
+        assert_eq!((pause, disk.used()), (longer, 0));
+    }
+    make_spare_with_margin(&disk, 1, bytes, &mut pause).map(drop).expect("made");
+    assert_eq!((pause, disk.used()), (SPARE_RETRY, bytes));
+}
+
+#[test]
+fn a_log_of_many_segments_is_read_with_few_open_files() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 32 << 10);
+    for version in 1..100 {
+        let position = log.append(&put(b"k", version, &[7; 7000]), true);
+        assert!(log.wait(position, LONG));
+    }
+    drop(log);
+    let disk = disk.after_kill();
+    let (_, end) = read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>)).expect("sound");
+    assert!(end.segments.len() > 20 && disk.most_handles() < 5, "{} at once", disk.most_handles());
 }

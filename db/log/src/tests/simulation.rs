@@ -58,7 +58,7 @@ impl SimulatedRun {
         let (_, end) = read(&disk)?;
         let start = SegmentStart {
             log_id: if end.log_id == 0 { 77 } else { end.log_id },
-            number: end.last_segment + 1,
+            number: end.next_segment(),
             position: end.position,
             segment_bytes: SEGMENT,
         };
