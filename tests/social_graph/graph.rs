@@ -35,7 +35,8 @@ fn graphs(plane: &DataPlane) -> (u32, [Tables; 3]) {
         }
         Tables { objects, lists: objects + 1 }
     });
-    // Ranges of thousands in a build without optimisation, beside other tests: no answer is decided by the time it takes.
+    // Ranges of thousands in a build without optimisation, beside other tests: no answer is decided by the time it
+    // takes.
     load_with(plane, "graphs", "tao", 1, BudgetOverride { total_us: Some(1_000_000), ..BudgetOverride::default() });
     (id, tables)
 }
