@@ -161,9 +161,10 @@ impl Engine {
         loop {
             let started = self.meter.start();
             // SAFETY: as above.
-            let mut terms = unsafe { poll_limits(&*body, self.longest_slice_ns, participant, body.cast(), started) };
-            // SAFETY: as above.
-            terms.trust = unsafe { self.crowd.now((*body).trust, (*body).trust_epoch) };
+            let terms = unsafe {
+                let trust = self.crowd.now((*body).trust, (*body).trust_epoch);
+                poll_limits(&*body, trust, self.longest_slice_ns, participant, body.cast(), started)
+            };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
             // `poll`; the body lives on; a half-run future is forgotten with its memory. A resumed function was
             // switched out of this invocation, once, on the stack that was just adopted or is still the current one.
@@ -501,6 +502,7 @@ fn finish_committed(body: &mut InvocationState) -> PollOutcome {
 /// Returns the limits of the next run.
 fn poll_limits(
     body: &InvocationState,
+    trust: CallTrust,
     longest_ns: u64,
     participant: *const Participant,
     invocation: *mut abi::InvocationHeader,
@@ -515,7 +517,7 @@ fn poll_limits(
         guest_memory: memory.cast_mut(),
         guest_invocation: std::ptr::without_provenance_mut(body.guest.header as usize),
         stack_owner: stack_owner(body.owner, !memory.is_null()),
-        trust: body.trust,
+        trust,
         limit_ns,
         left_ns,
         started,

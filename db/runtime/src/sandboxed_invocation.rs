@@ -89,8 +89,7 @@ impl GuestParts {
         if needed > quota {
             return Err(BeginError::TooLarge { needed, quota });
         }
-        let own = GuestParts { header, args, memory, records, charged: needed, ..GuestParts::default() };
-        Ok(own)
+        Ok(GuestParts { header, args, memory, records, charged: needed, ..GuestParts::default() })
     }
 
     fn addresses(&self, layout: &ModuleLayout, budget: &Budget) -> GuestAddresses {
