@@ -1,7 +1,8 @@
 //! A worker's side stacks, armed: runs a library's function until it returns, is landed, or is switched out.
 //!
-//! Guarantees: while a [`GuestRunner`] lives, its thread's gs base is its block, its handlers' stack is its own, and
-//! the watchdog knows the thread. It stays on the thread that made it.
+//! Guarantees: while a [`GuestRunner`] lives, its thread's gs base is its block whenever native code runs, and the base
+//! of a module's memory whenever its code runs; its handlers' stack is its own, and the watchdog knows the thread. It
+//! stays on the thread that made it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -13,7 +14,7 @@ use sandstorm_api::abi;
 
 use super::guest_memory::GuestMemory;
 use super::guest_stacks::{GuestStack, GuestStackPool};
-use super::sandbox_switch::{enter_sandboxed, resume_sandboxed};
+use super::sandbox_switch::{enter_sandboxed, resume_sandboxed, set_gs_base};
 use super::signals::SignalGuard;
 use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
 use super::tenant_permits::TenantPermit;
@@ -83,6 +84,8 @@ pub(super) struct GuestRunner {
     watchdog: Arc<WatchdogState>,
     _signal_guard: SignalGuard,
     stacks: GuestStackPool,
+    /// The thread's gs base: the block, or the base of the memory of the sandboxed code that ran last.
+    gs_base: usize,
     /// Binds the value to its thread.
     _thread: PhantomData<*mut ()>,
 }
@@ -97,7 +100,8 @@ impl GuestRunner {
         let armour = unsafe { SignalGuard::install(Arc::clone(&block))? };
         let watchdog = Arc::clone(watchdog.shared());
         watchdog.register(&block);
-        Ok(GuestRunner { block, watchdog, _signal_guard: armour, stacks, _thread: PhantomData })
+        let gs_base = Arc::as_ptr(&block).expose_provenance();
+        Ok(GuestRunner { block, watchdog, _signal_guard: armour, stacks, gs_base, _thread: PhantomData })
     }
 
     /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another
@@ -113,8 +117,9 @@ impl GuestRunner {
         if changes {
             self.choose(terms.stack_owner);
         }
+        let block = Arc::as_ptr(&self.block);
         // Set anew each time: the memory may have run on another worker since, which its control page names.
-        if !terms.guest_memory.is_null() || !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
+        if !terms.guest_memory.is_null() || self.gs_base != block.addr() {
             self.set_guest_memory(terms.guest_memory);
         }
         self.announce(terms);
@@ -123,13 +128,13 @@ impl GuestRunner {
         let answer = unsafe {
             match step {
                 GuestEntry::Call(function, slot) if !terms.guest_memory.is_null() => {
-                    enter_sandboxed(function, slot, terms.guest_invocation)
+                    enter_sandboxed(function, slot, terms.guest_invocation, block)
                 }
                 GuestEntry::Call(function, slot) if changes => {
                     stack_switch::enter_clean(function, slot, terms.invocation)
                 }
                 GuestEntry::Call(function, slot) => stack_switch::enter(function, slot, terms.invocation),
-                GuestEntry::Resume(context) if !terms.guest_memory.is_null() => resume_sandboxed(context.at),
+                GuestEntry::Resume(context) if !terms.guest_memory.is_null() => resume_sandboxed(context.at, block),
                 GuestEntry::Resume(context) => stack_switch::resume(context.at),
             }
         };
@@ -140,24 +145,30 @@ impl GuestRunner {
         }
     }
 
-    /// Names the memory of the code that runs next, and this worker in it.
-    fn set_guest_memory(&self, memory: *mut GuestMemory) {
-        let block = &*self.block;
+    /// Names the memory of the code that runs next, and this worker in it. Null: native code runs next.
+    fn set_guest_memory(&mut self, memory: *mut GuestMemory) {
+        let own = Arc::as_ptr(&self.block).expose_provenance();
         // SAFETY: null, or the memory of the invocation that is about to run, which its engine holds alone.
         let base = unsafe { memory.as_ref() }.map_or(0, |memory| {
-            memory.set_worker(Arc::as_ptr(&self.block).expose_provenance());
+            memory.set_worker(own);
             memory.base()
         });
-        block.guest_base.store(base, Ordering::Relaxed);
-        block.guest_memory.store(memory, Ordering::Relaxed);
+        let gs_base = if memory.is_null() { own } else { base };
+        if self.gs_base != gs_base {
+            self.gs_base = gs_base;
+            // SAFETY: in host state; it is what the code that is entered next relies on; a module is or was loaded.
+            unsafe { set_gs_base(gs_base) };
+        }
+        self.block.guest_base.store(base, Ordering::Relaxed);
+        self.block.guest_memory.store(memory, Ordering::Relaxed);
     }
 
-    /// Forgets the memory of code that ran here: it may go, or run elsewhere.
+    /// Forgets the memory of code that ran here: it may go, or run elsewhere. gs stays what it is: its base is an
+    /// address that nothing uses until the next run, which knows that it is not the block.
     #[inline]
     pub(super) fn forget_guest_memory(&self) {
-        if !self.block.guest_memory.load(Ordering::Relaxed).is_null() {
-            self.set_guest_memory(std::ptr::null_mut());
-        }
+        self.block.guest_base.store(0, Ordering::Relaxed);
+        self.block.guest_memory.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 
     /// Tells the watchdog of a poll that is about to begin.

@@ -19,7 +19,7 @@ use super::guest_memory::GuestMemory;
 use super::guest_value::GuestAddress;
 use super::host::{condition_of, store_error_status};
 use super::invocation::InvocationState;
-use super::stack_switch::trap;
+use super::sandbox_switch::trap_sandboxed;
 use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
 
@@ -44,11 +44,15 @@ pub(super) type CallResult<T> = Result<T, CallError>;
 /// Runs the host's function of this number. Called by the stubs alone, on the worker's stack.
 ///
 /// # Safety
-/// The calling thread is in `STATE_HOST_CALL` state; its block names the invocation under way, which is sandboxed, and
-/// `parameters` are the seven registers on the module's stack.
-pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u64; 7]) -> HostAnswer {
-    // SAFETY: a worker with an engine, in call state.
-    let block = unsafe { WorkerBlock::here() };
+/// `block` is that of the calling thread, which is in `STATE_HOST_CALL` state; it names the invocation under way, which
+/// is sandboxed; `parameters` are the seven registers on the module's stack. gs is the base of the module's memory.
+pub(super) unsafe extern "C" fn host_function(
+    number: u32,
+    parameters: *const [u64; 7],
+    block: *const WorkerBlock,
+) -> HostAnswer {
+    // SAFETY: this function's contract; the engine keeps its block.
+    let block = unsafe { &*block };
     // SAFETY: this function's contract. The engine holds the invocation alone; the participant outlives the poll.
     let ended = unsafe {
         let body = &mut *block.current.load(Ordering::Relaxed).cast::<InvocationState>();
@@ -66,7 +70,7 @@ pub(super) unsafe extern "C" fn host_function(number: u32, parameters: *const [u
     match ended {
         Ok(answer) => answer,
         // SAFETY: in call state on the worker's own stack; nothing with a destructor is alive.
-        Err(Trap(cause)) => unsafe { trap(block, cause) },
+        Err(Trap(cause)) => unsafe { trap_sandboxed(block, cause) },
     }
 }
 

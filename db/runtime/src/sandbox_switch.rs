@@ -1,32 +1,39 @@
-//! The switches into sandboxed code and out of it: as `stack_switch`, with the base of `gs` changed.
+//! The switches into sandboxed code and out of it: as `stack_switch`, with gs as the base of its memory.
 //!
-//! While sandboxed code runs, gs is the base of its memory; everywhere else on a worker it is the worker's block.
+//! Changing gs takes as long as ten loads, so it is done where the memory changes ([`super::guest_runner`]) and not at
+//! each call of the host. Until another memory or native code is entered, gs stays as it is. Nothing of the host's
+//! looks through it meanwhile but the code below, which finds the worker's block by the control page: Rust, the C
+//! library and the kernel do not use gs on this platform. So the host's functions run with gs at the memory of the
+//! module that called them, and whatever would look through gs by mistake would find that module's own bytes.
 //!
 //! Guarantees: sandboxed code is entered, and returned to, with no trace of the host in a register that it can read,
 //! and the host leaves nothing of its own on the stack that this code runs on: verified code may read there what it has
 //! not written. So it is switched out in its own instructions alone, never in the host's around them
 //! ([`interrupted_at`]); what is kept on its stack then are its own registers; and the host's functions run on the
-//! worker's stack. Where it calls the host or returns, gs names the block of the thread that this happens on.
+//! worker's stack. Where it calls the host or returns, the control page names the block of the thread that this happens
+//! on: the runner has written it there before.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use sandstorm_api::abi;
 use sandstorm_extension::KillCause;
 use sandstorm_sandbox::HostFunction;
 
 use super::guest_memory::{BLOCK_AT, ENTRY_AT};
-use super::stack_switch::{GuestFunction, RED_ZONE_BYTES, SWITCHED_OUT, TRAPPED, landing_pad};
+use super::stack_switch::{GuestFunction, RED_ZONE_BYTES, SWITCHED_OUT, TRAPPED, pop_kept, push_kept};
 use super::worker_block::{CONTINUE_CALL, STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 
-/// Makes gs name the worker's block.
+/// Sets gs: to the base of a memory, or to the worker's block.
 ///
 /// # Safety
-/// The processor and the kernel allow it (a module was loaded, so they do); `block` is the calling thread's.
+/// The processor and the kernel allow it (a module was loaded, so they do); the calling thread is in `STATE_HOST` state,
+/// and enters no code that relies on another base.
 #[inline(always)]
-pub(super) unsafe fn set_gs_base(block: usize) {
+pub(super) unsafe fn set_gs_base(base: usize) {
     // SAFETY: this function's contract.
-    unsafe { std::arch::asm!("wrgsbase {}", in(reg) block, options(nostack, preserves_flags)) };
+    unsafe { std::arch::asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
 unsafe extern "C" {
@@ -86,30 +93,33 @@ macro_rules! clear_vectors {
 /// Bytes that the registers of SSE take.
 const VECTORS_BYTES: usize = 16 * 16;
 
+/// A label that other code knows.
+macro_rules! known_label {
+    ($name:literal) => {
+        concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")
+    };
+}
+
 /// Calls `function(slot, invocation)`, both addresses of the module's memory, on the side stack; answers as
 /// [`super::stack_switch::enter`].
 ///
 /// # Safety
-/// The calling thread has an engine and is in `STATE_HOST` state; its block names the memory, whose control page names
-/// the block; the function is verified code; the side stack has only ever been used by sandboxed code of one tenant
-/// since it was wiped.
+/// `block` is the calling thread's, in `STATE_HOST` state; it names the memory, whose control page names the block and
+/// whose base gs is; the function is verified code; the side stack has only ever been used by sandboxed code of one
+/// tenant since it was wiped.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn enter_sandboxed(
     function: GuestFunction,
     slot: *mut u8,
     invocation: *mut abi::InvocationHeader,
+    block: *const WorkerBlock,
 ) -> u32 {
     std::arch::naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov gs:[{saved}], rsp",
-        "mov rsp, gs:[{top}]",
-        "mov r11, gs:[{base}]",
-        "mov [r11 + {entry}], rdi",
+        push_kept!(),
+        "mov r11, rcx",
+        "mov [r11 + {saved}], rsp",
+        "mov rsp, [r11 + {top}]",
+        "mov gs:[{entry}], rdi",
         "mov edi, esi",
         "mov esi, edx",
         "xor eax, eax",
@@ -125,30 +135,18 @@ pub(super) unsafe extern "C" fn enter_sandboxed(
         "xor r14d, r14d",
         "xor r15d, r15d",
         clear_vectors!(),
-        "mov dword ptr gs:[{state}], {guest}",
-        ".globl sandstorm_sandbox_enters",
-        ".hidden sandstorm_sandbox_enters",
-        "sandstorm_sandbox_enters:",
-        "wrgsbase r11",
+        "mov dword ptr [r11 + {state}], {guest}",
+        known_label!("sandstorm_sandbox_enters"),
         "xor r11d, r11d",
         "call gs:[{entry}]",
         "mov r11, gs:[{block}]",
-        "wrgsbase r11",
-        "mov dword ptr gs:[{state}], {host}",
-        ".globl sandstorm_sandbox_left",
-        ".hidden sandstorm_sandbox_left",
-        "sandstorm_sandbox_left:",
-        "mov rsp, gs:[{saved}]",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
+        "mov dword ptr [r11 + {state}], {host}",
+        known_label!("sandstorm_sandbox_left"),
+        "mov rsp, [r11 + {saved}]",
+        pop_kept!(),
         "ret",
         saved = const offset_of!(WorkerBlock, saved_rsp),
         top = const offset_of!(WorkerBlock, stack_top),
-        base = const offset_of!(WorkerBlock, guest_base),
         state = const offset_of!(WorkerBlock, state),
         block = const BLOCK_AT,
         entry = const ENTRY_AT,
@@ -160,18 +158,12 @@ pub(super) unsafe extern "C" fn enter_sandboxed(
 /// Continues sandboxed code that was switched out; answers as [`super::stack_switch::enter`].
 ///
 /// # Safety
-/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`]; the block names the memory,
-/// whose control page names the block.
+/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`], and as for [`enter_sandboxed`].
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8) -> u32 {
+pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8, block: *const WorkerBlock) -> u32 {
     std::arch::naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov gs:[{saved}], rsp",
+        push_kept!(),
+        "mov [rsi + {saved}], rsp",
         "mov rsp, rdi",
         each_vector!("movups xmm\\i, [rsp + 16 * \\i]"),
         "add rsp, {vectors}",
@@ -189,22 +181,17 @@ pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8) -> u32 {
         "pop rbx",
         "pop rdx",
         "pop rcx",
-        "mov rax, gs:[{base}]",
-        "mov dword ptr gs:[{state}], {guest}",
-        ".globl sandstorm_sandbox_resumes",
-        ".hidden sandstorm_sandbox_resumes",
-        "sandstorm_sandbox_resumes:",
-        "wrgsbase rax",
+        "mov rax, gs:[{block}]",
+        "mov dword ptr [rax + {state}], {guest}",
+        known_label!("sandstorm_sandbox_resumes"),
         "pop rax",
         "popfq",
         "ret {red_zone}",
-        ".globl sandstorm_sandbox_resumed",
-        ".hidden sandstorm_sandbox_resumed",
-        "sandstorm_sandbox_resumed:",
+        known_label!("sandstorm_sandbox_resumed"),
         "ud2",
         saved = const offset_of!(WorkerBlock, saved_rsp),
-        base = const offset_of!(WorkerBlock, guest_base),
         state = const offset_of!(WorkerBlock, state),
+        block = const BLOCK_AT,
         guest = const STATE_GUEST,
         vectors = const VECTORS_BYTES,
         red_zone = const RED_ZONE_BYTES,
@@ -215,7 +202,8 @@ pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8) -> u32 {
 /// others: in the upper halves of vector registers, say, are bytes that the host's code has copied for other tenants.
 ///
 /// # Safety
-/// As for [`super::stack_switch::switched_out`]; every register that sandboxed code can use is its own.
+/// As for [`super::stack_switch::switched_out`]; every register that sandboxed code can use is its own; gs is the base
+/// of its memory.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn sandboxed_switched_out() {
     std::arch::naked_asm!(
@@ -236,14 +224,57 @@ pub(super) unsafe extern "C" fn sandboxed_switched_out() {
         "push r15",
         "sub rsp, {vectors}",
         each_vector!("movups [rsp + 16 * \\i], xmm\\i"),
-        "mov gs:[{context}], rsp",
+        "mov rax, gs:[{block}]",
+        "mov [rax + {context}], rsp",
         "mov eax, {switched_out}",
         "jmp {landing_pad}",
         vectors = const VECTORS_BYTES,
+        block = const BLOCK_AT,
         context = const offset_of!(WorkerBlock, context),
         switched_out = const SWITCHED_OUT,
-        landing_pad = sym landing_pad,
+        landing_pad = sym sandboxed_landing_pad,
     )
+}
+
+/// As [`super::stack_switch::landing_pad`], for sandboxed code: gs is the base of its memory.
+///
+/// # Safety
+/// As for [`super::stack_switch::landing_pad`].
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn sandboxed_landing_pad() {
+    std::arch::naked_asm!(
+        "mov r11, gs:[{block}]",
+        "cld",
+        "fninit",
+        "fldcw [r11 + {x87}]",
+        "ldmxcsr [r11 + {mxcsr}]",
+        "mov rsp, [r11 + {saved}]",
+        pop_kept!(),
+        "ret",
+        block = const BLOCK_AT,
+        x87 = const offset_of!(WorkerBlock, x87_control),
+        mxcsr = const offset_of!(WorkerBlock, mxcsr),
+        saved = const offset_of!(WorkerBlock, saved_rsp),
+    )
+}
+
+/// As [`super::stack_switch::trap`], from a host call of sandboxed code, which runs on the worker's own stack.
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn trap_sandboxed(block: &WorkerBlock, cause: KillCause) -> ! {
+    block.pending.store(0, Ordering::Relaxed);
+    block.state.store(STATE_HOST, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: this function's contract is the pad's.
+    unsafe {
+        std::arch::asm!(
+            "jmp {}",
+            sym sandboxed_landing_pad,
+            in("eax") TRAPPED + cause as u32,
+            options(noreturn)
+        );
+    }
 }
 
 /// Bytes from one stub to the next.
@@ -280,18 +311,10 @@ macro_rules! pop_parameters {
     };
 }
 
-/// A label that other code knows.
-macro_rules! known_label {
-    ($name:literal) => {
-        concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")
-    };
-}
-
 /// Switches the module out, to continue at the address in r11.
 macro_rules! leave_module {
     () => {
-        "mov dword ptr gs:[{pending}], 0
-        sub rsp, {red_zone}
+        "sub rsp, {red_zone}
         push r11
         pushfq
         xor r11d, r11d
@@ -299,22 +322,25 @@ macro_rules! leave_module {
     };
 }
 
-/// Calls the host's function on the worker's stack, with the number in eax and the parameters on the module's stack.
+/// Calls the host's function on the worker's stack, with the number in eax, the block in r11 and the parameters on the
+/// module's stack. Leaves the block in r11.
 macro_rules! call_host {
     () => {
-        "mov dword ptr gs:[{state}], {call}
+        "mov dword ptr [r11 + {state}], {call}
         mov edi, eax
         mov rsi, rsp
-        mov gs:[{guest_rsp}], rsp
-        mov rsp, gs:[{saved}]
+        mov rdx, r11
+        mov [r11 + {guest_rsp}], rsp
+        mov rsp, [r11 + {saved}]
         and rsp, -16
         cld
-        call gs:[{host_function}]
-        mov rsp, gs:[{guest_rsp}]"
+        call [r11 + {host_function}]
+        mov r11, gs:[{block}]
+        mov rsp, [r11 + {guest_rsp}]"
     };
 }
 
-/// Clears the registers that a call may have changed, but for those of the result and of the memory's base.
+/// Clears the registers that a call may have changed, but for those of the result and of the block.
 macro_rules! clear_parameters {
     () => {
         "xor ecx, ecx
@@ -339,7 +365,7 @@ const _: () = assert!(HostFunction::ALL.len() <= 32);
 const CALL_BYTES: usize = 8;
 
 /// A stub for each of the host's functions, 16 bytes from one to the next, and what they share: the parameters are
-/// pushed on the module's stack, gs becomes the worker's block, and the call runs on the worker's stack.
+/// pushed on the module's stack, and the call runs on the worker's stack, with the block in r11 around it.
 ///
 /// Where a switch was requested meanwhile, the module is switched out as if the signal had interrupted it behind its
 /// call; or before it, with its parameters, where the host wants to be called again.
@@ -354,42 +380,41 @@ unsafe extern "C" fn host_stubs() {
         "2:",
         push_parameters!(),
         "mov r11, gs:[{block}]",
-        "wrgsbase r11",
         "8:",
         // A switch at the call's end needs room on the module's stack.
-        "cmp rsp, gs:[{floor}]",
+        "cmp rsp, [r11 + {floor}]",
         "jb 5f",
         call_host!(),
         clear_vectors!(),
         "test rdx, rdx",
         "jne 6f",
         "add rsp, 56",
-        "mov r11, gs:[{base}]",
         clear_parameters!(),
-        "mov dword ptr gs:[{state}], {guest}",
-        "cmp dword ptr gs:[{pending}], 0",
+        "mov dword ptr [r11 + {state}], {guest}",
+        "cmp dword ptr [r11 + {pending}], 0",
         known_label!("sandstorm_sandbox_call_returns"),
         "jne 4f",
-        "wrgsbase r11",
         "xor r11d, r11d",
         "ret",
         "4:",
-        "mov dword ptr gs:[{state}], {host}",
+        "mov dword ptr [r11 + {state}], {host}",
         known_label!("sandstorm_sandbox_call_returned"),
+        "mov dword ptr [r11 + {pending}], 0",
         "pop r11",
         "jmp 7f",
         // There is too little stack left.
         "5:",
-        "mov dword ptr gs:[{state}], {host}",
-        "mov dword ptr gs:[{pending}], 0",
+        "mov dword ptr [r11 + {state}], {host}",
+        "mov dword ptr [r11 + {pending}], 0",
         "mov eax, {overflow}",
         "jmp {landing_pad}",
         // The call has more to do: it goes on, or is made again after others had their turn.
         "6:",
-        "cmp dword ptr gs:[{pending}], 0",
+        "cmp dword ptr [r11 + {pending}], 0",
         "mov eax, {more}",
         "je 8b",
-        "mov dword ptr gs:[{state}], {host}",
+        "mov dword ptr [r11 + {state}], {host}",
+        "mov dword ptr [r11 + {pending}], 0",
         pop_parameters!(),
         "pop r11\nsub r11, {call_bytes}\nxor eax, eax",
         // Switched out, to continue at the address in r11.
@@ -402,7 +427,6 @@ unsafe extern "C" fn host_stubs() {
         state = const offset_of!(WorkerBlock, state),
         saved = const offset_of!(WorkerBlock, saved_rsp),
         guest_rsp = const offset_of!(WorkerBlock, guest_rsp),
-        base = const offset_of!(WorkerBlock, guest_base),
         pending = const offset_of!(WorkerBlock, pending),
         call = const STATE_HOST_CALL,
         more = const CONTINUE_CALL,
@@ -413,6 +437,6 @@ unsafe extern "C" fn host_stubs() {
         red_zone = const RED_ZONE_BYTES,
         host_function = const offset_of!(WorkerBlock, host_function),
         switched_out = sym sandboxed_switched_out,
-        landing_pad = sym landing_pad,
+        landing_pad = sym sandboxed_landing_pad,
     )
 }

@@ -19,7 +19,7 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::clock;
 use super::mapping::GuardedMapping;
-use super::sandbox_switch::{InterruptedCode, interrupted_at, sandboxed_switched_out, set_gs_base};
+use super::sandbox_switch::{InterruptedCode, interrupted_at, sandboxed_landing_pad, sandboxed_switched_out};
 use super::stack_switch::{RED_ZONE_BYTES, SIGNAL_FRAME_BYTES, SWITCH_BYTES, TRAPPED, landing_pad, switched_out};
 use super::worker_block::{STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
@@ -160,14 +160,9 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
     registers[libc::REG_RSP as usize] = frame as i64;
-    let own = std::ptr::from_ref(block).addr();
-    registers[libc::REG_RIP as usize] = if block.guest_base.load(Ordering::Relaxed) == 0 {
-        switched_out as *const () as i64
-    } else {
-        // SAFETY: sandboxed code was loaded, so the instruction is there; the block is this thread's.
-        unsafe { set_gs_base(own) };
-        sandboxed_switched_out as *const () as i64
-    };
+    let is_native = block.guest_base.load(Ordering::Relaxed) == 0;
+    let switch = if is_native { switched_out as *const () } else { sandboxed_switched_out as *const () };
+    registers[libc::REG_RIP as usize] = switch as i64;
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;
     true
 }
@@ -269,13 +264,11 @@ const CLEARED_FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
 unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: KillCause) {
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
-    if block.guest_base.load(Ordering::Relaxed) != 0 {
-        // SAFETY: sandboxed code was loaded, so the instruction is there; the block is this thread's.
-        unsafe { set_gs_base(std::ptr::from_ref(block).addr()) };
-    }
+    let is_native = block.guest_base.load(Ordering::Relaxed) == 0;
+    let pad = if is_native { landing_pad as *const () } else { sandboxed_landing_pad as *const () };
     // SAFETY: the context is ours to change until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
-    registers[libc::REG_RIP as usize] = landing_pad as *const () as i64;
+    registers[libc::REG_RIP as usize] = pad as i64;
     registers[libc::REG_RSP as usize] = block.saved_rsp.load(Ordering::Relaxed) as i64;
     registers[libc::REG_RAX as usize] = i64::from(TRAPPED + cause as u32);
     registers[libc::REG_EFL as usize] &= !CLEARED_FLAGS;

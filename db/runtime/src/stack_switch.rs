@@ -33,30 +33,43 @@ pub(super) const SIGNAL_FRAME_BYTES: usize = 16;
 /// in a line of 64 bytes, and the cost of alignment.
 pub(super) const SWITCH_BYTES: usize = RED_ZONE_BYTES + SIGNAL_FRAME_BYTES + 15 * 8 + 64 + 64;
 
-/// The end of `enter` and `resume`: back on the worker's stack, with the answer in eax.
-macro_rules! leave {
-    () => {
-        "mov rsp, gs:[{saved}]
-        pop r15
-        pop r14
-        pop r13
-        pop r12
-        pop rbx
-        pop rbp
-        ret"
-    };
-}
-
-/// The beginning of `enter` and `resume`.
-macro_rules! keep {
+/// Pushes the registers that a function keeps for its caller.
+macro_rules! push_kept {
     () => {
         "push rbp
         push rbx
         push r12
         push r13
         push r14
-        push r15
-        mov gs:[{saved}], rsp"
+        push r15"
+    };
+}
+pub(super) use push_kept;
+
+/// The reverse of [`push_kept`].
+macro_rules! pop_kept {
+    () => {
+        "pop r15
+        pop r14
+        pop r13
+        pop r12
+        pop rbx
+        pop rbp"
+    };
+}
+pub(super) use pop_kept;
+
+/// The beginning of `enter` and `resume`.
+macro_rules! keep {
+    () => {
+        concat!(push_kept!(), "\nmov gs:[{saved}], rsp")
+    };
+}
+
+/// The end of `enter` and `resume`: back on the worker's stack, with the answer in eax.
+macro_rules! leave {
+    () => {
+        concat!("mov rsp, gs:[{saved}]\n", pop_kept!(), "\nret")
     };
 }
 

@@ -1,8 +1,9 @@
 //! The worker's block: the state of one worker thread that the stack switch, the host's functions, the signal handlers
-//! and the watchdog share. The thread's gs base points at it while the thread has an engine.
+//! and the watchdog share. The thread's gs base points at it while native code runs.
 //!
 //! Guarantees: every field is atomic or constant, so the block may be read from anywhere; each field names its writer.
-//! [`WorkerBlock::here`] is only called within a host call: gs is set there, and the thread stays the same.
+//! [`WorkerBlock::here`] is only called within a host call of native code: gs is set there, and the thread stays the
+//! same.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -37,8 +38,9 @@ pub(super) struct HostAnswer {
 /// The number of a function that stands for the rest of the call under way.
 pub(super) const CONTINUE_CALL: u32 = u32::MAX;
 
-/// The function that serves the host calls of sandboxed code: the function's number, and its seven parameters.
-pub(super) type HostFunctionEntry = unsafe extern "C" fn(u32, *const [u64; 7]) -> HostAnswer;
+/// The function that serves the host calls of sandboxed code: the function's number, its seven parameters, and the
+/// block of the calling thread.
+pub(super) type HostFunctionEntry = unsafe extern "C" fn(u32, *const [u64; 7], *const WorkerBlock) -> HostAnswer;
 
 /// One worker's block. The library's allocator reads the first word through gs; the stack switch and host calls use
 /// other fields by their offsets.
@@ -183,8 +185,8 @@ impl WorkerBlock {
     /// Returns the block of the calling thread.
     ///
     /// # Safety
-    /// The calling thread has an engine, whose block outlives `'a`, and is in `STATE_HOST_CALL` state until the block
-    /// is not used any more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go
+    /// The calling thread has an engine, whose block outlives `'a`, runs native code, and is in `STATE_HOST_CALL` state
+    /// until the block is not used any more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go
     /// on on another thread.
     #[inline(always)]
     pub(super) unsafe fn here<'a>() -> &'a WorkerBlock {
