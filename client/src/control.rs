@@ -91,6 +91,18 @@ impl Control {
         self.get(&format!("/v1/latency?buckets={buckets}{tenant}"))
     }
 
+    /// What tenants, extensions and tables use: all that the token may see, or those of one tenant.
+    pub fn top(&self, tenant: Option<&str>, rows: TopRows) -> Result<TopReport, ControlError> {
+        let rows = match rows {
+            TopRows::All => "",
+            TopRows::Tenants => "rows=tenants",
+            TopRows::Extensions => "rows=extensions",
+            TopRows::Tables => "rows=tables",
+        };
+        let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        self.get(&format!("/v1/top?{rows}{tenant}"))
+    }
+
     /// Reads events: all that the token may see, or those of one tenant, of one code, after a position.
     pub fn events(&self, query: &EventQuery) -> Result<EventBatch, ControlError> {
         let EventQuery { after, since_ms, tenant, code, limit, wait_s } = query;

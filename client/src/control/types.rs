@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 mod events;
 mod latency;
 mod overview;
+mod top;
 
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
-pub use overview::{ExtensionSort, ExtensionSummary, KillQuery};
+pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
+pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -473,30 +475,6 @@ pub struct ExtensionVersion {
     pub loaded_at_ms: u64,
     /// `current`, `draining` (invocations of it run) or `gone`.
     pub state: String,
-}
-
-/// Counters of an extension; they only grow.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExtensionTotals {
-    /// Calls begun.
-    pub invocations: u64,
-    /// Calls that replied.
-    pub ok: u64,
-    /// Calls that returned an error.
-    pub failed: u64,
-    /// Calls that were ended.
-    pub killed: u64,
-    /// The same by cause; causes without any are left out.
-    pub killed_by: BTreeMap<String, u64>,
-    /// CPU time spent in it, in microseconds.
-    pub cpu_us: u64,
-    /// Transactions that were committed.
-    pub commits: u64,
-    /// Runs that were begun anew because the transaction met the writes of others.
-    pub retries: u64,
-    /// Calls that were answered `Conflict`, because it did each time.
-    pub conflicts: u64,
 }
 
 /// One remark of the checker or the compiler.

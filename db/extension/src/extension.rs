@@ -221,6 +221,7 @@ struct ExtensionStripe {
     last_long_poll: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
+    switches: AtomicU64,
     cpu_ns: AtomicU64,
     commits: AtomicU64,
     retries: AtomicU64,
@@ -247,6 +248,8 @@ pub struct InvocationTotals {
     pub killed: [u64; KillCause::ALL.len()],
     /// CPU time that ended invocations took, microseconds.
     pub cpu_us: u64,
+    /// Polls that ended by a switch, because they computed past their slice.
+    pub switches: u64,
     /// The outcomes of their transactions.
     pub transactions: TransactionCounts,
 }
@@ -296,6 +299,7 @@ impl ExtensionCounters {
             sum.invocations += stripe.begun.load(Ordering::Relaxed);
             sum.ok += stripe.done.load(Ordering::Relaxed);
             sum.failed += stripe.failed.load(Ordering::Relaxed);
+            sum.switches += stripe.switches.load(Ordering::Relaxed);
             sum.transactions.commits += stripe.commits.load(Ordering::Relaxed);
             sum.transactions.retries += stripe.retries.load(Ordering::Relaxed);
             sum.transactions.conflicts += stripe.conflicts.load(Ordering::Relaxed);
@@ -334,6 +338,13 @@ impl ExtensionCounters {
     fn note_long_poll(&self, worker: usize) {
         let (stripe, _) = self.stripe(worker);
         stripe.last_long_poll.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Counts a poll that was switched out.
+    #[cold]
+    pub fn switched_out(&self, worker: usize) {
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.switches, 1);
     }
 
     /// Counts the outcome of an ended invocation's transaction.

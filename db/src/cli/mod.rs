@@ -24,6 +24,7 @@ mod table;
 mod tenant;
 mod test_runner;
 mod token;
+mod top;
 
 #[cfg(test)]
 mod tests;
@@ -159,8 +160,10 @@ enum CliCommand {
     Invoke(data::InvokeArgs),
     /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices
     Doctor(doctor::DoctorArgs),
-    /// Show what the server does now: counters, one row a second (as `top` does)
+    /// Show what the server does now: counters, one row a second
     Stat(stat::StatArgs),
+    /// Show what uses the server now: tenants, extensions, tables; sorted, filtered, with graphs
+    Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
     /// Show the calls that the server killed recently, and why
@@ -188,8 +191,8 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
-    (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
+const COMMAND_SYNONYMS: [(&[&str], &str); 15] = [
+    (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
     (&["shutdown", "quit", "down", "halt"], "stop"),
@@ -203,6 +206,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["user", "users", "account", "tenants"], "tenant"),
     (&["tables"], "table"),
     (&["benchmark", "measure"], "bench"),
+    (&["htop", "ps", "processes"], "top"),
 ];
 
 /// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
@@ -267,6 +271,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
+        CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),

@@ -478,8 +478,8 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
 fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
     let error_of = |line: &str| suggest_command(cli(line).err().expect(line)).to_string();
     for (line, meant) in [
-        ("top", "'stat'"),
-        ("--json top", "'stat'"),
+        ("monitor", "'stat'"),
+        ("--json monitor", "'stat'"),
         ("set t k v", "'put'"),
         ("delete t k", "'del'"),
         ("status", "'health'"),
@@ -492,7 +492,7 @@ fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
         assert!(text.contains(meant) && (meant == "'stop'" || !text.contains("'stop'")), "{line}: {text}");
     }
     assert!(
-        !error_of("tenant set2").contains("'put'") && !error_of("table top").contains("'stat'"),
+        !error_of("tenant set2").contains("'put'") && !error_of("table monitor").contains("'stat'"),
         "others' commands"
     );
     let commands: Vec<String> =

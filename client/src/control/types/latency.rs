@@ -79,8 +79,8 @@ impl LatencyRow {
 }
 
 impl DurationStats {
-    /// What was counted since an earlier reading.
-    fn since(&self, earlier: &DurationStats) -> DurationStats {
+    /// What was counted since an earlier reading. Both need their buckets.
+    pub fn since(&self, earlier: &DurationStats) -> DurationStats {
         let mut before = earlier.buckets.iter().peekable();
         let mut buckets = Vec::with_capacity(self.buckets.len());
         for (bound_ns, count) in &self.buckets {

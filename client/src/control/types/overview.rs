@@ -2,8 +2,7 @@
 
 use sandstorm_net::CodeTier;
 use serde::{Deserialize, Serialize};
-
-use super::ExtensionTotals;
+use std::collections::BTreeMap;
 
 /// `GET /v1/extensions`: an extension among those of all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +26,30 @@ pub struct ExtensionSummary {
     pub p50_ns: u64,
     /// 99 of a hundred of them.
     pub p99_ns: u64,
+}
+
+/// Counters of an extension; they only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtensionTotals {
+    /// Calls begun.
+    pub invocations: u64,
+    /// Calls that replied.
+    pub ok: u64,
+    /// Calls that returned an error.
+    pub failed: u64,
+    /// Calls that were ended.
+    pub killed: u64,
+    /// The same by cause; causes without any are left out.
+    pub killed_by: BTreeMap<String, u64>,
+    /// CPU time spent in it, in microseconds.
+    pub cpu_us: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Runs that were begun anew because the transaction met the writes of others.
+    pub retries: u64,
+    /// Calls that were answered `Conflict`, because it did each time.
+    pub conflicts: u64,
 }
 
 /// The order of extensions, largest first.

@@ -32,6 +32,7 @@ mod routes;
 mod source_store;
 mod stat;
 mod token_rotation;
+mod top;
 mod totals;
 pub mod types;
 mod version_history;

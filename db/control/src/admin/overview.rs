@@ -55,7 +55,7 @@ enum ExtensionOrder {
 }
 
 /// The tenants that a request is about: one, or all that the caller sees.
-fn views(
+pub(super) fn views(
     control: &ControlState,
     caller: &RequestCaller,
     tenant: Option<&str>,

@@ -21,7 +21,7 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    overview, push, rebuild, recheck, stat, token_rotation,
+    overview, push, rebuild, recheck, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -76,6 +76,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/kills", get(overview::all_kills))
         .route("/v1/extensions", get(overview::extensions))
         .route("/v1/stat", get(show_stat))
+        .route("/v1/top", get(top::show))
         .route("/v1/latency", get(latency::show))
         .route("/v1/workers", get(show_workers))
         .route("/v1/health", get(health))

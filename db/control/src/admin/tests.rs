@@ -175,6 +175,8 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/events?tenant=a&code=table", "", [200, 200, 403, 401]),
     ("GET", "/v1/events?code=nonsense", "", [400, 400, 400, 401]),
     ("GET", "/v1/latency", "", [200, 200, 200, 401]),
+    ("GET", "/v1/top", "", [200, 200, 200, 401]),
+    ("GET", "/v1/top?tenant=a&rows=tables", "", [200, 200, 403, 401]),
     ("GET", "/v1/latency?tenant=a", "", [200, 200, 403, 401]),
     ("GET", "/v1/extensions", "", [200, 200, 200, 401]),
     ("GET", "/v1/extensions?tenant=a&sort=cpu&limit=5", "", [200, 200, 403, 401]),

@@ -212,6 +212,9 @@ impl InvocationScheduler {
                 if let Some(view) = turn.task.invocation.view() {
                     view.tenant.usage.worker(context.index).preemptions.add(1);
                 }
+                if let Some(extension) = turn.task.invocation.extension() {
+                    extension.stats.switched_out(context.index);
+                }
                 self.queue.switched_out(turn);
             }
             PollOutcome::Done | PollOutcome::Failed { .. } | PollOutcome::Killed(_) => {

@@ -60,10 +60,21 @@ fn the_commands_that_show_them_parse() {
         "kills --tenant a --extension x --cause panic --since 30m --follow",
         "ext list --all --sort cpu --limit 3",
         "events --follow --since 12h --code extension --after 7 --limit 5",
+        "top",
+        "top extensions --sort kills_per_s --filter acme --interval 0.5",
+        "top tables --batch -n 3 --limit 5",
+        "top tenants --once --tenant acme",
     ] {
         cli(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
-    for line in ["stat latency --all --count 2", "stat --all latency", "events --since 5w", "ext list --sort cpu"] {
+    for line in [
+        "stat latency --all --count 2",
+        "stat --all latency",
+        "events --since 5w",
+        "ext list --sort cpu",
+        "top records",
+        "top --once -n 2",
+    ] {
         assert!(cli(line).is_err(), "{line}");
     }
 }
@@ -85,5 +96,66 @@ fn client_and_server_have_the_same_summaries_of_extensions() {
         },
         p50_ns: 5,
         p99_ns: 6,
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_uses() {
+    use sandstorm_control::admin::types as server;
+    let latency =
+        || server::DurationResponse { count: 1, buckets: vec![(7, 8)], ..server::DurationResponse::default() };
+    mirrors::<sandstorm_client::control::TopReport>(server::TopResponse {
+        at_ms: 1,
+        uptime_us: 2,
+        workers: 3,
+        tenants: vec![server::TenantUseResponse {
+            name: "a".into(),
+            id: 1,
+            cpu_ns: 2,
+            requests: 3,
+            over_quota: 4,
+            calls: 5,
+            failed: 6,
+            killed: 7,
+            switches: 8,
+            running: 9,
+            connections: 10,
+            records: 11,
+            record_bytes: 12,
+            invocation_memory_bytes: 13,
+            throttled_per_mille: 14,
+            suspended: 15,
+            slowed: 16,
+            quota: server::QuotaUseResponse { name: "tables".into(), used: 1, limit: 2 },
+            latency: latency(),
+        }],
+        extensions: vec![server::ExtensionUseResponse {
+            tenant: "a".into(),
+            name: "x".into(),
+            version: 1,
+            tier: CodeTier::Native,
+            suspended: true,
+            slowed_to_per_s: 2,
+            cpu_ns: 3,
+            calls: 4,
+            failed: 5,
+            killed: 6,
+            switches: 7,
+            running: 8,
+            latency: latency(),
+        }],
+        tables: vec![server::TableUseResponse {
+            tenant: "a".into(),
+            name: "t".into(),
+            id: 1,
+            mode: "cache",
+            records: 2,
+            bytes: 3,
+            quota_bytes: 4,
+            garbage_bytes: 5,
+            evictions: 6,
+            expirations: 7,
+            refusals: 8,
+        }],
     });
 }

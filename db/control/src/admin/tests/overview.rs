@@ -87,3 +87,40 @@ fn kills_are_found_by_tenant_extension_cause_and_time() {
     let (status, error) = server.operator("GET", "/v1/kills?cause=boredom", Value::Null);
     assert_eq!((status, error["hint"].as_str().unwrap().contains("total_budget")), (400, true), "{error}");
 }
+
+#[test]
+fn what_is_used_is_counted_by_tenant_extension_and_table_and_shown_to_its_owner() {
+    let server = Server::without_builder();
+    let (of_a, _) = (server.tenant("a"), server.tenant("b"));
+    load(&server, "a", "broken", (5, 2));
+    let table = json!({"name": "t", "quota_bytes": 1 << 20});
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", table).0, 200);
+    let snapshot = server.control.directory.snapshot();
+    let usage = &snapshot.by_name("a").unwrap().tenant.usage;
+    usage.worker(0).invocation_cpu_ns.add(7_000);
+    usage.worker(0).requests.add(4);
+    usage.worker(0).preemptions.add(3);
+    snapshot.by_name("a").unwrap().extension("broken").unwrap().stats.switched_out(0);
+    let top = |token: &str, query: &str| {
+        let (status, top) = server.json("GET", &format!("/v1/top?{query}"), token, Value::Null);
+        assert_eq!(status, 200, "{top}");
+        top
+    };
+    let all = top(&server.operator, "");
+    let lengths = |top: &Value| ["tenants", "extensions", "tables"].map(|kind| top[kind].as_array().unwrap().len());
+    assert_eq!(lengths(&all), [2, 1, 1]);
+    let tenant = &all["tenants"][0];
+    let numbers = ["cpu_ns", "requests", "switches", "suspended"].map(|field| tenant[field].as_u64().unwrap());
+    assert_eq!((tenant["name"].as_str(), numbers), (Some("a"), [7_000, 4, 3, 0]));
+    assert_eq!(tenant["quota"]["name"], "tables", "one of 64, and none of its bytes: {tenant}");
+    let extension = &all["extensions"][0];
+    let numbers = ["calls", "killed", "switches", "running", "cpu_ns"].map(|field| extension[field].as_u64().unwrap());
+    assert_eq!(numbers, [5, 2, 1, 0, 5_000_000]);
+    assert_eq!(extension["latency"]["buckets"].as_array().unwrap().len(), 1, "two reports can be subtracted");
+    assert_eq!(all["tables"][0]["quota_bytes"], 1 << 20);
+    assert_eq!(lengths(&top(&server.operator, "rows=tables&tenant=b")), [0, 0, 0]);
+    assert_eq!(lengths(&top(&server.operator, "rows=extensions")), [0, 1, 0]);
+    assert_eq!(lengths(&top(&of_a, "")), [1, 1, 1], "a tenant sees its own");
+    assert_eq!(server.json("GET", "/v1/top?tenant=b", &of_a, Value::Null).0, 403);
+    assert_eq!(server.operator("GET", "/v1/top?rows=keys", Value::Null).0, 400);
+}

@@ -75,7 +75,8 @@ pub struct DurationResponse {
 }
 
 impl DurationResponse {
-    fn of(counts: &DurationCounts, buckets: bool) -> DurationResponse {
+    /// The durations of these counts; with the buckets, if they are asked for.
+    pub fn of(counts: &DurationCounts, buckets: bool) -> DurationResponse {
         let [p50_ns, p90_ns, p99_ns, p999_ns] =
             [500_000, 900_000, 990_000, 999_000].map(|per_million| counts.quantile_ns(per_million));
         let buckets = if buckets { counts.filled_buckets().collect() } else { Vec::new() };

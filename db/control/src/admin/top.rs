@@ -1,0 +1,63 @@
+//! What tenants, extensions and tables use now, in one answer: two of them make rates.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use serde::Deserialize;
+
+use super::caller::RequestCaller;
+use super::overview::views;
+use super::response::ApiResult;
+use super::types::{ExtensionUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
+use super::{ControlState, now_ms};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TopQuery {
+    tenant: Option<String>,
+    rows: Option<TopRows>,
+}
+
+/// Which rows are asked for.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum TopRows {
+    /// Tenants.
+    Tenants,
+    /// Extensions.
+    Extensions,
+    /// Tables.
+    Tables,
+}
+
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Query(query): Query<TopQuery>,
+) -> ApiResult<TopResponse> {
+    let views = views(&control, &caller, query.tenant.as_deref())?;
+    let is_wanted = |rows: TopRows| query.rows.is_none_or(|wanted| wanted == rows);
+    let now_ms = now_ms();
+    let mut top = TopResponse {
+        at_ms: now_ms,
+        uptime_us: (control.metrics.uptime_s() * 1e6) as u64,
+        workers: control.metrics.workers() as u32,
+        tenants: Vec::new(),
+        extensions: Vec::new(),
+        tables: Vec::new(),
+    };
+    for view in &views {
+        if is_wanted(TopRows::Tenants) {
+            top.tenants.push(TenantUseResponse::of(view, now_ms));
+        }
+        if is_wanted(TopRows::Extensions) {
+            let extensions = view.sorted_extensions();
+            top.extensions.extend(extensions.into_iter().map(|extension| ExtensionUseResponse::of(view, extension)));
+        }
+        if is_wanted(TopRows::Tables) {
+            let tables = view.sorted_tables();
+            top.tables.extend(tables.into_iter().map(|table| TableUseResponse::of(&view.tenant.name, table)));
+        }
+    }
+    Ok(axum::Json(top))
+}

@@ -1,0 +1,251 @@
+//! The JSON bodies about what tenants, extensions and tables use now.
+
+use sandstorm_catalog::{TableEntry, TenantView};
+use sandstorm_extension::{InvocationTotals, LoadedExtension};
+use sandstorm_metrics::MetricReading;
+use sandstorm_metrics::histogram::DurationCounts;
+use sandstorm_net::CodeTier;
+use sandstorm_store::StorageMode;
+use serde::Serialize;
+
+use super::DurationResponse;
+
+/// `GET /v1/top`. Counters grow: two answers make rates.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopResponse {
+    /// When it was read, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Microseconds since the server started: it has restarted where this is less than before.
+    pub uptime_us: u64,
+    /// Number of workers, so of processors that are 100 % each.
+    pub workers: u32,
+    /// The tenants that were asked for.
+    pub tenants: Vec<TenantUseResponse>,
+    /// The same of extensions.
+    pub extensions: Vec<ExtensionUseResponse>,
+    /// The same of tables.
+    pub tables: Vec<TableUseResponse>,
+}
+
+/// What a tenant uses.
+#[derive(Clone, Debug, Serialize)]
+pub struct TenantUseResponse {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u32,
+    /// CPU time of its calls, nanoseconds.
+    pub cpu_ns: u64,
+    /// Operations received.
+    pub requests: u64,
+    /// Those of them that were refused because of a quota.
+    pub over_quota: u64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that returned an error.
+    pub failed: u64,
+    /// Those of them that the server ended.
+    pub killed: u64,
+    /// Polls of calls that ended by a switch, because they computed past their slice.
+    pub switches: u64,
+    /// Calls under way.
+    pub running: u32,
+    /// Connections of its memcached and Redis clients.
+    pub connections: u64,
+    /// Records in its tables.
+    pub records: u64,
+    /// Bytes of records, with overhead and with those that are not freed yet.
+    pub record_bytes: u64,
+    /// Bytes of memory of its calls.
+    pub invocation_memory_bytes: u64,
+    /// Of a thousand of its datagrams, those that are dropped early now.
+    pub throttled_per_mille: u64,
+    /// Its extensions whose calls are refused until they are resumed.
+    pub suspended: u64,
+    /// Its extensions whose calls are admitted at a bounded rate.
+    pub slowed: u64,
+    /// The quota of which it has used the largest part.
+    pub quota: QuotaUseResponse,
+    /// How long its requests took, of all kinds together; with buckets.
+    pub latency: DurationResponse,
+}
+
+/// How much of a quota is used.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct QuotaUseResponse {
+    /// The quota's name; `table NAME`: the quota in bytes of this table.
+    pub name: String,
+    /// How much is used.
+    pub used: u64,
+    /// How much may be used.
+    pub limit: u64,
+}
+
+/// What an extension uses.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExtensionUseResponse {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// The version that runs now: all counters are of this version.
+    pub version: u64,
+    /// The tier that it runs in.
+    pub tier: CodeTier,
+    /// Whether calls are refused.
+    pub suspended: bool,
+    /// Calls a second that are admitted while they keep being killed; 0: no limit.
+    pub slowed_to_per_s: u32,
+    /// CPU time of calls that ended, nanoseconds.
+    pub cpu_ns: u64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that returned an error.
+    pub failed: u64,
+    /// Those of them that the server ended.
+    pub killed: u64,
+    /// Polls that ended by a switch, because they computed past their slice.
+    pub switches: u64,
+    /// Calls under way.
+    pub running: u64,
+    /// How long calls took; with buckets.
+    pub latency: DurationResponse,
+}
+
+/// What a table uses.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableUseResponse {
+    /// Its tenant.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// Its id, which a table that is made again under its name does not have.
+    pub id: u64,
+    /// `store` or `cache`.
+    pub mode: &'static str,
+    /// Records.
+    pub records: u64,
+    /// Bytes of its records, with overhead.
+    pub bytes: u64,
+    /// Its quota in bytes.
+    pub quota_bytes: u64,
+    /// Bytes of replaced and deleted records that are not freed yet.
+    pub garbage_bytes: u64,
+    /// Records evicted.
+    pub evictions: u64,
+    /// Records expired.
+    pub expirations: u64,
+    /// Writes refused: at the quota, for lack of memory, or because too much is not freed yet.
+    pub refusals: u64,
+}
+
+impl TenantUseResponse {
+    /// What the tenant of `view` uses.
+    pub fn of(view: &TenantView, now_ms: u64) -> TenantUseResponse {
+        let (tenant, usage) = (&view.tenant, &view.tenant.usage);
+        let counters = usage.read();
+        let total = |name: &str| total_of(&counters, name);
+        let tables = || view.tables.values().map(|table| table.table.stats());
+        let (failed, killed) = (total("invocations_failed"), total("invocations_killed"));
+        let mut latency = DurationCounts::default();
+        usage.latencies().iter().for_each(|class| latency.add(&class.total));
+        TenantUseResponse {
+            name: tenant.name.clone(),
+            id: tenant.id,
+            cpu_ns: total("invocation_cpu_ns"),
+            requests: total("requests"),
+            over_quota: total("over_quota"),
+            calls: total("invocations_done") + failed + killed,
+            failed,
+            killed,
+            switches: total("preemptions"),
+            running: usage.running(),
+            connections: total("connections"),
+            records: tables().map(|stats| stats.records).sum(),
+            record_bytes: tables().map(|stats| stats.bytes + stats.garbage_bytes).sum(),
+            invocation_memory_bytes: usage.invocation_memory_bytes(),
+            throttled_per_mille: usage.dropped_early_per_mille(),
+            suspended: view.suspended_extensions() as u64,
+            slowed: view.extensions.values().filter(|one| one.throttle.calls_per_s() > 0).count() as u64,
+            quota: nearest_quota(view, now_ms),
+            latency: DurationResponse::of(&latency, true),
+        }
+    }
+}
+
+/// A counter's value, those of its labels added up.
+fn total_of(counters: &[MetricReading], name: &str) -> u64 {
+    let reading = counters.iter().find(|reading| reading.metric.name == name);
+    debug_assert!(reading.is_some(), "there is no counter {name}");
+    reading.map_or(0, |reading| reading.values.iter().sum())
+}
+
+/// The quota of which the tenant has used the largest part. Tables count by what is in them, not by what they may have.
+fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUseResponse {
+    let limits = view.tenant.quotas.list();
+    let mut nearest = QuotaUseResponse::default();
+    let mut consider = |name: &dyn Fn() -> String, used: u64, limit: u64| {
+        let part = |used: u64, limit: u64| if limit == 0 { 0.0 } else { used as f64 / limit as f64 };
+        if nearest.name.is_empty() || part(used, limit) > part(nearest.used, nearest.limit) {
+            nearest = QuotaUseResponse { name: name(), used, limit };
+        }
+    };
+    for (name, used) in view.used(now_ms) {
+        if let Some((_, limit)) = limits.iter().find(|(quota, _)| *quota == name && name != "memory_bytes") {
+            consider(&|| name.to_owned(), used, *limit);
+        }
+    }
+    for table in view.tables.values() {
+        consider(&|| format!("table {}", table.name), table.table.stats().bytes, table.quota_bytes);
+    }
+    let bytes = view.tables.values().map(|table| table.table.stats().bytes).sum();
+    consider(&|| "memory_bytes".to_owned(), bytes, view.tenant.quotas.memory_bytes);
+    nearest
+}
+
+impl ExtensionUseResponse {
+    /// What an extension of the tenant of `view` uses.
+    pub fn of(view: &TenantView, extension: &LoadedExtension) -> ExtensionUseResponse {
+        let counts = extension.stats.read();
+        let InvocationTotals { ok, failed, switches, .. } = counts;
+        let killed = counts.killed_total();
+        ExtensionUseResponse {
+            tenant: view.tenant.name.clone(),
+            name: extension.name.to_string(),
+            version: extension.version,
+            tier: extension.tier,
+            suspended: view.suspension(&extension.name).is_some(),
+            slowed_to_per_s: extension.throttle.calls_per_s(),
+            cpu_ns: counts.cpu_us * 1000,
+            calls: ok + failed + killed,
+            failed,
+            killed,
+            switches,
+            running: counts.live(),
+            latency: DurationResponse::of(&extension.latency.read().total, true),
+        }
+    }
+}
+
+impl TableUseResponse {
+    /// What a table of the tenant of that name uses.
+    pub fn of(tenant: &str, entry: &TableEntry) -> TableUseResponse {
+        let stats = entry.table.stats();
+        TableUseResponse {
+            tenant: tenant.to_owned(),
+            name: entry.name.to_string(),
+            id: entry.id,
+            mode: match entry.mode {
+                StorageMode::Store => "store",
+                StorageMode::Cache => "cache",
+            },
+            records: stats.records,
+            bytes: stats.bytes,
+            quota_bytes: entry.quota_bytes,
+            garbage_bytes: stats.garbage_bytes,
+            evictions: stats.evictions,
+            expirations: stats.expirations,
+            refusals: stats.refusals + stats.held_back + stats.no_memory_refusals,
+        }
+    }
+}
