@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension: its library, version 6, or its WebAssembly module.
+//! The binary interface between the server and an extension: its library, version 7, or its WebAssembly module.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions
 //! of [`ExtensionVtable`]. The library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
@@ -13,7 +13,9 @@
 //! length at once. Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and
 //! [`HostCalls::get_many`]. Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and their checks in a commit.
-//! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]).
+//! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]). Version 7: counts and positions of keys
+//! ([`HostCalls::count`], [`HostCalls::nth`], [`RANGE_COUNTED`]), expiry ([`HostCalls::expiry`],
+//! [`HostCalls::touch`]), random numbers and microseconds.
 //!
 //! # Modules
 //!
@@ -29,7 +31,7 @@
 //! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. The end of this file asserts it.
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// The name under which a library exports its [`ExtensionVtable`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -237,6 +239,9 @@ pub struct RawCursor {
 /// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`MAX_CALL_KEYS`].
 pub const MAX_CALL_RECORDS: usize = 32;
 
+/// Random bytes that one call of [`HostCalls::random`] fills at most, for the same reason: about a microsecond.
+pub const MAX_RANDOM_BYTES: usize = 1024;
+
 /// The rest of a range of an ordered table. (Since version 5.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -307,9 +312,13 @@ pub struct RawRangeRead {
     pub rows_len: usize,
     /// 1: `to` itself is part of it.
     pub included: u32,
-    /// 1: the rows begin with the largest key.
+    /// 1: the rows begin with the largest key. [`RANGE_COUNTED`]: the keys were only counted.
     pub backward: u32,
 }
+
+/// In [`RawRangeRead::backward`]: `rows_len` is the number of keys that were counted, and `rows` is not read. (Since
+/// version 7.)
+pub const RANGE_COUNTED: u32 = 2;
 
 /// A read of a transaction, for [`HostCalls::commit`].
 #[repr(C)]
@@ -508,6 +517,31 @@ pub struct HostCalls {
     /// version 6.)
     pub range_keys:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
+    /// Counts the keys of a range of an ordered table, in logarithmic time. It looks for no records: some keys may have
+    /// none. (This one and all that follow since version 7.)
+    pub count: unsafe extern "C" fn(*mut InvocationHeader, table: u64, range: *const RawRange, count: *mut u64) -> u32,
+    /// Copies the key of an ordered table before which there are `position` others, counted as by `count`.
+    /// `STATUS_NOT_FOUND`: there are not so many. None, though the status is `STATUS_OK`: it needs more room.
+    pub nth: unsafe extern "C" fn(*mut InvocationHeader, table: u64, position: u64, out: *mut RawKeys) -> u32,
+    /// Writes the milliseconds since the Unix epoch from which on a record counts as absent; 0: never. `hash` is as in
+    /// `get`.
+    pub expiry: unsafe extern "C" fn(
+        *mut InvocationHeader,
+        table: u64,
+        hash: u64,
+        key: *const u8,
+        key_len: usize,
+        expires_at_ms: *mut u64,
+    ) -> u32,
+    /// Lets a record expire after so many milliseconds from now (0: never). It gets a new version, and keeps its value
+    /// and flags.
+    pub touch:
+        unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32,
+    /// Fills up to [`MAX_RANDOM_BYTES`] with random bytes, of a generator that the kernel has seeded for this invocation
+    /// alone.
+    pub random: unsafe extern "C" fn(*mut InvocationHeader, bytes: *mut u8, len: usize) -> u32,
+    /// Returns the microseconds since the Unix epoch, at this moment.
+    pub now_us: unsafe extern "C" fn(*mut InvocationHeader) -> u64,
 }
 
 /// The layout of modules, which the host reads and writes from outside: sizes in bytes, and the places of the fields

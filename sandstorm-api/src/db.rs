@@ -5,18 +5,18 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
 use crate::host::{HostHandle, RangeRemainder};
 use crate::keys::Direction;
 use crate::range::{Range, RangeKeys};
 use crate::record::{Record, TableId};
 use crate::transaction::Transaction;
+use crate::{Error, ErrorKind};
 
 /// The invocation's view of its tenant's tables. Copy it freely; it lives as long as the invocation.
 #[derive(Clone, Copy)]
 pub struct Db<'a> {
-    host: HostHandle<'a>,
+    pub(crate) host: HostHandle<'a>,
 }
 
 impl<'a> Db<'a> {
@@ -48,7 +48,8 @@ impl<'a> Db<'a> {
     /// Writes a record; awaiting gives its new version. The builder's methods add a condition, flags or an expiry:
     /// `db.put(table, key, value).if_absent().expires_in_ms(60_000).await?`.
     pub fn put<'k>(&self, table: TableId, key: &'k [u8], value: &'k [u8]) -> Put<'a, 'k> {
-        Put { host: self.host, table: table.0, key, value, how: UNCONDITIONAL, step: PrefetchStage::Start }
+        let (how, step) = (UNCONDITIONAL, PrefetchStage::Start);
+        Put { host: self.host, table: table.0, key, value, how, expected: None, step }
     }
 
     /// Deletes a record; awaiting returns whether there was one.
@@ -182,7 +183,8 @@ pub struct ScanPage<'a> {
     pub next: Option<Cursor>,
 }
 
-const UNCONDITIONAL: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+pub(crate) const UNCONDITIONAL: RawWrite =
+    RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
 
 /// The progress of an awaited operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -304,19 +306,22 @@ pub struct Put<'a, 'k> {
     key: &'k [u8],
     value: &'k [u8],
     how: RawWrite,
+    expected: Option<&'k [u8]>,
     step: PrefetchStage,
 }
 
-impl Put<'_, '_> {
+impl<'k> Put<'_, 'k> {
     /// Only if there is no record under the key; else `Conflict`.
     pub fn if_absent(mut self) -> Self {
         self.how.condition = abi::CONDITION_ABSENT;
+        self.expected = None;
         self
     }
 
     /// Only if there is a record under the key; else `Conflict`.
     pub fn if_present(mut self) -> Self {
         self.how.condition = abi::CONDITION_PRESENT;
+        self.expected = None;
         self
     }
 
@@ -324,6 +329,30 @@ impl Put<'_, '_> {
     pub fn if_version(mut self, version: u64) -> Self {
         self.how.condition = abi::CONDITION_VERSION;
         self.how.version = version;
+        self.expected = None;
+        self
+    }
+
+    /// Only if there is a record with this value; else `Conflict`. Another condition takes its place, or it another's.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// /// Moves an order from one state to the next, once.
+    /// async fn run(db: Db<'_>, order: &[u8]) -> Result<(), Error> {
+    ///     db.put(db.table("orders")?, order, b"paid").if_value(b"open").await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// let orders = store.table("orders");
+    /// store.put(orders, b"7", b"open");
+    /// assert_eq!(store.invoke(run, b"7"), Ok(vec![]));
+    /// assert_eq!(store.invoke(run, b"7").unwrap_err().kind(), ErrorKind::Conflict);
+    /// ```
+    pub fn if_value(mut self, expected: &'k [u8]) -> Self {
+        self.expected = Some(expected);
         self
     }
 
@@ -340,13 +369,29 @@ impl Put<'_, '_> {
     }
 }
 
+impl Put<'_, '_> {
+    fn write(&self) -> Result<u64, Error> {
+        let Some(expected) = self.expected else { return self.host.put(self.table, self.key, self.value, &self.how) };
+        loop {
+            let found = self.host.get(self.table, 0, self.key)?.filter(|record| record.value == expected);
+            let version = found.ok_or_else(|| Error::from_status(abi::STATUS_CONFLICT))?.version;
+            let how = RawWrite { condition: abi::CONDITION_VERSION, version, ..self.how };
+            match self.host.put(self.table, self.key, self.value, &how) {
+                // It was written in between, maybe with the same value.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                written => return written,
+            }
+        }
+    }
+}
+
 impl Future for Put<'_, '_> {
     type Output = Result<u64, Error>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
-            Poll::Ready(Ok(())) => Poll::Ready(this.host.put(this.table, this.key, this.value, &this.how)),
+            Poll::Ready(Ok(())) => Poll::Ready(this.write()),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }

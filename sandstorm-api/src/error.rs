@@ -100,6 +100,12 @@ impl Error {
         }
     }
 
+    /// The same error, of one of many writes, which are counted from 0.
+    pub(crate) fn at_entry(self, index: usize, of: usize) -> Error {
+        let text = format!("{} (entry {} of {of}; those before it are done)", self.text, index + 1);
+        Error { text: text.into(), ..self }
+    }
+
     /// The error of a host call's status; `STATUS_OK` must not come here.
     pub(crate) fn from_status(status: u32) -> Error {
         let (kind, text) = match status {

@@ -13,12 +13,13 @@ use core::mem::MaybeUninit;
 
 use crate::Error;
 use crate::abi::{
-    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, RawCursor, RawKey, RawKeys, RawRange, RawRecord,
-    RawWrite, STATUS_NOT_FOUND, STATUS_OK,
+    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, RawCursor, RawKey, RawKeys,
+    RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
 };
 use crate::imports::host_calls;
 use crate::invocation_bytes::InvocationBytes;
 use crate::keys::{Direction, Keys};
+use crate::limits::KEY_BUFFER_BYTES;
 use crate::record::Record;
 use crate::transaction::log::TransactionLog;
 
@@ -228,6 +229,72 @@ impl<'a> HostHandle<'a> {
         let at_start = range.backward != 0 && out.filled != 0 && keys.last().is_some_and(<[u8]>::is_empty);
         left.raw.finished = u32::from(range.finished != 0 || at_start);
         Ok(())
+    }
+
+    /// Counts the keys of a range.
+    pub(crate) fn count(&self, table: u64, range: &RangeRemainder<'_>) -> Result<u64, Error> {
+        let mut count = 0;
+        // SAFETY: a live invocation; both ends of the range outlive the call; `count` is a local.
+        status_to_result(unsafe { (self.calls().count)(self.invocation, table, &range.raw, &mut count) })?;
+        Ok(count)
+    }
+
+    /// Returns the key before which there are so many others; `None` beyond the last.
+    pub(crate) fn nth(&self, table: u64, position: u64) -> Result<Option<Vec<u8>>, Error> {
+        let (mut key, mut end) = (Vec::<u8>::new(), 0);
+        let mut room = KEY_BUFFER_BYTES;
+        loop {
+            key.reserve_exact(room);
+            let (bytes, bytes_len) = (key.as_mut_ptr(), key.capacity());
+            let mut out = RawKeys { bytes, bytes_len, ends: &mut end, ends_len: 1, filled: 0 };
+            // SAFETY: a live invocation; `bytes_len` bytes and the place for one end outlive the call.
+            match unsafe { (self.calls().nth)(self.invocation, table, position, &mut out) } {
+                STATUS_OK if out.filled == 1 => {
+                    // SAFETY: the host has written the bytes of the key, which end there, within the capacity.
+                    unsafe { key.set_len(end) };
+                    return Ok(Some(key));
+                }
+                // The key is longer; its length is not known.
+                STATUS_OK => room *= 2,
+                STATUS_NOT_FOUND => return Ok(None),
+                status => return Err(Error::from_status(status)),
+            }
+        }
+    }
+
+    /// Returns the time at which a record expires, in milliseconds since the Unix epoch (0: never); `None`: there is
+    /// none.
+    pub(crate) fn expiry(&self, table: u64, hash: u64, key: &[u8]) -> Result<Option<u64>, Error> {
+        let mut at_ms = 0;
+        // SAFETY: a live invocation; the key outlives the call; `at_ms` is a local.
+        match unsafe { (self.calls().expiry)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut at_ms) } {
+            STATUS_OK => Ok(Some(at_ms)),
+            STATUS_NOT_FOUND => Ok(None),
+            status => Err(Error::from_status(status)),
+        }
+    }
+
+    pub(crate) fn touch(&self, table: u64, key: &[u8], ttl_ms: u64) -> Result<bool, Error> {
+        // SAFETY: a live invocation; the key outlives the call.
+        match unsafe { (self.calls().touch)(self.invocation, table, key.as_ptr(), key.len(), ttl_ms) } {
+            STATUS_OK => Ok(true),
+            STATUS_NOT_FOUND => Ok(false),
+            status => Err(Error::from_status(status)),
+        }
+    }
+
+    /// Fills a buffer with random bytes.
+    pub(crate) fn random(&self, bytes: &mut [u8]) -> Result<(), Error> {
+        for part in bytes.chunks_mut(MAX_RANDOM_BYTES) {
+            // SAFETY: a live invocation; the part outlives the call.
+            status_to_result(unsafe { (self.calls().random)(self.invocation, part.as_mut_ptr(), part.len()) })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        // SAFETY: a live invocation.
+        unsafe { (self.calls().now_us)(self.invocation) }
     }
 
     pub(crate) fn table_by_name(&self, name: &str) -> Result<u64, Error> {

@@ -95,4 +95,10 @@ imports! {
     ) -> u32;
     range(table: u64, range: *mut RawRange, out: *mut RawRecord, limit: usize, filled: *mut usize) -> u32;
     range_keys(table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32;
+    count(table: u64, range: *const RawRange, count: *mut u64) -> u32;
+    nth(table: u64, position: u64, out: *mut RawKeys) -> u32;
+    expiry(table: u64, hash: u64, key: *const u8, key_len: usize, expires_at_ms: *mut u64) -> u32;
+    touch(table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32;
+    random(bytes: *mut u8, len: usize) -> u32;
+    now_us() -> u64;
 }

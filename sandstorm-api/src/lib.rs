@@ -19,6 +19,7 @@
 //! - An `.await` on a read prefetches and yields: other invocations run while the cache miss is under way. A read
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
 //! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
+//! - [`Db::count`], [`Db::rank`], [`Db::nth`]: positions in an ordered table, in logarithmic time.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
 //!   computation past its budget in all is ended. [`yield_now`] yields at less cost.
@@ -33,13 +34,17 @@ extern crate std;
 
 #[doc(hidden)]
 pub mod abi;
+mod bulk;
+mod chance;
 mod db;
 mod error;
+mod expiry;
 mod host;
 mod imports;
 mod invocation_bytes;
 mod keys;
 pub mod limits;
+mod order;
 pub mod prelude;
 mod range;
 mod record;
@@ -53,6 +58,7 @@ mod yielding;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};
 pub use error::{Error, ErrorKind};
+pub use expiry::TimeToLive;
 pub use keys::{Direction, Keys, KeysIntoIter, KeysIter};
 pub use range::{Range, RangeKeys};
 pub use record::{Record, TableId};

@@ -29,6 +29,7 @@
 mod arguments;
 mod calls;
 mod commit;
+mod order;
 mod range;
 
 use alloc::boxed::Box;
@@ -141,6 +142,9 @@ pub struct TestStore {
     tables: BTreeMap<u64, TestTable>,
     names: BTreeMap<String, u64>,
     now_ms: u64,
+    /// Microseconds of the clock beyond whole milliseconds.
+    now_rest_us: u64,
+    seed: u64,
     last_version: u64,
     last_place: u64,
     bytes: usize,
@@ -167,6 +171,8 @@ impl TestStore {
             tables: BTreeMap::new(),
             names: BTreeMap::new(),
             now_ms: DEFAULT_NOW_MS,
+            now_rest_us: 0,
+            seed: 0,
             last_version: 0,
             last_place: 0,
             bytes: 0,
@@ -327,7 +333,7 @@ impl TestStore {
 
     /// Sets the clock, in milliseconds since the Unix epoch: records expire by it, and `Db::now_ms` shows it.
     pub fn set_now_ms(&mut self, now_ms: u64) -> &mut TestStore {
-        self.now_ms = now_ms;
+        (self.now_ms, self.now_rest_us) = (now_ms, 0);
         self
     }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::RefCell;
 
+mod count;
 pub(crate) mod log;
 mod range;
 

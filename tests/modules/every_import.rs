@@ -47,6 +47,12 @@ unsafe extern "C" {
     fn args_len() -> usize;
     fn args_copy(to: *mut u8);
     fn now_ms() -> u64;
+    fn now_us() -> u64;
+    fn count(table: u64, range: *const Span, count: *mut u64) -> u32;
+    fn nth(table: u64, position: u64, keys: *mut Keys) -> u32;
+    fn expiry(table: u64, hash: u64, key: *const u8, key_len: usize, expires_at_ms: *mut u64) -> u32;
+    fn touch(table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32;
+    fn random(to: *mut u8, len: usize) -> u32;
 }
 
 #[panic_handler]
@@ -139,9 +145,33 @@ unsafe fn more() -> u32 {
         let mut found = Keys(bytes.as_mut_ptr(), 8, ends.as_mut_ptr(), 4, 0);
         say!("range_keys {}", range_keys(table, &mut span, &mut found));
         say!("{} {} {}", found.4, ends[0], text(bytes.as_ptr(), 1));
+        positions();
         say!("delete {}", delete(table, b"b".as_ptr(), 1, null()));
         say!("delete nothing {}", delete(table, b"b".as_ptr(), 1, null()));
         say!("grow {}", grow(1));
+        0
+    }
+}
+
+unsafe fn positions() -> u32 {
+    unsafe {
+        let (table, mut found) = (TABLE, 0);
+        let span = Span(b"a".as_ptr(), 1, b"b".as_ptr(), 1, 0, 0, 0, 0);
+        say!("count {} {found}", count(table, &span, &mut found));
+        let (mut bytes, mut ends) = ([0; 8], [0; 4]);
+        let mut keys = Keys(bytes.as_mut_ptr(), 8, ends.as_mut_ptr(), 4, 0);
+        say!("nth {} {} {}", nth(table, 1, &mut keys), keys.4, text(bytes.as_ptr(), ends[0] as usize));
+        keys.1 = 0;
+        say!("nth without room {} {}, beyond {}", nth(table, 1, &mut keys), keys.4, nth(table, 2, &mut keys));
+        let (a, mut at_ms) = (b"a".as_ptr(), 1);
+        say!("expiry {} {at_ms}", expiry(table, 0, a, 1, &mut at_ms));
+        say!("touch {} {}", touch(table, a, 1, 60_000), touch(table, b"c".as_ptr(), 1, 5));
+        say!("expiry {} {}", expiry(table, 0, a, 1, &mut at_ms), at_ms > now_ms() && at_ms <= now_ms() + 61_000);
+        say!("expiry of nothing {}", expiry(table, 0, b"c".as_ptr(), 1, &mut at_ms));
+        say!("now_us {}", (now_us() / 1000).abs_diff(now_ms()) < 60_000);
+        let mut numbers = [0; 32];
+        say!("random {} {}", random(numbers.as_mut_ptr(), 32), numbers.iter().any(|byte| *byte != 0));
+        say!("too many {}", random(numbers.as_mut_ptr(), 5000));
         0
     }
 }

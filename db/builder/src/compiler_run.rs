@@ -55,6 +55,12 @@ impl RemainingBudget {
     }
 }
 
+/// Flags of every compilation of a tenant's own crate, its tests included, beside those of its target.
+///
+/// Arithmetic that overflows panics instead of going on with another number: a kill that names its line. A future that
+/// is dropped instead of awaited has done nothing, and an ignored `Result` hides an error: neither is built.
+pub(super) const TENANT_FLAGS: [&str; 2] = ["-Coverflow-checks=on", "-Dunused_must_use"];
+
 /// The file with the crate around the tenant's.
 const WRAPPER_FILE: &str = "wrapper.rs";
 
@@ -94,6 +100,7 @@ impl<'a> BuildRun<'a> {
     pub(super) fn tenant_arguments(&self) -> Vec<OsString> {
         let mut arguments = arguments(self.session.sysroot, "tenant", "rlib", &self.externs);
         arguments.push(if self.allows_unsafe { "-Aunsafe_code" } else { "-Funsafe_code" }.into());
+        arguments.extend(TENANT_FLAGS.map(OsString::from));
         arguments.push(ROOT_FILE.into());
         arguments
     }

@@ -127,6 +127,10 @@ struct RustcSpan {
     is_primary: bool,
 }
 
+/// What the compiler does not say: why this is refused, and what to write.
+const UNUSED_HELP: &str = "= help: a read or write that is not awaited does nothing: end it with `.await?`; \
+                           to ignore a result on purpose, write `let _ = ...`\n\n";
+
 fn convert(message: RustcMessage) -> Option<Diagnostic> {
     let severity = match message.level.as_str() {
         "error" | "error: internal compiler error" => Severity::Error,
@@ -140,6 +144,10 @@ fn convert(message: RustcMessage) -> Option<Diagnostic> {
     }
     let place = message.spans.iter().find(|span| span.is_primary);
     let mut rendered = message.rendered.unwrap_or_else(|| message.message.clone());
+    let rule = message.code.map(|code| code.code);
+    if rule.as_deref() == Some("unused_must_use") {
+        rendered.push_str(UNUSED_HELP);
+    }
     if rendered.len() > limits::RENDERED_BYTES {
         let cut = (0..=limits::RENDERED_BYTES).rev().find(|at| rendered.is_char_boundary(*at)).unwrap_or(0);
         rendered.truncate(cut);
@@ -150,7 +158,7 @@ fn convert(message: RustcMessage) -> Option<Diagnostic> {
         file: place.map_or(String::new(), |span| span.file_name.clone()),
         line: place.map_or(0, |span| span.line_start),
         column: place.map_or(0, |span| span.column_start),
-        rule: message.code.map(|code| code.code),
+        rule,
         message: message.message,
         rendered,
     })

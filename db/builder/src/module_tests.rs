@@ -13,7 +13,7 @@ const I32: ValType = ValType::I32;
 const I64: ValType = ValType::I64;
 
 /// The host's functions, with their parameters.
-const IMPORTS: [(&str, &[ValType]); 18] = [
+const IMPORTS: [(&str, &[ValType]); 24] = [
     ("prefetch", &[I64, I32, I32, I32]),
     ("prefetch_record", &[I64, I64]),
     ("get", &[I64, I64, I32, I32, I32]),
@@ -32,6 +32,12 @@ const IMPORTS: [(&str, &[ValType]); 18] = [
     ("commit", &[I32, I32, I32, I32, I32, I32]),
     ("range", &[I64, I32, I32, I32, I32]),
     ("range_keys", &[I64, I32, I32]),
+    ("count", &[I64, I32, I32]),
+    ("nth", &[I64, I64, I32]),
+    ("expiry", &[I64, I64, I32, I32, I32]),
+    ("touch", &[I64, I32, I32, I64]),
+    ("random", &[I32, I32]),
+    ("now_us", &[]),
 ];
 
 /// What a module shows to the outside, as lines of text that tests compare.

@@ -8,7 +8,7 @@ use sandstorm_net::CodeTier;
 use sandstorm_sandbox::SandboxImage;
 
 use super::{
-    BuildError, BuilderConfig, CompileJob, CompileLimits, CompilerLauncher, Diagnostic, MANIFEST_FILE, Manifest,
+    BuildError, BuilderConfig, BuiltLibrary, CompileJob, CompileLimits, CompilerLauncher, MANIFEST_FILE, Manifest,
     PushedModule, PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, build_sandboxed,
     build_uploaded_module, check,
 };
@@ -67,8 +67,9 @@ const TEMPLATE: &str = include_str!("template/lib.rs.txt");
 pub struct TierAnswer {
     /// The tier.
     pub tier: CodeTier,
-    /// The compiler's warnings, or what stands against the source: `Refused`, `Compile` or `Limit`.
-    pub outcome: Result<Vec<Diagnostic>, BuildError>,
+    /// What a server would load, with the compiler's warnings; or what stands against the source: `Refused`, `Compile`
+    /// or `Limit`.
+    pub outcome: Result<BuiltLibrary, BuildError>,
 }
 
 /// Checks and compiles the extension in a folder as a server does, for the sandboxed and for the native tier. The
@@ -96,21 +97,20 @@ pub fn check_dir(
     Ok([answer(CodeTier::Sandboxed)?, answer(CodeTier::Native)?])
 }
 
-/// Builds a source that was checked; the compiler's warnings.
+/// Builds a source that was checked.
 fn build(
     toolchain: &Toolchain,
     source: &PushedSource,
     tier: CodeTier,
     job: &CompileJob,
-) -> Result<Vec<Diagnostic>, BuildError> {
-    let built = match tier {
-        CodeTier::Sandboxed => build_sandboxed(toolchain, source, job)?,
-        CodeTier::Native => build_library(toolchain, source, job)?,
-    };
-    Ok(built.warnings)
+) -> Result<BuiltLibrary, BuildError> {
+    match tier {
+        CodeTier::Sandboxed => build_sandboxed(toolchain, source, job),
+        CodeTier::Native => build_library(toolchain, source, job),
+    }
 }
 
-/// Checks and compiles the extension in a folder as a server does, for one tier; returns the compiler's warnings.
+/// Checks and compiles the extension in a folder as a server does, for one tier; returns what it would load.
 ///
 /// # Errors
 /// `Refused`, `Compile` and `Limit` for what stands against the source; the errors that are not the source's fault.
@@ -119,7 +119,7 @@ pub fn check_dir_in_tier(
     tier: CodeTier,
     config: Option<&BuilderConfig>,
     said: Option<fn(&str)>,
-) -> Result<Vec<Diagnostic>, BuildError> {
+) -> Result<BuiltLibrary, BuildError> {
     let source = PushedSource::read(folder)?;
     let toolchain = toolchain(config, said)?;
     check(&source, &toolchain.crate_names(&source)?, tier)?;

@@ -36,6 +36,9 @@ pub(super) struct BuildTarget {
 
 /// Libraries of the native tier.
 ///
+/// Overflow is not checked in our own crates and the vetted libraries, which mean what they compute; a tenant's crate
+/// turns the checks on ([`TENANT_FLAGS`](super::compiler_run::TENANT_FLAGS)).
+///
 /// The compiler's optimisations of its intermediate form are off. This compiler's miscompile safe code (rust-lang issue
 /// 158206: the one answer of a comparison is yes and no), and no audit looks at their output. LLVM does the inlining
 /// and simplification in their place. That option is unstable, so the compiler is set to allow no unstable features as

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use super::compiler_run::TENANT_FLAGS;
 use super::offline::{job, toolchain};
 use super::sysroot::write_sources;
 use super::{
@@ -85,7 +86,7 @@ fn compile_tests(
     let file = crates.path().join("tests");
     let mut command = rustc(toolchain, "2024", target);
     let crate_name = source.manifest.name.replace('-', "_");
-    command.current_dir(folder).args(["--crate-name", &crate_name, "--test", "-Copt-level=1"]);
+    command.current_dir(folder).args(["--crate-name", &crate_name, "--test", "-Copt-level=1"]).args(TENANT_FLAGS);
     command.arg("-L").arg(crates.path()).arg("-o").arg(&file);
     let mut names: Vec<&str> = source.manifest.libraries.iter().map(String::as_str).collect();
     names.push("sandstorm_api");

@@ -164,7 +164,7 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(answers.iter().map(|answer| answer.tier).collect::<Vec<_>>(), [CodeTier::Sandboxed, CodeTier::Native]);
-    assert!(answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(Vec::is_empty)), "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(|built| built.warnings.is_empty())), "{answers:?}");
     assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
     assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
@@ -186,13 +186,73 @@ fn a_check_tells_the_tiers_in_which_a_source_passes() {
         std::fs::write(folder.join(ROOT_FILE), format!("{text}{added}")).expect("written");
         let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
         answers.map(|answer| match answer.outcome {
-            Ok(warnings) => format!("{} warnings", warnings.len()),
+            Ok(built) => format!("{} warnings", built.warnings.len()),
             Err(error) => error.diagnostics()[0].rule.clone().expect("a rule"),
         })
     };
     assert_eq!(answers("pub static LIMIT: u32 = 5;\n"), ["0 warnings", "static"]);
     assert_eq!(answers("pub fn wrong() -> u32 { \"\" }\n"), ["E0308", "E0308"]);
     assert_eq!(answers("pub fn wrong() { unsafe {} }\n"), ["unsafe", "unsafe"]);
+}
+
+/// A read that is not awaited does nothing, and a result that is not looked at may be an error: neither is built, in
+/// either tier, nor with the tests.
+#[test]
+fn a_forgotten_await_is_refused_with_its_place() {
+    let entry = |body: &str| {
+        format!(
+            "#![no_std]\nuse sandstorm_api::prelude::*;\nasync fn own(_: Db<'_>) {{}}\n\
+             pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {{\n    let table = db.table(\"t\")?;\n    \
+             {body}\n    Ok(())\n}}\n"
+        )
+    };
+    let forgotten = ["db.put(table, args, args);", "db.delete(table, args);", "own(db);", "db.reply(args);"];
+    let tiers = [CodeTier::Sandboxed, CodeTier::Native];
+    for (body, tier) in forgotten.into_iter().flat_map(|body| tiers.map(|tier| (body, tier))) {
+        let source = source(&entry(body));
+        let built = match tier {
+            CodeTier::Native => build_library(toolchain(), &source, &job()),
+            CodeTier::Sandboxed => build_sandboxed(toolchain(), &source, &job()),
+        };
+        let Err(BuildError::Compile(found)) = built else { panic!("{body} passes in the {tier} tier") };
+        assert_eq!((found[0].file.as_str(), found[0].line), (ROOT_FILE, 6), "{found:?}");
+        assert_eq!(found[0].rule.as_deref(), Some("unused_must_use"));
+        assert!(found[0].rendered.contains("end it with `.await?`"), "{}", found[0].rendered);
+    }
+    build_sandboxed(toolchain(), &source(&entry("let _ = db.reply(args);")), &job()).expect("on purpose");
+}
+
+/// What the tests of an extension compute is what it computes on a server: a sum that is too large ends both.
+#[test]
+fn tests_of_an_extension_check_its_arithmetic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("sums");
+    offline::new_extension(&folder, "sums").expect("written");
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let text = "#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let sum: u8 = args.iter().sum::<u8>() + 1;
+    db.reply(&[sum])
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sandstorm_api::testing::TestStore;
+    #[test]
+    #[should_panic(expected = \"attempt to add with overflow\")]
+    fn a_sum_does_not_wrap() {
+        let _ = TestStore::new().invoke(run, &[255]);
+    }
+    #[test]
+    #[should_panic(expected = \"attempt to add with overflow\")]
+    fn nor_in_the_library() {
+        let _ = TestStore::new().invoke(run, &[200, 100]);
+    }
+}
+";
+    std::fs::write(folder.join(ROOT_FILE), text).expect("written");
+    assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
 }
 
 #[test]

@@ -12,7 +12,9 @@ use sandstorm_api::abi::{self, HostCalls, MAX_CALL_KEYS, RawCursor, RawKey, RawR
 
 use super::commit::commit;
 use super::invocation::InvocationState;
-use super::range::{range, range_keys};
+use super::expiry_calls::{expiry, touch};
+use super::own_calls::{now_us, random};
+use super::range::{count, nth, range, range_keys};
 use super::stack_switch::{switch_out_in_call, trap};
 use super::worker_block::{STATE_GUEST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
@@ -41,6 +43,12 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     commit,
     range,
     range_keys,
+    count,
+    nth,
+    expiry,
+    touch,
+    random,
+    now_us,
 };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
@@ -126,7 +134,7 @@ fn out_of_line(
 /// # Safety
 /// As for [`call`].
 #[inline(always)]
-unsafe fn call_inline(
+pub(super) unsafe fn call_inline(
     invocation: *mut abi::InvocationHeader,
     f: impl FnOnce(&mut InvocationState, &Participant) -> u32,
 ) -> u32 {

@@ -20,6 +20,7 @@ use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::host::HOST_CALLS;
 use super::mapping::GuardedMapping;
+use super::own_calls::InvocationRandom;
 use super::pending_copies::PendingCopies;
 use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
@@ -143,6 +144,8 @@ pub(super) struct InvocationState {
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
+    /// Its random numbers.
+    pub(super) random: InvocationRandom,
     /// Bytes of the arena that may contain data of the owner's.
     dirty_bytes: usize,
     /// The end of the pages, beyond those that stay with it, that have yet to go back to the kernel.
@@ -216,6 +219,7 @@ impl InvocationHandle {
             first_free: null_mut(),
             table: (0, null()),
             asked: (0, 0),
+            random: InvocationRandom::default(),
             reply: Vec::new(),
             reply_limit: 0,
             reply_charged: 0,
@@ -399,6 +403,7 @@ impl InvocationHandle {
             body.reply.shrink_to(REPLY_HOT_BYTES);
         }
         body.text.clear();
+        body.random.forget();
         body.code = 0;
     }
 

@@ -1,4 +1,4 @@
-//! The host's functions that read a range of an ordered table, or its keys, and the ranges of a commit.
+//! The host's functions that read a range of an ordered table, its keys or positions, and the ranges of a commit.
 //!
 //! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the
 //! invocation's pin ends. The library's lengths are bounded before anything is read.
@@ -11,7 +11,7 @@ use super::commit::{guest_list, resolve_table};
 use super::host::{call, guest_bytes, raw_record, status_code};
 use super::invocation::InvocationState;
 use sandstorm_store::limits::MAX_KEY_BYTES;
-use sandstorm_store::transactions::RangeRead;
+use sandstorm_store::transactions::{MetInRange, RangeRead};
 use sandstorm_store::{KeyRange, Participant, RangeProgress, RecordRef, ScanBudget};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
@@ -108,6 +108,45 @@ pub(super) unsafe extern "C" fn range_keys(
     unsafe { call(invocation, |body, _| status_code(read(body))) }
 }
 
+pub(super) unsafe extern "C" fn count(
+    invocation: *mut abi::InvocationHeader,
+    table: u64,
+    range: *const RawRange,
+    count: *mut u64,
+) -> u32 {
+    // SAFETY: the library's range and its ends, and the place for the count, outlive the call.
+    let read = |body: &mut InvocationState| unsafe {
+        let (table, span) = (body.table(table)?, span_of(&*range)?);
+        count.write(table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status_code(read(body))) }
+}
+
+pub(super) unsafe extern "C" fn nth(
+    invocation: *mut abi::InvocationHeader,
+    table: u64,
+    position: u64,
+    out: *mut RawKeys,
+) -> u32 {
+    // SAFETY: the room that the library tells of outlives the call.
+    let read = |body: &mut InvocationState| unsafe {
+        let room = *out;
+        (*out).filled = 0;
+        let key = body.table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
+        if key.len() <= room.bytes_len && room.ends_len > 0 {
+            room.bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
+            room.ends.write(key.len());
+            (*out).filled = 1;
+        }
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status_code(read(body))) }
+}
+
 /// Returns the ranges that a transaction has read.
 ///
 /// # Safety
@@ -129,9 +168,13 @@ pub(super) unsafe fn ranges_read<'a>(
             unsafe { guest_bytes(first, len, MAX_BOUND_BYTES) }
         };
         let (from, to) = (key(range.from, range.from_len)?, key(range.to, range.to_len)?);
-        let mut span = KeyRange::new(from, to, range.backward != 0);
+        let mut span = KeyRange::new(from, to, range.backward == 1);
         if range.included != 0 {
             (span.to, span.included) = (Some(to), true);
+        }
+        if range.backward == abi::RANGE_COUNTED {
+            ranges.push(RangeRead { table, span, met: MetInRange::Keys(range.rows_len as u64) });
+            continue;
         }
         // SAFETY: this function's contract.
         let raw_rows = unsafe { guest_list(range.rows, range.rows_len, rows_left) }?;
@@ -140,7 +183,7 @@ pub(super) unsafe fn ranges_read<'a>(
         for row in raw_rows {
             rows.push((key(row.key, row.key_len)?, row.version));
         }
-        ranges.push(RangeRead { table, span, rows });
+        ranges.push(RangeRead { table, span, met: MetInRange::Records(rows) });
     }
     Ok(ranges)
 }

@@ -141,6 +141,12 @@ fn run(
         HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(Trap(KillCause::MemoryFault)),
         HostFunction::MemorySize => return Ok(u64::from(call.body.module_pages())),
         HostFunction::GetCopy => call.get_copy(first, (b, c), (d, e), f),
+        HostFunction::Count => call.count(first, b, c),
+        HostFunction::Nth => call.nth(first, second, c),
+        HostFunction::Expiry => call.expiry(first, second, (c, d), e),
+        HostFunction::Touch => call.touch(first, (b, c), fourth),
+        HostFunction::Random => call.random(a, b),
+        HostFunction::NowUs => return Ok(super::own_calls::clock_us()),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
     };
     match result {
@@ -153,7 +159,7 @@ fn run(
 /// A call under way.
 pub(super) struct SandboxCall<'a> {
     pub(super) body: &'a mut InvocationState,
-    participant: &'a Participant,
+    pub(super) participant: &'a Participant,
     pub(super) memory: &'a mut GuestMemory,
     /// Bytes of records that the call has copied.
     copied: usize,
@@ -172,7 +178,7 @@ impl SandboxCall<'_> {
         unsafe { self.memory.bytes(first, len) }
     }
 
-    fn key<'b>(&self, first: GuestAddress, len: u32) -> Result<&'b [u8], u32> {
+    pub(super) fn key<'b>(&self, first: GuestAddress, len: u32) -> Result<&'b [u8], u32> {
         self.bytes(first, len, MAX_KEY_BYTES)
     }
 

@@ -31,7 +31,7 @@ pub(super) fn commit(
     match read_lists(memory, reads, ranges, changes) {
         Ok((reads, rows, mut ranges, changes)) => {
             let mut rest = rows.as_slice();
-            for range in &mut ranges {
+            for range in ranges.iter_mut().filter(|range| range.backward != abi::RANGE_COUNTED) {
                 let (own, others) = rest.split_at(range.rows_len.min(rest.len()));
                 (range.rows, rest) = (own.as_ptr(), others);
             }
@@ -61,6 +61,11 @@ fn read_lists(
     let ranges = list(memory, ranges, TRANSACTION_RANGES, |range: GuestRangeRead| {
         let (from, from_len) = bytes(memory, range.from, range.from_len)?;
         let (to, to_len) = bytes(memory, range.to, range.to_len)?;
+        let (included, backward) = (range.included, range.backward);
+        if backward == abi::RANGE_COUNTED {
+            let (rows, rows_len) = (std::ptr::dangling(), range.rows_len as usize);
+            return Ok(RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward });
+        }
         let left = TRANSACTION_ROWS - rows.len();
         let own = list(memory, (range.rows, range.rows_len), left, |row: GuestRow| {
             let (key, key_len) = bytes(memory, row.key, row.key_len)?;
@@ -68,7 +73,6 @@ fn read_lists(
         })?;
         let rows_len = own.len();
         rows.extend(own);
-        let (included, backward) = (range.included, range.backward);
         let rows = std::ptr::dangling();
         Ok(RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward })
     })?;

@@ -101,4 +101,22 @@ impl SandboxCall<'_> {
         let finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
         Ok(self.memory.write(range, GuestRange { finished, ..asked })?)
     }
+    pub(super) fn count(&mut self, table: u64, range: GuestAddress, count: GuestAddress) -> CallResult<()> {
+        let asked: GuestRange = self.memory.read(range)?;
+        let (table, span) = (self.own_table(table)?, self.span(&asked)?);
+        let found = table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        Ok(self.memory.write(count, found)?)
+    }
+
+    pub(super) fn nth(&mut self, table: u64, position: u64, out: GuestAddress) -> CallResult<()> {
+        let room: GuestKeys = self.memory.read(out)?;
+        let key = self.own_table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
+        let fits = key.len() <= room.bytes_len as usize && room.ends_len > 0;
+        if fits {
+            self.memory.write_bytes(room.bytes, &key)?;
+            self.memory.write(room.ends, key.len() as u32)?;
+        }
+        Ok(self.memory.write(out, GuestKeys { filled: u32::from(fits), ..room })?)
+    }
 }

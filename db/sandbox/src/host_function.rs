@@ -118,6 +118,18 @@ host_functions! {
     MemoryGrow "(memory.grow)"(pages: I32) -> I32;
     /// Copies a record's value into the module's own memory, and writes its whole length (u32) unless that is 0.
     GetCopy "get_copy"(table: I64, key: I32, key_len: I32, to: I32, capacity: I32, value_len: I32) -> I32;
+    /// Counts the keys of a range of an ordered table, and writes their number (u64).
+    Count "count"(table: I64, range: I32, count: I32) -> I32;
+    /// Copies the key at a position of an ordered table: [`GuestKeys`](crate::guest_types::GuestKeys).
+    Nth "nth"(table: I64, position: I64, keys: I32) -> I32;
+    /// Writes the time at which a record expires (u64).
+    Expiry "expiry"(table: I64, hash: I64, key: I32, key_len: I32, expires_at_ms: I32) -> I32;
+    /// Gives a record another time to live.
+    Touch "touch"(table: I64, key: I32, key_len: I32, ttl_ms: I64) -> I32;
+    /// Fills a buffer with random bytes.
+    Random "random"(to: I32, len: I32) -> I32;
+    /// Microseconds since the Unix epoch, now.
+    NowUs "now_us"() -> I64;
 }
 
 impl HostFunction {

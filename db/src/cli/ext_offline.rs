@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use sandstorm_builder::offline::{self, CheckedModule, TierAnswer, check_dir, check_dir_in_tier, new_extension};
 use sandstorm_builder::test_build::{build_tests, test_dir};
-use sandstorm_builder::{BuildError, Diagnostic};
+use sandstorm_builder::{BuildError, BuiltLibrary, Diagnostic, api_fingerprint};
+use sandstorm_extension::{ExtensionLibrary, LoadError};
 use sandstorm_net::CodeTier;
 use serde_json::json;
 
@@ -40,16 +41,44 @@ fn progress_printer(out: &OutputPrinter) -> Option<fn(&str)> {
     (!out.json).then_some(|line| eprintln!("{line}"))
 }
 
+/// What would be loaded is loaded here as a server does it, which refuses some that compile; the compiler's warnings.
+fn load(built: BuiltLibrary, tier: CodeTier) -> Result<Vec<Diagnostic>, BuildError> {
+    let loaded = match tier {
+        CodeTier::Native => ExtensionLibrary::load(&built.elf, api_fingerprint()),
+        CodeTier::Sandboxed => ExtensionLibrary::load_sandboxed(&built.elf, api_fingerprint()),
+    };
+    match loaded {
+        Ok(_) => Ok(built.warnings),
+        Err(error @ (LoadError::Refused(_) | LoadError::TooLarge { .. })) => {
+            Err(BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]))
+        }
+        Err(error) => Err(BuildError::Internal(error.to_string())),
+    }
+}
+
+/// The answer to a source in one tier: the compiler's warnings, or what stands against it.
+struct PushAnswer {
+    tier: CodeTier,
+    outcome: Result<Vec<Diagnostic>, BuildError>,
+}
+
+impl From<TierAnswer> for PushAnswer {
+    fn from(answer: TierAnswer) -> PushAnswer {
+        let TierAnswer { tier, outcome } = answer;
+        PushAnswer { tier, outcome: outcome.and_then(|built| load(built, tier)) }
+    }
+}
+
 pub(super) fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
     let started = Instant::now();
-    let [sandboxed, native] = check_dir(folder, None, progress_printer(out))?;
+    let [sandboxed, native] = check_dir(folder, None, progress_printer(out))?.map(PushAnswer::from);
     let ms = started.elapsed().as_millis() as u64;
     let (passed, failed): (Vec<_>, Vec<_>) = [&sandboxed, &native].into_iter().partition(|one| one.outcome.is_ok());
     // What passes in no tier has one answer: that of the tier which refuses less.
-    let Some(TierAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
+    let Some(PushAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
         return sandboxed.outcome.map(|_| ()).map_err(CliError::from);
     };
-    let against = |answer: &&TierAnswer| {
+    let against = |answer: &&PushAnswer| {
         let error = answer.outcome.as_ref().err()?.clone();
         let diagnostics = error.diagnostics().to_vec();
         Some((answer.tier, CliError::from(error).message, diagnostics))
@@ -76,7 +105,7 @@ pub(super) fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> 
 
 pub(super) fn test(folder: &Path, tier: CodeTier, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
     // What the tests pass, a push must not refuse.
-    for warning in check_dir_in_tier(folder, tier, None, progress_printer(out))? {
+    for warning in load(check_dir_in_tier(folder, tier, None, progress_printer(out))?, tier)? {
         eprintln!("{}", warning.rendered.trim_end());
     }
     let passed = match tier {

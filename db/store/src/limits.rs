@@ -18,9 +18,9 @@ pub const RETAINED_VALUE_PER_KEY: usize = 16;
 /// however empty.
 pub const RECORD_CHARGE_BYTES: u64 = 26;
 /// Bytes charged against an ordered table's quota for each record's key beside the key's own bytes. They are its entry
-/// in the order and what the allocator rounds a long key up by. A tree's node has 5 to 11 entries of 40 bytes, so 110
-/// bytes at most with the levels above.
-pub const INDEX_CHARGE_BYTES: u64 = 136;
+/// in the order and what the allocator rounds a long key up by, 24. A tree's node has 15 to 31 entries of 40 bytes and
+/// room for 8 more at most, so 75 bytes with the levels above, and 55 on average.
+pub const INDEX_CHARGE_BYTES: u64 = 104;
 /// Keys of ordered tables up to so many bytes lie in the order's nodes, which reserve this room whatever the key's
 /// length. 32: two numbers and a time, or a name; with the length, an entry of 40 bytes.
 pub const INDEX_INLINE_KEY_BYTES: usize = 32;

@@ -148,6 +148,8 @@ _Static_assert(sizeof(struct sandstorm_read) == 32 && sizeof(struct sandstorm_ch
 SANDSTORM_IMPORT(args_len) uint32_t sandstorm_args_len(void);
 SANDSTORM_IMPORT(args_copy) void sandstorm_args_copy(void *to);
 SANDSTORM_IMPORT(now_ms) uint64_t sandstorm_now_ms(void);
+SANDSTORM_IMPORT(now_us) uint64_t sandstorm_now_us(void);
+SANDSTORM_IMPORT(random) int32_t sandstorm_random(void *to, uint32_t len);
 SANDSTORM_IMPORT(table_by_name)
 int32_t sandstorm_table_by_name(const void *name, uint32_t name_len, uint64_t *table);
 SANDSTORM_IMPORT(get)
@@ -173,6 +175,13 @@ int32_t sandstorm_range(uint64_t table, struct sandstorm_range *range, struct sa
                         uint32_t *filled);
 SANDSTORM_IMPORT(range_keys)
 int32_t sandstorm_range_keys(uint64_t table, struct sandstorm_range *range, struct sandstorm_keys *keys);
+SANDSTORM_IMPORT(count)
+int32_t sandstorm_count(uint64_t table, const struct sandstorm_range *range, uint64_t *count);
+SANDSTORM_IMPORT(nth) int32_t sandstorm_nth(uint64_t table, uint64_t position, struct sandstorm_keys *keys);
+SANDSTORM_IMPORT(expiry)
+int32_t sandstorm_expiry(uint64_t table, uint64_t hash, const void *key, uint32_t key_len, uint64_t *expires_at_ms);
+SANDSTORM_IMPORT(touch)
+int32_t sandstorm_touch(uint64_t table, const void *key, uint32_t key_len, uint64_t ttl_ms);
 SANDSTORM_IMPORT(reply) int32_t sandstorm_reply(const void *bytes, uint32_t len);
 SANDSTORM_IMPORT(fail) int32_t sandstorm_fail(uint32_t code, const void *text, uint32_t text_len);
 SANDSTORM_IMPORT(abort)

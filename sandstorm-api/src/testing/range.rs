@@ -14,7 +14,7 @@ use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS}
 
 /// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`.
 /// No `to`: all.
-struct KeySpan<'k> {
+pub(super) struct KeySpan<'k> {
     from: &'k [u8],
     past: bool,
     to: Option<&'k [u8]>,
@@ -28,7 +28,11 @@ impl KeySpan<'_> {
     }
 
     /// Those of the table's records in it that have not expired, in the order of their keys.
-    fn records<'t>(&self, table: &'t TestTable, now_ms: u64) -> impl DoubleEndedIterator<Item = &'t Arc<TestRecord>> {
+    pub(super) fn records<'t>(
+        &self,
+        table: &'t TestTable,
+        now_ms: u64,
+    ) -> impl DoubleEndedIterator<Item = &'t Arc<TestRecord>> {
         let first = if self.past { Bound::Excluded(self.from) } else { Bound::Included(self.from) };
         let last = match self.to {
             None => Bound::Unbounded,
@@ -43,7 +47,7 @@ impl KeySpan<'_> {
     }
 }
 
-fn ordered_table(store: &TestStore, table: u64) -> Result<&TestTable, u32> {
+pub(super) fn ordered_table(store: &TestStore, table: u64) -> Result<&TestTable, u32> {
     let table = store.reach(table)?;
     if table.ordered { Ok(table) } else { Err(abi::STATUS_NOT_ORDERED) }
 }
@@ -52,7 +56,7 @@ fn ordered_table(store: &TestStore, table: u64) -> Result<&TestTable, u32> {
 ///
 /// # Safety
 /// The range's ends outlive `'k`.
-unsafe fn requested_span<'s, 'k>(
+pub(super) unsafe fn requested_span<'s, 'k>(
     store: &'s TestStore,
     table: u64,
     range: &RawRange,
@@ -157,9 +161,10 @@ pub(super) unsafe extern "C" fn range_keys(
 pub(super) unsafe fn validate_ranges(store: &TestStore, ranges: &[RawRangeRead]) -> Result<(), u32> {
     let (mut rows_seen, mut bytes_seen) = (0, 0);
     for range in ranges {
+        let is_counted = range.backward == abi::RANGE_COUNTED;
         // SAFETY: the caller's promise.
         let (from, to, rows) = unsafe {
-            let rows = core::slice::from_raw_parts(range.rows, range.rows_len);
+            let rows = if is_counted { &[] } else { core::slice::from_raw_parts(range.rows, range.rows_len) };
             (slice_argument(range.from, range.from_len), slice_argument(range.to, range.to_len), rows)
         };
         rows_seen += rows.len();
@@ -169,7 +174,14 @@ pub(super) unsafe fn validate_ranges(store: &TestStore, ranges: &[RawRangeRead])
         }
         let included = range.included != 0;
         let span = KeySpan { from, past: false, to: Some(to).filter(|to| included || !to.is_empty()), included };
-        let mut records = span.records(ordered_table(store, range.table)?, store.now_ms);
+        let table = ordered_table(store, range.table)?;
+        if is_counted {
+            match span.records(table, 0).count() == range.rows_len {
+                true => continue,
+                false => return Err(abi::STATUS_CONFLICT),
+            }
+        }
+        let mut records = span.records(table, store.now_ms);
         let mut same = true;
         for row in rows {
             let record = if range.backward != 0 { records.next_back() } else { records.next() };

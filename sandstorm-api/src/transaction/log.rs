@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::Error;
-use crate::abi::{CHANGE_DELETE, CHANGE_PUT, RawChange, RawRangeRead, RawRead, RawRow};
+use crate::abi::{CHANGE_DELETE, CHANGE_PUT, RANGE_COUNTED, RawChange, RawRangeRead, RawRead, RawRow};
 use crate::invocation_bytes::{InvocationBytes, OwnedCopies};
 use crate::keys::Direction;
 use crate::limits::{
@@ -184,8 +184,15 @@ pub(super) struct LoggedRange {
     /// `to` is part of it.
     pub(super) included: bool,
     pub(super) backward: bool,
-    /// Among the rows of all ranges.
-    pub(super) rows: Range<usize>,
+    pub(super) met: RangeContent,
+}
+
+/// What was met in a range.
+pub(super) enum RangeContent {
+    /// These among the rows of all ranges.
+    Rows(Range<usize>),
+    /// So many keys.
+    Count(usize),
 }
 
 impl TransactionLog {
@@ -232,17 +239,30 @@ impl TransactionLog {
             to,
             included,
             backward: direction == Direction::Backward,
-            rows: first_row..self.rows.len(),
+            met: RangeContent::Rows(first_row..self.rows.len()),
         });
+    }
+
+    /// Notes that a range has so many keys.
+    pub(super) fn log_count(&mut self, table: TableId, (from, to): (&[u8], &[u8]), count: usize) {
+        self.row_bytes += from.len() + to.len();
+        let (from, to) = (self.keeper.copy(from), self.keeper.copy(to));
+        let met = RangeContent::Count(count);
+        self.ranges.push(LoggedRange { table: table.0, from, to, included: false, backward: false, met });
     }
 
     /// The ranges that the host is to look at again.
     pub(crate) fn raw_ranges(&self) -> Vec<RawRangeRead> {
         let raw = |range: &LoggedRange| {
             let ((from, from_len), (to, to_len)) = (range.from.parts(), range.to.parts());
-            let rows = &self.rows[range.rows.clone()];
-            let (included, backward) = (u32::from(range.included), u32::from(range.backward));
-            let (rows, rows_len) = (rows.as_ptr(), rows.len());
+            let included = u32::from(range.included);
+            let (rows, rows_len, backward) = match &range.met {
+                RangeContent::Rows(rows) => {
+                    let rows = &self.rows[rows.clone()];
+                    (rows.as_ptr(), rows.len(), u32::from(range.backward))
+                }
+                RangeContent::Count(count) => (self.rows.as_ptr(), *count, RANGE_COUNTED),
+            };
             RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward }
         };
         self.ranges.iter().map(raw).collect()

@@ -66,7 +66,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Returns the writes of the transaction between two keys, in the range's order.
-    fn written(
+    pub(super) fn written(
         &self,
         table: TableId,
         from: &[u8],

@@ -31,6 +31,12 @@ unsafe extern "C" {
     fn args_len() -> u32;
     fn args_copy(to: u32);
     fn now_ms() -> i64;
+    fn count(table: u64, range: u32, count: u32) -> u32;
+    fn nth(table: u64, position: u64, keys: u32) -> u32;
+    fn expiry(table: u64, hash: u64, key: u32, key_len: u32, expires_at_ms: u32) -> u32;
+    fn touch(table: u64, key: u32, key_len: u32, ttl_ms: u64) -> u32;
+    fn random(to: u32, len: u32) -> u32;
+    fn now_us() -> i64;
 }
 
 /// The number of this call.
@@ -73,7 +79,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         let (a, b, c, d) = (address(&mut n), address(&mut n), address(&mut n), address(&mut n));
         let (l, m) = (n.next(), n.next());
         unsafe {
-            match n.next() % 25 {
+            match n.next() % 31 {
                 0 => prefetch(t, a, l, b),
                 1 => prefetch_record(t, hash),
                 2 => get(t, hash, a, l, b),
@@ -100,6 +106,12 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
                 23 if number % 8 == 2 => { core::ptr::copy(a as *const u8, b as *mut u8, l as usize); 0 }
                 23 if number % 8 == 3 => { core::ptr::write_bytes(a as *mut u8, m as u8, l as usize); 0 }
                 24 => get_copy(t, a, l, b, m, c),
+                25 => count(t, a, b),
+                26 => nth(t, hash >> (l % 64), a),
+                27 => expiry(t, hash, a, l, b),
+                28 => touch(t, a, l % 70_000, hash),
+                29 => random(a, l),
+                30 => now_us() as u32,
                 _ => 0,
             };
         }

@@ -84,7 +84,7 @@ rules! {
         "fn twice(mut f: impl FnMut()) { f(); f(); }";
     MACRO_TOKENS: SANDBOXED "macro-tokens", "what a macro of your own becomes is not read, so some words and forms cannot stand in it, or in what it is given",
         "macro_rules! first { ($list:expr) => { unsafe { *$list.get_unchecked(0) } } }",
-        "macro_rules! id { ($name:ident) => { #[derive(Clone, Copy, Debug)] struct $name(u64); } }\nid!(User);\nmacro_rules! twice { ($e:expr) => { $e; $e } }\nfn f() { twice!(format!(\"{:?}\", User(1))); }";
+        "macro_rules! id { ($name:ident) => { #[derive(Clone, Copy, Debug)] struct $name(u64); } }\nid!(User);\nmacro_rules! twice { ($e:expr) => { ($e, $e) } }\nfn f() { let _ = twice!(format!(\"{:?}\", User(1))); }";
     IDENTIFIER: BOTH "identifier", "names are of ASCII letters: the compiler takes some others for the same letter",
         "fn \u{e9}() {}",
         "fn e() {}";

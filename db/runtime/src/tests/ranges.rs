@@ -47,12 +47,32 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
             (_, Some(tx)) => {
                 let found = tx.range(table, &from, &to, limit, direction).await?;
                 db.reply(&shown(found.iter().map(|seen| (seen.key(), seen.value()))))?;
+                let all = tx.range(table, &from, &to, 1_000, direction).await?;
+                if tx.count(table, &from, &to).await? != all.len() as u64 {
+                    return Err(Error::new("the count is another"));
+                }
+                if let Some(first) = all.first() {
+                    let position = tx.rank(table, first.key()).await?;
+                    if tx.nth(table, position).await?.as_deref() != Some(first.key()) {
+                        return Err(Error::new("the position is another"));
+                    }
+                }
             }
             (_, None) => {
                 let found = db.range(table, &from, &to, limit, direction).await?;
                 let keys = db.range_keys(table, &from, &to, limit, direction).await?;
                 if !keys.iter().eq(found.iter().map(|record| record.key())) {
                     return Err(Error::new("the keys alone are others"));
+                }
+                let all = db.range_keys(table, &from, &to, 1_000, Direction::Forward).await?;
+                if db.count(table, &from, &to).await? != all.len() as u64 {
+                    return Err(Error::new("the count is another"));
+                }
+                for key in &all {
+                    let position = db.rank(table, key).await?;
+                    if db.nth(table, position).await?.as_deref() != Some(key) {
+                        return Err(Error::new("the position is another"));
+                    }
                 }
                 db.reply(&shown(found.iter().map(|record| (record.key(), record.value()))))?;
             }

@@ -7,32 +7,30 @@
 //! by piece.
 //!
 //! Each key is a copy of its own: records are replaced, and references to them would have to be updated. A short key
-//! lies in the tree's node itself, so that a search that compares six keys in each of six nodes does not miss the
-//! caches thirty times.
+//! lies in the tree's node itself, so that a search that compares five keys in each of five nodes does not miss the
+//! caches twenty times.
 //!
-//! A balanced tree under one lock, which is the innermost: its holder takes no other, and runs no code but this file's.
-//! The lock is held for one key's position, or to copy a bounded batch of keys. Removed keys are freed at once; no
-//! sequence of keys makes the tree deep.
-
-use std::collections::{BTreeSet, Bound};
+//! A balanced tree with positions ([`KeyTree`]) under one lock, which is the innermost: its holder takes no other, and
+//! runs no code but this file's and the tree's. The lock is held for one key's position, or to copy a bounded batch of
+//! keys. Removed keys are freed at once; no sequence of keys makes the tree deep.
 
 use arrayvec::ArrayVec;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
+use super::key_tree::{KeyTree, TreeParts};
 use crate::epochs::IncrementalDrop;
 use crate::limits::{INDEX_CHARGE_BYTES, INDEX_INLINE_KEY_BYTES, RANGE_KEYS_PER_CALL};
 
 /// A key in the order.
 pub(super) type IndexKey = SmallVec<[u8; INDEX_INLINE_KEY_BYTES]>;
-type IndexKeys = BTreeSet<IndexKey>;
 
 /// The keys of an ordered table.
-pub(super) struct KeyIndex(RwLock<IndexKeys>);
+pub(super) struct KeyIndex(RwLock<KeyTree>);
 
 impl KeyIndex {
     pub(super) fn new() -> KeyIndex {
-        KeyIndex(RwLock::new(IndexKeys::new()))
+        KeyIndex(RwLock::new(KeyTree::default()))
     }
 
     /// Enters a key, for which [`copy_key`] has taken memory. The stripe of the key is locked.
@@ -42,7 +40,7 @@ impl KeyIndex {
 
     /// Removes a key. The stripe of the key is locked.
     pub(super) fn remove(&self, key: &[u8]) {
-        let taken = self.0.write().take(key);
+        let taken = self.0.write().remove(key);
         // Freed when the lock is released.
         drop(taken);
     }
@@ -50,7 +48,7 @@ impl KeyIndex {
     /// Puts an empty set in place. All stripes are locked. The returned set must be retired.
     pub(super) fn clear(&self) -> Box<dyn IncrementalDrop> {
         let old = std::mem::take(&mut *self.0.write());
-        Box::new(ClearedIndex(old.into_iter()))
+        Box::new(ClearedIndex(old.into_parts()))
     }
 
     /// Appends the first keys of a span in its order to the batch: up to `limit` of them, and, except for the last one,
@@ -61,18 +59,34 @@ impl KeyIndex {
             batch.is_last = true;
             return;
         }
-        let keys = self.0.read();
+        let is_full = |batch: &KeyBatch| batch.ends.len() >= limit.min(RANGE_KEYS_PER_CALL) || batch.keys.len() >= bytes;
+        if is_full(batch) {
+            return;
+        }
+        batch.is_last = true;
         // One end is searched in the tree, the other is checked on each key: most spans hold few.
-        let mut keys = keys.range::<[u8], _>(span.read_bound());
-        while batch.ends.len() < limit.min(RANGE_KEYS_PER_CALL) && batch.keys.len() < bytes {
-            let key = if span.backward { keys.next_back() } else { keys.next() };
-            let Some(key) = key.filter(|key| !span.is_beyond(key)) else {
-                batch.is_last = true;
-                return;
-            };
+        self.0.read().walk(span, &mut |key| {
+            if span.is_beyond(key) {
+                return false;
+            }
             batch.keys.extend_from_slice(key);
             batch.ends.push(batch.keys.len());
-        }
+            batch.is_last = !is_full(batch);
+            batch.is_last
+        });
+    }
+
+    /// Returns the number of keys of a span.
+    pub(super) fn count(&self, span: &KeyRange<'_>) -> u64 {
+        self.0.read().count(span)
+    }
+
+    /// Copies the key before which there are `position` others to the end of `copy`; returns whether there is one.
+    pub(super) fn copy_at(&self, position: u64, copy: &mut Vec<u8>) -> bool {
+        let keys = self.0.read();
+        let key = keys.at(position);
+        key.into_iter().for_each(|key| copy.extend_from_slice(key));
+        key.is_some()
     }
 }
 
@@ -118,11 +132,11 @@ pub(super) fn index_charge(key_len: usize) -> u64 {
 }
 
 /// The rest of a set that no thread reads any more.
-struct ClearedIndex(std::collections::btree_set::IntoIter<IndexKey>);
+struct ClearedIndex(TreeParts);
 
 impl IncrementalDrop for ClearedIndex {
     fn free_some(&mut self, units: usize) -> usize {
-        self.0.by_ref().take(units).count()
+        self.0.free_some(units)
     }
 
     fn bytes(&self) -> usize {
@@ -167,18 +181,6 @@ impl<'k> KeyRange<'k> {
         } else {
             (self.from, self.past) = (met, true);
         }
-    }
-
-    /// Returns the bound at the end where reading starts, as ordered collections take it, and none at the other.
-    fn read_bound(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
-        let end = match self.to {
-            _ if !self.backward && self.past => Bound::Excluded(self.from),
-            _ if !self.backward => Bound::Included(self.from),
-            None => Bound::Unbounded,
-            Some(to) if self.included => Bound::Included(to),
-            Some(to) => Bound::Excluded(to),
-        };
-        if self.backward { (Bound::Unbounded, end) } else { (end, Bound::Unbounded) }
     }
 
     /// Returns whether a key that is met lies beyond the end at which it stops.

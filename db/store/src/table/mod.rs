@@ -15,6 +15,7 @@ mod buckets;
 mod commit;
 mod eviction;
 mod index;
+mod key_tree;
 mod key_watch;
 mod locked_stripe;
 mod prefetch;

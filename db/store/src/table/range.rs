@@ -197,6 +197,27 @@ impl RecordTable {
         Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })
     }
 
+    /// Returns the number of keys of a span, in logarithmic time. No record is looked for: it counts keys whose record
+    /// has expired and is not removed yet, or is being written or deleted at this moment.
+    ///
+    /// # Errors
+    /// [`NotOrdered`].
+    #[inline]
+    pub fn count_keys(&self, span: &KeyRange<'_>) -> Result<u64, NotOrdered> {
+        Ok(self.index.as_ref().ok_or(NotOrdered)?.count(span))
+    }
+
+    /// Returns the key before which there are `position` others, counted as in [`RecordTable::count_keys`]; `None`
+    /// beyond the last.
+    ///
+    /// # Errors
+    /// [`NotOrdered`].
+    #[inline]
+    pub fn key_at(&self, position: u64) -> Result<Option<Vec<u8>>, NotOrdered> {
+        let (index, mut key) = (self.index.as_ref().ok_or(NotOrdered)?, Vec::new());
+        Ok(index.copy_at(position, &mut key).then_some(key))
+    }
+
     /// Shows the keys of a batch and their hashes until `f` returns `false`; returns whether it saw them all. The
     /// records are prefetched in groups, so that their cache misses overlap.
     ///

@@ -58,15 +58,34 @@ pub struct KeyRead<'k> {
     pub version: u64,
 }
 
-/// A range of an ordered table that a transaction has read: these records and no others.
+/// A range of an ordered table that a transaction has read.
 #[derive(Clone, Debug)]
 pub struct RangeRead<'k> {
     /// The table.
     pub table: &'k RecordTable,
     /// The bounds of the keys.
     pub span: KeyRange<'k>,
-    /// Key and version of each record, in the order in which the span is read.
-    pub rows: Vec<(&'k [u8], u64)>,
+    /// What it has met in it.
+    pub met: MetInRange<'k>,
+}
+
+/// What a transaction has met in a range, and must meet there when it is committed.
+#[derive(Clone, Debug)]
+pub enum MetInRange<'k> {
+    /// These records and no others: key and version of each, in the order in which the span is read.
+    Records(Vec<(&'k [u8], u64)>),
+    /// So many keys, whichever they are, as [`RecordTable::count_keys`] counts them.
+    Keys(u64),
+}
+
+impl MetInRange<'_> {
+    /// The number of records, if they were read.
+    fn records(&self) -> usize {
+        match self {
+            MetInRange::Records(rows) => rows.len(),
+            MetInRange::Keys(_) => 0,
+        }
+    }
 }
 
 /// The reason why a transaction did not happen.
@@ -123,7 +142,7 @@ pub fn commit_with_ranges(
                 let now_ms = participant.epochs().commit_time(now_ms);
                 let mut left = ExpiryBudget::AFTER_COMMIT;
                 for range in ranges {
-                    range.table.remove_expired(participant, &range.span, now_ms, range.rows.len(), &mut left);
+                    range.table.remove_expired(participant, &range.span, now_ms, range.met.records(), &mut left);
                 }
             }
             Err(AttemptFailure::Final(error)) => return Err(error),
@@ -299,10 +318,17 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
         let mut expired = ExpiryBudget::WHILE_LOCKED;
         for range in self.ranges {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
-            let mut rows = range.rows.iter();
-            let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
             let conflict = Err(AttemptFailure::Final(CommitError::Conflict));
             let Some(locked) = part.and_then(|part| part.locked.as_mut()) else { return conflict };
+            let mut rows = match &range.met {
+                MetInRange::Records(rows) => rows.iter(),
+                // No key comes or goes while all stripes are locked, but for expired ones that this commit removes.
+                MetInRange::Keys(count) => match range.table.count_keys(&range.span) == Ok(*count) {
+                    true => continue,
+                    false => return conflict,
+                },
+            };
+            let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
             match locked.contains_exactly(&range.span, self.now_ms, &mut expired, is_next) {
                 Some(true) if rows.next().is_none() => {}
                 Some(_) => return conflict,

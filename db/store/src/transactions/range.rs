@@ -1,6 +1,6 @@
 //! The beginning of a range, in a bounded number of steps; on request, as it was at one moment.
 
-use super::{RangeRead, commit_with_ranges};
+use super::{MetInRange, RangeRead, commit_with_ranges};
 use crate::limits::SNAPSHOT_TRIES;
 use crate::{
     EpochGuard, KeyRange, NotOrdered, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget, StripeSet,
@@ -142,7 +142,7 @@ pub fn snapshot_range<'g>(
             return Ok(stretch);
         }
         let rows = stretch.records.iter().map(|record| (record.key(), record.version())).collect();
-        let seen = RangeRead { table, span: clip_to(&span, stretch.on), rows };
+        let seen = RangeRead { table, span: clip_to(&span, stretch.on), met: MetInRange::Records(rows) };
         if commit_with_ranges(participant, &[], &[seen], &mut [], now_ms).is_ok() {
             return Ok(stretch);
         }

@@ -9,7 +9,7 @@ mod single;
 use std::sync::Arc;
 
 use super::{
-    CommitError, KeyChange, KeyRead, NewRecord, RangeQuery, RangeRead, RangeSlice, commit, commit_with_ranges,
+    CommitError, KeyChange, KeyRead, MetInRange, NewRecord, RangeQuery, RangeRead, RangeSlice, commit, commit_with_ranges,
     snapshot, snapshot_range,
 };
 use crate::{
@@ -99,7 +99,8 @@ fn at_once<'g>(
 }
 
 fn range_read<'k>(table: &'k RecordTable, span: KeyRange<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {
-    RangeRead { table, span, rows: records.iter().map(|record| (record.key(), record.version())).collect() }
+    let rows = records.iter().map(|record| (record.key(), record.version())).collect();
+    RangeRead { table, span, met: MetInRange::Records(rows) }
 }
 
 fn read<'k>(table: &'k RecordTable, key: &'k [u8], version: u64) -> KeyRead<'k> {

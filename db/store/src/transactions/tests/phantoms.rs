@@ -23,7 +23,11 @@ fn sit(table: &RecordTable, participant: &Participant, random: &mut Random) -> b
     let guard = participant.guard();
     let span = KeyRange::new(b"b", b"y", random.below(2) == 0);
     let records = read_all(&guard, table, span);
-    let ranges = [range_read(table, span, &records)];
+    let mut ranges = [range_read(table, span, &records)];
+    if random.below(2) == 0 {
+        // That they are so many is all that counts: which they are may change.
+        ranges[0].met = MetInRange::Keys(records.len() as u64);
+    }
     let key = [b'b' + random.below(20) as u8, random.below(200) as u8];
     let taken = records.iter().any(|record| record.key() == key);
     let mut changes = Vec::new();
@@ -75,6 +79,32 @@ fn no_two_take_the_last_seat() {
     assert!(committed.into_inner() > 0);
 }
 
+/// The rows that were read.
+fn rows<'s, 'k>(seen: &'s mut RangeRead<'k>) -> &'s mut Vec<(&'k [u8], u64)> {
+    let MetInRange::Records(rows) = &mut seen.met else { panic!("its keys were counted") };
+    rows
+}
+
+#[test]
+fn what_is_committed_against_a_count_is_refused_when_there_are_more_or_fewer_keys() {
+    let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
+    let (table, participant) = (&tables[0], epochs.register());
+    [&b"a"[..], b"c", b"m", b"z"].iter().for_each(|key| _ = put(table, &participant, key, b""));
+    let span = KeyRange::new(b"b", b"y", false);
+    let outcome = |count| {
+        let seen = [RangeRead { table, span, met: MetInRange::Keys(count) }];
+        commit_with_ranges(&participant, &[], &seen, &mut [], 0)
+    };
+    assert_eq!((table.count_keys(&span), outcome(2)), (Ok(2), Ok(())));
+    assert_eq!([1, 3].map(outcome), [Err(CommitError::Conflict); 2]);
+    put(table, &participant, b"azzz", b"before it");
+    put(table, &participant, b"m", b"changed, and as many as before");
+    commit(&participant, &[], &mut [deletes(table, b"c"), writes(table, b"d", b"")], 0).expect("nobody else writes");
+    assert_eq!(outcome(2), Ok(()), "others, and as many");
+    put(table, &participant, b"n", b"");
+    assert_eq!((outcome(2), outcome(3)), (Err(CommitError::Conflict), Ok(())));
+}
+
 #[test]
 fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_changed() {
     let (epochs, tables) = tables(1, StorageMode::Store, u64::MAX);
@@ -87,14 +117,14 @@ fn what_is_committed_against_a_range_is_refused_when_a_row_has_come_gone_or_chan
         let validate =
             |seen: &RangeRead<'_>| commit_with_ranges(&participant, &[], std::slice::from_ref(seen), &mut [], 0);
         assert_eq!(validate(&seen), Ok(()));
-        let row = seen.rows.pop().expect("two rows");
+        let row = rows(&mut seen).pop().expect("two rows");
         assert_eq!(validate(&seen), Err(CommitError::Conflict), "a row more than was seen");
-        seen.rows.extend([row, (b"zz", 1)]);
+        rows(&mut seen).extend([row, (b"zz", 1)]);
         assert_eq!(validate(&seen), Err(CommitError::Conflict), "a row less");
-        seen.rows.pop();
-        seen.rows.reverse();
+        rows(&mut seen).pop();
+        rows(&mut seen).reverse();
         assert_eq!(validate(&seen), Err(CommitError::Conflict), "in another order");
-        seen.rows.reverse();
+        rows(&mut seen).reverse();
         put(table, &participant, b"azzz", b"before it");
         put(table, &participant, b"y", b"at its end");
         assert_eq!(validate(&seen), Ok(()));
@@ -131,7 +161,7 @@ fn a_range_full_of_expired_records_is_got_through_in_several_tries() {
     let span = KeyRange::new(b"", b"", false);
     let mut tries = 0;
     loop {
-        let seen = [RangeRead { table, span, rows: Vec::new() }];
+        let seen = [RangeRead { table, span, met: MetInRange::Records(Vec::new()) }];
         match commit_with_ranges(&participant, &[], &seen, &mut [], 10) {
             Ok(()) => break,
             Err(error) => assert_eq!(error, CommitError::Conflict),
@@ -203,7 +233,8 @@ fn who_reads_a_change_does_not_wait_until_ranges_were_looked_at() {
         .map(|record| (record.key().to_vec(), record.version()))
         .collect::<Vec<_>>();
     let rows = records.iter().map(|(key, version)| (&key[..], *version)).collect();
-    let ranges = [RangeRead { table: &tables[0], span: KeyRange::new(b"a", b"z", false), rows }];
+    let met = MetInRange::Records(rows);
+    let ranges = [RangeRead { table: &tables[0], span: KeyRange::new(b"a", b"z", false), met }];
     let read = std::sync::Arc::new(AtomicBool::new(false));
     let (table, has_read) = (std::sync::Arc::clone(&tables), std::sync::Arc::clone(&read));
     pause::next_ranges(move || {

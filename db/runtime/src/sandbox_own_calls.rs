@@ -1,0 +1,36 @@
+//! Expiry and random numbers as sandboxed code asks for them.
+//!
+//! Guarantees: as `sandbox_calls`.
+
+use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
+
+use super::expiry_calls::{expiry_of, touch_record};
+use super::guest_value::GuestAddress;
+use super::sandbox_calls::{CallResult, SandboxCall};
+
+impl SandboxCall<'_> {
+    pub(super) fn expiry(
+        &mut self,
+        table: u64,
+        hash: u64,
+        (key, key_len): (GuestAddress, u32),
+        expires_at_ms: GuestAddress,
+    ) -> CallResult<()> {
+        let key = self.key(key, key_len)?;
+        let found = expiry_of(self.body, table, hash, key)?;
+        Ok(self.memory.write(expires_at_ms, found)?)
+    }
+
+    pub(super) fn touch(&mut self, table: u64, (key, key_len): (GuestAddress, u32), ttl_ms: u64) -> CallResult<()> {
+        let key = self.key(key, key_len)?;
+        let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        Ok(touch_record(self.body.table_to_write(table)?, participant, key, now_ms, ttl_ms)?)
+    }
+
+    pub(super) fn random(&mut self, to: GuestAddress, len: u32) -> CallResult<()> {
+        let mut bytes = [0; MAX_RANDOM_BYTES];
+        let bytes = bytes.get_mut(..len as usize).ok_or(abi::STATUS_INVALID)?;
+        self.body.random.fill(bytes)?;
+        Ok(self.memory.write_bytes(to, bytes)?)
+    }
+}

@@ -1,0 +1,142 @@
+//! Counts, positions, expiry, random numbers and microseconds over a [`TestStore`].
+//!
+//! Guarantees: it reads and writes what its pointers point to only during the call.
+#![allow(unsafe_code)]
+
+use super::TestStore;
+use super::arguments::{slice_argument, test_invocation};
+use super::range::{ordered_table, requested_span};
+use crate::abi::{self, InvocationHeader, MAX_RANDOM_BYTES, RawKeys, RawRange};
+
+pub(super) unsafe extern "C" fn count(
+    inv: *mut InvocationHeader,
+    table: u64,
+    range: *const RawRange,
+    count: *mut u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and a place for the
+    // count.
+    let (behind, range, count) = unsafe { (test_invocation(inv), &*range, &mut *count) };
+    // SAFETY: as above.
+    match unsafe { requested_span(&behind.store, table, range) } {
+        Ok((table, span)) => {
+            // Expired records have keys until they are met.
+            *count = span.records(table, 0).count() as u64;
+            abi::STATUS_OK
+        }
+        Err(status) => status,
+    }
+}
+
+pub(super) unsafe extern "C" fn nth(inv: *mut InvocationHeader, table: u64, position: u64, out: *mut RawKeys) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, and the room that it names.
+    let (behind, out) = unsafe { (test_invocation(inv), &mut *out) };
+    out.filled = 0;
+    let table = match ordered_table(&behind.store, table) {
+        Ok(table) => table,
+        Err(status) => return status,
+    };
+    let Some(key) = usize::try_from(position).ok().and_then(|position| table.places.keys().nth(position)) else {
+        return abi::STATUS_NOT_FOUND;
+    };
+    if key.len() <= out.bytes_len && out.ends_len > 0 {
+        // SAFETY: there is room for the key and for one end.
+        unsafe {
+            out.bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
+            out.ends.write(key.len());
+        }
+        out.filled = 1;
+    }
+    abi::STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn expiry(
+    inv: *mut InvocationHeader,
+    table: u64,
+    hash: u64,
+    key: *const u8,
+    key_len: usize,
+    expires_at_ms: *mut u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the time.
+    let (behind, key, at_ms) = unsafe { (test_invocation(inv), slice_argument(key, key_len), &mut *expires_at_ms) };
+    if hash != 0 && hash != TestStore::hash(key) {
+        return abi::STATUS_INVALID;
+    }
+    match behind.store.reach(table).map(|table| table.get(key, behind.store.now_ms)) {
+        Ok(Some(record)) => {
+            *at_ms = record.expires_at_ms;
+            abi::STATUS_OK
+        }
+        Ok(None) => abi::STATUS_NOT_FOUND,
+        Err(status) => status,
+    }
+}
+
+pub(super) unsafe extern "C" fn touch(
+    inv: *mut InvocationHeader,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    ttl_ms: u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and a key.
+    let (behind, key) = unsafe { (test_invocation(inv), slice_argument(key, key_len)) };
+    match behind.store.touch(table, key, ttl_ms) {
+        Ok(()) => abi::STATUS_OK,
+        Err(status) => status,
+    }
+}
+
+pub(super) unsafe extern "C" fn random(inv: *mut InvocationHeader, bytes: *mut u8, len: usize) -> u32 {
+    if len > MAX_RANDOM_BYTES {
+        return abi::STATUS_INVALID;
+    }
+    // SAFETY: the extension's side calls with its live invocation and a buffer.
+    let (behind, bytes) = unsafe { (test_invocation(inv), core::slice::from_raw_parts_mut(bytes, len)) };
+    for part in bytes.chunks_mut(8) {
+        let number = behind.store.next_random().to_le_bytes();
+        part.copy_from_slice(&number[..part.len()]);
+    }
+    abi::STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn now_us(inv: *mut InvocationHeader) -> u64 {
+    // SAFETY: the extension's side calls with its live invocation.
+    unsafe { test_invocation(inv) }.store.now_us()
+}
+
+impl TestStore {
+    /// Lets a record expire after so many milliseconds (0: never).
+    fn touch(&mut self, table: u64, key: &[u8], ttl_ms: u64) -> Result<(), u32> {
+        let old = self.writable_table(table)?.get(key, self.now_ms).cloned().ok_or(abi::STATUS_NOT_FOUND)?;
+        let expires_at_ms = if ttl_ms == 0 { 0 } else { self.now_ms.saturating_add(ttl_ms) };
+        self.replace(table, key, &old.value, old.flags, expires_at_ms).map(drop)
+    }
+
+    /// The next number of a sequence that looks random (SplitMix64).
+    fn next_random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Begins the sequence of numbers that [`Db::random`](crate::Db::random) gives anew: the same for the same seed, as
+    /// it is at first for each store.
+    pub fn set_seed(&mut self, seed: u64) -> &mut TestStore {
+        self.seed = seed;
+        self
+    }
+
+    /// The clock that [`Db::now_us`](crate::Db::now_us) shows, in microseconds since the Unix epoch.
+    pub fn now_us(&self) -> u64 {
+        self.now_ms.saturating_mul(1_000).saturating_add(self.now_rest_us)
+    }
+
+    /// Sets the clock, in microseconds since the Unix epoch: [`TestStore::set_now_ms`] with more digits.
+    pub fn set_now_us(&mut self, now_us: u64) -> &mut TestStore {
+        (self.now_ms, self.now_rest_us) = (now_us / 1_000, now_us % 1_000);
+        self
+    }
+}
