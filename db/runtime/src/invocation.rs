@@ -22,6 +22,7 @@ use super::host::HOST_CALLS;
 use super::mapping::GuardedMapping;
 use super::own_calls::InvocationRandom;
 use super::pending_copies::PendingCopies;
+use super::prefetch::{LINE_BYTES, prefetch};
 use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
@@ -435,18 +436,8 @@ impl InvocationHandle {
 /// Bytes of a page of memory.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a line of the processor's cache.
-const LINE_BYTES: usize = 64;
-
 /// Lines of a body that every invocation uses, from `slot` on.
 const BODY_LINES: usize = 7;
-
-/// Asks the processor for the line of an address. Never faults, whatever the address.
-#[inline]
-fn prefetch(at: *const u8) {
-    // SAFETY: SSE is part of x86-64; a prefetch reads nothing as far as the language goes and cannot fault.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
-}
 
 /// Alignment of the future and of what is allocated after it.
 const MIN_ALIGN: usize = 16;
@@ -467,8 +458,8 @@ impl InvocationState {
 
     /// Forgets all but the arguments, so that the invocation can begin anew.
     #[cold]
-    pub(super) fn restart(&mut self) {
-        self.restart_sandboxed();
+    pub(super) fn restart(&mut self) -> Result<(), BeginError> {
+        self.restart_sandboxed()?;
         self.transaction.may_retry = false;
         self.forget_arena();
         self.abi.arena.next = self.first_free;
@@ -478,6 +469,7 @@ impl InvocationState {
         self.text.clear();
         self.code = 0;
         self.stage = InvocationStage::Retrying;
+        Ok(())
     }
 
     /// Counts a poll after the end of the invocation's life, of which it may have so many; returns whether that was one

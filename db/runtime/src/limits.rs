@@ -122,7 +122,5 @@ pub const GUEST_UNCHARGED_BYTES: usize = 192 << 10;
 /// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten
 /// pages.
 pub const GUEST_MEMORIES_CACHED: usize = 1_024;
-/// Those of them that are looked through, last first, before the others are looked up by tenant.
-pub const GUEST_MEMORIES_RECENT: usize = 16;
 /// Memory that an idle memory keeps of a module that was made elsewhere, bytes.
 pub const GUEST_MODULE_HOT_BYTES: usize = 1 << 20;

@@ -501,6 +501,10 @@ impl SandboxCall<'_> {
             let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
             let key = self.key(key.first, key.len)?;
             let found = self.find(table, hash, key)?;
+            if let Some(record) = &found {
+                let (key, value) = record.key_and_value();
+                self.memory.prefetch_next_record(key.len() + value.len());
+            }
             self.put_record(out, index, found.as_ref())?;
         }
         Ok(())
