@@ -122,8 +122,9 @@ impl Engine {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
-        body.trust = self.crowd.begun(extension.begun(self.worker));
+        body.trust = extension.begun(self.worker);
         body.trust_epoch = self.crowd.epoch();
+        self.crowd.begun(body.trust);
         Ok(invocation)
     }
 
@@ -162,7 +163,7 @@ impl Engine {
             let started = self.meter.start();
             // SAFETY: as above.
             let terms = unsafe {
-                let trust = self.crowd.now((*body).trust, (*body).trust_epoch);
+                let trust = self.crowd.now((*body).trust_on(self.worker, self.crowd.epoch()));
                 poll_limits(&*body, trust, self.longest_slice_ns, participant, body.cast(), started)
             };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
@@ -233,9 +234,9 @@ impl Engine {
     #[cold]
     fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
         self.side.note_long_poll();
-        if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
-            body.trust = CallTrust::Unknown;
-            self.crowd.note_long_poll();
+        let slice_ns = body.slice_ns.min(self.longest_slice_ns);
+        if charge_ns > slice_ns {
+            self.crowd.note_long_poll(charge_ns - slice_ns);
             if let Some(held) = &body.held {
                 held.extension.note_long_poll(self.worker);
             }

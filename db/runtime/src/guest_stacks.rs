@@ -3,8 +3,11 @@
 //! A stack belongs to one tenant until it is wiped, so no content that a tenant's code leaves there reaches another's.
 //! The current one stays as long as the tenant does. At a change of tenant it is kept, and the next tenant gets its own
 //! kept stack, or a blank one. An invocation that is switched out takes its stack along.
+//!
+//! A tenant's kept stack has a slot, which stays the tenant's while the stack is in use: so a change of tenant is one
+//! look into the map of slots. Where slots run out, a hand that goes around takes the first whose stack was not in use
+//! since it came by before (second chance, as kernels do with pages).
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,15 +29,13 @@ pub(super) struct GuestStack {
     owner: u64,
     /// Whether pages below the kept ones may be in memory.
     deep: bool,
-    /// The time at which it was kept, in a count of its engine's.
-    kept_at: u64,
 }
 
 impl GuestStack {
     fn new() -> io::Result<GuestStack> {
         let mapping = GuardedMapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
         LIVE_STACKS.fetch_add(1, Ordering::Relaxed);
-        Ok(GuestStack { mapping, owner: 0, deep: false, kept_at: 0 })
+        Ok(GuestStack { mapping, owner: 0, deep: false })
     }
 
     pub(super) fn mapping(&self) -> &GuardedMapping {
@@ -63,15 +64,28 @@ impl Drop for GuestStack {
     }
 }
 
+/// The place of a tenant's stack.
+#[derive(Debug, Default)]
+struct StackSlot {
+    /// 0: the slot is nobody's.
+    owner: u64,
+    /// `None`: its owner's stack is the current one, or was taken along by an invocation.
+    stack: Option<GuestStack>,
+    /// Whether the stack was in use again since the hand came by.
+    was_used: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct GuestStackPool {
     current: GuestStack,
-    kept: HashMap<u64, GuestStack>,
-    /// Tenant and count of those, the one kept longest first; and of some that were taken since.
-    order: VecDeque<(u64, u64)>,
+    slots: Vec<StackSlot>,
+    by_owner: HashMap<u64, u32>,
+    /// Slots that are nobody's.
+    free: Vec<u32>,
+    /// Stacks in slots.
+    kept: usize,
+    hand: usize,
     blank: Vec<GuestStack>,
-    /// The counter of kept stacks.
-    clock: u64,
     /// Stacks of the process beyond which no new one is made.
     limit: usize,
 }
@@ -79,14 +93,8 @@ pub(super) struct GuestStackPool {
 impl GuestStackPool {
     pub(super) fn new() -> io::Result<GuestStackPool> {
         let (current, blank) = (GuestStack::new()?, Vec::with_capacity(CLEAN_STACKS_CACHED));
-        Ok(GuestStackPool {
-            current,
-            kept: HashMap::new(),
-            order: VecDeque::new(),
-            blank,
-            clock: 0,
-            limit: SIDE_STACKS,
-        })
+        let (slots, by_owner, free) = (Vec::new(), HashMap::new(), Vec::new());
+        Ok(GuestStackPool { current, slots, by_owner, free, kept: 0, hand: 0, blank, limit: SIDE_STACKS })
     }
 
     /// Stops making new ones.
@@ -116,7 +124,7 @@ impl GuestStackPool {
         if self.current.owner == tenant {
             return;
         }
-        let next = match self.kept.remove(&tenant) {
+        let next = match self.take_kept(tenant) {
             None if self.current.owner == 0 => None,
             // Half of all stacks is for invocations that are switched out.
             None => self.take_blank(self.limit / 2),
@@ -148,44 +156,85 @@ impl GuestStackPool {
     }
 
     /// Keeps an unused stack for its owner; one is enough for each.
+    #[inline]
     pub(super) fn keep(&mut self, mut stack: GuestStack) {
         let owner = stack.owner;
-        if owner == 0 || owner == self.current.owner || self.kept.contains_key(&owner) {
-            if self.blank.len() < CLEAN_STACKS_CACHED {
-                stack.wipe();
-                self.blank.push(stack);
+        if owner == 0 || owner == self.current.owner {
+            return self.keep_wiped(stack);
+        }
+        let slot = self.by_owner.get(&owner).and_then(|slot| self.slots.get_mut(*slot as usize));
+        match slot {
+            Some(StackSlot { stack: Some(_), .. }) => self.keep_wiped(stack),
+            Some(slot) if self.kept < TENANT_STACKS_CACHED => {
+                stack.shed();
+                (slot.stack, slot.was_used) = (Some(stack), true);
+                self.kept += 1;
             }
-            return;
-        }
-        if self.kept.len() >= TENANT_STACKS_CACHED
-            && let Some(oldest) = self.evict()
-        {
-            self.keep_blank(oldest);
-        }
-        stack.shed();
-        self.clock += 1;
-        stack.kept_at = self.clock;
-        self.order.push_back((owner, self.clock));
-        self.kept.insert(owner, stack);
-        if self.order.len() > 2 * TENANT_STACKS_CACHED {
-            let kept = &self.kept;
-            self.order.retain(|(tenant, at)| kept.get(tenant).is_some_and(|stack| stack.kept_at == *at));
+            _ => self.keep_in_new_slot(stack),
         }
     }
 
-    fn keep_blank(&mut self, stack: GuestStack) {
+    /// Keeps the stack of a tenant that has no slot, or while there are as many as may be kept.
+    #[cold]
+    fn keep_in_new_slot(&mut self, mut stack: GuestStack) {
+        if self.kept >= TENANT_STACKS_CACHED
+            && let Some(wiped) = self.evict()
+        {
+            self.keep_wiped(wiped);
+        }
+        stack.shed();
+        let owner = stack.owner;
+        let number = match self.by_owner.get(&owner) {
+            Some(number) => *number,
+            None => self.new_slot(owner),
+        };
+        self.slots[number as usize] = StackSlot { owner, stack: Some(stack), was_used: false };
+        self.kept += 1;
+    }
+
+    /// Returns a slot for this tenant: of those that have none, only as many are remembered as stacks are kept.
+    fn new_slot(&mut self, owner: u64) -> u32 {
+        if self.free.is_empty() && self.slots.len() >= 2 * TENANT_STACKS_CACHED {
+            for (number, slot) in (0u32..).zip(&mut self.slots) {
+                if slot.stack.is_none() {
+                    self.by_owner.remove(&std::mem::take(&mut slot.owner));
+                    self.free.push(number);
+                }
+            }
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(StackSlot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.by_owner.insert(owner, number);
+        number
+    }
+
+    /// Takes a tenant's kept stack. Its slot stays its own.
+    #[inline]
+    fn take_kept(&mut self, tenant: u64) -> Option<GuestStack> {
+        let slot = self.by_owner.get(&tenant)?;
+        let taken = self.slots.get_mut(*slot as usize)?.stack.take()?;
+        self.kept -= 1;
+        Some(taken)
+    }
+
+    /// Keeps a stack that may be anyone's next.
+    fn keep_wiped(&mut self, mut stack: GuestStack) {
         if self.blank.len() < CLEAN_STACKS_CACHED {
+            stack.wipe();
             self.blank.push(stack);
         }
     }
 
-    /// Returns a blank stack: one at hand, a new one while the process has fewer than `limit`, or the one kept longest.
+    /// Returns a blank stack: one at hand, a new one while the process has fewer than `limit`, or one of those that were
+    /// not in use for long.
     fn take_blank(&mut self, limit: usize) -> Option<GuestStack> {
         if let Some(blank) = self.blank.pop() {
             return Some(blank);
         }
         if LIVE_STACKS.load(Ordering::Relaxed) < limit
-            && self.kept.len() < TENANT_STACKS_CACHED
+            && self.kept < TENANT_STACKS_CACHED
             && let Ok(new) = GuestStack::new()
         {
             return Some(new);
@@ -193,15 +242,118 @@ impl GuestStackPool {
         self.evict()
     }
 
-    /// Takes the one kept longest, and wipes it.
+    /// Takes one that was not in use for long, and wipes it.
     fn evict(&mut self) -> Option<GuestStack> {
-        while let Some((tenant, at)) = self.order.pop_front() {
-            if self.kept.get(&tenant).is_some_and(|stack| stack.kept_at == at) {
-                let mut stack = self.kept.remove(&tenant)?;
-                stack.wipe();
-                return Some(stack);
+        // The first time around each gets a second chance.
+        for _ in 0..2 * self.slots.len() {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = &mut self.slots[self.hand];
+            if slot.stack.is_none() || std::mem::take(&mut slot.was_used) {
+                continue;
             }
+            let mut stack = slot.stack.take()?;
+            self.by_owner.remove(&std::mem::take(&mut slot.owner));
+            self.free.push(self.hand as u32);
+            self.kept -= 1;
+            stack.wipe();
+            return Some(stack);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each slot is its owner's, and each count right.
+    fn check(pool: &GuestStackPool) {
+        let kept = pool.slots.iter().filter(|slot| slot.stack.is_some()).count();
+        assert_eq!((kept, pool.by_owner.len() + pool.free.len()), (pool.kept, pool.slots.len()));
+        assert!(kept <= TENANT_STACKS_CACHED && pool.slots.len() <= 2 * TENANT_STACKS_CACHED);
+        for (owner, number) in &pool.by_owner {
+            let slot = &pool.slots[*number as usize];
+            assert_eq!(slot.owner, *owner);
+            assert!(slot.stack.as_ref().is_none_or(|stack| stack.owner == *owner));
+        }
+        assert!(pool.free.iter().all(|number| pool.slots[*number as usize].owner == 0));
+        assert!(pool.blank.iter().all(|stack| stack.owner == 0));
+    }
+
+    /// Writes a tenant's number onto the current stack, which shows that of no other tenant.
+    fn write(pool: &GuestStackPool, tenant: u64) {
+        let mapping = pool.current().mapping();
+        // SAFETY: the highest word of the mapping, which this test alone uses.
+        unsafe {
+            let word = mapping.low().add(mapping.len() - 8).cast::<u64>();
+            assert!([0, tenant].contains(&word.read()), "tenant {tenant} sees {}", word.read());
+            word.write(tenant);
+        }
+    }
+
+    #[test]
+    fn each_tenant_gets_its_own_stack_or_a_blank_one_whatever_happened_before() {
+        let mut pool = GuestStackPool::new().unwrap();
+        // Some are evicted all the time.
+        pool.limit = 24;
+        let (mut parked, mut state) = (Vec::new(), 11_u64);
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let tenant = 1 + random(40);
+            match random(8) {
+                0 if parked.len() < 6 => parked.extend(pool.park(4096)),
+                1 if !parked.is_empty() => {
+                    let stack: GuestStack = parked.swap_remove(random(parked.len() as u64) as usize);
+                    let owner = stack.owner;
+                    if random(2) == 0 {
+                        pool.adopt(stack)
+                    } else {
+                        pool.keep(stack)
+                    }
+                    if pool.owner() == owner && owner != 0 {
+                        write(&pool, owner);
+                    }
+                }
+                _ => {
+                    pool.choose(tenant);
+                    assert_eq!(pool.owner(), tenant);
+                    write(&pool, tenant);
+                }
+            }
+            check(&pool);
+        }
+    }
+
+    #[test]
+    fn tenants_that_take_turns_keep_their_stacks_while_others_come_and_go() {
+        let mut pool = GuestStackPool::new().unwrap();
+        // Other tests have some, too.
+        pool.limit = usize::MAX;
+        let mut had = Vec::new();
+        for round in 0..600 {
+            for tenant in 1..=8 {
+                pool.choose(tenant);
+                had.push((tenant, pool.current().mapping().low()));
+            }
+            (0..4).for_each(|other| pool.choose(1_000 + 4 * round + other));
+        }
+        assert_eq!(pool.kept, TENANT_STACKS_CACHED);
+        had.sort_unstable();
+        had.dedup();
+        assert_eq!(had.len(), 8, "stacks of eight tenants");
+    }
+
+    #[test]
+    fn tenants_without_stacks_leave_no_slots_behind() {
+        let mut pool = GuestStackPool::new().unwrap();
+        for tenant in 1..=10_000 {
+            pool.choose(tenant);
+            // Its slot stays without its stack.
+            drop(pool.take_kept(tenant - 1));
+        }
+        check(&pool);
     }
 }

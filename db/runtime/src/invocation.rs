@@ -103,7 +103,7 @@ pub(super) struct InvocationState {
     late_polls: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
-    /// See [`super::crowd_trust::CrowdTrust::epoch`].
+    /// When it was looked up: see [`super::crowd_trust::CrowdTrust::epoch`].
     pub(super) trust_epoch: u64,
     /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
     /// 0: none.
@@ -478,6 +478,18 @@ impl InvocationState {
     pub(super) fn count_late_poll(&mut self, late_polls: u32) -> bool {
         self.late_polls = self.late_polls.saturating_add(1);
         self.late_polls > late_polls
+    }
+
+    /// Returns the trust in its extension on a worker, in this epoch of the worker's trust. It is looked up anew where
+    /// the invocation began before the last long poll, or elsewhere: else those that are under way could be late one
+    /// after the other.
+    #[inline]
+    pub(super) fn trust_on(&mut self, worker: usize, epoch: u64) -> CallTrust {
+        if self.trust_epoch != epoch {
+            self.trust = self.held.as_ref().map_or(CallTrust::Unknown, |held| held.extension.trust(worker));
+            self.trust_epoch = epoch;
+        }
+        self.trust
     }
 
     /// Makes the arena large enough, and free of another tenant's bytes.

@@ -58,10 +58,11 @@ pub const WATCHDOG_NAP_US: u64 = 4_000;
 /// The same for shorter naps, while code runs that has had a quarter of those calls, or while tens of thousands of
 /// calls of all unproven code together had no long poll. A thousand looks a second take 1 or 2 % of a processor.
 pub const WATCHDOG_SHORT_NAP_US: u64 = 1_000;
-/// Calls of unproven extensions on a worker, of all tenants, without a poll that exceeded its slice, after which the
-/// watchdog takes short naps beside them. They take 20 ms of the worker's time at least, so at most a twentieth of that
-/// is lost to a poll that is seen late.
+/// Calls of unproven extensions on a worker, of all tenants, that pay for one short nap beside them. They take 20 ms of
+/// the worker's time at least, so at most a twentieth of that is lost to polls that are seen late.
 pub const CROWD_KNOWN_AFTER_CALLS: u64 = 20_480;
+/// Short naps that such calls can save up: so many polls may be seen late one after the other.
+pub const CROWD_NAPS_SAVED: u64 = 4;
 /// Time after the last code ran that does not allow a nap until the watchdog takes it, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
 /// Maximum charge of a poll beyond its slice, microseconds: the watchdog's delay, and that of a host call that it waits

@@ -34,6 +34,9 @@ pub const MAX_INTERLEAVED: usize = 32;
 /// Waiting invocations of one tenant that begin to take turns together. A change of tenant takes a tenth of a
 /// microsecond, and is then shared by as many polls; several tenants still fit among those that take turns.
 pub const GROUPED_TASKS: usize = 8;
+/// Waiting invocations of a tenant among which those of one peer are looked for, so that they take turns together:
+/// as many as take turns at most, in eight lines of the cache.
+pub const PEER_SEARCH_TASKS: usize = 32;
 /// Polls before an invocation's next one at which the record that it awaits is prefetched. Half a microsecond of other
 /// polls is enough for the record, and its bucket had twice as long before.
 pub const PREFETCH_POLLS_AHEAD: usize = 10;

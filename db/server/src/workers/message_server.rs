@@ -27,7 +27,7 @@ use super::record_operations;
 use super::record_operations::operation_context::OperationContext;
 use super::response_assembly::{RequestOrigin, start_response};
 use super::rx_zero_copy::ZeroCopyPacket;
-use super::tasks::ReplyTarget;
+use super::tasks::{InvocationCaller, ReplyTarget, peer_number};
 use crate::limits::BURST;
 
 /// The answer to a message whose tenant was deleted while it waited.
@@ -303,13 +303,11 @@ impl MessageServer {
             OpKind::Invoke => {
                 let (port, operation) = (port.index as u32, planned.index as u32);
                 let target = ReplyTarget::Datagram { port, operation, response: response_id };
+                let origin = &planned.message.origin;
+                let caller =
+                    InvocationCaller { target, peer: peer_number(origin.peer), received_ns: origin.received_ns };
                 let RequestExecutor { context, invocations } = executor;
-                let begun = invocations.begin(
-                    context,
-                    planned.message.view,
-                    &planned.operation,
-                    (target, planned.message.origin.received_ns),
-                );
+                let begun = invocations.begin(context, planned.message.view, &planned.operation, &caller);
                 begun.err().map(|(status, text)| encode_refusal(&planned.operation, status, &text, &mut self.answer))
             }
             _ => {

@@ -10,6 +10,7 @@
 //! retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod array_regions;
 mod bucket_records;
 mod buckets;
 mod commit;

@@ -14,7 +14,7 @@ use super::worker_connections::WorkerConnections;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
 use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
-use crate::workers::tasks::ReplyTarget;
+use crate::workers::tasks::{InvocationCaller, ReplyTarget};
 
 /// The decision about a connection after it was served.
 pub(super) enum ServeOutcome {
@@ -242,7 +242,8 @@ fn begin_invocation(
     };
     let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
     let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
-    match invocations.begin(context, view, &operation, (target, context.clock.now_ns)) {
+    let caller = InvocationCaller { target, peer: id.word() as u32, received_ns: context.clock.now_ns };
+    match invocations.begin(context, view, &operation, &caller) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
             let result = InvocationResult { status, number: 0, value: text.as_bytes() };
