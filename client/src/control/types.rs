@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 mod events;
 mod latency;
 mod overview;
+mod records;
 
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, KillQuery};
+pub use records::{ExportedRecord, RecordPage};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

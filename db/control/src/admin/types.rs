@@ -19,6 +19,7 @@ mod events;
 mod grants;
 mod latency;
 mod rebuild;
+mod records;
 
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use events::EventsResponse;
@@ -27,6 +28,7 @@ pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
+pub use records::{RecordPageResponse, RecordResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
