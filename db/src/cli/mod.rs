@@ -9,13 +9,17 @@ mod data;
 mod demo;
 mod doctor;
 mod events;
+mod export;
+mod export_file;
 mod ext;
 mod ext_offline;
 mod grant;
+mod import;
 mod kills;
 mod latency;
 mod load;
 mod log;
+mod progress;
 mod rebuild;
 mod serve;
 mod session;
@@ -139,6 +143,10 @@ enum CliCommand {
     /// The log of the records on the disk: check, show
     #[command(subcommand, arg_required_else_help = true)]
     Log(log::LogCommand),
+    /// Write the records of tables to a file, as JSON lines
+    Export(export::ExportArgs),
+    /// Write records from such a file, a Redis or a memcached to tables
+    Import(Box<import::ImportArgs>),
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
@@ -188,7 +196,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 16] = [
     (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -203,6 +211,8 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 14] = [
     (&["user", "users", "account", "tenants"], "tenant"),
     (&["tables"], "table"),
     (&["benchmark", "measure"], "bench"),
+    (&["dump", "save"], "export"),
+    (&["load-file", "restore-file", "migrate"], "import"),
 ];
 
 /// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
@@ -258,6 +268,8 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
         CliCommand::Grant(command) => grant::run(&session(), command, out),
+        CliCommand::Export(args) => export::export(&session(), &args, out),
+        CliCommand::Import(args) => import::import(&session(), &args, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),
