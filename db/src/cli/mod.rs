@@ -3,6 +3,7 @@
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
+mod backup;
 mod builder;
 mod byte_args;
 mod data;
@@ -143,6 +144,9 @@ enum CliCommand {
     /// The log of the records on the disk: check, show
     #[command(subcommand, arg_required_else_help = true)]
     Log(log::LogCommand),
+    /// Backups of the state directory, with tenants, tables, extensions and records: create, list, restore
+    #[command(subcommand, arg_required_else_help = true)]
+    Backup(backup::BackupCommand),
     /// Write the records of tables to a file, as JSON lines
     Export(export::ExportArgs),
     /// Write records from such a file, a Redis or a memcached to tables
@@ -254,6 +258,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     let session = || CliSession::new(&cli.global);
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Backup(command) => backup::run(command, cli.global.state.as_deref(), out),
         CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
