@@ -222,6 +222,13 @@ impl Control {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
+    /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that nobody changes between
+    /// the first page and the last are in one of them.
+    pub fn records(&self, tenant: &str, table: &str, cursor: Option<&str>) -> Result<RecordPage, ControlError> {
+        let cursor = cursor.map(|cursor| format!("?cursor={}", path_segment(cursor))).unwrap_or_default();
+        self.get(&format!("/v1/tenants/{}/tables/{}/records{cursor}", path_segment(tenant), path_segment(table)))
+    }
+
     /// Lists the grants that a tenant gave and received.
     pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
         self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backups;
 mod builder_tls;
 mod code_tiers;
 mod records;

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 mod events;
 mod latency;
 mod overview;
+mod records;
 mod top;
 
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
+pub use records::{ExportedRecord, RecordPage};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.

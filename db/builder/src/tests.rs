@@ -164,7 +164,10 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(answers.iter().map(|answer| answer.tier).collect::<Vec<_>>(), [CodeTier::Sandboxed, CodeTier::Native]);
-    assert!(answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(|built| built.warnings.is_empty())), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| answer.outcome.as_ref().is_ok_and(|built| built.warnings.is_empty())),
+        "{answers:?}"
+    );
     assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
     assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");

@@ -26,7 +26,7 @@ use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
 use sandstorm_extension::CodePolicy;
 use sandstorm_log::LogError;
-use sandstorm_store::{Epochs, RecordTable, TableConfig};
+use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
 
@@ -98,6 +98,11 @@ impl Directory {
             dropped: Mutex::default(),
             log: DirectoryLog::default(),
         })
+    }
+
+    /// Registers the calling thread, which wants to read tables.
+    pub fn participant(&self) -> Participant {
+        self.epochs.register()
     }
 
     /// The options that hold for all tenants.

@@ -94,6 +94,9 @@ pub struct ServerSettings {
     pub state: PathBuf,
     /// Whether nothing that is created while the server runs survives it.
     pub ephemeral: bool,
+    /// Whether a damaged log of the records is replaced by what is sound of it. Of the command line only: it is for one
+    /// start.
+    pub salvage: bool,
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
     /// TLS of the control port.
@@ -158,6 +161,8 @@ pub struct CliOverrides {
     pub state: Option<PathBuf>,
     /// See [`ServerSettings::ephemeral`].
     pub ephemeral: Option<bool>,
+    /// See [`ServerSettings::salvage`].
+    pub salvage: bool,
     /// See [`ServerSettings::allow_open`].
     pub allow_open: Option<bool>,
     /// See [`ServerSettings::control_tls`].
@@ -274,6 +279,7 @@ impl ServerSettings {
             steal: over.steal.or(file.steal).unwrap_or(true),
             interleave: over.interleave.or(file.interleave).unwrap_or(true),
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
+            salvage: over.salvage,
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,

@@ -3,19 +3,24 @@
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
+mod backup;
 mod builder;
 mod byte_args;
 mod data;
 mod demo;
 mod doctor;
 mod events;
+mod export;
+mod export_file;
 mod ext;
 mod ext_offline;
 mod grant;
+mod import;
 mod kills;
 mod latency;
 mod load;
 mod log;
+mod progress;
 mod rebuild;
 mod serve;
 mod session;
@@ -140,6 +145,13 @@ enum CliCommand {
     /// The log of the records on the disk: check, show
     #[command(subcommand, arg_required_else_help = true)]
     Log(log::LogCommand),
+    /// Backups of the state directory, with tenants, tables, extensions and records: create, list, restore
+    #[command(subcommand, arg_required_else_help = true)]
+    Backup(backup::BackupCommand),
+    /// Write the records of tables to a file, as JSON lines
+    Export(export::ExportArgs),
+    /// Write records from such a file, a Redis or a memcached to tables
+    Import(Box<import::ImportArgs>),
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
@@ -191,7 +203,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 15] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 17] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -207,6 +219,8 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 15] = [
     (&["tables"], "table"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
+    (&["dump", "save"], "export"),
+    (&["load-file", "restore-file", "migrate"], "import"),
 ];
 
 /// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
@@ -248,6 +262,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     let session = || CliSession::new(&cli.global);
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Backup(command) => backup::run(command, cli.global.state.as_deref(), out),
         CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
@@ -262,6 +277,8 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
         CliCommand::Grant(command) => grant::run(&session(), command, out),
+        CliCommand::Export(args) => export::export(&session(), &args, out),
+        CliCommand::Import(args) => import::import(&session(), &args, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),

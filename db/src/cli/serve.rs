@@ -111,6 +111,9 @@ pub(super) struct ServeArgs {
     /// Persist nothing: tenants, tables, tokens and extensions are lost when the server ends
     #[arg(long)]
     ephemeral: bool,
+    /// Start although the log of the records is damaged: with what is sound of it. The damaged files are put aside
+    #[arg(long, conflicts_with = "ephemeral")]
+    salvage: bool,
     /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use
     /// their data
     #[arg(long)]
@@ -147,6 +150,7 @@ impl ServeArgs {
             steal: self.no_steal.then_some(false),
             interleave: self.no_interleave.then_some(false),
             state: state.map(Path::to_path_buf),
+            salvage: self.salvage,
             ephemeral: self.ephemeral.then_some(true),
             allow_open: self.allow_open.then_some(true),
             control_tls: TlsOverrides {

@@ -32,7 +32,7 @@ pub const JOURNAL_FILE: &str = "directory.journal";
 /// follows.
 pub const CUT_PREFIX: &str = "directory.journal.cut-";
 /// Name of the file that a running server locks.
-const LOCK_FILE: &str = "directory.lock";
+pub const LOCK_FILE: &str = "directory.lock";
 /// The format that is written here.
 const FORMAT: u64 = 1;
 /// Hexadecimal digits of a line's checksum: the first half of a SHA-256.
@@ -431,6 +431,20 @@ fn whole_file(state: &DirectoryImage) -> io::Result<(Vec<u8>, u64)> {
 }
 
 /// Reads a file: its state, the length of its whole lines, and their number.
+/// Reads the bytes of a journal: returns the state, and the bytes that are whole lines. For backups: a server may be
+/// writing it.
+///
+/// # Errors
+/// [`JournalError`]: it is damaged, or of a newer server.
+pub fn read_image(bytes: &[u8], path: &Path) -> Result<(DirectoryImage, usize), JournalError> {
+    match read(bytes) {
+        Ok((image, whole, _)) => Ok((image, whole)),
+        Err(JournalDamage { line, at, what }) => {
+            Err(JournalError(format!("{} is damaged in line {line}, at byte {at}: {what}", path.display())))
+        }
+    }
+}
+
 pub(super) fn read(bytes: &[u8]) -> Result<(DirectoryImage, usize, u64), JournalDamage> {
     let (mut state, mut number, mut at) = (DirectoryImage::default(), 0, 0);
     while at < bytes.len() {

@@ -13,7 +13,7 @@ mod format;
 mod tests;
 
 pub use file::is_disk_full;
-pub use file::{CUT_PREFIX, JOURNAL_FILE, Journal, JournalError};
+pub use file::{CUT_PREFIX, JOURNAL_FILE, Journal, JournalError, LOCK_FILE, read_image};
 pub(super) use format::JournalEntry;
 pub use format::{
     DirectoryImage, JournalGivenGrant, JournalOldToken, JournalReceivedGrant, JournalSuspension, JournalTable,

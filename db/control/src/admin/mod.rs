@@ -27,6 +27,7 @@ mod overview;
 mod push;
 mod rebuild;
 mod recheck;
+mod records;
 mod response;
 mod routes;
 mod source_store;
@@ -62,6 +63,7 @@ pub use deny_list::DenyList;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use rebuild::RebuildJobs;
+use records::RecordPageLimiter;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
@@ -112,6 +114,8 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
+    /// Pages of records under way.
+    record_pages: Arc<RecordPageLimiter>,
 }
 
 impl ControlState {
@@ -146,6 +150,7 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
+            record_pages: Arc::default(),
         })
     }
 

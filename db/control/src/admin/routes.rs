@@ -21,7 +21,7 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    overview, push, rebuild, recheck, stat, token_rotation, top,
+    overview, push, rebuild, recheck, records, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -55,6 +55,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
+        .route("/v1/tenants/{tenant}/tables/{name}/records", get(records::page))
         .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))

@@ -19,6 +19,7 @@ mod events;
 mod grants;
 mod latency;
 mod rebuild;
+mod records;
 mod top;
 
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
@@ -28,6 +29,7 @@ pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
+pub use records::{RecordPageResponse, RecordResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 
 /// `GET /v1/health`.
