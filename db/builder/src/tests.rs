@@ -52,6 +52,13 @@ pub(super) fn sandboxed() -> Option<CompileJob> {
     }
 }
 
+/// A job whose compilers are soon ended: an honest source takes 0.3 s of CPU time, and a loop all that there is.
+pub(super) fn tight_job() -> CompileJob {
+    let cpu = std::time::Duration::from_secs(2);
+    let limits = CompileLimits { cpu, memory_bytes: 1 << 30, ..CompileLimits::default() };
+    CompileJob { limits, ..sandboxed().unwrap_or_else(job) }
+}
+
 #[test]
 fn an_extension_compiles_in_the_sandbox() {
     let Some(job) = sandboxed() else { return };

@@ -281,6 +281,7 @@ mod tests {
     }
 
     /// Writes a tenant's number onto the current stack, which shows that of no other tenant.
+    #[allow(unsafe_code)]
     fn write(pool: &GuestStackPool, tenant: u64) {
         let mapping = pool.current().mapping();
         // SAFETY: the highest word of the mapping, which this test alone uses.

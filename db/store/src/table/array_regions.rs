@@ -156,7 +156,8 @@ mod tests {
             // Now more arrays, now fewer.
             let grows = random(100) < if step / 2_000 % 2 == 0 { 60 } else { 40 };
             if grows {
-                let pages = 1 + random(if random(10) == 0 { 255 } else { 20 }) as usize;
+                let most = if random(10) == 0 { 255 } else { 20 };
+                let pages = 1 + random(most) as usize;
                 let (at, was_used) = match regions.take(pages) {
                     Some(taken) => taken,
                     None => regions.add(leaked()).take(pages).expect("a new region has room"),
