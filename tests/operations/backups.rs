@@ -1,4 +1,4 @@
-//! Promise: a backup that is made while a server is written to has all that was there up to some moment, and a server on
+//! Promise: a backup of a server that is written to has all that was there up to some moment, and a server on
 //! what was restored of it is whole. It is restored to any moment that it has, or not at all. A damaged log stops a
 //! start, unless what is sound of it is asked for.
 
