@@ -19,6 +19,7 @@ mod peer_server;
 mod peers;
 mod placement;
 mod pools;
+mod recovery;
 mod report;
 mod scripts;
 mod single_server;
@@ -257,6 +258,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: BOTH_PEERS,
         run: pools::pools,
+    },
+    Experiment {
+        name: "recovery",
+        help: "Starts over a million records on the disk, beside Redis with RDB and AOF",
+        canonical: false,
+        peers: &[peer_server::REDIS],
+        run: recovery::recovery,
     },
     Experiment {
         name: "neighbours",

@@ -35,8 +35,7 @@ pub struct ServerHealth {
     pub network: String,
     /// Shortages, one line each, with advice; empty without the operator's token.
     pub warnings: Vec<String>,
-    /// Durability of changes over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing). With a token,
-    /// it adds the reason.
+    /// Durability of changes over a restart: `kept`, `not kept`, or `refused` (no disk); with a token also the reason.
     pub changes: String,
 }
 

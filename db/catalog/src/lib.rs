@@ -23,6 +23,7 @@ mod options;
 mod persistence;
 mod quotas;
 mod record_recovery;
+mod restore_lanes;
 mod snapshot;
 mod suspending;
 mod suspension;

@@ -50,5 +50,11 @@ pub const JOURNAL_MIN_BYTES: u64 = 4 << 20;
 /// The same for a server with many tenants, as a multiple of the length after the last replacement. So a replacement
 /// costs each change a third of its own bytes, on average.
 pub const JOURNAL_GROWTH: u64 = 4;
+/// Threads that restore records, at most: one that reads the log keeps as many busy.
+pub const RESTORE_THREADS: usize = 8;
+/// Bytes of changes that a thread is given at once: they stay in its cache.
+pub const RESTORE_BATCH_BYTES: usize = 64 << 10;
+/// Such batches that wait for a thread, at most: 2 MiB, or as many of the largest values.
+pub const RESTORE_BATCHES: usize = 32;
 /// Time between two lines of the log while records are restored, so that a long start is seen to go on.
 pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);

@@ -96,7 +96,7 @@ impl DataPlane {
             if config.salvage {
                 salvage::salvage_folder(&folder)?;
             }
-            config.beside_workers(|| directory.restore_records(&folder, &mut epochs.register(), unix_ms()))?;
+            directory.restore_records(&folder, unix_ms(), |log| config.beside_workers(|| log.start()))?;
             if config.salvage {
                 salvage::log_kept(&directory);
             }

@@ -1,4 +1,5 @@
-//! `serve --salvage`: replaces a damaged log by one with what is sound of it. The damaged one is put aside, with a report.
+//! `serve --salvage`: replaces a damaged log by one with what is sound of it. The damaged one is put aside, with a
+//! report.
 
 use std::fmt::Write as _;
 use std::fs;

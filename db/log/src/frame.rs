@@ -165,7 +165,7 @@ pub struct FrameHeader {
     pub age: u32,
 }
 
-/// Returns the age of a file that was made at a time, in the unit of frames; times in milliseconds since the Unix epoch.
+/// Returns the age of a file that was made at a time, in the unit of frames; both times in milliseconds since 1970.
 pub fn file_age(made_ms: u64, now_ms: u64) -> u32 {
     u32::try_from(now_ms.saturating_sub(made_ms) / AGE_MS).unwrap_or(u32::MAX)
 }

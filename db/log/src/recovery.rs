@@ -7,6 +7,7 @@
 //! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
 //! anybody sees them: a read may have come from memory of the system that never reached the disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::change::{LoggedChange, UnitParse, parse_unit};
@@ -141,6 +142,8 @@ struct UnitStream {
     bytes: Vec<u8>,
     /// The bytes of whole units, which were shown.
     shown: usize,
+    /// Of each of them.
+    unit_bytes: VecDeque<usize>,
     /// The position for which a checkpoint holds, where a unit begins: no byte before it is needed. 0: there is none.
     needed_from: u64,
 }
@@ -149,7 +152,8 @@ impl UnitStream {
     /// A stream of what is needed behind `first_position`. A segment may begin within a unit; it is only the first one
     /// if the checkpoint has that unit.
     fn new(first_position: u64, needed_from: u64) -> UnitStream {
-        UnitStream { start: first_position.max(needed_from), bytes: Vec::new(), shown: 0, needed_from }
+        let start = first_position.max(needed_from);
+        UnitStream { start, bytes: Vec::new(), shown: 0, unit_bytes: VecDeque::new(), needed_from }
     }
 
     /// The position behind the last byte.
@@ -168,11 +172,12 @@ impl UnitStream {
         let (mut units, mut changes) = (0, 0);
         loop {
             match parse_unit(self.bytes.get(self.shown..).unwrap_or_default()) {
-                UnitParse::Unit(unit, bytes) => {
+                UnitParse::Unit(mut unit, bytes) => {
                     units += 1;
-                    changes += unit.len() as u64;
-                    unit.iter().try_for_each(|change| visit(change, false))?;
+                    changes += unit.changes();
+                    unit.try_for_each(|change| visit(&change, false))?;
                     self.shown += bytes;
+                    self.unit_bytes.push_back(bytes);
                 }
                 UnitParse::Incomplete => return Ok(Some((units, changes))),
                 UnitParse::Malformed => return Ok(None),
@@ -183,11 +188,7 @@ impl UnitStream {
     /// Forgets the whole units that end at `position` at the latest.
     fn forget(&mut self, position: u64) {
         let mut gone = 0;
-        while gone < self.shown {
-            let UnitParse::Unit(_, bytes) = parse_unit(self.bytes.get(gone..).unwrap_or_default()) else { break };
-            if self.start + (gone + bytes) as u64 > position {
-                break;
-            }
+        while let Some(bytes) = self.unit_bytes.pop_front_if(|bytes| self.start + (gone + *bytes) as u64 <= position) {
             gone += bytes;
         }
         self.bytes.drain(..gone);

@@ -266,9 +266,9 @@ impl SalvagedStream {
         let mut done = 0;
         let lost = loop {
             match parse_unit(self.partial.get(done..).unwrap_or_default()) {
-                UnitParse::Unit(unit, bytes) => {
-                    *changes += unit.len() as u64;
-                    unit.iter().try_for_each(&mut *take)?;
+                UnitParse::Unit(mut unit, bytes) => {
+                    *changes += unit.changes();
+                    unit.try_for_each(|change| take(&change))?;
                     done += bytes;
                 }
                 UnitParse::Incomplete => break None,

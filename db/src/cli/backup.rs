@@ -51,16 +51,15 @@ fn restore_point(text: &str) -> Result<RestorePoint, String> {
     Ok(RestorePoint::Time(time_ms))
 }
 
-impl From<BackupError> for CliError {
-    fn from(error: BackupError) -> CliError {
-        let code = match &error {
-            BackupError::Damaged { .. } => "damaged",
-            BackupError::Newer { .. } => "newer",
-            BackupError::Refused(_) => "refused",
-            BackupError::System { .. } | BackupError::Log(_) | BackupError::Journal(_) => "backup",
-        };
-        CliError::new(error.to_string()).code(code)
-    }
+/// The failure of a command.
+fn failed(error: BackupError) -> CliError {
+    let code = match &error {
+        BackupError::Damaged { .. } => "damaged",
+        BackupError::Newer { .. } => "newer",
+        BackupError::Refused(_) => "refused",
+        BackupError::System { .. } | BackupError::Log(_) | BackupError::Journal(_) => "backup",
+    };
+    CliError::new(error.to_string()).code(code)
 }
 
 /// A backup in a list.
@@ -116,7 +115,7 @@ pub(super) fn run(command: BackupCommand, state: Option<&Path>, out: &OutputPrin
     let state = state.map_or_else(default_state_dir, Path::to_path_buf);
     match command {
         BackupCommand::Create { folder } => {
-            let (path, manifest) = create_backup(&state, &folder)?;
+            let (path, manifest) = create_backup(&state, &folder).map_err(failed)?;
             out.show(&ListedBackup::of(&path, Ok(manifest), "sound"), |made| {
                 let (tables, bytes) = (made.tables, format_bytes(made.bytes));
                 format!("made {}: {tables} tables, {bytes}; to be restored to {}\n", made.folder, made.times())
@@ -128,7 +127,7 @@ pub(super) fn run(command: BackupCommand, state: Option<&Path>, out: &OutputPrin
 }
 
 fn list(folder: &Path, check: bool, out: &OutputPrinter) -> Result<(), CliError> {
-    let found = list_backups(folder)?.into_iter().map(|FoundBackup { path, manifest }| {
+    let found = list_backups(folder).map_err(failed)?.into_iter().map(|FoundBackup { path, manifest }| {
         let checked = if check { manifest.and_then(|_| check_backup(&path)) } else { manifest };
         ListedBackup::of(&path, checked, if check { "sound" } else { "not looked at" })
     });
@@ -167,7 +166,7 @@ struct RestoreReport {
 }
 
 fn restore(backup: &Path, state: &Path, point: RestorePoint, out: &OutputPrinter) -> Result<(), CliError> {
-    let restored = restore_backup(backup, state, point)?;
+    let restored = restore_backup(backup, state, point).map_err(failed)?;
     let tables = &restored.manifest.tables;
     let without = tables.iter().filter(|table| !table.has_records);
     let report = RestoreReport {

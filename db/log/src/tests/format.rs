@@ -162,7 +162,13 @@ proptest! {
         let mut unit = UnitBuilder::default();
         changes.iter().for_each(|change| unit.push(change));
         let bytes = unit.encoded().to_vec();
-        prop_assert_eq!(parse_unit(&bytes), UnitParse::Unit(changes, bytes.len()));
+        match parse_unit(&bytes) {
+            UnitParse::Unit(found, length) => {
+                prop_assert_eq!((found.changes(), length), (changes.len() as u64, bytes.len()));
+                prop_assert_eq!(found.collect::<Vec<_>>(), changes);
+            }
+            other => panic!("{other:?}"),
+        }
         prop_assert_eq!(parse_unit(&bytes[..cut.index(bytes.len())]), UnitParse::Incomplete);
     }
 
