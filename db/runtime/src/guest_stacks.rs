@@ -281,15 +281,9 @@ mod tests {
     }
 
     /// Writes a tenant's number onto the current stack, which shows that of no other tenant.
-    #[allow(unsafe_code)]
     fn write(pool: &GuestStackPool, tenant: u64) {
-        let mapping = pool.current().mapping();
-        // SAFETY: the highest word of the mapping, which this test alone uses.
-        unsafe {
-            let word = mapping.low().add(mapping.len() - 8).cast::<u64>();
-            assert!([0, tenant].contains(&word.read()), "tenant {tenant} sees {}", word.read());
-            word.write(tenant);
-        }
+        let found = pool.current().mapping().replace_highest_word(tenant);
+        assert!([0, tenant].contains(&found), "tenant {tenant} sees {found}");
     }
 
     #[test]

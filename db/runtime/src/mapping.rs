@@ -44,6 +44,13 @@ impl GuardedMapping {
         self.start.wrapping_add(self.guard)
     }
 
+    /// Replaces the highest word, as code that runs on a stack would; returns what was there.
+    #[cfg(test)]
+    pub(super) fn replace_highest_word(&self, word: u64) -> u64 {
+        // SAFETY: the word is within the mapping, aligned, and used by no code while a test looks at it.
+        unsafe { self.low().add(self.len() - 8).cast::<u64>().replace(word) }
+    }
+
     /// Returns the usable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
