@@ -134,7 +134,7 @@ pub struct RebuildStatus {
     pub started_at_ms: u64,
     /// True if it is over.
     pub done: bool,
-    /// Extensions whose turn has not come.
+    /// Extensions that are still to be rebuilt.
     pub waiting: u64,
     /// What became of the others.
     pub results: Vec<RebuiltExtension>,

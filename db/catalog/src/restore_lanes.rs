@@ -76,7 +76,7 @@ impl RestoreLanes {
         match change.kind {
             ChangeKind::Put | ChangeKind::Delete => {
                 // By the upper half of the hash, which decides the stripe: threads seldom meet at a lock.
-                let lane = (table.hash(change.key) >> 32) as usize * self.lanes.len() >> 32;
+                let lane = ((table.hash(change.key) >> 32) as usize * self.lanes.len()) >> 32;
                 let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
                 lane.unit.push(change);
                 if lane.unit.bytes() >= RESTORE_BATCH_BYTES {

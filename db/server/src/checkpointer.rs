@@ -1,6 +1,6 @@
 //! The checkpointer: a thread that writes the records of tables with durability into a checkpoint of the log when that
 //! has grown. So neither the log nor the next start grows without bound. Tables serve and change meanwhile. Records are
-//! copied first and written then: a slow disk holds nobody's memory back.
+//! copied first and written then: a slow disk delays no reclamation of memory.
 
 use std::io;
 use std::sync::Arc;

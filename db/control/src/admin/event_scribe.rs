@@ -148,7 +148,7 @@ fn decoded(part: &str) -> String {
 /// The sender of a push, as its event tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PushSource {
-    /// Who pushes.
+    /// The caller that pushes.
     pub(super) actor: EventActor,
     /// From where.
     pub(super) from: Option<IpAddr>,

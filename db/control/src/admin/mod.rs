@@ -103,7 +103,7 @@ pub struct ControlState {
     /// The start of the clock for rates of changes: the time of day may be set back.
     started: Instant,
     operator: OperatorCredentials,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
     artifacts: ArtifactStore,
@@ -141,7 +141,7 @@ impl ControlState {
             listen,
             started: Instant::now(),
             operator,
-            door: ConnectionLimiter::new(CONTROL_PORT.name),
+            limiter: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
             artifacts,
@@ -238,7 +238,7 @@ async fn serve(
 ) {
     let plain = tls.is_none();
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => LimitedListener::new(listener, control.door.clone(), tls),
+        Ok(listener) => LimitedListener::new(listener, control.limiter.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;

@@ -330,7 +330,7 @@ impl TreeNode {
         }
         let skipped = is_here && !from.is_some_and(|(_, included)| included);
         for (index, key) in self.keys.iter().enumerate().skip(at) {
-            if !(skipped && index == at) && !show(key) {
+            if !(skipped && index == at || show(key)) {
                 return false;
             }
             if !self.children.get(index + 1).is_none_or(|child| child.node.ascend(None, show)) {
