@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use sandstorm_log::limits::STALL_AFTER;
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 use sandstorm_store::{RecordTable, TableLogging};
 use serde::{Deserialize, Serialize};
@@ -224,6 +225,19 @@ impl Directory {
     /// Has `hook` called by the log's thread after each of its writes, once there is a log.
     pub fn on_log_progress(&self, hook: LogProgressHook) {
         self.log.set_hook(hook);
+    }
+
+    /// Waits until the log is on the disk up to a position that a table of this directory has given.
+    ///
+    /// # Errors
+    /// The log's disk has failed, or takes too long.
+    pub fn wait_for_disk(&self, position: u64) -> Result<(), DirectoryError> {
+        let is_there = self.log.get().is_none_or(|log| {
+            log.request(position);
+            log.wait(position, STALL_AFTER)
+        });
+        let error = || DirectoryError::JournalUnavailable("the log's disk has failed, or stalls".to_owned());
+        if is_there { Ok(()) } else { Err(error()) }
     }
 
     /// The requests for checkpoints.

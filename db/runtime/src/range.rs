@@ -119,8 +119,11 @@ pub(super) unsafe extern "C" fn count(
 ) -> u32 {
     // SAFETY: the library's range and its ends, and the place for the count, outlive the call.
     let read = |body: &mut InvocationState| unsafe {
-        let (table, span) = (body.table(table)?, span_of(&*range)?);
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let span = span_of(&*range)?;
         count.write(table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?);
+        table.note_all_read(&body.shown);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -137,7 +140,10 @@ pub(super) unsafe extern "C" fn nth(
     let read = |body: &mut InvocationState| unsafe {
         let room = *out;
         (*out).filled = 0;
-        let key = body.table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let key = table.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&body.shown);
         let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
         if key.len() <= room.bytes_len && room.ends_len > 0 {
             room.bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());

@@ -109,12 +109,15 @@ impl SandboxCall<'_> {
         let asked: GuestRange = self.memory.read(range)?;
         let (table, span) = (self.own_table(table)?, self.span(&asked)?);
         let found = table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&self.body.shown);
         Ok(self.memory.write(count, found)?)
     }
 
     pub(super) fn nth(&mut self, table: u64, position: u64, out: GuestAddress) -> CallResult<()> {
         let room: GuestKeys = self.memory.read(out)?;
-        let key = self.own_table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let table = self.own_table(table)?;
+        let key = table.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&self.body.shown);
         let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
         let fits = key.len() <= room.bytes_len as usize && room.ends_len > 0;
         if fits {
