@@ -217,6 +217,13 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
+    /// Changes what a crash may take of a table's records. Returns when it holds: for a table that was in memory only,
+    /// when all of its records are on the disk, which takes as long as a checkpoint.
+    pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
+        let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
+        self.send(self.agent.patch(self.url(&path)), change)
+    }
+
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))

@@ -6,6 +6,7 @@ mod common;
 mod backups;
 mod builder_tls;
 mod code_tiers;
+mod disk;
 mod records;
 mod restart;
 mod rotation;

@@ -272,6 +272,15 @@ pub enum DurabilityLevel {
     None,
     /// The writes of the last 100 ms.
     Interval,
+    /// Nothing that was acknowledged or shown: answers wait for the disk.
+    Disk,
+}
+
+/// The change of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TablePatch {
+    /// What a crash may take of its records from now on.
+    pub durability: DurabilityLevel,
 }
 
 /// A table.

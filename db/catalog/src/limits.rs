@@ -56,5 +56,8 @@ pub const RESTORE_THREADS: usize = 8;
 pub const RESTORE_BATCH_BYTES: usize = 64 << 10;
 /// Such batches that wait for a thread, at most: 2 MiB, or as many of the largest values.
 pub const RESTORE_BATCHES: usize = 32;
+/// Longest time that a change of a table's durability waits for the log's disk, and for the checkpoint that has the
+/// table's records: one of some ten GiB.
+pub const CHANGE_DURABILITY_MOST: std::time::Duration = std::time::Duration::from_secs(120);
 /// Time between two lines of the log while records are restored, so that a long start is seen to go on.
 pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);

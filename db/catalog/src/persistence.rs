@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::directory_state::DirectoryState;
+use super::durability::CurrentDurability;
 use super::error::DirectoryError;
 use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
@@ -51,8 +52,10 @@ impl Directory {
     pub fn start_journal(&self, mut journal: Journal) -> Result<(), JournalError> {
         // Behind the lock for changes.
         let next = self.next.lock();
-        if let Err(error) = journal.replace(&directory_image(&next, &self.snapshot())) {
-            if !journal.can_start_unwritable() {
+        let image = directory_image(&next, &self.snapshot());
+        if let Err(error) = journal.replace(&image) {
+            // What is logged under a number that the journal does not have would be nobody's at the next start.
+            if !journal.can_start_unwritable() || !journal.has_log_numbers(&image) {
                 return Err(error);
             }
             tracing::error!(
@@ -174,8 +177,7 @@ impl Directory {
             let name: Box<str> = table.name.as_str().into();
             let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
             let entry = TableEntry {
-                durability: table.durability,
-                log_number: table.log,
+                durability: CurrentDurability::new(table.durability, table.log),
                 id,
                 name: name.clone(),
                 mode,
@@ -184,6 +186,7 @@ impl Directory {
                 flush_at_ms: Default::default(),
             };
             view.tables.insert(id, Arc::new(entry));
+            view.durability.insert(id, (table.durability, table.log));
             view.table_names.insert(name, id);
         }
         Ok(view)
@@ -233,14 +236,17 @@ fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> Direc
 /// The persisted state of a tenant.
 fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
     let tenant = &*view.tenant;
-    let table = |entry: &Arc<TableEntry>| JournalTable {
-        id: entry.id,
-        name: entry.name.to_string(),
-        cache: entry.mode == sandstorm_store::StorageMode::Cache,
-        quota_bytes: entry.quota_bytes,
-        ordered: entry.table.is_ordered(),
-        durability: entry.durability,
-        log: entry.log_number,
+    let table = |entry: &Arc<TableEntry>| {
+        let (durability, log) = view.durability.get(&entry.id).copied().unwrap_or_default();
+        JournalTable {
+            id: entry.id,
+            name: entry.name.to_string(),
+            cache: entry.mode == sandstorm_store::StorageMode::Cache,
+            quota_bytes: entry.quota_bytes,
+            ordered: entry.table.is_ordered(),
+            durability,
+            log,
+        }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {
         since_ms: suspension.since_ms,
@@ -279,6 +285,7 @@ impl TenantView {
             tenant: Arc::new(tenant),
             tables: HashMap::new(),
             table_names: HashMap::new(),
+            durability: HashMap::new(),
             extensions: HashMap::new(),
             versions: Arc::default(),
             suspended: HashMap::new(),

@@ -173,6 +173,7 @@ impl Engine {
             let (charge_ns, long) = self.meter.stop();
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
+            body.shown.raise(participant.shown().take());
             if long {
                 self.note_long_poll(body, charge_ns);
             }

@@ -32,13 +32,15 @@ pub(super) unsafe extern "C" fn expiry(
 #[inline(always)]
 pub(super) fn expiry_of(body: &mut InvocationState, table: u64, hash: u64, key: &[u8]) -> Result<u64, u32> {
     let now_ms = body.abi.now_ms;
-    let table = body.table(table)?;
+    let table: *const RecordTable = body.table(table)?;
+    // SAFETY: the invocation's view keeps its tables, and a grant's view the granted ones, until the call is over.
+    let table = unsafe { &*table };
     let hash = if hash == 0 { table.hash(key) } else { hash };
     if !table.owns(hash) {
         return Err(abi::STATUS_WRONG_SERVER);
     }
     // SAFETY: the invocation's pin is the protection that the record needs.
-    let record = unsafe { table.get_pinned(hash, key, now_ms) };
+    let record = unsafe { table.get_pinned(hash, key, now_ms, &body.shown) };
     Ok(record.ok_or(abi::STATUS_NOT_FOUND)?.expires_at_ms())
 }
 

@@ -321,12 +321,13 @@ unsafe extern "C" fn get(
     let read = |body: &mut InvocationState| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
         let hash = if hash == 0 { table.hash(key) } else { hash };
         if !table.owns(hash) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
-        let record = table.get_pinned(hash, key, now_ms).ok_or(abi::STATUS_NOT_FOUND)?;
+        let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or(abi::STATUS_NOT_FOUND)?;
         out.write(raw_record(&record));
         Ok(())
     };
@@ -386,14 +387,15 @@ unsafe extern "C" fn get_many(
     let read = |body: &mut InvocationState| unsafe {
         let (keys, hashes) = (guest_keys(keys, count)?, guest_keys(hashes, count)?);
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             let key = guest_bytes(key.first, key.len, MAX_KEY_BYTES)?;
             let hash = if *hash == 0 { table.hash(key) } else { *hash };
             if !table.owns(hash) {
                 return Err(abi::STATUS_WRONG_SERVER);
             }
-            let found = table.get_pinned(hash, key, now_ms);
+            let found = table.get_pinned(hash, key, now_ms, &body.shown);
             out.add(at).write(found.as_ref().map_or(RawRecord::ABSENT, raw_record));
         }
         Ok(())

@@ -31,7 +31,7 @@ use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
 use sandstorm_extension::{Budget, CallTrust, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
-use sandstorm_store::EpochPin;
+use sandstorm_store::{EpochPin, ShownPosition};
 
 /// The reason why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +133,8 @@ pub(super) struct InvocationState {
     /// Whether the last refusal of memory was due to the tenant's quota, rather than the invocation's own.
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
+    /// How far the log has to be on the disk before its answer may leave.
+    pub(super) shown: ShownPosition,
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
     pub(super) guest_memory: Option<PooledMemory>,
@@ -227,6 +229,7 @@ impl InvocationHandle {
             charged: 0,
             over_tenant_quota: false,
             pin: None,
+            shown: ShownPosition::default(),
             transaction: TransactionState::default(),
             guest_memory: None,
             guest: GuestAddresses::default(),
@@ -315,6 +318,11 @@ impl InvocationHandle {
     /// Returns the CPU time of its polls, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
+    }
+
+    /// Returns how far the log has to be on the disk before its answer may leave.
+    pub fn shown_position(&self) -> u64 {
+        self.body().shown.get()
     }
 
     /// Returns the outcome of its transaction, for the counters.
@@ -406,6 +414,7 @@ impl InvocationHandle {
         body.text.clear();
         body.random.forget();
         body.code = 0;
+        body.shown.take();
     }
 
     /// Returns the bytes of the arena that must go back to the kernel before the next invocation begins here.

@@ -12,7 +12,7 @@ use super::host::{call, guest_bytes, raw_record, status_code};
 use super::invocation::InvocationState;
 use sandstorm_store::limits::MAX_KEY_BYTES;
 use sandstorm_store::transactions::{MetInRange, RangeRead};
-use sandstorm_store::{KeyRange, Participant, RangeProgress, RecordRef, ScanBudget};
+use sandstorm_store::{KeyRange, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
 const MAX_BOUND_BYTES: usize = MAX_KEY_BYTES + 1;
@@ -45,7 +45,8 @@ pub(super) unsafe extern "C" fn range(
     let read = |body: &mut InvocationState, _: &Participant| unsafe {
         filled.write(0);
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
         let asked = *range;
         let mut span = span_of(&asked)?;
         let mut count = 0;
@@ -54,7 +55,7 @@ pub(super) unsafe extern "C" fn range(
             count += 1;
         };
         let limit = if asked.finished == 0 { limit.min(MAX_CALL_RECORDS) } else { 0 };
-        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &mut add);
+        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &body.shown, &mut add);
         let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
         filled.write(count);
         // Before the empty key there is nothing, and as an end it would stand for none.
@@ -85,7 +86,9 @@ pub(super) unsafe extern "C" fn range_keys(
     let read = |body: &mut InvocationState| unsafe {
         let room = *out;
         (*out).filled = 0;
-        let (table, asked) = (body.table(table)?, *range);
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let asked = *range;
         let span = span_of(&asked)?;
         let limit = if asked.finished == 0 { room.ends_len.min(MAX_CALL_RECORDS) } else { 0 };
         let (mut count, mut used) = (0, 0);
@@ -99,7 +102,7 @@ pub(super) unsafe extern "C" fn range_keys(
             }
             fits
         };
-        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let progress = table.range_keys(&span, limit, &body.shown, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
         (*out).filled = count;
         (*range).finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
         Ok(())
@@ -116,8 +119,11 @@ pub(super) unsafe extern "C" fn count(
 ) -> u32 {
     // SAFETY: the library's range and its ends, and the place for the count, outlive the call.
     let read = |body: &mut InvocationState| unsafe {
-        let (table, span) = (body.table(table)?, span_of(&*range)?);
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let span = span_of(&*range)?;
         count.write(table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?);
+        table.note_all_read(&body.shown);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -134,7 +140,10 @@ pub(super) unsafe extern "C" fn nth(
     let read = |body: &mut InvocationState| unsafe {
         let room = *out;
         (*out).filled = 0;
-        let key = body.table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let key = table.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&body.shown);
         let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
         if key.len() <= room.bytes_len && room.ends_len > 0 {
             room.bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());

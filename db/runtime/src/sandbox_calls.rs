@@ -256,7 +256,7 @@ impl SandboxCall<'_> {
         // call, for which the answer is used.
         unsafe {
             let table: *const sandstorm_store::RecordTable = table;
-            Ok((*table).get_pinned(hash, key, now_ms))
+            Ok((*table).get_pinned(hash, key, now_ms, &self.body.shown))
         }
     }
 

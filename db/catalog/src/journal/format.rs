@@ -97,12 +97,15 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl JournalTable {
-    /// Sets what a crash may take of its records: with another number in the log than before, unless nothing changes.
+    /// Sets what a crash may take of its records, at a start: with another number in the log than before if they were in
+    /// memory only.
     pub fn set_durability(&mut self, durability: TableDurability) {
-        if self.durability != durability {
-            self.log = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
-            self.durability = durability;
+        if durability.is_none() {
+            self.log = 0;
+        } else if self.durability.is_none() {
+            self.log = sandstorm_log::new_table_number();
         }
+        self.durability = durability;
     }
 
     /// Its behaviour at its quota.

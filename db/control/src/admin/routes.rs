@@ -16,8 +16,9 @@ use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
-    ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
-    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
+    ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
+    CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
+    TenantResponse,
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
@@ -56,7 +57,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
         .route("/v1/tenants/{tenant}/tables/{name}/records", get(records::page))
-        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
+        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).patch(change_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
@@ -209,6 +210,23 @@ async fn show_table(
     let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.is_operator()));
     let granted = || view.granted_by_name(&name).and_then(|grant| TableResponse::granted(grant));
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
+}
+
+/// Changes what a crash may take of a table's records. The answer comes when it holds, which for a table that was in
+/// memory only is when all of its records are on the disk.
+async fn change_table(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    JsonBody(change): JsonBody<ChangeTableRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let note = EventNote { text: change.summary(), ..EventNote::default() };
+    let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
+    let changed = tokio::task::spawn_blocking(move || directory.set_durability(id, &name, change.durability)).await;
+    let entry = changed.map_err(|_| ApiError::internal("the change of the table had a fault"))??;
+    let changed = TableResponse::own(&view, &entry, caller.is_operator());
+    Ok((Extension(note), axum::Json(changed)))
 }
 
 async fn drop_table(

@@ -42,6 +42,7 @@ event_codes! {
     OperatorTokenRotated, "operator.token_rotated", "The operator got a new token.";
     OperatorOldTokenRevoked, "operator.old_token_revoked", "The grace of the operator's old token was ended.";
     TableCreated, "table.created", "A table was created.";
+    TableChanged, "table.changed", "A table got another durability; the text says which.";
     TableDropped, "table.dropped", "A table was dropped with its records.";
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";

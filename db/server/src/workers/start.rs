@@ -27,6 +27,7 @@ use super::connections::budget::ConnectionBudget;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerClock, WorkerContext};
 use super::executor::RequestExecutor;
+use super::held_answers::LogWatch;
 use super::idle::IdleController;
 use super::invocations::InvocationScheduler;
 use super::latency_ledger::LatencyLedger;
@@ -99,6 +100,8 @@ impl Workers {
                 .collect(),
             directory,
             idle: Default::default(),
+            holding_ports: Default::default(),
+            holding_connections: Default::default(),
             stop: AtomicBool::new(false),
             epoch: Instant::now(),
             start: restart.0,
@@ -114,6 +117,12 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
+        let waking = Arc::downgrade(&shared);
+        shared.directory.on_log_progress(Arc::new(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.wake_holders();
+            }
+        }));
         let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
         for (index, (offered, ports)) in deques.into_iter().zip(worker_ports).enumerate() {
             // They start one by one: an error on the new thread is reported to this one, and the others are stopped.
@@ -157,6 +166,7 @@ impl Workers {
                 clock: WorkerClock::new(shared.epoch),
                 recent_tenants: RecentTenants::default(),
                 answered: LatencyLedger::default(),
+                log: LogWatch::default(),
                 is_draining: false,
                 shared,
             };
