@@ -29,13 +29,15 @@ pub(super) struct GuestStack {
     owner: u64,
     /// Whether pages below the kept ones may be in memory.
     deep: bool,
+    /// The slot that it was in last, of an engine: its owner's, if the slot still says so.
+    slot: u32,
 }
 
 impl GuestStack {
     fn new() -> io::Result<GuestStack> {
         let mapping = GuardedMapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
         LIVE_STACKS.fetch_add(1, Ordering::Relaxed);
-        Ok(GuestStack { mapping, owner: 0, deep: false })
+        Ok(GuestStack { mapping, owner: 0, deep: false, slot: 0 })
     }
 
     pub(super) fn mapping(&self) -> &GuardedMapping {
@@ -162,10 +164,8 @@ impl GuestStackPool {
         if owner == 0 || owner == self.current.owner {
             return self.keep_wiped(stack);
         }
-        let slot = self.by_owner.get(&owner).and_then(|slot| self.slots.get_mut(*slot as usize));
-        match slot {
-            Some(StackSlot { stack: Some(_), .. }) => self.keep_wiped(stack),
-            Some(slot) if self.kept < TENANT_STACKS_CACHED => {
+        match self.slots.get_mut(stack.slot as usize) {
+            Some(slot) if slot.owner == owner && slot.stack.is_none() && self.kept < TENANT_STACKS_CACHED => {
                 stack.shed();
                 (slot.stack, slot.was_used) = (Some(stack), true);
                 self.kept += 1;
@@ -174,9 +174,13 @@ impl GuestStackPool {
         }
     }
 
-    /// Keeps the stack of a tenant that has no slot, or while there are as many as may be kept.
+    /// Keeps the stack of a tenant that has another slot or none, or while there are as many as may be kept.
     #[cold]
     fn keep_in_new_slot(&mut self, mut stack: GuestStack) {
+        let slot = self.by_owner.get(&stack.owner).and_then(|number| self.slots.get(*number as usize));
+        if slot.is_some_and(|slot| slot.stack.is_some()) {
+            return self.keep_wiped(stack);
+        }
         if self.kept >= TENANT_STACKS_CACHED
             && let Some(wiped) = self.evict()
         {
@@ -213,8 +217,9 @@ impl GuestStackPool {
     /// Takes a tenant's kept stack. Its slot stays its own.
     #[inline]
     fn take_kept(&mut self, tenant: u64) -> Option<GuestStack> {
-        let slot = self.by_owner.get(&tenant)?;
-        let taken = self.slots.get_mut(*slot as usize)?.stack.take()?;
+        let number = *self.by_owner.get(&tenant)?;
+        let mut taken = self.slots.get_mut(number as usize)?.stack.take()?;
+        taken.slot = number;
         self.kept -= 1;
         Some(taken)
     }
