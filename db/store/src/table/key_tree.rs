@@ -8,7 +8,7 @@
 
 use std::mem;
 
-use super::index::{IndexKey, KeyRange};
+use super::key_range::{IndexKey, KeyRange};
 
 /// Keys of a node at most: a node's search compares five, and a shift of all moves about a kilobyte.
 const MAX_KEYS: usize = 31;
@@ -330,7 +330,7 @@ impl TreeNode {
         }
         let skipped = is_here && !from.is_some_and(|(_, included)| included);
         for (index, key) in self.keys.iter().enumerate().skip(at) {
-            if !(skipped && index == at) && !show(key) {
+            if !(skipped && index == at || show(key)) {
                 return false;
             }
             if !self.children.get(index + 1).is_none_or(|child| child.node.ascend(None, show)) {
