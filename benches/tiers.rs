@@ -3,8 +3,8 @@
 //! within one run are what counts.
 //!
 //! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
-//! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long. The last rows do the
-//! same for arithmetic without checks for overflow, and with them, in each tier.
+//! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long. The last rows do
+//! the same for arithmetic without checks for overflow, and with them, in each tier.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -274,6 +274,11 @@ fn main() {
         let args = move |_: u64| vec![index as u8];
         bench.compare(&kernels, &Case { name, at_once: 1, tenants: 1, number: 50, args: &args });
     }
+    compare_checks(&mut bench, kernels);
+}
+
+/// Compares arithmetic without checks for overflow with the same with them, in each tier.
+fn compare_checks(bench: &mut TierBench, kernels: Pair) {
     let unchecked = bench.unchecked_pair("kernels", KERNELS);
     println!("{:<34} {:>3} {:>12} {:>12}   unchecked / checked", "overflow checks", "n", "without ns", "with ns");
     let tiers = [("native", unchecked.one, kernels.one), ("sandboxed", unchecked.other, kernels.other)];

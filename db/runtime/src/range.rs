@@ -1,5 +1,5 @@
-//! The host's functions beside those of `host.rs`: they read a range of an ordered table, its keys or positions, and the
-//! ranges of a commit; they read and change when a record expires; they give random numbers, the time, and secrets.
+//! The host's functions beside those of `host.rs`: they read a range of an ordered table, its keys or positions, and
+//! the ranges of a commit; they read and change when a record expires; they give random numbers, the time, and secrets.
 //!
 //! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the
 //! invocation's pin ends. The library's lengths are bounded before anything is read.
@@ -270,7 +270,7 @@ pub(super) unsafe extern "C" fn random(invocation: *mut abi::InvocationHeader, b
         if len > MAX_RANDOM_BYTES || bytes.is_null() {
             return Err(abi::STATUS_INVALID);
         }
-        // SAFETY: the library's buffer outlives the call. It may be uninitialised, so it is written before it is a slice.
+        // SAFETY: the library's buffer outlives the call. It may be uninitialised, so it is written first.
         let bytes = unsafe {
             bytes.write_bytes(0, len);
             std::slice::from_raw_parts_mut(bytes, len)
