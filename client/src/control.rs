@@ -6,10 +6,12 @@
 //! not a success (2xx) has a [`ControlErrorBody`].
 
 mod error;
+mod secrets;
 mod types;
 
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
+pub use secrets::SecretStatus;
 pub use types::*;
 
 use crate::limits;
@@ -264,6 +266,23 @@ impl Control {
             path_segment(owner),
             path_segment(table)
         ))
+    }
+
+    /// Lists a tenant's secrets, by name; the server shows nobody a value.
+    pub fn secrets(&self, tenant: &str) -> Result<Vec<SecretStatus>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/secrets", path_segment(tenant)))
+    }
+
+    /// Sets a secret, which the tenant's code reads by its name.
+    pub fn set_secret(&self, tenant: &str, name: &str, value: &[u8]) -> Result<(), ControlError> {
+        let path = format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name));
+        let request = self.with_token(self.agent.put(self.url(&path))).content_type("application/octet-stream");
+        self.finish(self.timeout, request.send(value)).map(|_: serde::de::IgnoredAny| ())
+    }
+
+    /// Removes a secret.
+    pub fn remove_secret(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.

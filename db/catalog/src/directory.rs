@@ -17,6 +17,7 @@ use super::grant_end::{end_table_grants, end_tenant_grants};
 use super::journal::{Journal, TenantOrigin};
 use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
+use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
 use super::tenant_code::TenantCode;
 use super::tenant_ref::TenantRef;
@@ -61,6 +62,8 @@ pub struct Directory {
     dropped: Mutex<Vec<Arc<TableEntry>>>,
     /// The log of the tables with durability, once it was read.
     pub(super) log: DirectoryLog,
+    /// Seals the secrets of tenants for the journal.
+    pub(super) sealer: RwLock<SecretSealer>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -97,6 +100,7 @@ impl Directory {
             restored: AtomicBool::new(false),
             dropped: Mutex::default(),
             log: DirectoryLog::default(),
+            sealer: RwLock::new(SecretSealer::of_this_process()),
         })
     }
 

@@ -24,6 +24,8 @@ mod persistence;
 mod quotas;
 mod record_recovery;
 mod restore_lanes;
+mod secret_changes;
+mod secrets;
 mod snapshot;
 mod suspending;
 mod suspension;
@@ -58,6 +60,7 @@ pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
 pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
 pub use tenant_code::TenantCode;
@@ -174,6 +177,8 @@ pub struct TenantView {
     pub granted_names: HashMap<Box<str>, u64>,
     /// The grants that it gave to others, in their order.
     pub given: Vec<IssuedGrant>,
+    /// The secrets that its code may read.
+    pub secrets: Arc<TenantSecrets>,
 }
 
 impl TenantView {

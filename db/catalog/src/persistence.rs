@@ -12,6 +12,7 @@ use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
     DirectoryImage, Journal, JournalEntry, JournalError, JournalSuspension, JournalTable, JournalTenant, JournalToken,
 };
+use super::secrets::TenantSecrets;
 use super::snapshot::DirectorySnapshot;
 use super::suspension::Suspension;
 use super::tenant_code::TenantCode;
@@ -158,6 +159,7 @@ impl Directory {
             old,
         };
         let mut view = TenantView::of(tenant);
+        view.secrets = Arc::new(TenantSecrets::restored(&self.sealer.read(), (kept.id, &kept.name), &kept.secrets));
         view.versions = Arc::new(kept.versions.clone());
         view.confined = kept.confined.iter().map(|(name, why)| (name.as_str().into(), why.as_str().into())).collect();
         for (name, JournalSuspension { since_ms, text, binding, until_replaced }) in &kept.suspended {
@@ -274,6 +276,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         next_granted: next.granted.get(&tenant.id).copied().unwrap_or(FIRST_GRANTED_ID),
         suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
         confined: view.confined.iter().map(|(name, why)| (name.to_string(), why.to_string())).collect(),
+        secrets: view.secrets.journal(),
         versions: view.versions.as_ref().clone(),
     }
 }
@@ -293,6 +296,7 @@ impl TenantView {
             granted: HashMap::new(),
             granted_names: HashMap::new(),
             given: Vec::new(),
+            secrets: Arc::default(),
         }
     }
 }

@@ -88,6 +88,7 @@ impl DataPlane {
         } else {
             prepare_state_dir(&config.state)?;
             let (journal, stored) = Journal::open(&config.state)?;
+            directory.open_secret_key(&config.state)?;
             for left in config.restore_tenants(stored, &directory)? {
                 tracing::warn!("{left}");
             }

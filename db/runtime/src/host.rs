@@ -11,10 +11,8 @@ use std::sync::atomic::Ordering;
 use sandstorm_api::abi::{self, HostCalls, MAX_CALL_KEYS, RawCursor, RawKey, RawRecord, RawWrite};
 
 use super::commit::commit;
-use super::expiry_calls::{expiry, touch};
 use super::invocation::InvocationState;
-use super::own_calls::{now_us, random};
-use super::range::{count, nth, range, range_keys};
+use super::range::{count, expiry, now_us, nth, random, range, range_keys, secret, touch};
 use super::stack_switch::{switch_out_in_call, trap};
 use super::worker_block::{STATE_GUEST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
@@ -49,6 +47,7 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     touch,
     random,
     now_us,
+    secret,
 };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.

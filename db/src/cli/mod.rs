@@ -6,6 +6,7 @@
 mod backup;
 mod builder;
 mod byte_args;
+mod completions;
 mod data;
 mod demo;
 mod doctor;
@@ -22,6 +23,7 @@ mod load;
 mod log;
 mod progress;
 mod rebuild;
+mod secret;
 mod serve;
 mod session;
 mod stat;
@@ -155,6 +157,9 @@ enum CliCommand {
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
+    /// Secrets that a tenant's code reads: set, list, rm
+    #[command(subcommand, arg_required_else_help = true)]
+    Secret(secret::SecretCommand),
     /// Write a record
     Put(data::PutArgs),
     /// Read records
@@ -183,6 +188,11 @@ enum CliCommand {
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
+    /// Print what a shell needs to complete this command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Parses the command line, runs the command, and prints its error.
@@ -279,6 +289,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Grant(command) => grant::run(&session(), command, out),
         CliCommand::Export(args) => export::export(&session(), &args, out),
         CliCommand::Import(args) => import::import(&session(), &args, out),
+        CliCommand::Secret(command) => secret::run(&session(), command, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),
@@ -292,5 +303,6 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Events(args) => events::run(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
+        CliCommand::Completions { shell } => completions::run(shell),
     }
 }

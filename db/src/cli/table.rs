@@ -24,7 +24,7 @@ pub(super) enum TableCommand {
         /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u64>,
-        /// Also keep the keys in order, for `sandstorm range`; each record takes 136 bytes and its key's length more
+        /// Also keep the keys in order, for `sandstorm range`; each record takes 104 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
         /// What a crash may take of its records

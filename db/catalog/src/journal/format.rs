@@ -151,6 +151,22 @@ pub struct JournalSuspension {
     pub until_replaced: bool,
 }
 
+/// A secret of a tenant, sealed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JournalSecret {
+    /// Nonce and sealed value, as text.
+    pub sealed: String,
+    /// The time at which it was set, in milliseconds since 1970.
+    pub set_at_ms: u64,
+}
+
+impl std::fmt::Debug for JournalSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalSecret").field("set_at_ms", &self.set_at_ms).finish_non_exhaustive()
+    }
+}
+
 /// The persisted state of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -195,6 +211,9 @@ pub struct JournalTenant {
     /// Extensions that are confined to the sandboxed tier, with the reasons.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub confined: BTreeMap<String, String>,
+    /// Its secrets, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, JournalSecret>,
     /// Versions of its extensions.
     pub versions: ExtensionVersions,
 }

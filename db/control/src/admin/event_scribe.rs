@@ -36,6 +36,8 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/tenants/{tenant}/grants", EventCode::GrantGiven),
     ("DELETE", "/v1/tenants/{tenant}/grants/given/{table}/{to}", EventCode::GrantRevoked),
     ("DELETE", "/v1/tenants/{tenant}/grants/received/{owner}/{table}", EventCode::GrantGivenUp),
+    ("PUT", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretSet),
+    ("DELETE", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretRemoved),
     ("DELETE", "/v1/tenants/{tenant}/extensions/{name}", EventCode::ExtensionUnloaded),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/suspend", EventCode::ExtensionSuspended),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/resume", EventCode::ExtensionResumed),

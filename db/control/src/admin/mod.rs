@@ -30,6 +30,7 @@ mod recheck;
 mod records;
 mod response;
 mod routes;
+mod secrets;
 mod source_store;
 mod stat;
 mod token_rotation;

@@ -22,7 +22,7 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    overview, push, rebuild, recheck, records, stat, token_rotation, top,
+    overview, push, rebuild, recheck, records, secrets, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -62,6 +62,8 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
         .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
+        .route("/v1/tenants/{tenant}/secrets/{name}", put(secrets::set).delete(secrets::remove))
+        .route("/v1/tenants/{tenant}/secrets", get(secrets::list))
         .route("/v1/tenants/{tenant}/kills", get(overview::tenant_kills))
         .route("/v1/tenants/{tenant}/rotate", post(token_rotation::rotate_token))
         .route("/v1/tenants/{tenant}/old-token", delete(token_rotation::revoke_old_token))

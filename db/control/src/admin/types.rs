@@ -20,6 +20,7 @@ mod grants;
 mod latency;
 mod rebuild;
 mod records;
+mod secrets;
 mod top;
 
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
@@ -30,6 +31,7 @@ pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
 pub use records::{RecordPageResponse, RecordResponse};
+pub use secrets::SecretResponse;
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 
 /// `GET /v1/health`.

@@ -47,6 +47,8 @@ event_codes! {
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";
     GrantGivenUp, "grant.given_up", "A granted table was given up by the grantee's side.";
+    SecretSet, "secret.set", "A secret of a tenant was set, or replaced.";
+    SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
     ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";

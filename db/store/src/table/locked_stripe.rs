@@ -13,6 +13,7 @@ use super::buckets::{
     BUCKET_BYTES, BucketArray, BucketSlot, ChainCapacity, InsertError, RehashStats, SpareBuckets, stripe_of,
 };
 use super::eviction::EvictionQueue;
+use super::key_range::IndexKey;
 use super::stripe::{StripeState, TableStripe};
 use super::table_log::TableLog;
 use super::{RecordTable, index};
@@ -52,7 +53,7 @@ pub(super) struct FoundRecord<'t> {
 pub(super) struct UnpublishedRecord {
     record: RecordPtr,
     /// The copy of its key for the index of an ordered table, while it is not there yet.
-    entry: Option<index::IndexKey>,
+    entry: Option<IndexKey>,
 }
 
 impl Drop for UnpublishedRecord {
@@ -301,7 +302,7 @@ impl<'t> LockedStripe<'t> {
         hash: u64,
         record: RecordPtr,
         replaced: Option<FoundRecord<'t>>,
-        (entry, spares): (Option<index::IndexKey>, &mut SpareBuckets),
+        (entry, spares): (Option<IndexKey>, &mut SpareBuckets),
     ) -> Result<bool, StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
@@ -361,7 +362,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.
-    fn insert_index(&self, key: &[u8], entry: Option<index::IndexKey>) -> bool {
+    fn insert_index(&self, key: &[u8], entry: Option<IndexKey>) -> bool {
         let Some(index) = &self.table.index else { return true };
         let entry = entry.or_else(|| index::copy_key(key));
         entry.map(|entry| index.insert(entry)).is_some()

@@ -5,7 +5,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::index::{KeyBatch, KeyIndex, KeyRange};
+use super::index::{KeyBatch, KeyIndex};
+use super::key_range::KeyRange;
 use super::{ExclusiveStripes, RecordTable};
 use crate::limits::{
     EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_LOCKED,
