@@ -55,8 +55,11 @@ pub const JOURNAL_MIN_BYTES: u64 = 4 << 20;
 /// The same for a server with many tenants, as a multiple of the length after the last replacement. So a replacement
 /// costs each change a third of its own bytes, on average.
 pub const JOURNAL_GROWTH: u64 = 4;
-/// Threads that restore records, at most: one that reads the log keeps as many busy.
-pub const RESTORE_THREADS: usize = 8;
+/// Threads that restore records, beside the one that reads the log, at most. With more a start is not measured yet.
+pub const RESTORE_THREADS: usize = 1;
+/// Times that the change of a record is tried again whose place in its growing table is crowded: the table has grown
+/// long before.
+pub const RESTORE_ATTEMPTS: u32 = 10_000;
 /// Bytes of changes that a thread is given at once: they stay in its cache.
 pub const RESTORE_BATCH_BYTES: usize = 64 << 10;
 /// Such batches that wait for a thread, at most: 2 MiB, or as many of the largest values.
