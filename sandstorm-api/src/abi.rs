@@ -540,13 +540,13 @@ pub struct HostCalls {
     /// and flags.
     pub touch:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32,
-    /// Fills up to [`MAX_RANDOM_BYTES`] with random bytes, of a generator that the kernel has seeded for this invocation
-    /// alone.
+    /// Fills up to [`MAX_RANDOM_BYTES`] with random bytes, of a generator that the kernel has seeded for this
+    /// invocation alone.
     pub random: unsafe extern "C" fn(*mut InvocationHeader, bytes: *mut u8, len: usize) -> u32,
     /// Returns the microseconds since the Unix epoch, at this moment.
     pub now_us: unsafe extern "C" fn(*mut InvocationHeader) -> u64,
-    /// Copies a secret of the tenant, of [`MAX_SECRET_BYTES`] at most, and writes its length. `STATUS_NOT_FOUND`: there is
-    /// none of that name. `STATUS_TOO_LARGE`: it is longer than `capacity`, and nothing but the length was written.
+    /// Copies a secret of the tenant, of [`MAX_SECRET_BYTES`] at most, and writes its length. `STATUS_NOT_FOUND`: there
+    /// is none of that name. `STATUS_TOO_LARGE`: it is longer than `capacity`, and nothing but the length was written.
     pub secret: unsafe extern "C" fn(
         *mut InvocationHeader,
         name: *const u8,

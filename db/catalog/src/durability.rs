@@ -296,11 +296,11 @@ impl Directory {
                 return Err(unavailable(why.unwrap_or_else(|| LogError::unusable("log", "its disk stalls"))));
             }
         }
-        if !before.is_none() {
-            if let Err(error) = self.record_durability(tenant, &entry, (durability, number)) {
-                entry.table.set_logging(&log, entry.durability.number(), before.logging());
-                return Err(error);
-            }
+        if !before.is_none()
+            && let Err(error) = self.record_durability(tenant, &entry, (durability, number))
+        {
+            entry.table.set_logging(&log, entry.durability.number(), before.logging());
+            return Err(error);
         }
         entry.table.set_logging(&log, number, durability.logging());
         Ok(entry)

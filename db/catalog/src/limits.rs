@@ -44,8 +44,8 @@ pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_s
 /// Tables that one tenant may grant to another one: a quarter of what a tenant receives by default, so that no single
 /// tenant can fill another's list.
 pub const GRANTS_PER_RECEIVER: usize = 16;
-/// Secrets of a tenant: a key for each service that it may talk to. Each is in memory, in each line of the tenant in the
-/// journal, and in each snapshot's list.
+/// Secrets of a tenant: a key for each service that it may talk to. Each is in memory, in each line of the tenant in
+/// the journal, and in each snapshot's list.
 pub const SECRETS: usize = 64;
 /// Bytes of a secret: a private key with its certificates. It is copied by one call of the host.
 pub const SECRET_BYTES: usize = 4 << 10;

@@ -195,10 +195,10 @@ impl Engine {
     }
 
     /// Prefetches what the next poll of an invocation touches first, and the record that it awaits, if it has asked for
-    /// its bucket and yielded. Call it halfway between its polls, when the bucket has come. `next` is the invocation that is polled next. The time is charged
-    /// to its tenant together with that poll, or else to the tenant of `ahead` here. Returns the latter charge, in
-    /// nanoseconds, and whether the record may lie in another bucket, which is on its way now. In that case call this
-    /// once more, as the last time, when that bucket has come.
+    /// its bucket and yielded. Call it halfway between its polls, when the bucket has come. `next` is the invocation
+    /// that is polled next. The time is charged to its tenant together with that poll, or else to the tenant of `ahead`
+    /// here. Returns the latter charge, in nanoseconds, and whether the record may lie in another bucket, which is on
+    /// its way now. In that case call this once more, as the last time, when that bucket has come.
     #[inline]
     pub fn prefetch_awaited(
         &mut self,

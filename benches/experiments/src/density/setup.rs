@@ -21,7 +21,8 @@ pub(super) const RECORDS: u64 = 640_000;
 /// Hops of a chain, and records of a list that one call sums up.
 const HOPS: u32 = 8;
 const SUMMED: u32 = 4;
-/// Connections of one tenant at most. A tenant alone may have 1,024 calls under way, and a repeated request is one more.
+/// Connections of one tenant at most. A tenant alone may have 1,024 calls under way, and a repeated request is one
+/// more.
 const TENANT_CONNECTIONS: usize = 896;
 
 /// Connections and messages under way of all tenants together: the same however many tenants there are.

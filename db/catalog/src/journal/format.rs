@@ -97,8 +97,8 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl JournalTable {
-    /// Sets what a crash may take of its records, at a start: with another number in the log than before if they were in
-    /// memory only.
+    /// Sets what a crash may take of its records, at a start: with another number in the log than before if they were
+    /// in memory only.
     pub fn set_durability(&mut self, durability: TableDurability) {
         if durability.is_none() {
             self.log = 0;

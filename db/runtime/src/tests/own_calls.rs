@@ -1,5 +1,5 @@
-//! What extensions of both tiers have beside their tables' reads and writes: checked arithmetic, random numbers, a clock
-//! of microseconds, expiry, secrets, writes of many records.
+//! What extensions of both tiers have beside their tables' reads and writes: checked arithmetic, random numbers, a
+//! clock of microseconds, expiry, secrets, writes of many records.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -103,7 +103,8 @@ impl<P: Copy> ResponseAssembler<P> {
     }
 
     /// Takes one operation's encoded answer, which shows the log up to a position. If no other is missing, writes the
-    /// whole response and returns its origin and the highest of these positions. An answer that is not awaited (any more) is dropped.
+    /// whole response and returns its origin and the highest of these positions. An answer that is not awaited (any
+    /// more) is dropped.
     pub(crate) fn part(
         &mut self,
         id: ResponseId,
