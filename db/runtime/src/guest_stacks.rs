@@ -10,8 +10,8 @@
 //!
 //! Those of sandboxed code begin closed but for their uppermost part: what lies below faults when it is touched, and is
 //! opened then. So it is known of most calls that they have touched no more, and their stacks are wiped by writing
-//! zeroes over that part. Others go back to the kernel, which takes microseconds, and a page fault for each page that is
-//! used again.
+//! zeroes over that part. Others go back to the kernel, which takes microseconds, and a page fault for each page that
+//! is used again.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -29,8 +29,8 @@ use crate::limits::CLOSED_CALL_BYTES;
 /// Sets gs: to the base of a memory, or to the worker's block.
 ///
 /// # Safety
-/// The processor and the kernel allow it (a module was loaded, so they do); the calling thread is in `STATE_HOST` state,
-/// and enters no code that relies on another base.
+/// The processor and the kernel allow it (a module was loaded, so they do); the calling thread is in `STATE_HOST`
+/// state, and enters no code that relies on another base.
 #[inline(always)]
 pub(super) unsafe fn set_gs_base(base: usize) {
     // SAFETY: this function's contract.
@@ -162,7 +162,8 @@ pub(super) unsafe extern "C" fn enter_sandboxed(
 /// Continues sandboxed code that was switched out; answers as [`super::stack_switch::enter`].
 ///
 /// # Safety
-/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`], and as for [`enter_sandboxed`].
+/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`], and as for
+/// [`enter_sandboxed`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8, block: *const WorkerBlock) -> u32 {
     std::arch::naked_asm!(

@@ -211,8 +211,8 @@ impl WorkerBlock {
     ///
     /// # Safety
     /// The calling thread has an engine, whose block outlives `'a`, runs native code, and is in `STATE_HOST_CALL` state
-    /// until the block is not used any more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go
-    /// on on another thread.
+    /// until the block is not used any more: in `STATE_GUEST` state the code may be switched out between any two
+    /// instructions, and go on on another thread.
     #[inline(always)]
     pub(super) unsafe fn here<'a>() -> &'a WorkerBlock {
         let block: *const WorkerBlock;
