@@ -23,8 +23,7 @@ use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RE
 use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::InvocationOutcome;
-use sandstorm_extension::{Budget, CallTrust, KillCause, LoadedExtension};
+use sandstorm_extension::{Budget, CallTrust, InvocationOutcome, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
 /// The result of a poll.
@@ -76,19 +75,17 @@ impl Engine {
         let meter = CpuMeter::new(side.cpu_clock());
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
         let (idle, soiled) = (IdleLists::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        let idle_for_owners = IDLE_FOR_OWNERS;
-        let (crowd, longest_slice_ns) = (CrowdTrust::of_worker(worker), u64::MAX);
         Ok(Engine {
             side,
             memories,
             worker,
             idle,
-            idle_for_owners,
+            idle_for_owners: IDLE_FOR_OWNERS,
             soiled,
             generation: None,
             meter,
-            crowd,
-            longest_slice_ns,
+            crowd: CrowdTrust::of_worker(worker),
+            longest_slice_ns: u64::MAX,
         })
     }
 
@@ -549,7 +546,9 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
         GuestExit::Returned(abi::POLL_AGAIN) if in_time && body.transaction.may_retry => {
             return match body.restart() {
                 Ok(()) => PollOutcome::Pending,
-                Err(error) => kill(body, KillCause::OutOfMemory, format!("{NO_RESTART_TEXT}: {error}").as_bytes()),
+                Err(error) => {
+                    kill(body, KillCause::OutOfMemory, format!("no new start after a conflict: {error}").as_bytes())
+                }
             };
         }
         // Nothing has asked for that: the memory of a module would be made anew for as long as it has time.
@@ -591,9 +590,6 @@ const NO_STACK_MEMORY_TEXT: &str =
 /// The same where its tenant's invocations have reached their limit of side stacks.
 const STACK_QUOTA_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
                           share of the side stacks";
-
-/// The beginning of the text of an invocation whose transaction conflicted, and that cannot begin again.
-const NO_RESTART_TEXT: &str = "its transaction met other writes, and it cannot begin again";
 
 fn outcome_of(outcome: InvocationOutcome, code: u32) -> PollOutcome {
     match outcome {
