@@ -53,7 +53,7 @@ use self::position::bucket_index;
 pub(super) use self::position::stripe_of;
 use super::zeroed_pages::ZeroedPages;
 use crate::epochs::IncrementalDrop;
-use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
+use crate::limits::{MAX_MOVED_CHAIN_BUCKETS, STRIPES};
 use crate::record::{RecordPtr, RecordRef};
 
 const SLOTS_PER_BUCKET: usize = 4;
@@ -411,25 +411,6 @@ impl BucketArray {
             }
             _ => self,
         }
-    }
-
-    /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
-    /// [`BucketArray::target`], `before_publication` as for `insert`.
-    ///
-    /// # Safety
-    /// Locked.
-    pub(super) unsafe fn insert_new(
-        &self,
-        hash: u64,
-        record: RecordPtr,
-        moved: usize,
-        spares: &mut SpareBuckets,
-        before_publication: impl FnOnce(),
-    ) -> Result<bool, InsertError> {
-        // SAFETY: locked (caller).
-        let target = unsafe { self.target(hash, moved) };
-        // SAFETY: as above.
-        unsafe { target.insert(hash, record, MAX_CHAIN_BUCKETS, spares, before_publication) }.map(|to| to.added)
     }
 
     /// Empties a slot that `find` returned for `hash`. The buckets given to `unlinked` must be retired.
