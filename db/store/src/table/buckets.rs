@@ -3,8 +3,8 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves
-//! (`chain_limits`).
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`](crate::limits::MAX_CHAIN_BUCKETS) in a row for an insert,
+//! [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`chain_limits`).
 //!
 //! # A stripe while it grows
 //! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a
