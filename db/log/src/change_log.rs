@@ -374,6 +374,10 @@ impl ChangeLog {
         self.shared.writer_wakes.notify_one();
         self.shared.spare_wakes.notify_one();
         for thread in std::mem::take(&mut *self.threads.lock()) {
+            // The hook of its own thread may have had the last reference.
+            if thread.thread().id() == std::thread::current().id() {
+                continue;
+            }
             if thread.join().is_err() {
                 tracing::error!("a thread of the log had panicked");
             }

@@ -15,10 +15,9 @@ use super::guest_memory_pool::GuestMemoryPool;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
 use super::guest_stacks::stack_owner;
 use super::idle_lists::IdleLists;
-use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
+use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
-use super::stack_switch::GuestFunction;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
@@ -427,12 +426,6 @@ impl Engine {
         }
         self.idle.keep(invocation.owner(), invocation);
     }
-}
-
-/// The next poll's action.
-enum NextPoll {
-    Call(GuestFunction, *mut u8),
-    Resume(PreemptedStack),
 }
 
 /// Returns the next poll's action, or how the invocation has ended.

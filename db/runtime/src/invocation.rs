@@ -23,6 +23,7 @@ use super::invocation_random::InvocationRandom;
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
+use super::stack_switch::GuestFunction;
 use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
@@ -78,6 +79,12 @@ pub(super) struct PreemptedStack {
     pub(super) context: SavedContext,
     /// The bytes that its tenant is charged for it.
     pub(super) bytes: usize,
+}
+
+/// The next poll's action.
+pub(super) enum NextPoll {
+    Call(GuestFunction, *mut u8),
+    Resume(PreemptedStack),
 }
 
 /// The references that keep an invocation's objects alive while it runs. An idle body keeps them for the next call of

@@ -20,7 +20,7 @@ use super::pending_queries::QueryTag;
 use super::piece_budget::MessageWork;
 use super::port::PortContext;
 use super::record_operations::operation_context::RangeWork;
-use super::rejections;
+use super::rejections::{self, SHUTTING_DOWN};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
@@ -127,9 +127,6 @@ const HELLO_REQUIRED: AuthRejection = (
     "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
 );
 const WRONG_TOKEN: AuthRejection = (RpcStatus::Unauthenticated, "no tenant has this id and this token: check both");
-
-/// The text of an answer while the server is shutting down.
-const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
 
 /// A message without operations has no answer to wait for.
 const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);

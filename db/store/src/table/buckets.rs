@@ -3,8 +3,8 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves
-//! (`chain_limits`).
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`](crate::limits::MAX_CHAIN_BUCKETS) in a row for an insert,
+//! [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`chain_limits`).
 //!
 //! # A stripe while it grows
 //! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a
@@ -53,7 +53,7 @@ use self::position::bucket_index;
 pub(super) use self::position::stripe_of;
 use super::zeroed_pages::ZeroedPages;
 use crate::epochs::IncrementalDrop;
-use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
+use crate::limits::{MAX_MOVED_CHAIN_BUCKETS, STRIPES};
 use crate::record::{RecordPtr, RecordRef};
 
 const SLOTS_PER_BUCKET: usize = 4;
@@ -411,25 +411,6 @@ impl BucketArray {
             }
             _ => self,
         }
-    }
-
-    /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
-    /// [`BucketArray::target`], `before_publication` as for `insert`.
-    ///
-    /// # Safety
-    /// Locked.
-    pub(super) unsafe fn insert_new(
-        &self,
-        hash: u64,
-        record: RecordPtr,
-        moved: usize,
-        spares: &mut SpareBuckets,
-        before_publication: impl FnOnce(),
-    ) -> Result<bool, InsertError> {
-        // SAFETY: locked (caller).
-        let target = unsafe { self.target(hash, moved) };
-        // SAFETY: as above.
-        unsafe { target.insert(hash, record, MAX_CHAIN_BUCKETS, spares, before_publication) }.map(|to| to.added)
     }
 
     /// Empties a slot that `find` returned for `hash`. The buckets given to `unlinked` must be retired.

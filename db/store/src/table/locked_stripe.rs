@@ -69,6 +69,12 @@ pub(super) fn record_charge(key_len: usize, value_len: usize, flags: u32, expire
 }
 
 impl RecordTable {
+    /// Returns the charge of an overflow bucket if a new record of that hash would need one; else 0.
+    #[cfg(test)]
+    pub(crate) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
+        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
+    }
+
     /// Charges added overflow buckets against the quota, and discharges unlinked ones.
     pub(super) fn account_buckets(&self, added: usize, unlinked: usize) {
         if added != unlinked {

@@ -358,24 +358,6 @@ impl RecordTable {
         self.current.store(Box::into_raw(buckets), Ordering::Release);
     }
 
-    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); returns the next cursor, `None`
-    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their
-    /// hashes, while other threads write and the table grows. It visits a bounded number of buckets, so a call may show
-    /// fewer records than `limit`, or none, without being at the end.
-    pub fn scan<'g>(
-        &'g self,
-        guard: &'g EpochGuard<'_>,
-        cursor: u64,
-        limit: usize,
-        now_ms: u64,
-        f: &mut dyn FnMut(RecordRef<'g>),
-    ) -> Option<u64> {
-        self.check(guard.epochs());
-        let cursor = self.scan_buckets(guard, cursor, limit, now_ms, f);
-        self.note_all_read(guard.shown());
-        cursor
-    }
-
     fn scan_buckets<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -495,12 +477,6 @@ impl RecordTable {
     pub(super) fn overflow_buckets(&self, _guard: &EpochGuard<'_>) -> usize {
         // SAFETY: protected by the guard.
         unsafe { self.current().overflow_buckets() }
-    }
-
-    /// Returns the charge of an overflow bucket if a new record of that hash would need one; else 0.
-    #[cfg(test)]
-    pub(super) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
-        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
     }
 
     /// Removes every record, at once for every reader; the memory is given back piece by piece.

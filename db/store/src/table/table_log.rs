@@ -17,7 +17,7 @@ use super::change_positions::{ChangePositions, HashPart, UNKNOWN_POSITION};
 use super::locked_stripe::LockedStripe;
 use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::STRIPES;
-use crate::{Participant, RecordRef, ShownPosition, StoreError};
+use crate::{EpochGuard, Participant, RecordRef, ShownPosition, StoreError};
 
 /// What becomes of a table's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +202,24 @@ impl RecordTable {
         if log.is_awaited() && !is_broken(LogRule::WholeReadsAreNoted) {
             shown.raise(log.positions.last());
         }
+    }
+
+    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); returns the next cursor, `None`
+    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their
+    /// hashes, while other threads write and the table grows. It visits a bounded number of buckets, so a call may show
+    /// fewer records than `limit`, or none, without being at the end.
+    pub fn scan<'g>(
+        &'g self,
+        guard: &'g EpochGuard<'_>,
+        cursor: u64,
+        limit: usize,
+        now_ms: u64,
+        f: &mut dyn FnMut(RecordRef<'g>),
+    ) -> Option<u64> {
+        self.check(guard.epochs());
+        let cursor = self.scan_buckets(guard, cursor, limit, now_ms, f);
+        self.note_all_read(guard.shown());
+        cursor
     }
 
     /// Logs that all records are removed, those of `version` and lower ones.
