@@ -12,6 +12,7 @@ mod events;
 mod ext;
 mod ext_offline;
 mod grant;
+mod history;
 mod kills;
 mod latency;
 mod load;
@@ -19,6 +20,7 @@ mod log;
 mod rebuild;
 mod serve;
 mod session;
+mod slow;
 mod stat;
 mod table;
 mod tenant;
@@ -166,6 +168,12 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Show what was used before now: by seconds, minutes or hours, a month back
+    History(history::HistoryArgs),
+    /// Show the requests that took long recently, over all protocols; set from when on they are kept
+    Slow(slow::SlowArgs),
+    /// Show where the time of a slow request went, and whom it waited for
+    Explain(slow::ExplainArgs),
     /// Show the calls that the server killed recently, and why
     Kills(kills::KillsArgs),
     /// A builder on its own host: serve, key, build
@@ -191,7 +199,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 15] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 16] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -207,6 +215,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 15] = [
     (&["tables"], "table"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
+    (&["slowlog"], "slow"),
 ];
 
 /// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
@@ -273,6 +282,9 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::History(args) => history::run(&session(), &args, out),
+        CliCommand::Slow(args) => slow::run(&session(), &args, out),
+        CliCommand::Explain(args) => slow::explain(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
     }

@@ -19,6 +19,7 @@ mod error;
 mod event_scribe;
 mod events;
 mod grants;
+mod history;
 mod host_header;
 mod latency;
 mod library_loader;
@@ -29,6 +30,7 @@ mod rebuild;
 mod recheck;
 mod response;
 mod routes;
+mod slow;
 mod source_store;
 mod stat;
 mod token_rotation;
@@ -53,6 +55,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
+use crate::history::UsageHistory;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
@@ -112,6 +115,7 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
+    usage_history: UsageHistory,
 }
 
 impl ControlState {
@@ -123,7 +127,8 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events } = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, usage_history } =
+            extensions.into();
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -146,6 +151,7 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
+            usage_history,
         })
     }
 
@@ -162,6 +168,7 @@ impl ControlState {
         self.directory.reap();
         self.history.settle();
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.usage_history.look(&self.directory, now_ms());
     }
 }
 

@@ -20,8 +20,8 @@ use super::types::{
     ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    overview, push, rebuild, recheck, stat, token_rotation, top,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, latency,
+    now_ms, overview, push, rebuild, recheck, slow, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -75,9 +75,12 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/events", get(events::list))
         .route("/v1/kills", get(overview::all_kills))
         .route("/v1/extensions", get(overview::extensions))
+        .route("/v1/slow", get(slow::list).put(slow::change))
+        .route("/v1/slow/{id}", get(slow::explain))
         .route("/v1/stat", get(show_stat))
         .route("/v1/top", get(top::show))
         .route("/v1/latency", get(latency::show))
+        .route("/v1/history", get(history::show))
         .route("/v1/workers", get(show_workers))
         .route("/v1/health", get(health))
         .route("/v1/shutdown", post(shutdown))

@@ -11,6 +11,7 @@ use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
 use sandstorm_catalog::{QuotaDeclaration, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::CodePolicy;
+use sandstorm_server::limits::SLOW_MAX_US;
 use sandstorm_server::limits::ports::SOCKET_MODE;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -96,6 +97,13 @@ fn root() -> ReferenceSection {
             "`--no-interleave`",
             "true",
             "whether calls take turns while their records come from memory; false is for measuring",
+        ),
+        number(
+            "slow_us",
+            "`--slow-us`",
+            "10,000",
+            (0, SLOW_MAX_US),
+            "microseconds from arrival to answer from which a request is kept as [slow](operations.md#slow-requests); 0: none is",
         ),
         row(
             "state",

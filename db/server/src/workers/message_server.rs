@@ -7,8 +7,10 @@ use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
+use sandstorm_metrics::OPERATIONS;
 use sandstorm_net::rpc::{HelloResponse, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
@@ -152,7 +154,9 @@ impl MessageServer {
             }
             if let Some(class) = class_of(message.first.op) {
                 let origin = &message.origin;
-                executor.context.answered.note(origin.header.tenant, class, origin.received_ns);
+                let first = &message.first;
+                let subject = || RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key);
+                executor.context.answered.note(origin.header.tenant, class, origin.received_ns, subject);
             }
             let response = &mut self.responses[message.number];
             match response.tail.take() {
