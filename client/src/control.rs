@@ -248,6 +248,15 @@ impl Control {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
+    /// The keys of a table that are used most, at most `limit` of each kind: counts for so many seconds, then answers.
+    pub fn hot(&self, tenant: &str, table: &str, seconds: u64, limit: usize) -> Result<HotReport, ControlError> {
+        let (tenant, table) = (path_segment(tenant), path_segment(table));
+        let url = self.url(&format!("/v1/tenants/{tenant}/tables/{table}/hot?seconds={seconds}&limit={limit}"));
+        let timeout = self.timeout + Duration::from_secs(seconds);
+        let request = self.agent.get(url).config().timeout_global(Some(timeout)).build();
+        self.finish(timeout, self.with_token(request).call())
+    }
+
     /// Lists the grants that a tenant gave and received.
     pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
         self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 mod events;
 mod history;
+mod hot;
 mod latency;
 mod overview;
 mod slow;
@@ -14,6 +15,7 @@ mod top;
 
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
+pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};

@@ -102,6 +102,16 @@ pub const HISTORY_TENANTS: usize = 24;
 pub const HISTORY_LINE_BYTES: usize = 64 << 10;
 /// Periods in one answer, at most: a day of minutes, some 7 MB.
 pub const HISTORY_PER_PAGE: usize = HISTORY_MINUTES;
+/// Seconds for which a table's hottest keys are counted if the request gives no number.
+pub const HOT_SECONDS: u64 = 5;
+/// The same, at most: what a person waits for. The connection keeps its slot meanwhile.
+pub const HOT_SECONDS_MAX: u64 = 60;
+/// Keys in one answer if the request gives no number.
+pub const HOT_KEYS: usize = 10;
+/// The same, at most: shares further down are too small for the counters.
+pub const HOT_KEYS_MAX: usize = 100;
+/// Tables that are watched at a time, at most: each takes 420 KB, and some of the time of its requests.
+pub const HOT_WATCHES: usize = 4;
 /// Kills in one answer if the request gives no number.
 pub const KILLS_PER_PAGE: usize = 100;
 /// Slow requests in one answer if the request gives no number.

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use sandstorm_api::abi::{self, HostCalls, MAX_CALL_KEYS, RawCursor, RawKey, RawRecord, RawWrite};
 
 use super::commit::commit;
-use super::invocation::InvocationState;
 use super::expiry_calls::{expiry, touch};
+use super::invocation::InvocationState;
 use super::own_calls::{now_us, random};
 use super::range::{count, nth, range, range_keys};
 use super::stack_switch::{switch_out_in_call, trap};

@@ -64,7 +64,17 @@ fn read_lists(
         let (included, backward) = (range.included, range.backward);
         if backward == abi::RANGE_COUNTED {
             let (rows, rows_len) = (std::ptr::dangling(), range.rows_len as usize);
-            return Ok(RawRangeRead { table: range.table, from, from_len, to, to_len, rows, rows_len, included, backward });
+            return Ok(RawRangeRead {
+                table: range.table,
+                from,
+                from_len,
+                to,
+                to_len,
+                rows,
+                rows_len,
+                included,
+                backward,
+            });
         }
         let left = TRANSACTION_ROWS - rows.len();
         let own = list(memory, (range.rows, range.rows_len), left, |row: GuestRow| {

@@ -13,6 +13,7 @@ mod ext;
 mod ext_offline;
 mod grant;
 mod history;
+mod hot;
 mod kills;
 mod latency;
 mod load;
@@ -168,6 +169,8 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Show the keys of a table that are used most: counts for some seconds, and only then
+    Hot(hot::HotArgs),
     /// Show what was used before now: by seconds, minutes or hours, a month back
     History(history::HistoryArgs),
     /// Show the requests that took long recently, over all protocols; set from when on they are kept
@@ -282,6 +285,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Hot(args) => hot::run(&session(), &args, out),
         CliCommand::History(args) => history::run(&session(), &args, out),
         CliCommand::Slow(args) => slow::run(&session(), &args, out),
         CliCommand::Explain(args) => slow::explain(&session(), &args, out),

@@ -33,7 +33,8 @@ pub use record::RecordRef;
 pub use slabs::release_free_memory;
 pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
-    ExclusiveStripes, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable, RecordUpdate, RestoredRecord,
-    ScanBudget, StripeSet, TableLog, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
+    AccessReport, ExclusiveStripes, HotKey, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable,
+    RecordUpdate, RestoredRecord, ScanBudget, StripeSet, TableLog, Tablet, UpdateValue, WatchedState,
+    bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

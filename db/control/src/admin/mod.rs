@@ -21,6 +21,8 @@ mod events;
 mod grants;
 mod history;
 mod host_header;
+mod hot;
+mod key_digest;
 mod latency;
 mod library_loader;
 mod operator_credentials;
@@ -62,6 +64,7 @@ pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
+use hot::HotWatches;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use rebuild::RebuildJobs;
@@ -116,6 +119,7 @@ pub struct ControlState {
     pub events: EventLog,
     collector: EventCollector,
     usage_history: UsageHistory,
+    hot_watches: HotWatches,
 }
 
 impl ControlState {
@@ -152,6 +156,7 @@ impl ControlState {
             events,
             collector: EventCollector::default(),
             usage_history,
+            hot_watches: HotWatches::default(),
         })
     }
 

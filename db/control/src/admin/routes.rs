@@ -20,8 +20,8 @@ use super::types::{
     ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, latency,
-    now_ms, overview, push, rebuild, recheck, slow, stat, token_rotation, top,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, hot,
+    latency, now_ms, overview, push, rebuild, recheck, slow, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -56,6 +56,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
         .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
+        .route("/v1/tenants/{tenant}/tables/{name}/hot", get(hot::show))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))

@@ -1,7 +1,6 @@
 //! The routes of slow requests.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::response::IntoResponse;
@@ -13,11 +12,12 @@ use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
+use super::key_digest::key_digest;
 use super::overview::views;
 use super::response::{ApiResult, EMPTY_RESPONSE};
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 use crate::limits::SLOW_PER_PAGE;
-use sandstorm_accounts::{RequestSubject, SlowRequest, TurnShare};
+use sandstorm_accounts::{SlowRequest, TurnShare};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_server::limits::SLOW_MAX_US;
@@ -83,13 +83,6 @@ pub(super) async fn change(
     Ok((Extension(note), EMPTY_RESPONSE))
 }
 
-/// A digest of what is known of a key, by a secret of this process: it can be compared, and not be guessed from.
-fn digest(subject: &RequestSubject) -> Option<String> {
-    static SECRET: OnceLock<RandomState> = OnceLock::new();
-    let hash = SECRET.get_or_init(RandomState::new).hash_one((subject.key_prefix(), subject.key_len()));
-    (subject.key_len() > 0).then(|| format!("{hash:016x}"))
-}
-
 /// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to the operator
 /// alone.
 fn response_of(
@@ -122,7 +115,7 @@ fn response_of(
         operation: subject.operation,
         table: view.tables.get(&subject.table).map(|table| table.name.to_string()),
         key: (is_own && subject.key_len() > 0).then(key),
-        key_digest: digest(&subject),
+        key_digest: (subject.key_len() > 0).then(|| key_digest(subject.key_prefix(), subject.key_len())),
         key_bytes: subject.key_len() as u64,
         count,
         total_ns: waiting_ns + service_ns,

@@ -18,6 +18,7 @@ mod budget;
 mod events;
 mod grants;
 mod history;
+mod hot;
 mod latency;
 mod rebuild;
 mod slow;
@@ -27,6 +28,7 @@ pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use history::HistoryResponse;
+pub use hot::{HotKeyResponse, HotResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,

@@ -63,6 +63,7 @@ fn the_commands_that_show_them_parse() {
         "slow --tenant acme --since 30m --follow --limit 3",
         "slow --threshold-us 0",
         "explain 17",
+        "hot items --seconds 3 --limit 5 --tenant acme",
         "history --by hours --since 7d --sort p99 --limit 3 --tenant acme",
         "history",
         "top",
@@ -223,5 +224,26 @@ fn client_and_server_have_the_same_history() {
     };
     mirrors::<sandstorm_client::control::HistoryReport>(sandstorm_control::admin::types::HistoryResponse {
         periods: vec![HistoryPeriod { at_ms: 1, length_ms: 2, rows: vec![row] }],
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_hot_keys() {
+    use sandstorm_control::admin::types as server;
+    let key = || server::HotKeyResponse {
+        key: Some("k".into()),
+        key_digest: "0".into(),
+        key_bytes: 1,
+        count: 2,
+        error: 3,
+        share: 0.5,
+    };
+    mirrors::<sandstorm_client::control::HotReport>(server::HotResponse {
+        seconds: 1,
+        requests: 2,
+        bytes: 3,
+        missed: 4,
+        by_requests: vec![key()],
+        by_bytes: vec![key()],
     });
 }

@@ -59,7 +59,8 @@ impl KeyIndex {
             batch.is_last = true;
             return;
         }
-        let is_full = |batch: &KeyBatch| batch.ends.len() >= limit.min(RANGE_KEYS_PER_CALL) || batch.keys.len() >= bytes;
+        let is_full =
+            |batch: &KeyBatch| batch.ends.len() >= limit.min(RANGE_KEYS_PER_CALL) || batch.keys.len() >= bytes;
         if is_full(batch) {
             return;
         }

@@ -9,8 +9,8 @@ mod single;
 use std::sync::Arc;
 
 use super::{
-    CommitError, KeyChange, KeyRead, MetInRange, NewRecord, RangeQuery, RangeRead, RangeSlice, commit, commit_with_ranges,
-    snapshot, snapshot_range,
+    CommitError, KeyChange, KeyRead, MetInRange, NewRecord, RangeQuery, RangeRead, RangeSlice, commit,
+    commit_with_ranges, snapshot, snapshot_range,
 };
 use crate::{
     EpochGuard, Epochs, KeyRange, Participant, RangeProgress, RecordRef, RecordTable, ScanBudget, StorageMode,
