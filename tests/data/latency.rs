@@ -79,6 +79,7 @@ fn a_slow_request_is_kept_with_what_it_did_and_whose_turns_it_waited_for() {
         snapshot.by_name(name).expect("the tenant").tenant.usage.slow_requests.recent()
     };
     assert_eq!(of_alice.one(Operation::put(1, b"k", b"value")).status, RpcStatus::Ok);
+    assert_eq!(of_bob.one(Operation::put(1, b"k", b"of bob")).status, RpcStatus::Ok);
     assert_eq!(of_alice.one(Operation::invoke(b"get", &args)).status, RpcStatus::Ok);
     assert_eq!(kept("alice"), [], "none is slow at first: this server's threshold is off");
     // From now on all are. The worker takes the threshold over with the next requests.

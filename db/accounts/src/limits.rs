@@ -17,8 +17,8 @@ pub const SLOW_ENTRIES: usize = 128;
 pub const SLOW_ARGS: usize = 32;
 /// Bytes of each argument that it shows.
 pub const SLOW_ARG_BYTES: usize = 64;
-/// Slow requests of all protocols that are remembered for each tenant: enough to see a pattern; with the turns that they
-/// waited for, 30 KB.
+/// Slow requests of all protocols that are remembered for each tenant: enough to see a pattern. With the turns that
+/// they waited for that is 30 KB.
 pub const SLOW_REQUESTS: usize = 64;
 /// Bytes of a key that a slow request has: most keys fit, and a get copies them before it is known to be slow.
 pub const SLOW_KEY_BYTES: usize = 24;

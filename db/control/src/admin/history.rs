@@ -15,7 +15,7 @@ use crate::limits::HISTORY_PER_PAGE;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HistoryQuery {
+pub(super) struct HistoryParameters {
     tenant: Option<String>,
     #[serde(default)]
     by: HistoryResolution,
@@ -27,9 +27,9 @@ pub(super) struct HistoryQuery {
 pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Query(query): Query<HistoryQuery>,
+    Query(query): Query<HistoryParameters>,
 ) -> ApiResult<HistoryResponse> {
-    let HistoryQuery { tenant, by, since_ms, limit } = query;
+    let HistoryParameters { tenant, by, since_ms, limit } = query;
     // An operator may ask for a tenant that is gone; a tenant sees itself alone, and no earlier one of its name.
     let own = match (&caller, &tenant) {
         (RequestCaller::Operator, _) => None,

@@ -21,7 +21,7 @@ use sandstorm_store::{AccessReport, HotKey};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HotQuery {
+pub(super) struct HotParameters {
     seconds: Option<u64>,
     limit: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
     Path((tenant, name)): Path<(String, String)>,
-    Query(HotQuery { seconds, limit }): Query<HotQuery>,
+    Query(HotParameters { seconds, limit }): Query<HotParameters>,
 ) -> ApiResult<HotResponse> {
     let view = caller.reach(&control, &tenant)?;
     let seconds = seconds.unwrap_or(HOT_SECONDS);

@@ -24,7 +24,7 @@ use sandstorm_server::limits::SLOW_MAX_US;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SlowQuery {
+pub(super) struct SlowParameters {
     tenant: Option<String>,
     #[serde(default)]
     since_ms: u64,
@@ -36,9 +36,9 @@ pub(super) struct SlowQuery {
 pub(super) async fn list(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Query(query): Query<SlowQuery>,
+    Query(query): Query<SlowParameters>,
 ) -> ApiResult<SlowResponse> {
-    let SlowQuery { tenant, since_ms, after, limit } = query;
+    let SlowParameters { tenant, since_ms, after, limit } = query;
     let snapshot = control.directory.snapshot();
     let views = views(&control, &caller, tenant.as_deref())?;
     let mut found: Vec<(&Arc<TenantView>, SlowRequest)> = Vec::new();

@@ -13,15 +13,15 @@ use super::{ControlState, now_ms};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TopQuery {
+pub(super) struct TopParameters {
     tenant: Option<String>,
-    rows: Option<TopRows>,
+    rows: Option<TopRowKind>,
 }
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum TopRows {
+enum TopRowKind {
     /// Tenants.
     Tenants,
     /// Extensions.
@@ -33,10 +33,10 @@ enum TopRows {
 pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Query(query): Query<TopQuery>,
+    Query(query): Query<TopParameters>,
 ) -> ApiResult<TopResponse> {
     let views = views(&control, &caller, query.tenant.as_deref())?;
-    let is_wanted = |rows: TopRows| query.rows.is_none_or(|wanted| wanted == rows);
+    let is_wanted = |rows: TopRowKind| query.rows.is_none_or(|wanted| wanted == rows);
     let now_ms = now_ms();
     let mut top = TopResponse {
         at_ms: now_ms,
@@ -47,14 +47,14 @@ pub(super) async fn show(
         tables: Vec::new(),
     };
     for view in &views {
-        if is_wanted(TopRows::Tenants) {
+        if is_wanted(TopRowKind::Tenants) {
             top.tenants.push(TenantUseResponse::of(view, now_ms));
         }
-        if is_wanted(TopRows::Extensions) {
+        if is_wanted(TopRowKind::Extensions) {
             let extensions = view.sorted_extensions();
             top.extensions.extend(extensions.into_iter().map(|extension| ExtensionUseResponse::of(view, extension)));
         }
-        if is_wanted(TopRows::Tables) {
+        if is_wanted(TopRowKind::Tables) {
             let tables = view.sorted_tables();
             top.tables.extend(tables.into_iter().map(|table| TableUseResponse::of(&view.tenant.name, table)));
         }

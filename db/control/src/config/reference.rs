@@ -69,6 +69,8 @@ fn shown(key: &str, value: u64) -> String {
     }
 }
 
+const SLOW_MEANING: &str = "microseconds from arrival to answer from which a request is kept as [slow](operations.md#slow-requests); 0: none is";
+
 fn root() -> ReferenceSection {
     let rows = vec![
         row(
@@ -98,13 +100,7 @@ fn root() -> ReferenceSection {
             "true",
             "whether calls take turns while their records come from memory; false is for measuring",
         ),
-        number(
-            "slow_us",
-            "`--slow-us`",
-            "10,000",
-            (0, SLOW_MAX_US),
-            "microseconds from arrival to answer from which a request is kept as [slow](operations.md#slow-requests); 0: none is",
-        ),
+        number("slow_us", "`--slow-us`", "10,000", (0, SLOW_MAX_US), SLOW_MEANING),
         row(
             "state",
             "`--state`, `SANDSTORM_STATE`",
