@@ -182,7 +182,6 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/history?tenant=a", "", [200, 200, 403, 401]),
     ("GET", "/v1/slow", "", [200, 200, 200, 401]),
     ("GET", "/v1/slow?tenant=a&limit=3", "", [200, 200, 403, 401]),
-    ("GET", "/v1/slow/1", "", [404, 404, 404, 401]),
     ("PUT", "/v1/slow", r#"{"threshold_us":5000}"#, [200, 403, 403, 401]),
     ("PUT", "/v1/slow", r#"{"threshold_us":60000001}"#, [400, 403, 403, 401]),
     ("GET", "/v1/top?tenant=a&rows=tables", "", [200, 200, 403, 401]),

@@ -492,6 +492,7 @@ fn the_pages_ranges_are_what_is_refused() {
         for ReferenceRow { key, range, .. } in rows {
             let Some((min, max)) = range else { continue };
             looked_at += 1;
+            let (min, max) = (min as i64, max as i64);
             for (value, is_taken) in [(min, true), (max, true), (min - 1, false), (max + 1, false)] {
                 takes(&format!("{before}{key} = {value}"), is_taken);
             }

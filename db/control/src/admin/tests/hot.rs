@@ -24,7 +24,7 @@ fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
     let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
     let participant = epochs.register();
     let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
-    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 200);
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
     let path = "/v1/tenants/a/tables/t/hot?seconds=1";
     let ask = |token: &str| {
         std::thread::scope(|scope| {

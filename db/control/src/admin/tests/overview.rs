@@ -94,7 +94,7 @@ fn what_is_used_is_counted_by_tenant_extension_and_table_and_shown_to_its_owner(
     let (of_a, _) = (server.tenant("a"), server.tenant("b"));
     load(&server, "a", "broken", (5, 2));
     let table = json!({"name": "t", "quota_bytes": 1 << 20});
-    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", table).0, 200);
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", table).0, 201);
     let snapshot = server.control.directory.snapshot();
     let usage = &snapshot.by_name("a").unwrap().tenant.usage;
     usage.worker(0).invocation_cpu_ns.add(7_000);
