@@ -6,10 +6,12 @@
 //! not a success (2xx) has a [`ControlErrorBody`].
 
 mod error;
+mod secrets;
 mod types;
 
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
+pub use secrets::SecretStatus;
 pub use types::*;
 
 use crate::limits;
@@ -243,6 +245,13 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
+    /// Changes what a crash may take of a table's records. Returns when it holds: for a table that was in memory only,
+    /// when all of its records are on the disk, which takes as long as a checkpoint.
+    pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
+        let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
+        self.send(self.agent.patch(self.url(&path)), change)
+    }
+
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
@@ -255,6 +264,13 @@ impl Control {
         let timeout = self.timeout + Duration::from_secs(seconds);
         let request = self.agent.get(url).config().timeout_global(Some(timeout)).build();
         self.finish(timeout, self.with_token(request).call())
+    }
+
+    /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that nobody changes between
+    /// the first page and the last are in one of them.
+    pub fn records(&self, tenant: &str, table: &str, cursor: Option<&str>) -> Result<RecordPage, ControlError> {
+        let cursor = cursor.map(|cursor| format!("?cursor={}", path_segment(cursor))).unwrap_or_default();
+        self.get(&format!("/v1/tenants/{}/tables/{}/records{cursor}", path_segment(tenant), path_segment(table)))
     }
 
     /// Lists the grants that a tenant gave and received.
@@ -285,6 +301,23 @@ impl Control {
             path_segment(owner),
             path_segment(table)
         ))
+    }
+
+    /// Lists a tenant's secrets, by name; the server shows nobody a value.
+    pub fn secrets(&self, tenant: &str) -> Result<Vec<SecretStatus>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/secrets", path_segment(tenant)))
+    }
+
+    /// Sets a secret, which the tenant's code reads by its name.
+    pub fn set_secret(&self, tenant: &str, name: &str, value: &[u8]) -> Result<(), ControlError> {
+        let path = format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name));
+        let request = self.with_token(self.agent.put(self.url(&path))).content_type("application/octet-stream");
+        self.finish(self.timeout, request.send(value)).map(|_: serde::de::IgnoredAny| ())
+    }
+
+    /// Removes a secret.
+    pub fn remove_secret(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.

@@ -4,5 +4,6 @@
 mod common;
 
 mod cli;
+mod exchange;
 mod load;
 mod readme;

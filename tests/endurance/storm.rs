@@ -22,6 +22,8 @@ const SECONDS: u64 = 6;
 const SLICE_US: u64 = 10;
 /// Calls that each sender has in flight.
 const AT_ONCE: usize = 12;
+/// Calls after which the second worker is left idle until it has stolen: a worker that has enough to do never steals.
+const CALLS_BETWEEN_STEALS: u64 = 200;
 /// Deadlines of requests, for machines under load.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Records that good calls read, and reads of a long one: some hundred microseconds, so it is preempted again and
@@ -50,16 +52,18 @@ fn connect(plane: &DataPlane, worker: u32, tenant: u32) -> Connection {
     Connection::connect(&config.deadline(PATIENCE)).expect("a connection")
 }
 
-/// Keeps messages of one operation in flight until the test stops, and checks every answer. Returns their number.
+/// Keeps messages of one operation in flight until the test stops, while another may go out, and checks every answer.
+/// Returns their number.
 fn keep_asking(
     mut connection: Connection,
     stop: &AtomicBool,
+    mut may_send: impl FnMut(u64) -> bool,
     write: impl Fn(u64, &mut Message),
     check: impl Fn(u64, &Operation<'_>),
 ) -> u64 {
     let mut number = 0;
     while !stop.load(Relaxed) || connection.in_flight() > 0 {
-        while connection.in_flight() < AT_ONCE && !stop.load(Relaxed) {
+        while connection.in_flight() < AT_ONCE && !stop.load(Relaxed) && may_send(number) {
             let mut message = connection.message();
             write(number, &mut message);
             connection.send(number, message).expect("room");
@@ -82,7 +86,15 @@ fn good(plane: &DataPlane, worker: u32, tenant: u32, stop: &AtomicBool) -> u64 {
         1 => message.get(1, &(number as u32 % RECORDS).to_le_bytes()),
         _ => message.invoke("get", 0, &get_args(&(number as u32 % RECORDS).to_le_bytes())),
     };
-    keep_asking(connect(plane, worker, tenant), stop, write, |number, answer| {
+    let mut stolen_before = counter(plane, "steals");
+    let may_send = |number: u64| {
+        let pauses = worker == 1 && number.is_multiple_of(CALLS_BETWEEN_STEALS);
+        let stolen = if pauses { counter(plane, "steals") } else { 0 };
+        let may = !pauses || stolen > stolen_before;
+        stolen_before = stolen_before.max(stolen);
+        may
+    };
+    keep_asking(connect(plane, worker, tenant), stop, may_send, write, |number, answer| {
         let text = String::from_utf8_lossy(answer.value);
         let expected = match number % 4 {
             0 => [&LONG_READS.to_le_bytes()[..], &u64::from(LONG_READS * 8).to_le_bytes()].concat(),
@@ -100,11 +112,41 @@ fn bad(plane: &DataPlane, tenant: u32, stop: &AtomicBool, of: impl Fn(KillCause)
         message.invoke("bad", 0, &[&1u64.to_le_bytes()[..], kind.as_bytes()].concat());
     };
     // All go to the first worker's port: the other worker has only what it steals.
-    keep_asking(connect(plane, 0, tenant), stop, write, |number, answer| {
-        let (kind, cause) = kinds[number as usize % kinds.len()];
-        let text = String::from_utf8_lossy(answer.value);
-        assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{kind}: {text}");
-    })
+    keep_asking(
+        connect(plane, 0, tenant),
+        stop,
+        |_| true,
+        write,
+        |number, answer| {
+            let (kind, cause) = kinds[number as usize % kinds.len()];
+            let text = String::from_utf8_lossy(answer.value);
+            assert_eq!((answer.status, answer.number), (RpcStatus::Killed, cause as u64), "{kind}: {text}");
+        },
+    )
+}
+
+/// Writes the records that good calls read, and the list of them that long ones follow.
+fn write_records(plane: &DataPlane, tenant: u32) {
+    let mut list = Vec::new();
+    let mut filler = connect(plane, 0, tenant);
+    for number in 0..RECORDS {
+        let mut message = filler.message();
+        message.put(1, &number.to_le_bytes(), format!("value{number:>3}").as_bytes(), &PutOptions::default());
+        list.extend([&4u16.to_le_bytes()[..], &number.to_le_bytes()].concat());
+        filler.send(0, message).expect("room");
+    }
+    let mut message = filler.message();
+    message.put(1, b"list", &list, &PutOptions::default());
+    filler.send(0, message).expect("room");
+    let written = AtomicU64::new(0);
+    let all_are_written = || {
+        filler.poll(|_, answer| {
+            answer.expect("an answer");
+            written.fetch_add(1, Relaxed);
+        });
+        written.load(Relaxed) == u64::from(RECORDS) + 1
+    };
+    assert!(within_a_minute(all_are_written));
 }
 
 #[test]
@@ -127,29 +169,10 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
     }
     load_with(&plane, "mallory", "bad", 1, budget(1_000, 4 << 20));
     load_with(&plane, "mallet", "bad", 1, budget(10_000_000, 256 << 10));
-    let mut list = Vec::new();
-    let mut filler = connect(&plane, 0, alice);
-    for number in 0..RECORDS {
-        let mut message = filler.message();
-        message.put(1, &number.to_le_bytes(), format!("value{number:>3}").as_bytes(), &PutOptions::default());
-        list.extend([&4u16.to_le_bytes()[..], &number.to_le_bytes()].concat());
-        filler.send(0, message).expect("room");
-    }
-    let mut message = filler.message();
-    message.put(1, b"list", &list, &PutOptions::default());
-    filler.send(0, message).expect("room");
-    let written = AtomicU64::new(0);
-    let all_are_written = || {
-        filler.poll(|_, answer| {
-            answer.expect("an answer");
-            written.fetch_add(1, Relaxed);
-        });
-        written.load(Relaxed) == u64::from(RECORDS) + 1
-    };
-    assert!(within_a_minute(all_are_written));
+    write_records(&plane, alice);
     let mut after_half = Vec::new();
     for _ in 0..2 {
-        let (stop, begun) = (AtomicBool::new(false), Instant::now());
+        let (stop, begun, stolen_before) = (AtomicBool::new(false), Instant::now(), counter(&plane, "steals"));
         let counts = std::thread::scope(|scope| {
             let (plane, stop) = (&plane, &stop);
             let senders = [
@@ -159,9 +182,11 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
                 scope.spawn(move || bad(plane, mallet, stop, |cause| cause != KillCause::TotalBudget)),
             ];
             let half = Duration::from_millis(500 * seconds);
-            // Stealing may begin late on a busy machine; a failed sender ends the wait.
-            let enough =
-                || begun.elapsed() >= half && counter(plane, "steals") > 0 || senders.iter().any(|it| it.is_finished());
+            // The second worker steals once its sender pauses; a failed sender ends the wait.
+            let enough = || {
+                let has_stolen = counter(plane, "steals") > stolen_before;
+                begun.elapsed() >= half && has_stolen || senders.iter().any(|it| it.is_finished())
+            };
             while !enough() && begun.elapsed() < half + PATIENCE {
                 std::thread::sleep(Duration::from_millis(10));
             }

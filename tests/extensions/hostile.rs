@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use sandstorm_builder::{
-    Artifact, BuildError, BuilderConfig, InProcessBuilder, MANIFEST_FILE, PushedSource, ROOT_FILE, SourceFile,
-    api_fingerprint,
+    Artifact, BuildError, BuilderConfig, CompileLimits, InProcessBuilder, MANIFEST_FILE, PushedSource, ROOT_FILE,
+    SourceFile, api_fingerprint,
 };
 use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
 use sandstorm_extension::{Budget, BudgetOverride, ExtensionLibrary, KillCause, LoadedExtension};
@@ -24,6 +25,8 @@ const LEAST_PROGRAMS: usize = 200;
 const FOLDER_VARIABLE: &str = "HOSTILE_FOLDER";
 /// Builds at the same time.
 const BUILDERS: usize = 2;
+/// CPU time of a build: an honest one takes 0.3 s, and those that never end take all of it.
+const BUILD_CPU: Duration = Duration::from_secs(5);
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
@@ -36,6 +39,7 @@ pub(super) fn builder() -> &'static InProcessBuilder {
         let config = BuilderConfig {
             state: std::env::temp_dir().join("sandstorm-test-hostile"),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_sandstorm-under-test"))),
+            limits: CompileLimits { cpu: BUILD_CPU, ..CompileLimits::default() },
             ..BuilderConfig::default()
         };
         InProcessBuilder::open(&config).expect("a builder")
@@ -366,24 +370,4 @@ fn every_hostile_program_ends_as_it_must() {
 
 fn mark(right: bool) -> &'static str {
     if right { "  " } else { "!!" }
-}
-
-#[test]
-fn every_extension_of_ours_passes() {
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder("ext")).expect("ext") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            let source = PushedSource::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let built = builder().build(1, 1, &source, CodeTier::Native);
-            assert!(
-                built.is_ok(),
-                "{}: {}",
-                path.display(),
-                built.err().map_or_else(String::new, |one| one.to_string())
-            );
-            count += 1;
-        }
-    }
-    assert!(count >= 10, "{count} extensions in ext/");
 }

@@ -3,8 +3,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backups;
 mod builder_tls;
 mod code_tiers;
+mod disk;
 mod records;
 mod restart;
 mod rotation;

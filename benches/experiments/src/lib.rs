@@ -19,6 +19,7 @@ mod peer_server;
 mod peers;
 mod placement;
 mod pools;
+mod recovery;
 mod report;
 mod scripts;
 mod single_server;
@@ -259,6 +260,13 @@ const EXPERIMENTS: &[Experiment] = &[
         run: pools::pools,
     },
     Experiment {
+        name: "recovery",
+        help: "Starts over a million records on the disk, beside Redis with RDB and AOF",
+        canonical: false,
+        peers: &[peer_server::REDIS],
+        run: recovery::recovery,
+    },
+    Experiment {
         name: "neighbours",
         help: "A tenant's latency while another does its worst: calls that never end, floods, junk, pushes",
         canonical: false,
@@ -291,7 +299,7 @@ pub struct BenchArgs {
     /// Seconds of one measurement [default: 0.2 to 2, by experiment]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Measure fewer points, where an experiment has many (`density`), as the canonical run does
+    /// Measure fewer points (`density`, as the canonical run does, and `isolation`), or each less often (`tao`)
     #[arg(long)]
     quick: bool,
     /// Of the neighbours' attacks, those alone that have this in their names
@@ -309,6 +317,9 @@ pub struct BenchArgs {
     /// Be the echo of `backends`, over the driver of these options
     #[arg(long, hide = true, num_args = 0.., allow_hyphen_values = true)]
     echo: Option<Vec<String>>,
+    /// A builder's state folder, whose sysroots the servers use instead of making their own
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    sysroots: Option<PathBuf>,
     /// Write report.html and report.json into this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -362,7 +373,8 @@ pub fn bench(args: &BenchArgs, out: &OutputPrinter) -> Result<(), CliError> {
     for peer in selected.iter().flat_map(|experiment| experiment.peers) {
         peer_server::is_installed(peer)?;
     }
-    let _sysroots = sysroot_cache::SysrootCache::open().map_err(|error| CliError::new(error.to_string()))?;
+    let cache = sysroot_cache::SysrootCache::open(args.sysroots.as_deref());
+    let _sysroots = cache.map_err(|error| CliError::new(error.to_string()))?;
     let words = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
     let mut report = BenchReport::new(MachineDescription::read(), words);
     if !out.json {

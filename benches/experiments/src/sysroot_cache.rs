@@ -19,9 +19,12 @@ pub(crate) struct SysrootCache {
 }
 
 impl SysrootCache {
-    /// Opens an empty cache.
-    pub(crate) fn open() -> io::Result<SysrootCache> {
+    /// Opens a cache with what a builder's state folder has, or an empty one.
+    pub(crate) fn open(from: Option<&Path>) -> io::Result<SysrootCache> {
         let folder = tempfile::tempdir()?;
+        if let Some(from) = from {
+            link_sysroots(from, folder.path())?;
+        }
         *CACHE.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.path().to_owned());
         Ok(SysrootCache { _folder: folder })
     }
@@ -91,7 +94,7 @@ mod tests {
         fs::create_dir_all(builder(0).join("sysroot-1/lib")).unwrap();
         fs::create_dir_all(builder(0).join("making-2")).unwrap();
         fs::write(builder(0).join("sysroot-1/lib/core.rlib"), "core").unwrap();
-        let cache = SysrootCache::open().unwrap();
+        let cache = SysrootCache::open(None).unwrap();
         give(states[0].path());
         take(states[1].path());
         let linked = builder(1).join("sysroot-1/lib/core.rlib");
@@ -100,5 +103,8 @@ mod tests {
         drop(cache);
         take(states[2].path());
         assert!(!builder(2).exists() && linked.exists());
+        let _cache = SysrootCache::open(Some(&builder(0))).unwrap();
+        take(states[2].path());
+        assert!(builder(2).join("sysroot-1/lib/core.rlib").exists() && !builder(2).join("making-2").exists());
     }
 }

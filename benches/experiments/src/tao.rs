@@ -26,8 +26,8 @@ const BOUNDS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 /// twice there are fewer than eight, and the travel time of messages outweighs the server's work. Beyond four times,
 /// queues dominate.
 const TARGET_BOUND: usize = 1;
-/// Short measurements at each depth, of which the median p99 counts. This machine stalls for milliseconds now and then,
-/// which shows in the p99 of any measurement that it meets.
+/// Short measurements at each depth, of which the median p99 counts; a quick run has one. This machine stalls for
+/// milliseconds now and then, which shows in the p99 of any measurement that it meets.
 const SHORT_ROUNDS: usize = 5;
 /// Length of a short measurement, as a part of a full one.
 const SHORT_PART: f64 = 0.16;
@@ -134,10 +134,10 @@ fn compare(placed: &TaoSetup, args: &BenchArgs, name: &str, findings: &mut Exper
         let what = format!("{name}, the worker's time for a request: {} / combined", NAMES[other]);
         findings.ratios.push(RatioResult::of(what, "ns", [&work[other], &work[COMBINED]], None));
     }
-    let (short_rounds, short_seconds) = (rounds * SHORT_ROUNDS, seconds * SHORT_PART);
+    let (group, short_seconds) = (if args.quick { 1 } else { SHORT_ROUNDS }, seconds * SHORT_PART);
     // By side, then depth, then round.
     let mut points: Vec<Vec<Vec<RatePoint>>> = vec![vec![Vec::new(); DEPTHS.len()]; SIDES.len()];
-    for _ in 0..short_rounds {
+    for _ in 0..rounds * group {
         for (at, depth) in DEPTHS.into_iter().enumerate() {
             for (side, points) in points.iter_mut().enumerate() {
                 let load = placed.load(side, Pace::Closed { depth });
@@ -146,7 +146,7 @@ fn compare(placed: &TaoSetup, args: &BenchArgs, name: &str, findings: &mut Exper
             }
         }
     }
-    show(name, &points, &closed_ratios(name, &closed), findings);
+    show(name, (&points, group), &closed_ratios(name, &closed), findings);
     Ok(())
 }
 
@@ -160,8 +160,13 @@ fn closed_ratios(name: &str, closed: &[super::measure::MeasuredSide]) -> Vec<Rat
     [CLIENT, CALLS].map(ratio).into()
 }
 
-/// The curves, the rates at one p99, and their ratios.
-fn show(name: &str, points: &[Vec<Vec<RatePoint>>], closed: &[RatioResult], findings: &mut ExperimentFindings) {
+/// The curves of points in groups of so many rounds, the rates at one p99, and their ratios.
+fn show(
+    name: &str,
+    (points, group): (&[Vec<Vec<RatePoint>>], usize),
+    closed: &[RatioResult],
+    findings: &mut ExperimentFindings,
+) {
     let series = points.iter().zip(NAMES).map(|(depths, name)| PlotSeries {
         name: name.into(),
         points: depths.iter().map(|rounds| PlotPoint { x: rates(rounds).median, y: p99s(rounds) }).collect(),
@@ -186,7 +191,8 @@ fn show(name: &str, points: &[Vec<Vec<RatePoint>>], closed: &[RatioResult], find
     let within: Vec<Vec<RoundSpread>> = points
         .iter()
         .map(|depths| {
-            BOUNDS.map(|times| RoundSpread::of(by_groups(depths, |curve| rate_at(curve, idle_us * times)))).into()
+            let within = |times: f64| by_groups(depths, group, |curve| rate_at(curve, idle_us * times));
+            BOUNDS.map(|times| RoundSpread::of(within(times))).into()
         })
         .collect();
     for (spreads, name) in within.iter().zip(NAMES) {
@@ -204,15 +210,15 @@ fn show(name: &str, points: &[Vec<Vec<RatePoint>>], closed: &[RatioResult], find
     findings.ratios.extend(closed.iter().cloned());
 }
 
-/// A figure of a curve in each group of [`SHORT_ROUNDS`] rounds; the groups' medians are the curve's points.
-fn by_groups(depths: &[Vec<RatePoint>], figure: impl Fn(&[RatePoint]) -> f64) -> Vec<f64> {
+/// A figure of a curve in each group of so many rounds; the groups' medians are the curve's points.
+fn by_groups(depths: &[Vec<RatePoint>], group: usize, figure: impl Fn(&[RatePoint]) -> f64) -> Vec<f64> {
     let rounds = depths.iter().map(Vec::len).min().unwrap_or(0);
-    let group = |from: usize| {
-        let rounds = |all: &'_ Vec<RatePoint>| all.get(from..from + SHORT_ROUNDS).unwrap_or_default().to_vec();
+    let of_group = |from: usize| {
+        let rounds = |all: &'_ Vec<RatePoint>| all.get(from..from + group).unwrap_or_default().to_vec();
         let curve = depths.iter().map(rounds).map(|rounds| (rates(&rounds).median, p99s(&rounds).median));
         figure(&curve.collect::<Vec<RatePoint>>())
     };
-    (0..rounds / SHORT_ROUNDS).map(|number| group(number * SHORT_ROUNDS)).collect()
+    (0..rounds / group).map(|number| of_group(number * group)).collect()
 }
 
 fn p99s(rounds: &[RatePoint]) -> RoundSpread {
@@ -247,8 +253,8 @@ mod tests {
             (0..10).map(move |n| if n < 5 { (rate, if n == 2 { 9_000.0 } else { 50.0 }) } else { (rate / 2.0, 100.0) })
         };
         let depths: Vec<Vec<RatePoint>> = vec![depth(10.0).collect(), depth(20.0).collect()];
-        assert_eq!(by_groups(&depths, |curve| curve[1].0), [20.0, 10.0]);
-        assert_eq!(by_groups(&depths, |curve| curve[0].1), [50.0, 100.0]);
+        assert_eq!(by_groups(&depths, SHORT_ROUNDS, |curve| curve[1].0), [20.0, 10.0]);
+        assert_eq!(by_groups(&depths, SHORT_ROUNDS, |curve| curve[0].1), [50.0, 100.0]);
     }
 
     #[test]

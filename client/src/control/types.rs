@@ -10,6 +10,7 @@ mod history;
 mod hot;
 mod latency;
 mod overview;
+mod records;
 mod slow;
 mod top;
 
@@ -18,6 +19,7 @@ pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUs
 pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
+pub use records::{ExportedRecord, RecordPage};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 
@@ -39,8 +41,7 @@ pub struct ServerHealth {
     pub network: String,
     /// Shortages, one line each, with advice; empty without the operator's token.
     pub warnings: Vec<String>,
-    /// Durability of changes over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing). With a token,
-    /// it adds the reason.
+    /// Durability of changes over a restart: `kept`, `not kept`, or `refused` (no disk); with a token also the reason.
     pub changes: String,
 }
 
@@ -139,7 +140,7 @@ pub struct RebuildStatus {
     pub started_at_ms: u64,
     /// True if it is over.
     pub done: bool,
-    /// Extensions whose turn has not come.
+    /// Extensions that are still to be rebuilt.
     pub waiting: u64,
     /// What became of the others.
     pub results: Vec<RebuiltExtension>,
@@ -277,6 +278,15 @@ pub enum DurabilityLevel {
     None,
     /// The writes of the last 100 ms.
     Interval,
+    /// Nothing that was acknowledged or shown: answers wait for the disk.
+    Disk,
+}
+
+/// The change of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TablePatch {
+    /// What a crash may take of its records from now on.
+    pub durability: DurabilityLevel,
 }
 
 /// A table.

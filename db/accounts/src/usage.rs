@@ -384,7 +384,7 @@ impl TenantUsage {
     #[inline]
     pub fn record_policy_event(&self, event: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
-        // Under the lock: whoever reads the number, and then the list, finds as many.
+        // Under the lock: a reader of the number, and then of the list, finds as many.
         self.policy_events_total.fetch_add(1, Relaxed);
         if policy_events.len() >= RECENT_KILLS {
             policy_events.pop_front();

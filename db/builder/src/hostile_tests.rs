@@ -2,8 +2,8 @@
 
 use sandstorm_net::CodeTier;
 
-use super::tests::{job, sandboxed, source, toolchain};
-use super::{BuildError, CompileJob, CompileLimits, PushedSource, check, compile};
+use super::tests::{source, tight_job, toolchain};
+use super::{BuildError, PushedSource, check, compile};
 
 /// The expected result of a source.
 #[derive(Debug)]
@@ -23,13 +23,6 @@ fn whole(text: &str) -> PushedSource {
     source(&format!("#![no_std]\n#![allow(warnings)]\nuse sandstorm_api::prelude::*;\n{text}\n{RUN}"))
 }
 
-/// The compiler's own limits, tightened: a loop that would use them up must not slow this test down.
-fn tight() -> CompileJob {
-    let limits =
-        CompileLimits { cpu: std::time::Duration::from_secs(5), memory_bytes: 1 << 30, ..CompileLimits::default() };
-    CompileJob { limits, ..sandboxed().unwrap_or_else(job) }
-}
-
 #[track_caller]
 fn answered(text: &str, answer: &Answer) {
     let source = whole(text);
@@ -41,7 +34,7 @@ fn answered(text: &str, answer: &Answer) {
         assert!(found.iter().all(|one| one.rendered.starts_with("error[")), "{found:?}");
         return;
     }
-    let built = checked.and_then(|()| compile(toolchain(), &source, &tight()));
+    let built = checked.and_then(|()| compile(toolchain(), &source, &tight_job()));
     match (answer, built) {
         (NotBuilt, Ok(_)) => panic!("`{shown}` was built"),
         (_, Err(BuildError::Internal(why) | BuildError::Sandbox(why))) => panic!("`{shown}`: {why}"),

@@ -6,8 +6,8 @@ use std::path::Path;
 use sandstorm_net::CodeTier;
 
 use super::module_tests::shape;
-use super::tests::{job, sandboxed, source, toolchain};
-use super::{BuildError, CompileJob, CompileLimits, MANIFEST_FILE, PushedSource, ROOT_FILE, SourceFile};
+use super::tests::{job, source, tight_job, toolchain};
+use super::{BuildError, MANIFEST_FILE, PushedSource, ROOT_FILE, SourceFile};
 use super::{build_module, check};
 
 /// The corpus must not shrink unnoticed.
@@ -263,9 +263,7 @@ fn repeated(text: &str) -> String {
 
 #[test]
 fn programs_hostile_to_the_compiler_are_refused_or_become_harmless_modules() {
-    let limits =
-        CompileLimits { cpu: std::time::Duration::from_secs(5), memory_bytes: 1 << 30, ..CompileLimits::default() };
-    let job = CompileJob { limits, ..sandboxed().unwrap_or_else(job) };
+    let job = tight_job();
     let programs = hostile();
     assert!(programs.len() >= LEAST_PROGRAMS, "{} programs: the corpus has shrunk", programs.len());
     for (name, program) in programs {

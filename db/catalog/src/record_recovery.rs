@@ -1,4 +1,4 @@
-//! Restores the records of an earlier start from their log.
+//! Restores the records of an earlier start from their log. One thread reads it, others make its changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use sandstorm_log::disk::LogDisk;
-use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
-use sandstorm_store::{Participant, RecordTable, RestoredRecord, StoreError, TableLog};
+use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog};
+use sandstorm_store::{RecordTable, StoreError};
 
 use super::Directory;
 use super::durability::log_name;
+use super::restore_lanes::RestoreLanes;
 use super::snapshot::DirectorySnapshot;
-use crate::limits::RESTORE_LOG_EVERY;
+use crate::limits::{CHANGE_DURABILITY_MOST, RESTORE_LOG_EVERY};
 
 impl Directory {
     /// Reads the records of an earlier start from the log in a folder, if a table needs it. It has all further changes
@@ -22,10 +23,17 @@ impl Directory {
     /// # Errors
     /// [`LogError`]: another server has the folder; the log is damaged, or cannot be read or written; a record does not
     /// fit into its table.
-    pub fn restore_records(&self, folder: &Path, participant: &mut Participant, now_ms: u64) -> Result<(), LogError> {
+    ///
+    /// `start` has the log go on: its threads belong beside the workers, while all processors are for the restoring.
+    pub fn restore_records(
+        &self,
+        folder: &Path,
+        now_ms: u64,
+        start: impl FnOnce(RecoveredLog) -> Result<Arc<ChangeLog>, LogError>,
+    ) -> Result<(), LogError> {
         if !logged_tables(&self.snapshot()).is_empty() {
             let disk: Arc<dyn LogDisk> = Arc::new(LogFolder::lock(folder)?);
-            self.restore_from(disk, participant, now_ms)?;
+            self.restore_from(disk, now_ms, start)?;
         }
         self.log.set_folder(folder);
         Ok(())
@@ -40,36 +48,54 @@ impl Directory {
     ///
     /// # Errors
     /// [`LogError`]: the log is damaged, or cannot be read or written, or a record does not fit into its table.
-    fn restore_from(&self, disk: Arc<dyn LogDisk>, participant: &mut Participant, now_ms: u64) -> Result<(), LogError> {
+    fn restore_from(
+        &self,
+        disk: Arc<dyn LogDisk>,
+        now_ms: u64,
+        start: impl FnOnce(RecoveredLog) -> Result<Arc<ChangeLog>, LogError>,
+    ) -> Result<(), LogError> {
         let snapshot = self.snapshot();
         let tables = logged_tables(&snapshot);
         let (begun, mut shown, mut changes, mut dropped) = (Instant::now(), Instant::now(), 0_u64, 0_u64);
         let path = disk.path_of("");
-        let recovered = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
-            changes += 1;
-            match tables.get(&change.table) {
-                Some(table) => restore(table, participant, change, now_ms)
-                    .map_err(|error| LogError::unusable(&path, &format!("a record cannot be restored: {error}")))?,
-                None => dropped += 1,
-            }
-            participant.quiescent();
-            if shown.elapsed() >= RESTORE_LOG_EVERY {
-                shown = Instant::now();
-                tracing::warn!("restoring records: {changes} changes so far, after {} s", begun.elapsed().as_secs());
-            }
-            Ok(())
+        let recovered = std::thread::scope(|scope| {
+            let mut lanes = RestoreLanes::start(scope, &tables, &self.epochs, now_ms)
+                .map_err(|error| LogError::unusable(&path, &format!("the system gives no thread: {error}")))?;
+            let failed =
+                |error: StoreError| LogError::unusable(&path, &format!("a record cannot be restored: {error}"));
+            let recovered = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
+                changes += 1;
+                match tables.get(&change.table) {
+                    Some(table) => lanes.take(table, change).map_err(failed)?,
+                    None => dropped += 1,
+                }
+                // The clock is looked at once in a while.
+                if changes.is_multiple_of(1024) && shown.elapsed() >= RESTORE_LOG_EVERY {
+                    shown = Instant::now();
+                    let seconds = begun.elapsed().as_secs();
+                    tracing::warn!("restoring records: {changes} changes so far, after {seconds} s");
+                }
+                Ok(())
+            })?;
+            lanes.finish().map_err(failed)?;
+            Ok::<_, LogError>(recovered)
         })?;
-        tables.values().for_each(|table| table.end_restoring(participant));
+        let participant = self.epochs.register();
         let summary = recovered.summary();
-        let log = recovered.start()?;
-        for (number, table) in &tables {
-            table.start_logging(TableLog::new(Arc::clone(&log), *number));
-        }
+        let log = start(recovered)?;
         for view in snapshot.iter() {
-            for entry in view.tables.values().filter(|entry| entry.log_number != 0) {
-                log_name(&log, entry.log_number, &format!("{}/{}", view.tenant.name, entry.name));
+            for entry in view.tables.values().filter(|entry| entry.durability.number() != 0) {
+                let version = entry.table.end_restoring(&participant);
+                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name));
+                entry.table.set_logging(&log, number, entry.durability().logging());
+                while !log_name(&log, number, &name, version) {
+                    // There are as many tables as take more than may wait.
+                    wait_for(&log)?;
+                }
             }
         }
+        // The versions that are given from here on are above all that were shown before, after another crash as well.
+        wait_for(&log)?;
         if changes > 0 {
             let records: u64 = tables.values().map(|table| table.stats().records).sum();
             tracing::info!(
@@ -87,30 +113,17 @@ impl Directory {
     }
 }
 
+/// Waits until the log is on the disk.
+fn wait_for(log: &ChangeLog) -> Result<(), LogError> {
+    if log.wait(log.end(), CHANGE_DURABILITY_MOST) {
+        return Ok(());
+    }
+    Err(log.failure().cloned().unwrap_or_else(|| LogError::unusable("log", "its disk takes too long")))
+}
+
 /// The tables whose changes are logged, by their numbers there.
 fn logged_tables(snapshot: &DirectorySnapshot) -> HashMap<u64, &RecordTable> {
     let tables = snapshot.iter().flat_map(|view| view.tables.values());
-    tables.filter(|entry| entry.log_number != 0).map(|entry| (entry.log_number, &entry.table)).collect()
-}
-
-/// Makes a change of the log again.
-fn restore(
-    table: &RecordTable,
-    participant: &mut Participant,
-    change: &LoggedChange<'_>,
-    now_ms: u64,
-) -> Result<(), StoreError> {
-    let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
-    match kind {
-        ChangeKind::Put => {
-            table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, now_ms)
-        }
-        ChangeKind::Delete => table.restore_delete(participant, key, version),
-        ChangeKind::Clear => table.restore_clear(participant, version),
-        ChangeKind::MakeTable => {
-            table.raise_versions(participant, version);
-            Ok(())
-        }
-        ChangeKind::DropTable => Ok(()),
-    }
+    let logged = tables.filter(|entry| entry.durability.number() != 0);
+    logged.map(|entry| (entry.durability.number(), &entry.table)).collect()
 }

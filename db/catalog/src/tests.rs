@@ -454,7 +454,7 @@ fn a_table_with_durability_needs_a_server_that_keeps_records() {
         let directory = Directory::with_options(Arc::clone(&epochs), options);
         let (journal, kept) = journal::Journal::open(folder.path()).unwrap();
         directory.restore(&kept).unwrap();
-        directory.restore_records(&folder.path().join("log"), &mut epochs.register(), 1).unwrap();
+        directory.restore_records(&folder.path().join("log"), 1, |log| log.start()).unwrap();
         directory.start_journal(journal).unwrap();
         (directory, epochs)
     };
@@ -477,7 +477,7 @@ fn a_table_with_durability_needs_a_server_that_keeps_records() {
     let view = directory.snapshot().find("shop").unwrap().clone();
     let carts = view.table_by_name("carts").unwrap();
     assert_eq!(
-        (carts.durability, view.table_by_name("views").unwrap().durability.name()),
+        (carts.durability(), view.table_by_name("views").unwrap().durability().name()),
         (TableDurability::Interval, "none")
     );
     let participant = epochs.register();

@@ -97,6 +97,9 @@ pub struct ServerSettings {
     pub state: PathBuf,
     /// Whether nothing that is created while the server runs survives it.
     pub ephemeral: bool,
+    /// Whether a damaged log of the records is replaced by what is sound of it. Of the command line only: it is for one
+    /// start.
+    pub salvage: bool,
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
     /// TLS of the control port.
@@ -163,6 +166,8 @@ pub struct CliOverrides {
     pub state: Option<PathBuf>,
     /// See [`ServerSettings::ephemeral`].
     pub ephemeral: Option<bool>,
+    /// See [`ServerSettings::salvage`].
+    pub salvage: bool,
     /// See [`ServerSettings::allow_open`].
     pub allow_open: Option<bool>,
     /// See [`ServerSettings::control_tls`].
@@ -281,6 +286,7 @@ impl ServerSettings {
             interleave: over.interleave.or(file.interleave).unwrap_or(true),
             slow_us: in_range("slow_us", over.slow_us.or(file.slow_us).unwrap_or(SLOW_US), 0, SLOW_MAX_US)?,
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
+            salvage: over.salvage,
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,

@@ -112,6 +112,17 @@ pub const HOT_KEYS: usize = 10;
 pub const HOT_KEYS_MAX: usize = 100;
 /// Tables that are watched at a time, at most: each takes 420 KB, and some of the time of its requests.
 pub const HOT_WATCHES: usize = 4;
+/// Bytes of keys and values in a page of records, about: as much more as the largest record has may follow. A page is
+/// copied in less than a millisecond, and is worth its round trip.
+pub const RECORD_PAGE_BYTES: usize = 1 << 20;
+/// Records that one step of a page copies, at most.
+pub const RECORD_SCAN_RECORDS: usize = 1_000;
+/// Steps of a page, at most: each visits a bounded number of buckets, so a page of an empty table ends.
+pub const RECORD_PAGE_SCANS: usize = 64;
+/// Pages of records that are made, or wait for their clients, at most: with a largest record each, 400 MiB.
+pub const RECORD_PAGES: usize = 32;
+/// The same of one tenant.
+pub const RECORD_PAGES_PER_TENANT: usize = 4;
 /// Kills in one answer if the request gives no number.
 pub const KILLS_PER_PAGE: usize = 100;
 /// Slow requests in one answer if the request gives no number.

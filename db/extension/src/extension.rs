@@ -178,6 +178,16 @@ impl LoadedExtension {
         if calls.is_multiple_of(LIBRARY_TRUST_STEP) {
             self.library.trust.add_step(worker);
         }
+        self.trust_after(calls, worker)
+    }
+
+    /// Returns the trust in its code on this worker.
+    pub fn trust(&self, worker: usize) -> CallTrust {
+        self.trust_after(self.stats.calls_since_long_poll(worker), worker)
+    }
+
+    #[inline]
+    fn trust_after(&self, calls: u64, worker: usize) -> CallTrust {
         match CallTrust::after_calls(calls) {
             CallTrust::Proven => CallTrust::Proven,
             own => own.max(self.library.trust.on(worker)),
@@ -330,6 +340,13 @@ impl ExtensionCounters {
     fn begun(&self, worker: usize) -> u64 {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
+        self.calls_since_long_poll(worker)
+    }
+
+    /// Returns the invocations on this worker since a poll last exceeded its slice.
+    #[inline]
+    fn calls_since_long_poll(&self, worker: usize) -> u64 {
+        let (stripe, _) = self.stripe(worker);
         stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.last_long_poll.load(Ordering::Relaxed))
     }
 

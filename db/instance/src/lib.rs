@@ -1,6 +1,9 @@
 //! A composed server: the data plane (directory, tables, workers), and the control plane's view of it.
 #![forbid(unsafe_code)]
 
+pub mod backup;
+mod salvage;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -85,12 +88,19 @@ impl DataPlane {
         } else {
             prepare_state_dir(&config.state)?;
             let (journal, stored) = Journal::open(&config.state)?;
+            directory.open_secret_key(&config.state)?;
             for left in config.restore_tenants(stored, &directory)? {
                 tracing::warn!("{left}");
             }
             // Before the journal knows of new tables: a start that fails here changes nothing.
             let folder = config.state.join(LOG_FOLDER);
-            config.beside_workers(|| directory.restore_records(&folder, &mut epochs.register(), unix_ms()))?;
+            if config.salvage {
+                salvage::salvage_folder(&folder)?;
+            }
+            directory.restore_records(&folder, unix_ms(), |log| config.beside_workers(|| log.start()))?;
+            if config.salvage {
+                salvage::log_kept(&directory);
+            }
             directory.start_journal(journal)?;
         }
         Ok(PreparedDataPlane { epochs, directory })
@@ -193,6 +203,11 @@ impl PreparedDataPlane {
 
 /// The folder of the records' log in the state directory.
 pub const LOG_FOLDER: &str = "log";
+/// Beginning of the names of folders there with damaged logs that were put aside; the time in milliseconds since the
+/// Unix epoch follows.
+pub const DAMAGED_LOG_PREFIX: &str = "log.damaged-";
+/// The builder's folder there.
+const BUILDER_FOLDER: &str = "builder";
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)

@@ -124,6 +124,11 @@ pub fn change_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     CHANGE_HEADER_BYTES + key_bytes + value_bytes
 }
 
+/// Returns the bytes that such a change takes in the log at most: those of a unit of its own.
+pub fn single_unit_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
+    (UNIT_HEADER_BYTES + change_bytes(key_bytes, value_bytes)) as u64
+}
+
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
@@ -163,6 +168,18 @@ impl UnitBuilder {
         &self.bytes
     }
 
+    /// Returns the bytes of the encoded unit so far; 0 if there is no change in it.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the encoded unit with its memory, and empties the builder.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.encoded();
+        self.changes = 0;
+        std::mem::take(&mut self.bytes)
+    }
+
     /// Empties it; keeps up to `kept` bytes of memory.
     pub fn clear(&mut self, kept: usize) {
         self.bytes.clear();
@@ -182,31 +199,59 @@ pub(crate) fn encode_single(change: &LoggedChange<'_>, into: &mut Vec<u8>) {
 }
 
 /// The start of a stream of units.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitParse<'a> {
-    /// A whole unit, and its bytes in the stream.
-    Unit(Vec<LoggedChange<'a>>, usize),
+    /// A whole unit: its changes, and its bytes in the stream.
+    Unit(UnitChanges<'a>, usize),
     /// The stream ends within it.
     Incomplete,
     /// No unit begins like this.
     Malformed,
 }
 
-/// Reads the unit at the front of `bytes`.
+/// The changes of a unit, which was found whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitChanges<'a> {
+    body: &'a [u8],
+    count: u32,
+}
+
+impl UnitChanges<'_> {
+    /// Returns the number of the changes.
+    pub fn changes(&self) -> u64 {
+        u64::from(self.count)
+    }
+}
+
+impl<'a> Iterator for UnitChanges<'a> {
+    type Item = LoggedChange<'a>;
+
+    fn next(&mut self) -> Option<LoggedChange<'a>> {
+        let (change, rest) = LoggedChange::decode(self.body)?;
+        self.body = rest;
+        self.count = self.count.saturating_sub(1);
+        Some(change)
+    }
+}
+
+/// Reads the unit at the front of `bytes`. All of its changes are looked at before one is shown.
 pub fn parse_unit(bytes: &[u8]) -> UnitParse<'_> {
     let (Some(body_bytes), Some(count)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else { return UnitParse::Incomplete };
     let body_bytes = body_bytes as usize;
     if body_bytes > UNIT_BYTES || count == 0 || count as usize > body_bytes / CHANGE_HEADER_BYTES {
         return UnitParse::Malformed;
     }
-    let Some(mut body) = bytes.get(UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + body_bytes) else {
+    let Some(body) = bytes.get(UNIT_HEADER_BYTES..UNIT_HEADER_BYTES + body_bytes) else {
         return UnitParse::Incomplete;
     };
-    let mut changes = Vec::with_capacity(count as usize);
+    let mut rest = body;
     for _ in 0..count {
-        let Some((change, rest)) = LoggedChange::decode(body) else { return UnitParse::Malformed };
-        changes.push(change);
-        body = rest;
+        let Some((_, behind)) = LoggedChange::decode(rest) else { return UnitParse::Malformed };
+        rest = behind;
     }
-    if body.is_empty() { UnitParse::Unit(changes, UNIT_HEADER_BYTES + body_bytes) } else { UnitParse::Malformed }
+    if rest.is_empty() {
+        UnitParse::Unit(UnitChanges { body, count }, UNIT_HEADER_BYTES + body_bytes)
+    } else {
+        UnitParse::Malformed
+    }
 }

@@ -11,7 +11,7 @@ pub enum LogError {
     /// A file is damaged: what was acknowledged is not what is there.
     #[error(
         "{file} is damaged at byte {offset}: {what}. Records that were acknowledged may be missing, so nothing is read; \
-         restore the folder from a copy"
+         restore the folder from a copy, or give up what is lost with `sandstorm serve --salvage`"
     )]
     Damaged {
         /// The file.
@@ -24,6 +24,14 @@ pub enum LogError {
     /// A file of a newer version of this program.
     #[error("{file} has format {format}, which a newer version of this program has written: start that version")]
     Newer {
+        /// The file.
+        file: String,
+        /// Its format.
+        format: u32,
+    },
+    /// A file of a version of this program that is too old.
+    #[error("{file} has format {format}, which this program does not read any more: start the version before it once")]
+    Older {
         /// The file.
         file: String,
         /// Its format.
@@ -81,6 +89,9 @@ pub enum LogRefusal {
     /// Changes come faster than the disk takes them.
     #[error("the disk of the server's log is slower than the writes")]
     Busy,
+    /// The disk has been at work on one write for longer than [`crate::limits::STALL_AFTER`].
+    #[error("the disk of the server's log does not end its last write")]
+    Stalled,
     /// A write has failed; the log is closed for good.
     #[error("the server's log is closed, since a write of it failed")]
     Closed,

@@ -1,6 +1,5 @@
 //! Reads a file of the log, frame by frame.
 
-use crate::change::u64_at;
 use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
@@ -21,10 +20,26 @@ pub(crate) struct LogFileReader {
 
 /// The look at a frame's place.
 pub(crate) enum FrameRead<'r> {
-    /// An intact frame: its header and its payload.
-    Frame(FrameHeader, &'r [u8]),
+    /// An intact frame: its header, and all of its bytes.
+    Frame(FrameHeader, FrameBytes<'r>),
     /// No intact frame: the reason.
     Nothing(&'static str),
+}
+
+/// An intact frame's bytes without the padding.
+#[derive(Clone, Copy)]
+pub(crate) struct FrameBytes<'r>(&'r [u8]);
+
+impl<'r> FrameBytes<'r> {
+    /// Returns header and payload.
+    pub(crate) fn whole(self) -> &'r [u8] {
+        self.0
+    }
+
+    /// Returns the payload.
+    pub(crate) fn payload(self) -> &'r [u8] {
+        self.0.get(FRAME_HEADER_BYTES..).unwrap_or_default()
+    }
 }
 
 impl LogFileReader {
@@ -41,6 +56,19 @@ impl LogFileReader {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let read = file.read_at(0, &mut block).map_err(failed)?;
         let header = FileHeader::decode(block.get(..read).unwrap_or_default(), kind, number, &path)?;
+        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
+    }
+
+    /// Opens a file whose header is known, or guessed.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn open_as(disk: &dyn LogDisk, header: FileHeader) -> Result<LogFileReader, LogError> {
+        let name = header.kind.file_name(header.number);
+        let path = disk.path_of(&name);
+        let failed = |error| LogError::system("read", path.clone(), &error);
+        let file = disk.open(&name).map_err(failed)?;
+        let bytes = file.bytes().map_err(failed)?;
         Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
     }
 
@@ -69,7 +97,7 @@ impl LogFileReader {
         if !FrameHeader::is_intact(&self.buffer, kind) {
             return Ok(FrameRead::Nothing("the checksum of the frame is wrong"));
         }
-        Ok(FrameRead::Frame(header, self.buffer.get(FRAME_HEADER_BYTES..).unwrap_or_default()))
+        Ok(FrameRead::Frame(header, FrameBytes(&self.buffer)))
     }
 
     /// Reads the next frame, which has to begin at `position`, and moves behind it.
@@ -78,22 +106,50 @@ impl LogFileReader {
     /// [`LogError::System`].
     pub(crate) fn next_frame(&mut self, position: u64) -> Result<FrameRead<'_>, LogError> {
         let offset = self.offset;
-        let payload_bytes = match self.frame_at(offset)? {
+        let header = match self.frame_at(offset)? {
             FrameRead::Nothing(why) => return Ok(FrameRead::Nothing(why)),
             FrameRead::Frame(header, _) if header.position != position => {
                 return Ok(FrameRead::Nothing("the frame is that of another position"));
             }
-            FrameRead::Frame(header, _) => header.payload_bytes as usize,
+            FrameRead::Frame(header, _) => header,
         };
-        self.offset += frame_bytes(payload_bytes);
+        self.offset += frame_bytes(header.payload_bytes as usize);
         // What was read is in the buffer still.
-        let header = FrameHeader {
-            position,
-            durable: u64_at(&self.buffer, 40).unwrap_or_default(),
-            payload_bytes: payload_bytes as u32,
-            is_last: self.buffer.get(6).is_some_and(|bits| bits & 1 != 0),
+        Ok(FrameRead::Frame(header, FrameBytes(&self.buffer)))
+    }
+
+    /// Reads the frame at the current offset, whichever its position is, and moves behind it; behind a block where
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn next_frame_anywhere(&mut self) -> Result<FrameRead<'_>, LogError> {
+        let offset = self.offset;
+        self.offset += BLOCK_BYTES;
+        let header = match self.frame_at(offset)? {
+            FrameRead::Nothing(why) => return Ok(FrameRead::Nothing(why)),
+            FrameRead::Frame(header, _) => header,
         };
-        Ok(FrameRead::Frame(header, self.buffer.get(FRAME_HEADER_BYTES..).unwrap_or_default()))
+        self.offset = offset + frame_bytes(header.payload_bytes as usize);
+        Ok(FrameRead::Frame(header, FrameBytes(&self.buffer)))
+    }
+
+    /// Returns the offset behind the last intact frame from the current offset on; the current one if there is none.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn last_frame_offset(&mut self) -> Result<u64, LogError> {
+        let (mut last, mut offset) = (self.offset, self.offset);
+        while offset < self.bytes {
+            match self.frame_at(offset)? {
+                FrameRead::Frame(header, _) => {
+                    offset += frame_bytes(header.payload_bytes as usize);
+                    last = offset;
+                }
+                FrameRead::Nothing(_) => offset += BLOCK_BYTES,
+            }
+        }
+        Ok(last)
     }
 
     /// Returns the highest position that an intact frame behind the current offset says to be durable; 0: there is
@@ -105,9 +161,9 @@ impl LogFileReader {
         let (mut promised, mut offset) = (0, self.offset + BLOCK_BYTES);
         while offset < self.bytes {
             let step = match self.frame_at(offset)? {
-                FrameRead::Frame(header, payload) => {
+                FrameRead::Frame(header, _) => {
                     promised = promised.max(header.durable);
-                    frame_bytes(payload.len())
+                    frame_bytes(header.payload_bytes as usize)
                 }
                 FrameRead::Nothing(_) => BLOCK_BYTES,
             };

@@ -11,22 +11,28 @@
 pub mod change;
 mod change_log;
 mod checkpoint;
+mod checkpoint_file;
 pub mod disk;
 mod error;
 mod file_reader;
 pub mod frame;
 pub mod limits;
+mod log_copy;
 mod recovery;
+mod salvage;
 mod segment_writer;
 #[cfg(test)]
 mod tests;
 
+pub use change::single_unit_bytes;
 pub use change::{ChangeKind, LoggedChange, UnitBuilder};
-pub use change_log::{ChangeLog, LogOptions, LogPermit, ProgressHook, RecoveredLog};
+pub use change_log::{ChangeLog, LogOptions, LogPermit, PositionState, ProgressHook, RecoveredLog};
 pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
+pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
 pub use recovery::{ChangeVisitor, ReplaySummary};
+pub use salvage::{LostRange, SalvagedLog, salvage_log};
 
 /// Returns a number for a table in the log: no other table has it, not even a dropped one. Never 0.
 pub fn new_table_number() -> u64 {

@@ -7,13 +7,14 @@
 //! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
 //! anybody sees them: a read may have come from memory of the system that never reached the disk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::change::{LoggedChange, UnitParse, parse_unit};
 use crate::disk::LogDisk;
 use crate::error::LogError;
-use crate::file_reader::{FrameRead, LogFileReader};
-use crate::frame::{FileHeader, FileKind};
+use crate::file_reader::{FrameBytes, FrameRead, LogFileReader};
+use crate::frame::{FileHeader, FileKind, FrameHeader};
 use crate::segment_writer::{NEW_PREFIX, SPARE_PREFIX};
 
 /// A segment that is not open: a log may have more of them than a process may have files.
@@ -85,6 +86,24 @@ pub struct ReplaySummary {
 /// Receives a change, and whether it comes from the checkpoint.
 pub type ChangeVisitor<'f> = dyn FnMut(&LoggedChange<'_>, bool) -> Result<(), LogError> + 'f;
 
+/// A piece of a file that was read, and found intact.
+pub(crate) enum LogPiece<'p> {
+    /// The header of a file, whose frames follow.
+    File(&'p FileHeader),
+    /// A frame without its padding, and its offset in the file.
+    Frame { file: &'p FileHeader, header: FrameHeader, bytes: FrameBytes<'p>, offset: u64 },
+}
+
+/// Receives pieces.
+pub(crate) type PieceVisitor<'f> = dyn FnMut(&LogPiece<'_>) -> Result<(), LogError> + 'f;
+
+/// A log that is being read, and those who see it.
+struct LogReading<'r, 'v, 't> {
+    visit: &'r mut ChangeVisitor<'v>,
+    tap: &'r mut PieceVisitor<'t>,
+    summary: ReplaySummary,
+}
+
 /// The end of a log that was read, from which it goes on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogEnd {
@@ -93,6 +112,8 @@ pub(crate) struct LogEnd {
     pub(crate) last_checkpoint: u64,
     /// The position from which the log is needed.
     pub(crate) needed_from: u64,
+    /// The position up to which the checkpoint may have seen changes. `None`: it does not say it.
+    pub(crate) seen: Option<u64>,
     /// Segments with their first positions.
     pub(crate) segments: Vec<(u64, u64)>,
     /// The position of the first byte of `tail`, where a unit begins.
@@ -121,6 +142,8 @@ struct UnitStream {
     bytes: Vec<u8>,
     /// The bytes of whole units, which were shown.
     shown: usize,
+    /// Of each of them.
+    unit_bytes: VecDeque<usize>,
     /// The position for which a checkpoint holds, where a unit begins: no byte before it is needed. 0: there is none.
     needed_from: u64,
 }
@@ -129,7 +152,8 @@ impl UnitStream {
     /// A stream of what is needed behind `first_position`. A segment may begin within a unit; it is only the first one
     /// if the checkpoint has that unit.
     fn new(first_position: u64, needed_from: u64) -> UnitStream {
-        UnitStream { start: first_position.max(needed_from), bytes: Vec::new(), shown: 0, needed_from }
+        let start = first_position.max(needed_from);
+        UnitStream { start, bytes: Vec::new(), shown: 0, unit_bytes: VecDeque::new(), needed_from }
     }
 
     /// The position behind the last byte.
@@ -148,11 +172,12 @@ impl UnitStream {
         let (mut units, mut changes) = (0, 0);
         loop {
             match parse_unit(self.bytes.get(self.shown..).unwrap_or_default()) {
-                UnitParse::Unit(unit, bytes) => {
+                UnitParse::Unit(mut unit, bytes) => {
                     units += 1;
-                    changes += unit.len() as u64;
-                    unit.iter().try_for_each(|change| visit(change, false))?;
+                    changes += unit.changes();
+                    unit.try_for_each(|change| visit(&change, false))?;
                     self.shown += bytes;
+                    self.unit_bytes.push_back(bytes);
                 }
                 UnitParse::Incomplete => return Ok(Some((units, changes))),
                 UnitParse::Malformed => return Ok(None),
@@ -163,11 +188,7 @@ impl UnitStream {
     /// Forgets the whole units that end at `position` at the latest.
     fn forget(&mut self, position: u64) {
         let mut gone = 0;
-        while gone < self.shown {
-            let UnitParse::Unit(_, bytes) = parse_unit(self.bytes.get(gone..).unwrap_or_default()) else { break };
-            if self.start + (gone + bytes) as u64 > position {
-                break;
-            }
+        while let Some(bytes) = self.unit_bytes.pop_front_if(|bytes| self.start + (gone + *bytes) as u64 <= position) {
             gone += bytes;
         }
         self.bytes.drain(..gone);
@@ -180,12 +201,27 @@ impl UnitStream {
 /// # Errors
 /// [`LogError`]: damage, a newer format, or an error of the system; or one that `visit` returns.
 pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -> Result<LogEnd, LogError> {
+    read_log_pieces(disk, visit, &mut |_| Ok(()))
+}
+
+/// As [`read_log`], and shows the files' pieces as well, each before its changes.
+///
+/// # Errors
+/// As there; or one that `tap` returns.
+pub(crate) fn read_log_pieces(
+    disk: &Arc<dyn LogDisk>,
+    visit: &mut ChangeVisitor<'_>,
+    tap: &mut PieceVisitor<'_>,
+) -> Result<LogEnd, LogError> {
     let files = LogFileNumbers::list(&**disk)?;
-    let mut end = LogEnd::default();
+    let mut end = LogEnd { seen: Some(0), ..LogEnd::default() };
+    let mut reading = LogReading { visit, tap, summary: ReplaySummary::default() };
     let mut needed_from = None;
     if let Some(number) = files.checkpoints.last() {
-        let checkpoint = read_checkpoint(disk, *number, visit, &mut end.summary)?;
-        (end.log_id, end.last_checkpoint, needed_from) = (checkpoint.0, *number, Some(checkpoint.1));
+        let (file, last) = reading.checkpoint(disk, *number)?;
+        (end.log_id, end.last_checkpoint, needed_from) = (file.log_id, *number, Some(file.first_position));
+        // Changes are seen behind the first byte of a log.
+        end.seen = Some(last.durable).filter(|seen| *seen >= file.first_position);
     }
     let mut heads = Vec::with_capacity(files.segments.len());
     for number in &files.segments {
@@ -203,11 +239,14 @@ pub(crate) fn read_log(disk: &Arc<dyn LogDisk>, visit: &mut ChangeVisitor<'_>) -
         if head.header.log_id != end.log_id {
             return Err(LogError::damaged(&head.path, 0, "it is of another log than the segment before"));
         }
+        let mut reader = head.open(&**disk)?;
+        (reading.tap)(&LogPiece::File(&reader.header))?;
         if limit.is_some_and(|limit| limit <= head.header.first_position) {
             continue;
         }
-        read_segment(&mut head.open(&**disk)?, limit, &mut stream, &mut end.summary, visit)?;
+        reading.segment(&mut reader, limit, &mut stream)?;
     }
+    end.summary = reading.summary;
     end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
     stream.bytes.truncate(stream.shown);
     (end.position, end.tail) = (stream.start, stream.bytes);
@@ -261,87 +300,92 @@ fn needed_segments(
     Ok(Some((first.header.first_position, first.header.log_id, first.path.clone())))
 }
 
-/// Reads a checkpoint. Returns its log and the position from which the log is needed.
-fn read_checkpoint(
-    disk: &Arc<dyn LogDisk>,
-    number: u64,
-    visit: &mut ChangeVisitor<'_>,
-    summary: &mut ReplaySummary,
-) -> Result<(u64, u64), LogError> {
-    let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
-    let (mut stream, mut position) = (UnitStream::new(0, 0), 0);
-    loop {
-        let offset = reader.offset;
-        let (header, pushed) = match reader.next_frame(position)? {
-            FrameRead::Nothing(why) => return Err(LogError::damaged(&reader.path, offset, why)),
-            FrameRead::Frame(header, payload) => (header, stream.push(payload, &mut |change, _| visit(change, true))?),
-        };
-        let Some((_, changes)) = pushed else {
-            return Err(LogError::damaged(&reader.path, offset, "the frame has no changes of this format"));
-        };
-        summary.checkpoint_changes += changes;
-        summary.bytes += u64::from(header.payload_bytes);
-        position += u64::from(header.payload_bytes);
-        stream.forget(position);
-        if header.is_last {
-            if !stream.bytes.is_empty() {
-                return Err(LogError::damaged(&reader.path, offset, "it ends within a change"));
+impl LogReading<'_, '_, '_> {
+    /// Reads a checkpoint. Returns its header, and that of its last frame.
+    fn checkpoint(&mut self, disk: &Arc<dyn LogDisk>, number: u64) -> Result<(FileHeader, FrameHeader), LogError> {
+        let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
+        let file = reader.header;
+        (self.tap)(&LogPiece::File(&file))?;
+        let (mut stream, mut position) = (UnitStream::new(0, 0), 0);
+        loop {
+            let offset = reader.offset;
+            let (header, pushed) = match reader.next_frame(position)? {
+                FrameRead::Nothing(why) => return Err(LogError::damaged(&reader.path, offset, why)),
+                FrameRead::Frame(header, bytes) => {
+                    (self.tap)(&LogPiece::Frame { file: &file, header, bytes, offset })?;
+                    (header, stream.push(bytes.payload(), &mut |change, _| (self.visit)(change, true))?)
+                }
+            };
+            let Some((_, changes)) = pushed else {
+                return Err(LogError::damaged(&reader.path, offset, "the frame has no changes of this format"));
+            };
+            self.summary.checkpoint_changes += changes;
+            self.summary.bytes += u64::from(header.payload_bytes);
+            position += u64::from(header.payload_bytes);
+            stream.forget(position);
+            if header.is_last {
+                if !stream.bytes.is_empty() {
+                    return Err(LogError::damaged(&reader.path, offset, "it ends within a change"));
+                }
+                return Ok((file, header));
             }
-            return Ok((reader.header.log_id, reader.header.first_position));
         }
     }
-}
 
-/// Reads a segment up to the position at which the next one begins; the last one to its end.
-fn read_segment(
-    reader: &mut LogFileReader,
-    limit: Option<u64>,
-    stream: &mut UnitStream,
-    summary: &mut ReplaySummary,
-    visit: &mut ChangeVisitor<'_>,
-) -> Result<(), LogError> {
-    let mut position = reader.header.first_position;
-    if !stream.goes_on_at(position) {
-        return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
-    }
-    // Everything before a segment was synced before the segment was made.
-    stream.forget(position);
-    let mut is_second_look = false;
-    loop {
-        let (offset, path) = (reader.offset, reader.path.clone());
-        let damaged = |what: &str| Err(LogError::damaged(&path, offset, what));
-        let (header, pushed) = match reader.next_frame(position)? {
-            FrameRead::Nothing(why) => {
-                let promised = match limit {
-                    Some(limit) => limit,
-                    // A checkpoint promises the log up to its position.
-                    None => reader.promised_behind()?.max(stream.needed_from),
-                };
-                if position >= promised {
-                    return Ok(());
+    /// Reads a segment up to the position at which the next one begins; the last one to its end.
+    fn segment(
+        &mut self,
+        reader: &mut LogFileReader,
+        limit: Option<u64>,
+        stream: &mut UnitStream,
+    ) -> Result<(), LogError> {
+        let file = reader.header;
+        let mut position = file.first_position;
+        if !stream.goes_on_at(position) {
+            return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
+        }
+        // Everything before a segment was synced before the segment was made.
+        stream.forget(position);
+        let mut is_second_look = false;
+        loop {
+            let (offset, path) = (reader.offset, reader.path.clone());
+            let damaged = |what: &str| Err(LogError::damaged(&path, offset, what));
+            let (header, pushed) = match reader.next_frame(position)? {
+                FrameRead::Nothing(why) => {
+                    let promised = match limit {
+                        Some(limit) => limit,
+                        // A checkpoint promises the log up to its position.
+                        None => reader.promised_behind()?.max(stream.needed_from),
+                    };
+                    if position >= promised {
+                        return Ok(());
+                    }
+                    if is_second_look {
+                        return damaged(why);
+                    }
+                    // A server that runs may have written the frame since, and then the one that promises it.
+                    is_second_look = true;
+                    continue;
                 }
-                if is_second_look {
-                    return damaged(why);
+                FrameRead::Frame(header, bytes) => {
+                    (self.tap)(&LogPiece::Frame { file: &file, header, bytes, offset })?;
+                    let payload = bytes.payload();
+                    let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
+                    let wanted = payload.get(..wanted as usize).unwrap_or(payload);
+                    let known = stream.end().saturating_sub(position);
+                    (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), self.visit)?)
                 }
-                // A server that runs may have written the frame since, and then the one that promises it.
-                is_second_look = true;
-                continue;
+            };
+            is_second_look = false;
+            let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };
+            let summary = &mut self.summary;
+            (summary.units, summary.changes) = (summary.units + units, summary.changes + changes);
+            summary.bytes += u64::from(header.payload_bytes);
+            position += u64::from(header.payload_bytes);
+            stream.forget(header.durable);
+            if limit.is_some_and(|limit| position >= limit) {
+                return Ok(());
             }
-            FrameRead::Frame(header, payload) => {
-                let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
-                let wanted = payload.get(..wanted as usize).unwrap_or(payload);
-                let known = stream.end().saturating_sub(position);
-                (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), visit)?)
-            }
-        };
-        is_second_look = false;
-        let Some((units, changes)) = pushed else { return damaged("the frame has no changes of this format") };
-        (summary.units, summary.changes) = (summary.units + units, summary.changes + changes);
-        summary.bytes += u64::from(header.payload_bytes);
-        position += u64::from(header.payload_bytes);
-        stream.forget(header.durable);
-        if limit.is_some_and(|limit| position >= limit) {
-            return Ok(());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
-use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
+use crate::frame::{FORMAT, FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, file_age, frame_bytes};
 use crate::limits::{
     BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SPARE_MARGIN_BYTES, SPARE_RETRY, SPARE_RETRY_MOST, ZERO_WRITE_BYTES,
 };
@@ -95,6 +95,8 @@ pub(crate) struct SegmentWriter {
     path: String,
     /// The number of the segment that is written.
     number: u64,
+    /// When it was begun, in milliseconds since the Unix epoch.
+    made_ms: u64,
     /// The offset of the next frame.
     offset: u64,
     /// The position of the next byte.
@@ -122,6 +124,7 @@ impl SegmentWriter {
             start,
             file: spare.file,
             number: start.number,
+            made_ms: now_ms(),
             offset: BLOCK_BYTES,
             position: start.position,
             durable: start.position,
@@ -130,7 +133,7 @@ impl SegmentWriter {
         };
         writer.start.segment_bytes = bytes;
         writer.write_header()?;
-        writer.write_frames(tail)?;
+        writer.write_frames(tail, true)?;
         writer.sync()?;
         writer.publish(&spare.name)?;
         writer.start.segment_bytes = start.segment_bytes;
@@ -164,15 +167,15 @@ impl SegmentWriter {
     /// # Errors
     /// [`LogError`]: nothing more may be written then.
     pub(crate) fn write(&mut self, changes: &[u8], spare: &mut Option<SpareSegment>) -> Result<(), LogError> {
-        let mut rest = changes;
+        let (mut rest, mut begins_unit) = (changes, !changes.is_empty());
         loop {
             if self.room() < BLOCK_BYTES {
                 self.roll(spare)?;
                 continue;
             }
             let (now, later) = rest.split_at(rest.len().min(payload_room(self.room())));
-            self.write_frames(now)?;
-            rest = later;
+            self.write_frames(now, begins_unit)?;
+            (rest, begins_unit) = (later, false);
             if rest.is_empty() {
                 break;
             }
@@ -193,7 +196,7 @@ impl SegmentWriter {
             None => make_spare(&*self.disk, number, self.start.segment_bytes)?,
         };
         (self.file, self.path) = (spare.file, self.disk.path_of(&spare.name));
-        (self.number, self.offset) = (number, BLOCK_BYTES);
+        (self.number, self.offset, self.made_ms) = (number, BLOCK_BYTES, now_ms());
         self.begun.push((number, self.position));
         self.write_header()?;
         self.sync()?;
@@ -202,11 +205,12 @@ impl SegmentWriter {
 
     fn write_header(&mut self) -> Result<(), LogError> {
         let header = FileHeader {
+            format: FORMAT,
             kind: FileKind::Segment,
             log_id: self.start.log_id,
             number: self.number,
             first_position: self.position,
-            made_ms: now_ms(),
+            made_ms: self.made_ms,
         };
         self.write_at(0, &header.encode())
     }
@@ -222,17 +226,21 @@ impl SegmentWriter {
     }
 
     /// Writes changes as frames to this segment, which has room for them; an empty frame if there are none.
-    fn write_frames(&mut self, changes: &[u8]) -> Result<(), LogError> {
+    /// `begins_unit`: they begin where a unit begins.
+    fn write_frames(&mut self, changes: &[u8], mut begins_unit: bool) -> Result<(), LogError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
+        let age = file_age(self.made_ms, now_ms());
         let (start, mut rest) = (self.offset, changes);
         loop {
             let (payload, later) = rest.split_at(rest.len().min(FRAME_PAYLOAD_BYTES));
             let offset = start + buffer.len() as u64;
             let place = FramePlace { kind: FileKind::Segment, log_id: self.start.log_id, number: self.number, offset };
             let payload_bytes = payload.len() as u32;
-            let header = FrameHeader { position: self.position, durable: self.durable, payload_bytes, is_last: false };
+            let (position, durable) = (self.position, self.durable);
+            let header = FrameHeader { position, durable, payload_bytes, is_last: false, begins_unit, age };
             header.encode(&place, payload, &mut buffer);
+            begins_unit = false;
             self.position += payload.len() as u64;
             rest = later;
             if rest.is_empty() {

@@ -123,6 +123,7 @@ pub const STATUSES: &[&str] = &[
     "shutting_down",
     "read_only",
     "seal_required",
+    "not_durable",
 ];
 
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
@@ -293,6 +294,11 @@ metrics! {
         messages: counter,
         /// Times that a message had to wait for a further turn of its tenant's, because a piece of work was over.
         messages_postponed: counter,
+        /// Answers that waited until what they show was on the disk (tables with durability `disk`), those of
+        /// connections by the batch.
+        answers_held: counter,
+        /// Those that waited in vain, since the log's disk has failed or takes too long, or too many waited.
+        answers_not_durable: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
         /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
         longest_piece: gauge,

@@ -1,22 +1,26 @@
 //! The trust in all extensions of a worker together that have none of their own yet.
 //!
 //! Where hundreds of tenants have new code, some of it is always new, and the watchdog would never nap. So calls of
-//! extensions that are not proven are counted together on each worker. After tens of thousands of them without a poll
-//! that exceeded its slice, the watchdog may look at the next such poll a short nap late. It is once: then they count
-//! anew. So whoever's code it is, a worker loses to that at most a fraction of what these calls took.
+//! extensions that are not proven save up together on each worker. After tens of thousands of them the watchdog may
+//! look at the next such poll a short nap late. A poll that exceeds its slice takes from that what it took beyond. So
+//! a worker loses to late looks at most a fraction of what these calls took, whatever tenant's code it is. A machine
+//! that takes some microseconds from a poll now and then does not keep the watchdog awake.
 
 use sandstorm_extension::CallTrust;
 
-use crate::limits::CROWD_KNOWN_AFTER_CALLS;
+use crate::limits::{CROWD_KNOWN_AFTER_CALLS, CROWD_NAPS_SAVED, WATCHDOG_SHORT_NAP_US};
 
 /// The calls of one worker's extensions that are not proven.
 #[derive(Debug)]
 pub(super) struct CrowdTrust {
     /// Names the worker, and the number of its polls that exceeded their slices.
     epoch: u64,
-    /// Since a poll of any extension last exceeded its slice.
+    /// Calls that no long poll has used up.
     calls: u64,
 }
+
+/// The calls that a worker saves up at most: a few late looks may follow each other.
+const MAX_CALLS: u64 = CROWD_NAPS_SAVED * CROWD_KNOWN_AFTER_CALLS;
 
 impl CrowdTrust {
     pub(super) fn of_worker(worker: usize) -> CrowdTrust {
@@ -29,26 +33,24 @@ impl CrowdTrust {
         self.epoch
     }
 
-    /// Returns the trust in a call that had this much when it began: a long poll since then, of any code, takes what is
-    /// not proven, or the calls that are under way could be late one after the other.
+    /// Returns the trust in a poll of an extension that has so much of its own.
     #[inline]
-    pub(super) fn now(&self, at_begin: CallTrust, epoch: u64) -> CallTrust {
-        if at_begin == CallTrust::Known && epoch != self.epoch { CallTrust::Unknown } else { at_begin }
+    pub(super) fn now(&self, own: CallTrust) -> CallTrust {
+        if self.calls > CROWD_KNOWN_AFTER_CALLS { own.max(CallTrust::Known) } else { own }
     }
 
-    /// Counts a call of an extension with so much trust; returns the trust in this call.
+    /// Counts a call of an extension with so much trust.
     #[inline]
-    pub(super) fn begun(&mut self, own: CallTrust) -> CallTrust {
-        if own == CallTrust::Proven {
-            return own;
-        }
-        self.calls = self.calls.saturating_add(1);
-        if self.calls > CROWD_KNOWN_AFTER_CALLS { CallTrust::Known } else { own }
+    pub(super) fn begun(&mut self, own: CallTrust) {
+        self.calls = MAX_CALLS.min(self.calls + u64::from(own < CallTrust::Proven));
     }
 
-    /// Notes a poll that exceeded its slice.
-    pub(super) fn note_long_poll(&mut self) {
-        self.calls = 0;
+    /// Notes a poll that exceeded its slice by so much. What a nap allows is the most that a late look can cost; where
+    /// more was measured, the machine took it.
+    pub(super) fn note_long_poll(&mut self, over_ns: u64) {
+        const NAP_NS: u64 = WATCHDOG_SHORT_NAP_US * 1000;
+        let used_up = (over_ns.min(NAP_NS) * CROWD_KNOWN_AFTER_CALLS).div_ceil(NAP_NS);
+        self.calls = self.calls.saturating_sub(used_up);
         self.epoch += 1;
     }
 }
@@ -57,31 +59,68 @@ impl CrowdTrust {
 mod tests {
     use super::*;
 
+    /// Longer than any nap.
+    const LONG_NS: u64 = 1_000_000_000;
+
+    fn calls(crowd: &mut CrowdTrust, calls: u64) {
+        (0..calls).for_each(|_| crowd.begun(CallTrust::Unknown));
+    }
+
     #[test]
     fn many_short_calls_of_new_code_earn_short_naps_once() {
         let mut crowd = CrowdTrust::of_worker(1);
         for _ in 0..3 {
-            for _ in 0..CROWD_KNOWN_AFTER_CALLS {
-                assert_eq!(crowd.begun(CallTrust::Unknown), CallTrust::Unknown);
-            }
-            assert_eq!(crowd.begun(CallTrust::Unknown), CallTrust::Known);
-            assert_eq!(crowd.begun(CallTrust::Known), CallTrust::Known);
+            calls(&mut crowd, CROWD_KNOWN_AFTER_CALLS);
+            assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown);
+            calls(&mut crowd, 1);
+            assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Known);
+            assert_eq!(crowd.now(CallTrust::Proven), CallTrust::Proven);
             let epoch = crowd.epoch();
-            assert_eq!(crowd.now(CallTrust::Known, epoch), CallTrust::Known);
-            crowd.note_long_poll();
-            assert_eq!(crowd.now(CallTrust::Known, epoch), CallTrust::Unknown, "others that are under way");
-            assert_eq!(crowd.now(CallTrust::Proven, epoch), CallTrust::Proven);
-            assert_eq!(CrowdTrust::of_worker(2).now(CallTrust::Known, crowd.epoch()), CallTrust::Unknown);
+            crowd.note_long_poll(LONG_NS);
+            assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown, "those that are under way, too");
+            assert_ne!(crowd.epoch(), epoch, "what calls had when they began is looked up anew");
+            assert_ne!(CrowdTrust::of_worker(2).epoch(), crowd.epoch());
+            crowd.note_long_poll(LONG_NS);
         }
     }
 
     #[test]
     fn what_is_proven_neither_adds_to_that_nor_needs_it() {
         let mut crowd = CrowdTrust::of_worker(1);
-        for _ in 0..2 * CROWD_KNOWN_AFTER_CALLS {
-            assert_eq!(crowd.begun(CallTrust::Proven), CallTrust::Proven);
+        (0..2 * CROWD_KNOWN_AFTER_CALLS).for_each(|_| crowd.begun(CallTrust::Proven));
+        assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown);
+        assert_eq!(crowd.now(CallTrust::Known), CallTrust::Known, "its own");
+    }
+
+    #[test]
+    fn late_looks_take_no_more_time_than_the_calls_have_paid_for() {
+        let mut crowd = CrowdTrust::of_worker(1);
+        for (calls_between, over_us) in [(0, 1), (10, 60), (1_000, 60), (3_000, 900), (40_000, 10_000)] {
+            let (mut made, mut late_ns) = (0, 0);
+            for _ in 0..1_000 {
+                calls(&mut crowd, calls_between);
+                made += calls_between;
+                // Only where the watchdog naps can it be late.
+                if crowd.now(CallTrust::Unknown) == CallTrust::Known {
+                    late_ns += (over_us * 1_000).min(WATCHDOG_SHORT_NAP_US * 1_000);
+                }
+                crowd.note_long_poll(over_us * 1_000);
+            }
+            let paid_ns = (made + MAX_CALLS) * WATCHDOG_SHORT_NAP_US * 1_000 / CROWD_KNOWN_AFTER_CALLS;
+            assert!(late_ns <= paid_ns, "{late_ns} ns late, {paid_ns} ns paid: {calls_between} calls, {over_us} us");
         }
-        assert_eq!(crowd.begun(CallTrust::Unknown), CallTrust::Unknown);
-        assert_eq!(crowd.begun(CallTrust::Known), CallTrust::Known, "its own");
+    }
+
+    #[test]
+    fn microseconds_that_a_machine_takes_now_and_then_do_not_take_the_trust() {
+        let mut crowd = CrowdTrust::of_worker(1);
+        calls(&mut crowd, 2 * CROWD_KNOWN_AFTER_CALLS);
+        for _ in 0..1_000 {
+            calls(&mut crowd, 2_000);
+            crowd.note_long_poll(60_000);
+            assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Known);
+        }
+        (0..CROWD_NAPS_SAVED).for_each(|_| crowd.note_long_poll(LONG_NS));
+        assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown, "what was saved up is used up");
     }
 }

@@ -12,8 +12,9 @@ use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
 use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
-use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext, stack_owner};
-use super::idle_invocations::IdleInvocations;
+use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
+use super::guest_stacks::stack_owner;
+use super::idle_lists::IdleLists;
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
@@ -50,7 +51,7 @@ pub struct Engine {
     side: GuestRunner,
     memories: GuestMemoryPool,
     worker: usize,
-    idle: IdleInvocations<InvocationHandle>,
+    idle: IdleLists<InvocationHandle>,
     /// [`IDLE_FOR_OWNERS`], but for tests.
     idle_for_owners: usize,
     /// Ended invocations whose memory has yet to go back to the kernel.
@@ -74,7 +75,7 @@ impl Engine {
         let side = GuestRunner::new(watchdog, host_function)?;
         let meter = CpuMeter::new(side.cpu_clock());
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
-        let (idle, soiled) = (IdleInvocations::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
+        let (idle, soiled) = (IdleLists::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
         let idle_for_owners = IDLE_FOR_OWNERS;
         let (crowd, longest_slice_ns) = (CrowdTrust::of_worker(worker), u64::MAX);
         Ok(Engine {
@@ -122,8 +123,9 @@ impl Engine {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
-        body.trust = self.crowd.begun(extension.begun(self.worker));
+        body.trust = extension.begun(self.worker);
         body.trust_epoch = self.crowd.epoch();
+        self.crowd.begun(body.trust);
         Ok(invocation)
     }
 
@@ -162,7 +164,7 @@ impl Engine {
             let started = self.meter.start();
             // SAFETY: as above.
             let terms = unsafe {
-                let trust = self.crowd.now((*body).trust, (*body).trust_epoch);
+                let trust = self.crowd.now((*body).trust_on(self.worker, self.crowd.epoch()));
                 poll_limits(&*body, trust, self.longest_slice_ns, participant, body.cast(), started)
             };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is
@@ -173,6 +175,7 @@ impl Engine {
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
             body.polls = body.polls.wrapping_add(1);
+            body.shown.raise(participant.shown().take());
             if long {
                 self.note_long_poll(body, charge_ns);
             }
@@ -192,8 +195,8 @@ impl Engine {
         }
     }
 
-    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded. Call it halfway
-    /// between its polls, when the bucket has come. `next` is the invocation that is polled next. The time is charged
+    /// Prefetches what the next poll of an invocation touches first, and the record that it awaits, if it has asked for
+    /// its bucket and yielded. Call it halfway between its polls, when the bucket has come. `next` is the invocation that is polled next. The time is charged
     /// to its tenant together with that poll, or else to the tenant of `ahead` here. Returns the latter charge, in
     /// nanoseconds, and whether the record may lie in another bucket, which is on its way now. In that case call this
     /// once more, as the last time, when that bucket has come.
@@ -206,6 +209,9 @@ impl Engine {
     ) -> (u64, bool) {
         // SAFETY: held alone, between two polls.
         let body = unsafe { ahead.0.as_mut() };
+        if !last {
+            body.prefetch_guest();
+        }
         let (table, hash) = body.asked;
         if hash == 0 || body.pin.is_none() {
             return (0, false);
@@ -231,9 +237,9 @@ impl Engine {
     #[cold]
     fn note_long_poll(&mut self, body: &mut InvocationState, charge_ns: u64) {
         self.side.note_long_poll();
-        if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
-            body.trust = CallTrust::Unknown;
-            self.crowd.note_long_poll();
+        let slice_ns = body.slice_ns.min(self.longest_slice_ns);
+        if charge_ns > slice_ns {
+            self.crowd.note_long_poll(charge_ns - slice_ns);
             if let Some(held) = &body.held {
                 held.extension.note_long_poll(self.worker);
             }
@@ -542,8 +548,10 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
         GuestExit::Returned(abi::POLL_DONE) => InvocationOutcome::Done,
         GuestExit::Returned(abi::POLL_FAILED) => InvocationOutcome::Failed,
         GuestExit::Returned(abi::POLL_AGAIN) if in_time && body.transaction.may_retry => {
-            body.restart();
-            return PollOutcome::Pending;
+            return match body.restart() {
+                Ok(()) => PollOutcome::Pending,
+                Err(error) => kill(body, KillCause::OutOfMemory, format!("{NO_RESTART_TEXT}: {error}").as_bytes()),
+            };
         }
         // Nothing has asked for that: the memory of a module would be made anew for as long as it has time.
         GuestExit::Returned(abi::POLL_AGAIN) if in_time => InvocationOutcome::Killed(KillCause::IllegalInstruction),
@@ -585,6 +593,9 @@ const NO_STACK_MEMORY_TEXT: &str =
 /// The same where its tenant's invocations have reached their limit of side stacks.
 const STACK_QUOTA_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
                           share of the side stacks";
+
+/// The beginning of the text of an invocation whose transaction conflicted, and that cannot begin again.
+const NO_RESTART_TEXT: &str = "its transaction met other writes, and it cannot begin again";
 
 fn outcome_of(outcome: InvocationOutcome, code: u32) -> PollOutcome {
     match outcome {

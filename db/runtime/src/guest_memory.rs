@@ -19,6 +19,7 @@ use sandstorm_sandbox::{HostFunction, ModuleLayout};
 
 use super::guest_layout::{first_len, first_of_stack, stack_high};
 use super::guest_value::{GuestAddress, GuestValue};
+use super::prefetch::{LINE_BYTES, prefetch};
 use super::tenant_permits::TenantPermit;
 use crate::limits::{
     GUEST_FIRST_BYTES, GUEST_RECORDS_HOT_BYTES, GUEST_SHADOW_STACK_HOT_BYTES, GUEST_SLACK_BYTES, WIPE_BY_WRITING_BYTES,
@@ -43,6 +44,12 @@ const NEAR_RECORDS_AT: usize = 64 << 20;
 pub(super) const ENTRY_AT: i32 = BLOCK_AT - 8;
 const _: () = assert!(CONTROL_AT + (HostFunction::ALL.len() as i32) * 8 <= ENTRY_AT);
 
+/// Lines of the next record's place that are prefetched, at most.
+const PREFETCHED_RECORD_LINES: usize = 4;
+
+/// How far before the near records the header lies, about: on the same page, mostly.
+const PREFETCHED_HEADER_BYTES: usize = 384;
+
 /// Near records of no bytes, not even of none: an empty record has an address in the window.
 const NO_NEAR_RECORDS: (usize, usize) = (1, 0);
 
@@ -65,6 +72,8 @@ pub(super) struct GuestMemory {
     stack_low: AtomicUsize,
     /// Where the part of the stack begins that an idle memory may keep.
     stack_high: usize,
+    /// Bytes of the module's memory that are granted at first.
+    first_len: usize,
     /// The end of the granted part of the module's memory: it grows when what follows is touched. Few pages are
     /// granted, so that few have to be cleared for the next tenant.
     granted_len: AtomicUsize,
@@ -79,8 +88,6 @@ pub(super) struct GuestMemory {
     /// Where in its first pages the use of the stack and of the record window begins. Memories that all begin at a
     /// page's start would compete for the few cache lines that the processor has for such addresses.
     cache_colour: usize,
-    /// When it was kept, in a count of its pool's.
-    pub(super) kept_at: u64,
     /// Its owner's permit to have it.
     pub(super) permit: Option<TenantPermit>,
 }
@@ -117,6 +124,7 @@ impl GuestMemory {
             ended_well: false,
             stack_low: AtomicUsize::new(0),
             stack_high: 0,
+            first_len: 0,
             granted_len: AtomicUsize::new(0),
             memory_len: 0,
             near_records: NO_NEAR_RECORDS,
@@ -124,7 +132,6 @@ impl GuestMemory {
             records_len: 0,
             records_used: 0,
             cache_colour: MADE.fetch_add(COLOUR_BYTES, Ordering::Relaxed) % PAGE_BYTES,
-            kept_at: 0,
             permit: None,
         };
         memory.protect(CONTROL_AT as isize, RESERVED_BELOW_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -139,6 +146,28 @@ impl GuestMemory {
     #[inline]
     pub(super) fn base(&self) -> usize {
         self.base.addr().get()
+    }
+
+    /// Prefetches the value itself.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        let first: *const u8 = (&raw const *self).cast();
+        for line in 0..size_of::<GuestMemory>().div_ceil(LINE_BYTES) {
+            prefetch(first.wrapping_add(line * LINE_BYTES));
+        }
+    }
+
+    /// Prefetches lines of the pages that a call of the module that ran here last touches first. It reads the value, so
+    /// call it once that has come.
+    #[inline]
+    pub(super) fn prefetch_first_lines(&self) {
+        let base: *const u8 = self.base.as_ptr();
+        for at in [ENTRY_AT, VARIABLES_AT] {
+            prefetch(base.wrapping_offset(at as isize));
+        }
+        for at in [self.near_records.0, self.near_records.0.wrapping_sub(PREFETCHED_HEADER_BYTES)] {
+            prefetch(base.wrapping_add(at));
+        }
     }
 
     fn at(&self, offset: isize) -> NonNull<u8> {
@@ -227,20 +256,22 @@ impl GuestMemory {
         limit: usize,
     ) -> io::Result<()> {
         let is_ours = layout.is_ours();
-        let other = self.module != number;
-        if self.owner != tenant || !is_ours || (other && !self.is_ours) {
+        if self.owner != tenant || !is_ours || (self.module != number && !self.is_ours) {
             self.wipe()?;
         }
-        let is_restored = self.module == number && self.ended_well;
-        (self.owner, self.module, self.is_ours, self.ended_well) = (tenant, number, is_ours, false);
+        let is_same = self.module == number;
+        let is_restored = is_same && self.ended_well;
+        // If the kernel refuses something below, it holds no module.
+        (self.owner, self.module, self.is_ours, self.ended_well) = (tenant, 0, is_ours, false);
         self.move_records(if is_ours && limit <= NEAR_RECORDS_AT { NEAR_RECORDS_AT } else { RECORDS_AT })?;
         self.records_used = if is_ours { self.cache_colour.min(self.records_len) } else { 0 };
         self.near_records = NO_NEAR_RECORDS;
-        if other {
+        if !is_same {
             self.shape(layout)?;
         }
         self.set_memory_len(len)?;
-        self.grant_up_to(first_len(layout).min(self.memory_len))?;
+        self.grant_up_to(self.first_len.min(self.memory_len))?;
+        self.module = number;
         for segment in layout.segments.iter().filter(|segment| segment.writable || !is_restored) {
             // SAFETY: the layout was checked: segments lie above the stack, and before the heap's base or within a
             // foreign module's first memory; `len` is no less than either, and `first_len` is granted.
@@ -252,14 +283,24 @@ impl GuestMemory {
         let zeroed = layout.zeroed.start as usize..layout.zeroed.end as usize;
         // SAFETY: as above.
         unsafe { self.at(zeroed.start as isize).write_bytes(0, zeroed.len()) };
-        // The first one is the pointer to a stack that begins below all data.
-        let colour = if self.stack_high > 0 { self.cache_colour as u64 } else { 0 };
+        let colour = self.stack_colour();
         for (index, value) in layout.variables.iter().enumerate().take(MAX_VARIABLES) {
             let value = if index == 0 { value - colour } else { *value };
             // SAFETY: in the part of the variables.
             unsafe { self.at(VARIABLES_AT as isize).cast::<u64>().add(index).write(value) };
         }
         Ok(())
+    }
+
+    /// Bytes by which the first variable is less than its module says: it is the pointer to a stack that begins below
+    /// all data.
+    fn stack_colour(&self) -> u64 {
+        if self.stack_high > 0 { self.cache_colour as u64 } else { 0 }
+    }
+
+    /// The stack pointer that a module of the server's builder begins with.
+    pub(super) fn first_stack_pointer(&self, layout: &ModuleLayout) -> GuestAddress {
+        layout.variables.first().map_or(0, |first| (first - self.stack_colour()) as GuestAddress)
     }
 
     /// Puts the record window elsewhere.
@@ -283,7 +324,7 @@ impl GuestMemory {
         }
         self.granted_len.store(end.max(first), Ordering::Relaxed);
         self.memory_len = self.memory_len.max(first);
-        self.stack_high = high;
+        (self.stack_high, self.first_len) = (high, first_len(layout));
         Ok(())
     }
 
@@ -453,6 +494,18 @@ impl GuestMemory {
         let at = self.records_at + self.records_used;
         self.records_used += bytes;
         at as GuestAddress
+    }
+
+    /// Prefetches where the record after one of `bytes` will be copied: stores to memory that is not at hand wait for
+    /// one another.
+    #[inline]
+    pub(super) fn prefetch_next_record(&self, bytes: usize) {
+        let (near, near_end) = self.near_records;
+        let next = if near + bytes <= near_end { near } else { self.records_at + self.records_used } + bytes;
+        let next: *const u8 = self.base.as_ptr().wrapping_add(next);
+        for line in 1..=bytes.div_ceil(LINE_BYTES).min(PREFETCHED_RECORD_LINES) {
+            prefetch(next.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     /// Aligns what is copied next.

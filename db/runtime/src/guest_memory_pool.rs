@@ -8,12 +8,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use super::guest_memory::GuestMemory;
+use super::idle_lists::IdleLists;
 use super::sandbox_switch::host_stub;
 use super::tenant_permits::PermitPool;
-use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_RECENT};
+use crate::limits::GUEST_MEMORIES_CACHED;
 use sandstorm_catalog::TenantView;
 
 /// A memory that is handed on by its pointer: each call takes one and gives it back.
@@ -65,31 +64,15 @@ struct DirtyMemory {
 #[derive(Debug)]
 pub(super) struct GuestMemoryPool {
     permits: Arc<PermitPool>,
-    /// Those that were used last.
-    recent: Vec<PooledMemory>,
-    /// Others, by tenant.
-    kept: HashMap<u64, Vec<PooledMemory>>,
-    kept_len: usize,
-    /// Tenant and count of those, the one kept longest first; and of some that were taken since.
-    order: VecDeque<(u64, u64)>,
+    idle: IdleLists<PooledMemory>,
     /// The one that has waited longest comes first.
     dirty: VecDeque<DirtyMemory>,
-    /// The counter of kept memories.
-    clock: u64,
 }
 
 impl GuestMemoryPool {
     /// A pool whose memories are some of those that the permits are for.
     pub(super) fn new(permits: Arc<PermitPool>) -> GuestMemoryPool {
-        GuestMemoryPool {
-            permits,
-            recent: Vec::with_capacity(GUEST_MEMORIES_RECENT),
-            kept: HashMap::new(),
-            kept_len: 0,
-            order: VecDeque::new(),
-            dirty: VecDeque::new(),
-            clock: 0,
-        }
+        GuestMemoryPool { permits, idle: IdleLists::new(), dirty: VecDeque::new() }
     }
 
     /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
@@ -99,8 +82,13 @@ impl GuestMemoryPool {
     /// The operating system's.
     pub(super) fn take(&mut self, view: &TenantView) -> io::Result<Option<TakenMemory>> {
         let tenant = view.tenant.serial;
-        if let Some(own) = self.recent.iter().rposition(|memory| memory.owner == tenant) {
-            return Ok(Some(TakenMemory { memory: self.recent.swap_remove(own), charge: None }));
+        if let Some((memory, next)) = self.idle.take_own(tenant) {
+            // Those that are taken next, if more calls begin: after hundreds they were used long ago.
+            if let [.., after, next] = next {
+                after.prefetch();
+                next.prefetch_first_lines();
+            }
+            return Ok(Some(TakenMemory { memory, charge: None }));
         }
         let is_own = |dirty: &DirtyMemory| dirty.memory.owner == tenant && dirty.memory.is_ready(dirty.hot_len);
         if let Some(DirtyMemory { memory, charge, .. }) =
@@ -108,22 +96,15 @@ impl GuestMemoryPool {
         {
             return Ok(Some(TakenMemory { memory, charge }));
         }
-        if let Some(memory) = self.kept.get_mut(&tenant).and_then(Vec::pop) {
-            self.kept_len -= 1;
-            if self.kept.get(&tenant).is_some_and(Vec::is_empty) {
-                self.kept.remove(&tenant);
-            }
-            return Ok(Some(TakenMemory { memory, charge: None }));
-        }
         let usage = &view.tenant.usage;
         let permit = self.permits.take(usage).or_else(|| {
             // One that is idle here makes room.
-            drop(self.evict().or_else(|| self.recent.pop()));
+            drop(self.idle.take_any());
             self.permits.take(usage)
         });
         let Some(permit) = permit else { return Ok(None) };
-        let is_full = self.kept_len + self.recent.len() >= GUEST_MEMORIES_CACHED;
-        let mut memory = match is_full.then(|| self.evict()).flatten() {
+        let is_full = self.idle.len() >= GUEST_MEMORIES_CACHED;
+        let mut memory = match is_full.then(|| self.idle.take_any()).flatten() {
             // Clearing one costs less than making one.
             Some(mut other) => {
                 other.wipe()?;
@@ -150,25 +131,15 @@ impl GuestMemoryPool {
         }
     }
 
-    fn keep_idle(&mut self, mut memory: PooledMemory) {
-        if self.permits.is_half_taken() && self.kept_len + self.recent.len() > 0 {
+    fn keep_idle(&mut self, memory: PooledMemory) {
+        if self.permits.is_half_taken() && self.idle.len() > 0 {
             // The other half is for invocations that are under way.
             return;
         }
-        self.clock += 1;
-        memory.kept_at = self.clock;
-        if self.recent.len() >= GUEST_MEMORIES_RECENT {
-            for older in self.recent.drain(..GUEST_MEMORIES_RECENT / 2) {
-                self.order.push_back((older.owner, older.kept_at));
-                self.kept.entry(older.owner).or_default().push(older);
-                self.kept_len += 1;
-            }
-            while self.kept_len > GUEST_MEMORIES_CACHED {
-                drop(self.evict());
-            }
-            self.forget_taken();
+        self.idle.keep(memory.owner, memory);
+        if self.idle.len() > GUEST_MEMORIES_CACHED {
+            drop(self.idle.take_any());
         }
-        self.recent.push(memory);
     }
 
     /// Gives up to `bytes` of the memory that has waited longest back to the kernel; returns whether there was one.
@@ -193,30 +164,5 @@ impl GuestMemoryPool {
             self.keep_idle(dirty.memory);
         }
         true
-    }
-
-    /// Takes the one kept longest out.
-    fn evict(&mut self) -> Option<PooledMemory> {
-        while let Some((tenant, kept_at)) = self.order.pop_front() {
-            let Some(memories) = self.kept.get_mut(&tenant) else { continue };
-            let Some(at) = memories.iter().position(|memory| memory.kept_at == kept_at) else { continue };
-            let oldest = memories.swap_remove(at);
-            if memories.is_empty() {
-                self.kept.remove(&tenant);
-            }
-            self.kept_len -= 1;
-            return Some(oldest);
-        }
-        None
-    }
-
-    /// Shortens the list of the order where most of it was taken since.
-    fn forget_taken(&mut self) {
-        if self.order.len() > 2 * GUEST_MEMORIES_CACHED {
-            let kept = &self.kept;
-            self.order.retain(|(tenant, kept_at)| {
-                kept.get(tenant).is_some_and(|memories| memories.iter().any(|memory| memory.kept_at == *kept_at))
-            });
-        }
     }
 }

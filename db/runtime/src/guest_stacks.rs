@@ -3,8 +3,16 @@
 //! A stack belongs to one tenant until it is wiped, so no content that a tenant's code leaves there reaches another's.
 //! The current one stays as long as the tenant does. At a change of tenant it is kept, and the next tenant gets its own
 //! kept stack, or a blank one. An invocation that is switched out takes its stack along.
+//!
+//! A tenant's kept stack has a slot, which stays the tenant's while the stack is in use: so a change of tenant is one
+//! look into the map of slots. Where slots run out, a hand that goes around takes the first whose stack was not in use
+//! since it came by before (second chance, as kernels do with pages).
+//!
+//! Those of sandboxed code begin closed but for their uppermost part: what lies below faults when it is touched, and is
+//! opened then. So it is known of most calls that they have touched no more, and their stacks are wiped by writing
+//! zeroes over that part. Others go back to the kernel, which takes microseconds, and a page fault for each page that is
+//! used again.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,11 +20,23 @@ use hashbrown::HashMap;
 
 use super::mapping::GuardedMapping;
 use crate::limits::{
-    CLEAN_STACKS_CACHED, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES, TENANT_STACKS_CACHED,
+    CLEAN_STACKS_CACHED, CLOSED_STACK_BYTES, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES,
+    TENANT_STACKS_CACHED,
 };
 
 /// The number of stacks of the whole process.
 static LIVE_STACKS: AtomicUsize = AtomicUsize::new(0);
+
+/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the
+/// host's functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
+pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
+    tenant << 1 | u64::from(is_sandboxed)
+}
+
+/// Whether an owner's code is sandboxed.
+pub(super) fn is_sandboxed(owner: u64) -> bool {
+    owner & 1 != 0
+}
 
 /// A side stack.
 #[derive(Debug)]
@@ -26,32 +46,56 @@ pub(super) struct GuestStack {
     owner: u64,
     /// Whether pages below the kept ones may be in memory.
     deep: bool,
-    /// The time at which it was kept, in a count of its engine's.
-    kept_at: u64,
+    /// Whether nothing but its uppermost [`CLOSED_STACK_BYTES`] was accessible since it was blank.
+    is_closed: bool,
+    /// The slot that it was in last, of an engine: its owner's, if the slot still says so.
+    slot: u32,
 }
 
 impl GuestStack {
     fn new() -> io::Result<GuestStack> {
         let mapping = GuardedMapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
         LIVE_STACKS.fetch_add(1, Ordering::Relaxed);
-        Ok(GuestStack { mapping, owner: 0, deep: false, kept_at: 0 })
+        Ok(GuestStack { mapping, owner: 0, deep: false, is_closed: false, slot: 0 })
     }
 
     pub(super) fn mapping(&self) -> &GuardedMapping {
         &self.mapping
     }
 
+    pub(super) fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// Bytes from its lowest one on that are closed.
+    pub(super) fn closed_bytes(&self) -> usize {
+        if self.is_closed { self.mapping.len() - CLOSED_STACK_BYTES } else { 0 }
+    }
+
+    /// Gives it to an owner, closed if its code is sandboxed. Where the kernel does not change it, it stays as it is:
+    /// sandboxed code runs on either kind, and native code is ended by its first call of the host on a closed one.
+    fn give_to(&mut self, owner: u64) {
+        let closes = is_sandboxed(owner);
+        if self.owner == 0 && closes != self.is_closed {
+            let changed = self.mapping.set_open(self.mapping.len() - CLOSED_STACK_BYTES, !closes);
+            self.is_closed = closes == changed.is_ok();
+        }
+        self.owner = owner;
+    }
+
     /// Wipes the stack.
     fn wipe(&mut self) {
-        if self.owner != 0 {
-            self.mapping.give_back(0, self.mapping.len());
+        match self.owner {
+            0 => {}
+            _ if self.is_closed => self.mapping.clear_from(self.closed_bytes()),
+            _ => self.mapping.give_back(0, self.mapping.len()),
         }
         (self.owner, self.deep) = (0, false);
     }
 
     /// Gives the pages back that only deep recursion needs.
     fn shed(&mut self) {
-        if std::mem::take(&mut self.deep) {
+        if std::mem::take(&mut self.deep) && !self.is_closed {
             self.mapping.give_back(0, self.mapping.len() - STACK_HOT_BYTES);
         }
     }
@@ -63,15 +107,28 @@ impl Drop for GuestStack {
     }
 }
 
+/// The place of a tenant's stack.
+#[derive(Debug, Default)]
+struct StackSlot {
+    /// 0: the slot is nobody's.
+    owner: u64,
+    /// `None`: its owner's stack is the current one, or was taken along by an invocation.
+    stack: Option<GuestStack>,
+    /// Whether the stack was in use again since the hand came by.
+    was_used: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct GuestStackPool {
     current: GuestStack,
-    kept: HashMap<u64, GuestStack>,
-    /// Tenant and count of those, the one kept longest first; and of some that were taken since.
-    order: VecDeque<(u64, u64)>,
+    slots: Vec<StackSlot>,
+    by_owner: HashMap<u64, u32>,
+    /// Slots that are nobody's.
+    free: Vec<u32>,
+    /// Stacks in slots.
+    kept: usize,
+    hand: usize,
     blank: Vec<GuestStack>,
-    /// The counter of kept stacks.
-    clock: u64,
     /// Stacks of the process beyond which no new one is made.
     limit: usize,
 }
@@ -79,14 +136,8 @@ pub(super) struct GuestStackPool {
 impl GuestStackPool {
     pub(super) fn new() -> io::Result<GuestStackPool> {
         let (current, blank) = (GuestStack::new()?, Vec::with_capacity(CLEAN_STACKS_CACHED));
-        Ok(GuestStackPool {
-            current,
-            kept: HashMap::new(),
-            order: VecDeque::new(),
-            blank,
-            clock: 0,
-            limit: SIDE_STACKS,
-        })
+        let (slots, by_owner, free) = (Vec::new(), HashMap::new(), Vec::new());
+        Ok(GuestStackPool { current, slots, by_owner, free, kept: 0, hand: 0, blank, limit: SIDE_STACKS })
     }
 
     /// Stops making new ones.
@@ -111,15 +162,20 @@ impl GuestStackPool {
         self.current.deep = true;
     }
 
-    /// Makes the current one this tenant's. Where no other can be had, it is wiped.
-    pub(super) fn choose(&mut self, tenant: u64) {
-        if self.current.owner == tenant {
+    /// Notes that the closed part of the current one was opened: sandboxed code has touched it.
+    pub(super) fn note_opened(&mut self) {
+        self.current.is_closed = false;
+    }
+
+    /// Makes the current one this owner's. Where no other can be had, it is wiped.
+    pub(super) fn choose(&mut self, owner: u64) {
+        if self.current.owner == owner {
             return;
         }
-        let next = match self.kept.remove(&tenant) {
+        let next = match self.take_kept(owner) {
             None if self.current.owner == 0 => None,
             // Half of all stacks is for invocations that are switched out.
-            None => self.take_blank(self.limit / 2),
+            None => self.take_blank(self.limit / 2, is_sandboxed(owner)),
             kept => kept,
         };
         match next {
@@ -129,15 +185,15 @@ impl GuestStackPool {
             }
             None => self.current.wipe(),
         }
-        self.current.owner = tenant;
+        self.current.give_to(owner);
     }
 
     /// Parks the current one with its content, and puts a blank one in its place; `None` if none can be had. Only its
     /// uppermost `bytes`, which are in use, stay in memory.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
-        let next = self.take_blank(self.limit)?;
-        let mapping = &mut self.current.mapping;
-        mapping.give_back(0, mapping.len().saturating_sub(bytes));
+        let next = self.take_blank(self.limit, is_sandboxed(self.current.owner))?;
+        let (closed, mapping) = (self.current.closed_bytes(), &mut self.current.mapping);
+        mapping.give_back(closed, mapping.len().saturating_sub(bytes));
         Some(std::mem::replace(&mut self.current, next))
     }
 
@@ -148,44 +204,89 @@ impl GuestStackPool {
     }
 
     /// Keeps an unused stack for its owner; one is enough for each.
+    #[inline]
     pub(super) fn keep(&mut self, mut stack: GuestStack) {
         let owner = stack.owner;
-        if owner == 0 || owner == self.current.owner || self.kept.contains_key(&owner) {
-            if self.blank.len() < CLEAN_STACKS_CACHED {
-                stack.wipe();
-                self.blank.push(stack);
+        if owner == 0 || owner == self.current.owner {
+            return self.keep_wiped(stack);
+        }
+        match self.slots.get_mut(stack.slot as usize) {
+            Some(slot) if slot.owner == owner && slot.stack.is_none() && self.kept < TENANT_STACKS_CACHED => {
+                stack.shed();
+                (slot.stack, slot.was_used) = (Some(stack), true);
+                self.kept += 1;
             }
-            return;
-        }
-        if self.kept.len() >= TENANT_STACKS_CACHED
-            && let Some(oldest) = self.evict()
-        {
-            self.keep_blank(oldest);
-        }
-        stack.shed();
-        self.clock += 1;
-        stack.kept_at = self.clock;
-        self.order.push_back((owner, self.clock));
-        self.kept.insert(owner, stack);
-        if self.order.len() > 2 * TENANT_STACKS_CACHED {
-            let kept = &self.kept;
-            self.order.retain(|(tenant, at)| kept.get(tenant).is_some_and(|stack| stack.kept_at == *at));
+            _ => self.keep_in_new_slot(stack),
         }
     }
 
-    fn keep_blank(&mut self, stack: GuestStack) {
+    /// Keeps the stack of a tenant that has another slot or none, or while there are as many as may be kept.
+    #[cold]
+    fn keep_in_new_slot(&mut self, mut stack: GuestStack) {
+        let slot = self.by_owner.get(&stack.owner).and_then(|number| self.slots.get(*number as usize));
+        if slot.is_some_and(|slot| slot.stack.is_some()) {
+            return self.keep_wiped(stack);
+        }
+        if self.kept >= TENANT_STACKS_CACHED
+            && let Some(wiped) = self.evict()
+        {
+            self.keep_wiped(wiped);
+        }
+        stack.shed();
+        let owner = stack.owner;
+        let number = match self.by_owner.get(&owner) {
+            Some(number) => *number,
+            None => self.new_slot(owner),
+        };
+        self.slots[number as usize] = StackSlot { owner, stack: Some(stack), was_used: false };
+        self.kept += 1;
+    }
+
+    /// Returns a slot for this tenant: of those that have none, only as many are remembered as stacks are kept.
+    fn new_slot(&mut self, owner: u64) -> u32 {
+        if self.free.is_empty() && self.slots.len() >= 2 * TENANT_STACKS_CACHED {
+            for (number, slot) in (0u32..).zip(&mut self.slots) {
+                if slot.stack.is_none() {
+                    self.by_owner.remove(&std::mem::take(&mut slot.owner));
+                    self.free.push(number);
+                }
+            }
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(StackSlot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.by_owner.insert(owner, number);
+        number
+    }
+
+    /// Takes a tenant's kept stack. Its slot stays its own.
+    #[inline]
+    fn take_kept(&mut self, tenant: u64) -> Option<GuestStack> {
+        let number = *self.by_owner.get(&tenant)?;
+        let mut taken = self.slots.get_mut(number as usize)?.stack.take()?;
+        taken.slot = number;
+        self.kept -= 1;
+        Some(taken)
+    }
+
+    /// Keeps a stack that may be anyone's next.
+    fn keep_wiped(&mut self, mut stack: GuestStack) {
         if self.blank.len() < CLEAN_STACKS_CACHED {
+            stack.wipe();
             self.blank.push(stack);
         }
     }
 
-    /// Returns a blank stack: one at hand, a new one while the process has fewer than `limit`, or the one kept longest.
-    fn take_blank(&mut self, limit: usize) -> Option<GuestStack> {
-        if let Some(blank) = self.blank.pop() {
-            return Some(blank);
+    /// Returns a blank stack: one at hand, a closed one or an open one if there is, a new one while the process has
+    /// fewer than `limit`, or one of those that were not in use for long.
+    fn take_blank(&mut self, limit: usize, closed: bool) -> Option<GuestStack> {
+        let fitting = self.blank.iter().rposition(|blank| blank.is_closed == closed);
+        if let Some(at) = fitting.or(self.blank.len().checked_sub(1)) {
+            return Some(self.blank.swap_remove(at));
         }
         if LIVE_STACKS.load(Ordering::Relaxed) < limit
-            && self.kept.len() < TENANT_STACKS_CACHED
+            && self.kept < TENANT_STACKS_CACHED
             && let Ok(new) = GuestStack::new()
         {
             return Some(new);
@@ -193,15 +294,113 @@ impl GuestStackPool {
         self.evict()
     }
 
-    /// Takes the one kept longest, and wipes it.
+    /// Takes one that was not in use for long, and wipes it.
     fn evict(&mut self) -> Option<GuestStack> {
-        while let Some((tenant, at)) = self.order.pop_front() {
-            if self.kept.get(&tenant).is_some_and(|stack| stack.kept_at == at) {
-                let mut stack = self.kept.remove(&tenant)?;
-                stack.wipe();
-                return Some(stack);
+        // The first time around each gets a second chance.
+        for _ in 0..2 * self.slots.len() {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = &mut self.slots[self.hand];
+            if slot.stack.is_none() || std::mem::take(&mut slot.was_used) {
+                continue;
             }
+            let mut stack = slot.stack.take()?;
+            self.by_owner.remove(&std::mem::take(&mut slot.owner));
+            self.free.push(self.hand as u32);
+            self.kept -= 1;
+            stack.wipe();
+            return Some(stack);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each slot is its owner's, and each count right.
+    fn check(pool: &GuestStackPool) {
+        let kept = pool.slots.iter().filter(|slot| slot.stack.is_some()).count();
+        assert_eq!((kept, pool.by_owner.len() + pool.free.len()), (pool.kept, pool.slots.len()));
+        assert!(kept <= TENANT_STACKS_CACHED && pool.slots.len() <= 2 * TENANT_STACKS_CACHED);
+        for (owner, number) in &pool.by_owner {
+            let slot = &pool.slots[*number as usize];
+            assert_eq!(slot.owner, *owner);
+            assert!(slot.stack.as_ref().is_none_or(|stack| stack.owner == *owner));
+        }
+        assert!(pool.free.iter().all(|number| pool.slots[*number as usize].owner == 0));
+        assert!(pool.blank.iter().all(|stack| stack.owner == 0));
+    }
+
+    /// Writes a tenant's number onto the current stack, which shows that of no other tenant.
+    fn write(pool: &GuestStackPool, tenant: u64) {
+        let found = pool.current().mapping().replace_highest_word(tenant);
+        assert!([0, tenant].contains(&found), "tenant {tenant} sees {found}");
+    }
+
+    #[test]
+    fn each_tenant_gets_its_own_stack_or_a_blank_one_whatever_happened_before() {
+        let mut pool = GuestStackPool::new().unwrap();
+        // Some are evicted all the time.
+        pool.limit = 24;
+        let (mut parked, mut state) = (Vec::new(), 11_u64);
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let tenant = 1 + random(40);
+            match random(8) {
+                0 if parked.len() < 6 => parked.extend(pool.park(4096)),
+                1 if !parked.is_empty() => {
+                    let stack: GuestStack = parked.swap_remove(random(parked.len() as u64) as usize);
+                    let owner = stack.owner;
+                    if random(2) == 0 {
+                        pool.adopt(stack)
+                    } else {
+                        pool.keep(stack)
+                    }
+                    if pool.owner() == owner && owner != 0 {
+                        write(&pool, owner);
+                    }
+                }
+                _ => {
+                    pool.choose(tenant);
+                    assert_eq!(pool.owner(), tenant);
+                    write(&pool, tenant);
+                }
+            }
+            check(&pool);
+        }
+    }
+
+    #[test]
+    fn tenants_that_take_turns_keep_their_stacks_while_others_come_and_go() {
+        let mut pool = GuestStackPool::new().unwrap();
+        // Other tests have some, too.
+        pool.limit = usize::MAX;
+        let mut had = Vec::new();
+        for round in 0..600 {
+            for tenant in 1..=8 {
+                pool.choose(tenant);
+                had.push((tenant, pool.current().mapping().low()));
+            }
+            (0..4).for_each(|other| pool.choose(1_000 + 4 * round + other));
+        }
+        assert_eq!(pool.kept, TENANT_STACKS_CACHED);
+        had.sort_unstable();
+        had.dedup();
+        assert_eq!(had.len(), 8, "stacks of eight tenants");
+    }
+
+    #[test]
+    fn tenants_without_stacks_leave_no_slots_behind() {
+        let mut pool = GuestStackPool::new().unwrap();
+        for tenant in 1..=10_000 {
+            pool.choose(tenant);
+            // Its slot stays without its stack.
+            drop(pool.take_kept(tenant - 1));
+        }
+        check(&pool);
     }
 }

@@ -9,6 +9,9 @@ pub(super) type GuestAddress = u32;
 /// Where the parts of an invocation lie in its memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GuestAddresses {
+    /// The memory's base, an address of the process, and the module's first stack pointer.
+    pub(super) base: usize,
+    pub(super) stack: GuestAddress,
     /// The header that the module is given as its invocation, the arguments, and the future.
     pub(super) header: GuestAddress,
     pub(super) args: GuestAddress,

@@ -20,9 +20,10 @@ use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::host::HOST_CALLS;
+use super::invocation_random::InvocationRandom;
 use super::mapping::GuardedMapping;
-use super::own_calls::InvocationRandom;
 use super::pending_copies::PendingCopies;
+use super::prefetch::{LINE_BYTES, prefetch};
 use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
@@ -31,7 +32,7 @@ use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
 use sandstorm_extension::{Budget, CallTrust, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
-use sandstorm_store::EpochPin;
+use sandstorm_store::{EpochPin, ShownPosition};
 
 /// The reason why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +122,7 @@ pub(super) struct InvocationState {
     pub(super) switches: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
-    /// See [`super::crowd_trust::CrowdTrust::epoch`].
+    /// When it was looked up: see [`super::crowd_trust::CrowdTrust::epoch`].
     pub(super) trust_epoch: u64,
     /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
     /// 0: none.
@@ -154,6 +155,8 @@ pub(super) struct InvocationState {
     /// Whether the last refusal of memory was due to the tenant's quota, rather than the invocation's own.
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
+    /// How far the log has to be on the disk before its answer may leave.
+    pub(super) shown: ShownPosition,
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
     pub(super) guest_memory: Option<PooledMemory>,
@@ -252,6 +255,7 @@ impl InvocationHandle {
             charged: 0,
             over_tenant_quota: false,
             pin: None,
+            shown: ShownPosition::default(),
             transaction: TransactionState::default(),
             guest_memory: None,
             guest: GuestAddresses::default(),
@@ -350,6 +354,11 @@ impl InvocationHandle {
         InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns }
     }
 
+    /// Returns how far the log has to be on the disk before its answer may leave.
+    pub fn shown_position(&self) -> u64 {
+        self.body().shown.get()
+    }
+
     /// Returns the outcome of its transaction, for the counters.
     pub fn transactions(&self) -> Option<TransactionCounts> {
         self.body().transaction.counted()
@@ -439,6 +448,7 @@ impl InvocationHandle {
         body.text.clear();
         body.random.forget();
         body.code = 0;
+        body.shown.take();
     }
 
     /// Returns the bytes of the arena that must go back to the kernel before the next invocation begins here.
@@ -469,18 +479,8 @@ impl InvocationHandle {
 /// Bytes of a page of memory.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a line of the processor's cache.
-const LINE_BYTES: usize = 64;
-
 /// Lines of a body that every invocation uses, from `slot` on.
 const BODY_LINES: usize = 7;
-
-/// Asks the processor for the line of an address. Never faults, whatever the address.
-#[inline]
-fn prefetch(at: *const u8) {
-    // SAFETY: SSE is part of x86-64; a prefetch reads nothing as far as the language goes and cannot fault.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
-}
 
 /// Alignment of the future and of what is allocated after it.
 const MIN_ALIGN: usize = 16;
@@ -501,8 +501,8 @@ impl InvocationState {
 
     /// Forgets all but the arguments, so that the invocation can begin anew.
     #[cold]
-    pub(super) fn restart(&mut self) {
-        self.restart_sandboxed();
+    pub(super) fn restart(&mut self) -> Result<(), BeginError> {
+        self.restart_sandboxed()?;
         self.transaction.may_retry = false;
         self.forget_arena();
         self.abi.arena.next = self.first_free;
@@ -512,6 +512,7 @@ impl InvocationState {
         self.text.clear();
         self.code = 0;
         self.stage = InvocationStage::Retrying;
+        Ok(())
     }
 
     /// Counts a poll after the end of the invocation's life, of which it may have so many; returns whether that was one
@@ -520,6 +521,18 @@ impl InvocationState {
     pub(super) fn count_late_poll(&mut self, late_polls: u32) -> bool {
         self.late_polls = self.late_polls.saturating_add(1);
         self.late_polls > late_polls
+    }
+
+    /// Returns the trust in its extension on a worker, in this epoch of the worker's trust. It is looked up anew where
+    /// the invocation began before the last long poll, or elsewhere: else those that are under way could be late one
+    /// after the other.
+    #[inline]
+    pub(super) fn trust_on(&mut self, worker: usize, epoch: u64) -> CallTrust {
+        if self.trust_epoch != epoch {
+            self.trust = self.held.as_ref().map_or(CallTrust::Unknown, |held| held.extension.trust(worker));
+            self.trust_epoch = epoch;
+        }
+        self.trust
     }
 
     /// Makes the arena large enough, and free of another tenant's bytes.

@@ -35,6 +35,11 @@ pub const TENANT_STACKS_CACHED: usize = 1_024;
 pub const CLEAN_STACKS_CACHED: usize = 32;
 /// Memory of a kept side stack that stays with it, bytes; pages that only deep recursion used go back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
+/// Uppermost bytes of a sandboxed stack that are accessible from the start, and that a small call does not exceed. For
+/// the next tenant they are cleared by writing zeroes.
+pub const CLOSED_STACK_BYTES: usize = 8 << 10;
+/// Bytes of a closed stack that a host call needs: the parameters, and the registers if it is switched out at its end.
+pub const CLOSED_CALL_BYTES: usize = 1 << 10;
 /// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room
 /// for them within its own part of the stack.
 pub const XSTATE_MAX_BYTES: usize = 16 << 10;
@@ -58,10 +63,11 @@ pub const WATCHDOG_NAP_US: u64 = 4_000;
 /// The same for shorter naps, while code runs that has had a quarter of those calls, or while tens of thousands of
 /// calls of all unproven code together had no long poll. A thousand looks a second take 1 or 2 % of a processor.
 pub const WATCHDOG_SHORT_NAP_US: u64 = 1_000;
-/// Calls of unproven extensions on a worker, of all tenants, without a poll that exceeded its slice, after which the
-/// watchdog takes short naps beside them. They take 20 ms of the worker's time at least, so at most a twentieth of that
-/// is lost to a poll that is seen late.
+/// Calls of unproven extensions on a worker, of all tenants, that pay for one short nap beside them. They take 20 ms of
+/// the worker's time at least, so at most a twentieth of that is lost to polls that are seen late.
 pub const CROWD_KNOWN_AFTER_CALLS: u64 = 20_480;
+/// Short naps that such calls can save up: so many polls may be seen late one after the other.
+pub const CROWD_NAPS_SAVED: u64 = 4;
 /// Time after the last code ran that does not allow a nap until the watchdog takes it, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
 /// Maximum charge of a poll beyond its slice, microseconds: the watchdog's delay, and that of a host call that it waits
@@ -122,7 +128,5 @@ pub const GUEST_UNCHARGED_BYTES: usize = 192 << 10;
 /// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten
 /// pages.
 pub const GUEST_MEMORIES_CACHED: usize = 1_024;
-/// Those of them that are looked through, last first, before the others are looked up by tenant.
-pub const GUEST_MEMORIES_RECENT: usize = 16;
 /// Memory that an idle memory keeps of a module that was made elsewhere, bytes.
 pub const GUEST_MODULE_HOT_BYTES: usize = 1 << 20;

@@ -15,13 +15,14 @@ use sandstorm_catalog::TenantView;
 use sandstorm_extension::{Budget, SandboxModule};
 use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
-use sandstorm_sandbox::layout::{MEMORY_MAX_BYTES, PAGE_BYTES, RECORDS_AT, WASM_PAGE_BYTES};
+use sandstorm_sandbox::layout::{CONTROL_AT, MEMORY_MAX_BYTES, PAGE_BYTES, RECORDS_AT, VARIABLES_AT, WASM_PAGE_BYTES};
 
 use super::guest_layout::stack_high;
-use super::guest_memory::GuestMemory;
+use super::guest_memory::{ENTRY_AT, GuestMemory};
 use super::guest_memory_pool::{GuestMemoryPool, MemoryCharge, TakenMemory};
 use super::guest_value::{GuestAddress, GuestAddresses};
 use super::invocation::{BeginError, InvocationState};
+use super::prefetch::{LINE_BYTES, prefetch};
 use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_NEAR_RECORD_BYTES, GUEST_UNCHARGED_BYTES};
 
 /// Alignment of the header, the arguments and the arena.
@@ -92,8 +93,10 @@ impl GuestParts {
         Ok(GuestParts { header, args, memory, records, charged: needed, ..GuestParts::default() })
     }
 
-    fn addresses(&self, layout: &ModuleLayout, budget: &Budget) -> GuestAddresses {
+    fn addresses(&self, layout: &ModuleLayout, budget: &Budget, memory: &GuestMemory) -> GuestAddresses {
         GuestAddresses {
+            base: memory.base(),
+            stack: memory.first_stack_pointer(layout),
             header: self.header as GuestAddress,
             args: self.args as GuestAddress,
             slot: self.slot as GuestAddress,
@@ -136,7 +139,7 @@ impl InvocationState {
         let TakenMemory { memory, charge } = begun.inspect_err(|_| view.tenant.uncharge_memory(beyond))?;
         self.set_charged(beyond + charge.map_or(0, MemoryCharge::into_units));
         self.abi.args_len = args.len();
-        self.guest = parts.addresses(module.layout(), budget);
+        self.guest = parts.addresses(module.layout(), budget, &memory);
         self.copies.clear();
         self.write_header(&memory);
         self.guest_memory = Some(memory);
@@ -166,6 +169,24 @@ impl InvocationState {
         let _written = memory.write(at(std::mem::offset_of!(GuestHeader, interleave)), self.abi.interleave);
     }
 
+    /// Prefetches the lines of its memory that the next poll of sandboxed code touches first: where hundreds of
+    /// invocations are under way, each of these pages costs the poll a walk of the page tables otherwise.
+    #[inline]
+    pub(super) fn prefetch_guest(&self) {
+        let Some(memory) = &self.guest_memory else { return };
+        memory.prefetch();
+        let GuestAddresses { base, header, slot, stack, .. } = self.guest;
+        let base: *const u8 = std::ptr::without_provenance(base);
+        for at in [CONTROL_AT, ENTRY_AT, VARIABLES_AT] {
+            prefetch(base.wrapping_offset(at as isize));
+        }
+        let near =
+            [header, slot, slot + LINE_BYTES as u32, stack.wrapping_sub(1), stack.wrapping_sub(1 + LINE_BYTES as u32)];
+        for at in near {
+            prefetch(base.wrapping_add(at as usize));
+        }
+    }
+
     /// Returns whether the module was not made by the server's builder: then header and arguments lie in the window.
     fn is_from_elsewhere(&self) -> bool {
         self.guest.header as usize >= RECORDS_AT
@@ -183,26 +204,35 @@ impl InvocationState {
         unsafe { memory.bytes(self.guest.args, self.abi.args_len as u32) }
     }
 
-    /// Makes the memory as it was at the beginning, but for the arguments.
+    /// Makes the memory as it was at the beginning, but for the arguments. Native code has none.
+    ///
+    /// # Errors
+    /// The operating system's: the memory cannot be used by this invocation any more.
     #[cold]
-    pub(super) fn restart_sandboxed(&mut self) {
+    pub(super) fn restart_sandboxed(&mut self) -> Result<(), BeginError> {
         self.copies.clear();
-        let Some(mut memory) = self.guest_memory.take() else { return };
-        if let Some(held) = &self.held
-            && let Some(module) = held.extension.library.module()
-        {
-            let (owner, number) = (memory.owner, held.extension.library.number());
-            let (len, records) = (memory.memory_len(), self.guest_window_bytes());
-            let args = self.guest_arguments(&memory).map(<[u8]>::to_vec).unwrap_or_default();
-            // A conflict is an end that the code has asked for: constants are as they were.
-            memory.ended_well = true;
-            let _prepared = memory.prepare(owner, number, module.layout(), len, self.guest.limit as usize);
-            let _reserved = memory.reserve_records(records);
-            let _granted = memory.set_near_records(self.guest.near_records);
-            let _written = memory.write_bytes(self.guest.args, &args);
-            self.write_header(&memory);
-        }
+        let Some(mut memory) = self.guest_memory.take() else { return Ok(()) };
+        let begun = self.begin_again(&mut memory);
         self.guest_memory = Some(memory);
+        begun
+    }
+
+    fn begin_again(&self, memory: &mut GuestMemory) -> Result<(), BeginError> {
+        let library = self.held.as_ref().map(|held| &held.extension.library);
+        let Some((library, module)) = library.and_then(|library| Some((library, library.module()?))) else {
+            return Ok(());
+        };
+        let (owner, len, args_len) = (memory.owner, memory.memory_len(), self.abi.args_len);
+        let too_large = |_| BeginError::TooLarge { needed: args_len, quota: len };
+        let args = self.guest_arguments(memory).map_err(too_large)?.to_vec();
+        // A conflict is an end that the code has asked for: constants are as they were.
+        memory.ended_well = true;
+        memory.prepare(owner, library.number(), module.layout(), len, self.guest.limit as usize)?;
+        memory.reserve_records(self.guest_window_bytes())?;
+        memory.set_near_records(self.guest.near_records)?;
+        memory.write_bytes(self.guest.args, &args).map_err(too_large)?;
+        self.write_header(memory);
+        Ok(())
     }
 
     /// Moves the arena's end up until `bytes` lie between its first free byte and it, as

@@ -34,6 +34,9 @@ pub const MAX_INTERLEAVED: usize = 32;
 /// Waiting invocations of one tenant that begin to take turns together. A change of tenant takes a tenth of a
 /// microsecond, and is then shared by as many polls; several tenants still fit among those that take turns.
 pub const GROUPED_TASKS: usize = 8;
+/// Waiting invocations of a tenant among which those of one peer are looked for, so that they take turns together:
+/// as many as take turns at most, in eight lines of the cache.
+pub const PEER_SEARCH_TASKS: usize = 32;
 /// Polls before an invocation's next one at which the record that it awaits is prefetched. Half a microsecond of other
 /// polls is enough for the record, and its bucket had twice as long before.
 pub const PREFETCH_POLLS_AHEAD: usize = 10;
@@ -174,3 +177,11 @@ pub const CHECKPOINT_SCAN_RECORDS: usize = 8;
 pub const CHECKPOINT_SCANS: usize = 32;
 /// Bytes of records after which it makes no further scan. It has at most the records of one scan more.
 pub const CHECKPOINT_SCAN_BYTES: usize = 256 << 10;
+/// Bytes of a port's answers that wait for the log's disk, shared by tenants as other buffers are: beyond its part a
+/// tenant's answers say that they do not know, which is small. While the disk keeps up, some hundred KiB wait.
+pub const HELD_ANSWERS_BYTES: usize = 64 << 20;
+/// Buffers of such answers that a port keeps for the next ones: as many as wait for one write of the disk.
+pub const POOLED_HELD_ANSWERS: usize = 128;
+/// Bytes of a UDP port's answers to memcached clients that wait for the log's disk: beyond it none is given, as if its
+/// datagram had been lost.
+pub const HELD_DATAGRAM_BYTES: usize = 4 << 20;

@@ -3,22 +3,29 @@
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
+mod backup;
 mod builder;
 mod byte_args;
+mod completions;
 mod data;
 mod demo;
 mod doctor;
 mod events;
+mod export;
+mod export_file;
 mod ext;
 mod ext_offline;
 mod grant;
 mod history;
 mod hot;
+mod import;
 mod kills;
 mod latency;
 mod load;
 mod log;
+mod progress;
 mod rebuild;
+mod secret;
 mod serve;
 mod session;
 mod slow;
@@ -143,9 +150,19 @@ enum CliCommand {
     /// The log of the records on the disk: check, show
     #[command(subcommand, arg_required_else_help = true)]
     Log(log::LogCommand),
+    /// Backups of the state directory, with tenants, tables, extensions and records: create, list, restore
+    #[command(subcommand, arg_required_else_help = true)]
+    Backup(backup::BackupCommand),
+    /// Write the records of tables to a file, as JSON lines
+    Export(export::ExportArgs),
+    /// Write records from such a file, a Redis or a memcached to tables
+    Import(Box<import::ImportArgs>),
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
+    /// Secrets that a tenant's code reads: set, list, rm
+    #[command(subcommand, arg_required_else_help = true)]
+    Secret(secret::SecretCommand),
     /// Write a record
     Put(data::PutArgs),
     /// Read records
@@ -182,6 +199,11 @@ enum CliCommand {
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
+    /// Print what a shell needs to complete this command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Parses the command line, runs the command, and prints its error.
@@ -202,7 +224,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 16] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -219,6 +241,8 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 16] = [
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
     (&["slowlog"], "slow"),
+    (&["dump", "save"], "export"),
+    (&["load-file", "restore-file", "migrate"], "import"),
 ];
 
 /// Adds a suggestion to the error of an unknown command: its synonym instead of the most similar name.
@@ -260,6 +284,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     let session = || CliSession::new(&cli.global);
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        CliCommand::Backup(command) => backup::run(command, cli.global.state.as_deref(), out),
         CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
@@ -274,6 +299,9 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
         CliCommand::Grant(command) => grant::run(&session(), command, out),
+        CliCommand::Export(args) => export::export(&session(), &args, out),
+        CliCommand::Import(args) => import::import(&session(), &args, out),
+        CliCommand::Secret(command) => secret::run(&session(), command, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),
@@ -291,5 +319,6 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Explain(args) => slow::explain(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
+        CliCommand::Completions { shell } => completions::run(shell),
     }
 }

@@ -114,6 +114,9 @@ pub(super) struct ServeArgs {
     /// Persist nothing: tenants, tables, tokens and extensions are lost when the server ends
     #[arg(long)]
     ephemeral: bool,
+    /// Start although the log of the records is damaged: with what is sound of it. The damaged files are put aside
+    #[arg(long, conflicts_with = "ephemeral")]
+    salvage: bool,
     /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use
     /// their data
     #[arg(long)]
@@ -151,6 +154,7 @@ impl ServeArgs {
             interleave: self.no_interleave.then_some(false),
             slow_us: self.slow_us,
             state: state.map(Path::to_path_buf),
+            salvage: self.salvage,
             ephemeral: self.ephemeral.then_some(true),
             allow_open: self.allow_open.then_some(true),
             control_tls: TlsOverrides {

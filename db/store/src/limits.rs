@@ -33,6 +33,12 @@ pub const WATCH_COUNTERS: usize = 256;
 pub const WATCH_PARTS: usize = 8;
 /// Bytes of a key that a watch shows. With the counters that is 420 KB for a table, while it is watched.
 pub const WATCH_KEY_BYTES: usize = 64;
+/// Parts of a table's hashes, for each of which the log's position behind the last change is known: 32 KiB a table with
+/// durability. Readers of a part with a change that is not on the disk wait for it, those of others do not.
+pub const POSITION_PARTS: usize = 4096;
+/// Versions that a start skips. A crash takes at most as many changes as can wait for the log's disk (24 MiB, half a
+/// million), and their versions were shown: none of them is given to another record.
+pub const RESTART_VERSIONS: u64 = 1 << 24;
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;
 /// Keys that one call for a range looks at, expired and vanished ones included: bounds what a call does between two

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::netns::NetworkNamespace;
 use crate::local_server::{GET, LocalTenant};
+use crate::sysroot_cache;
 use sandstorm_terminal::output::CliError;
 
 /// A child process of this program; ended when dropped.
@@ -116,10 +117,12 @@ impl ServerProcess {
     /// Starts a server with these options and a core of its own for its worker.
     pub(super) fn start(options: &[String], lab: Option<&Arc<NetworkNamespace>>) -> Result<ServerProcess, CliError> {
         let folder = tempfile::tempdir()?;
-        let state = folder.path().join("state").display().to_string();
+        let state = folder.path().join("state");
+        sysroot_cache::take(&state);
         let plain = "serve --json --control 127.0.0.1:0 --workers 1 --ephemeral --allow-plaintext --state";
-        let words: Vec<String> = plain.split(' ').map(str::to_owned).chain([state]).chain(options.to_vec()).collect();
-        let process = ChildProcess::start(&words, lab)?;
+        let words = plain.split(' ').map(str::to_owned).chain([state.display().to_string()]);
+        let process = ChildProcess::start(&words.chain(options.to_vec()).collect::<Vec<_>>(), lab)?;
+        sysroot_cache::give(&state);
         let file = PathBuf::from(process.reported["operator_token_file"].as_str().unwrap_or_default());
         let token = std::fs::read_to_string(&file)?.trim().to_owned();
         let tenant = LocalTenant { id: 0, token: String::new(), table: 0 };

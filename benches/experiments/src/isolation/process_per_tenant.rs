@@ -17,8 +17,9 @@ use super::super::{BenchArgs, bench_server};
 use crate::local_server::{GET, LocalServer, LocalTenant};
 use sandstorm_terminal::output::CliError;
 
-/// Tenants, and processes for them.
+/// Tenants, and processes for them: the first ones alone in a quick run.
 const COUNTS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
+const QUICK_COUNTS: usize = 2;
 /// Messages in flight of all tenants together.
 const UNDER_WAY: usize = 256;
 /// Seconds of one measurement, and rounds.
@@ -146,18 +147,19 @@ impl IsolationSetup {
 
 /// Adds the measured results to the computed ones.
 pub(super) fn processes(args: &BenchArgs, findings: &mut ExperimentFindings) -> Result<(), CliError> {
-    let [.., most] = COUNTS;
+    let counts = if args.quick { &COUNTS[..QUICK_COUNTS] } else { &COUNTS[..] };
+    let most = counts.last().copied().unwrap_or(1.0);
     let records = (args.records() / most as u64).max(1);
     let mut both = IsolationSetup::start()?;
     both.grow(most as usize, records)?;
     let seconds = args.seconds(SECONDS);
     let x = axis("tenants, run", AxisScale::Log);
-    let sweep: ParameterSweep = measure_sweep(args.rounds(ROUNDS), x, &COUNTS, &NAMES, |count, side| {
+    let sweep: ParameterSweep = measure_sweep(args.rounds(ROUNDS), x, counts, &NAMES, |count, side| {
         both.measure(count as usize, side, records, seconds)
     })?;
     sweep.show(findings, "Requests a second, run", "thousand/s", AxisScale::Linear, THOUSAND_PER_S);
     sweep.show(findings, "Tail latency, median of the tenants, run", "p99, us", AxisScale::Log, P99_US);
-    for count in COUNTS {
+    for &count in counts {
         let (Some(calls), Some(processes)) = (sweep.side(count, CALLS), sweep.side(count, 1)) else { continue };
         let sides = [&calls.spread(THOUSAND_PER_S), &processes.spread(THOUSAND_PER_S)];
         let what = format!("{count} tenants: calls in one process / a process each");

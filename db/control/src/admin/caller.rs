@@ -90,7 +90,7 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
         }
         (None, None) => {
             if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
-                tokio::time::sleep(control.door.failed(peer.ip())).await;
+                tokio::time::sleep(control.limiter.failed(peer.ip())).await;
             }
             Err(ApiError::unauthorized("unknown token"))
         }
@@ -125,7 +125,8 @@ pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Req
         let failure = ApiError::new(status, "invalid", "the request's path or query is not understood");
         response = failure.hint("names are percent-encoded UTF-8, and a limit is a number").into_response();
     }
-    if stranger || rest == BodyRemainder::Pending || status == StatusCode::UNAUTHORIZED || control.door.is_crowded() {
+    if stranger || rest == BodyRemainder::Pending || status == StatusCode::UNAUTHORIZED || control.limiter.is_crowded()
+    {
         close_after_response(&mut response);
     }
     response

@@ -32,10 +32,13 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/tenants/{tenant}/rotate", EventCode::TenantTokenRotated),
     ("DELETE", "/v1/tenants/{tenant}/old-token", EventCode::TenantOldTokenRevoked),
     ("POST", "/v1/tenants/{tenant}/tables", EventCode::TableCreated),
+    ("PATCH", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableChanged),
     ("DELETE", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableDropped),
     ("POST", "/v1/tenants/{tenant}/grants", EventCode::GrantGiven),
     ("DELETE", "/v1/tenants/{tenant}/grants/given/{table}/{to}", EventCode::GrantRevoked),
     ("DELETE", "/v1/tenants/{tenant}/grants/received/{owner}/{table}", EventCode::GrantGivenUp),
+    ("PUT", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretSet),
+    ("DELETE", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretRemoved),
     ("DELETE", "/v1/tenants/{tenant}/extensions/{name}", EventCode::ExtensionUnloaded),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/suspend", EventCode::ExtensionSuspended),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/resume", EventCode::ExtensionResumed),
@@ -149,7 +152,7 @@ fn decoded(part: &str) -> String {
 /// The sender of a push, as its event tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PushSource {
-    /// Who pushes.
+    /// The caller that pushes.
     pub(super) actor: EventActor,
     /// From where.
     pub(super) from: Option<IpAddr>,

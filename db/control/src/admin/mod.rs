@@ -30,8 +30,10 @@ mod overview;
 mod push;
 mod rebuild;
 mod recheck;
+mod records;
 mod response;
 mod routes;
+mod secrets;
 mod slow;
 mod source_store;
 mod stat;
@@ -68,6 +70,7 @@ use hot::HotWatches;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use rebuild::RebuildJobs;
+use records::RecordPageLimiter;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
@@ -107,7 +110,7 @@ pub struct ControlState {
     /// The start of the clock for rates of changes: the time of day may be set back.
     started: Instant,
     operator: OperatorCredentials,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
     artifacts: ArtifactStore,
@@ -120,6 +123,8 @@ pub struct ControlState {
     collector: EventCollector,
     usage_history: UsageHistory,
     hot_watches: HotWatches,
+    /// Pages of records under way.
+    record_pages: Arc<RecordPageLimiter>,
 }
 
 impl ControlState {
@@ -146,7 +151,7 @@ impl ControlState {
             listen,
             started: Instant::now(),
             operator,
-            door: ConnectionLimiter::new(CONTROL_PORT.name),
+            limiter: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
             artifacts,
@@ -157,6 +162,7 @@ impl ControlState {
             collector: EventCollector::default(),
             usage_history,
             hot_watches: HotWatches::default(),
+            record_pages: Arc::default(),
         })
     }
 
@@ -245,7 +251,7 @@ async fn serve(
 ) {
     let plain = tls.is_none();
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => LimitedListener::new(listener, control.door.clone(), tls),
+        Ok(listener) => LimitedListener::new(listener, control.limiter.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;

@@ -16,12 +16,13 @@ use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
-    ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
-    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
+    ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
+    CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
+    TenantResponse,
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, hot,
-    latency, now_ms, overview, push, rebuild, recheck, slow, stat, token_rotation, top,
+    latency, now_ms, overview, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -55,12 +56,15 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
-        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables/{name}/hot", get(hot::show))
+        .route("/v1/tenants/{tenant}/tables/{name}/records", get(records::page))
+        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).patch(change_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
         .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
         .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
+        .route("/v1/tenants/{tenant}/secrets/{name}", put(secrets::set).delete(secrets::remove))
+        .route("/v1/tenants/{tenant}/secrets", get(secrets::list))
         .route("/v1/tenants/{tenant}/kills", get(overview::tenant_kills))
         .route("/v1/tenants/{tenant}/rotate", post(token_rotation::rotate_token))
         .route("/v1/tenants/{tenant}/old-token", delete(token_rotation::revoke_old_token))
@@ -212,6 +216,23 @@ async fn show_table(
     let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.is_operator()));
     let granted = || view.granted_by_name(&name).and_then(|grant| TableResponse::granted(grant));
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
+}
+
+/// Changes what a crash may take of a table's records. The answer comes when it holds, which for a table that was in
+/// memory only is when all of its records are on the disk.
+async fn change_table(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    JsonBody(change): JsonBody<ChangeTableRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let note = EventNote { text: change.summary(), ..EventNote::default() };
+    let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
+    let changed = tokio::task::spawn_blocking(move || directory.set_durability(id, &name, change.durability)).await;
+    let entry = changed.map_err(|_| ApiError::internal("the change of the table had a fault"))??;
+    let changed = TableResponse::own(&view, &entry, caller.is_operator());
+    Ok((Extension(note), axum::Json(changed)))
 }
 
 async fn drop_table(

@@ -15,13 +15,13 @@ use super::{ControlState, now_ms};
 #[serde(deny_unknown_fields)]
 pub(super) struct TopParameters {
     tenant: Option<String>,
-    rows: Option<TopRowKind>,
+    rows: Option<RequestedRows>,
 }
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum TopRowKind {
+enum RequestedRows {
     /// Tenants.
     Tenants,
     /// Extensions.
@@ -36,7 +36,7 @@ pub(super) async fn show(
     Query(query): Query<TopParameters>,
 ) -> ApiResult<TopResponse> {
     let views = views(&control, &caller, query.tenant.as_deref())?;
-    let is_wanted = |rows: TopRowKind| query.rows.is_none_or(|wanted| wanted == rows);
+    let is_wanted = |rows: RequestedRows| query.rows.is_none_or(|wanted| wanted == rows);
     let now_ms = now_ms();
     let mut top = TopResponse {
         at_ms: now_ms,
@@ -47,14 +47,14 @@ pub(super) async fn show(
         tables: Vec::new(),
     };
     for view in &views {
-        if is_wanted(TopRowKind::Tenants) {
+        if is_wanted(RequestedRows::Tenants) {
             top.tenants.push(TenantUseResponse::of(view, now_ms));
         }
-        if is_wanted(TopRowKind::Extensions) {
+        if is_wanted(RequestedRows::Extensions) {
             let extensions = view.sorted_extensions();
             top.extensions.extend(extensions.into_iter().map(|extension| ExtensionUseResponse::of(view, extension)));
         }
-        if is_wanted(TopRowKind::Tables) {
+        if is_wanted(RequestedRows::Tables) {
             let tables = view.sorted_tables();
             top.tables.extend(tables.into_iter().map(|table| TableUseResponse::of(&view.tenant.name, table)));
         }

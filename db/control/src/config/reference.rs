@@ -382,8 +382,8 @@ fn tenants() -> Vec<ReferenceSection> {
             "durability",
             "",
             "as before a restart, else `none`",
-            "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms; \
-             another one than before begins with an empty table",
+            "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms, \
+             `disk` nothing that was acknowledged; one that was `none` before begins with an empty table",
         ),
     ];
     let grants = vec![

@@ -43,10 +43,13 @@ event_codes! {
     OperatorTokenRotated, "operator.token_rotated", "The operator got a new token.";
     OperatorOldTokenRevoked, "operator.old_token_revoked", "The grace of the operator's old token was ended.";
     TableCreated, "table.created", "A table was created.";
+    TableChanged, "table.changed", "A table got another durability; the text says which.";
     TableDropped, "table.dropped", "A table was dropped with its records.";
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";
     GrantGivenUp, "grant.given_up", "A granted table was given up by the grantee's side.";
+    SecretSet, "secret.set", "A secret of a tenant was set, or replaced.";
+    SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
     ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";

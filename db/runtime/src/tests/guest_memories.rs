@@ -5,6 +5,7 @@ use rand::{Rng, SeedableRng};
 use sandstorm_sandbox::{DataSegment, ModuleLayout};
 
 use crate::guest_memory::GuestMemory;
+use crate::limits::WIPE_BY_WRITING_BYTES;
 
 const SEEDS: u64 = 40;
 /// Invocations of one seed's memory.
@@ -107,6 +108,22 @@ fn what_a_tenant_wrote_is_gone_before_another_one_runs_there() {
             }
         }
     }
+}
+
+#[test]
+fn a_memory_that_the_kernel_has_wiped_begins_as_small_as_a_new_one() {
+    let layout = &layouts()[0];
+    let len = layout.heap_base as usize + 4 * WIPE_BY_WRITING_BYTES;
+    let mut memory = GuestMemory::new(|number| number).expect("addresses");
+    let mut begun = |tenant| {
+        memory.prepare(tenant, 1, layout, len, 8 * MIB).expect("room");
+        let granted = memory.granted_parts();
+        assert!(memory.grow(memory.base() + len - 1) && memory.grow(memory.base()), "all of it is used");
+        granted
+    };
+    let [first, second] = [begun(1), begun(2)];
+    assert_eq!(first, second);
+    assert!(first[0].len() < WIPE_BY_WRITING_BYTES, "{first:?}");
 }
 
 #[test]

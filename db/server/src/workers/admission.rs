@@ -60,6 +60,8 @@ pub(super) struct AdmittedRequest<'d> {
     pub(super) ranges: RangeWork,
     /// The work that was done for it in this piece.
     pub(super) work: MessageWork,
+    /// How far the log has to be on the disk before its answer may leave.
+    pub(super) shown: Cell<u64>,
     /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'d SharedBytes>,
     /// Whether one of its values is stored in its packet.
@@ -260,6 +262,7 @@ pub(super) fn admit<'d>(
         requests,
         ranges,
         work: MessageWork::default(),
+        shown: Cell::new(0),
         packet,
         has_stored_value,
     });

@@ -6,9 +6,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
 use sandstorm_catalog::DirectorySnapshot;
+use sandstorm_log::PositionState;
 use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
 use sandstorm_store::Participant;
 
+use super::held_answers::LogWatch;
 use super::latency_ledger::LatencyLedger;
 use super::recent_tenants::RecentTenants;
 use super::shared::SharedWorkerState;
@@ -31,6 +33,8 @@ pub(super) struct WorkerContext {
     pub(super) answered: LatencyLedger,
     /// Whose invocations were polled lately.
     pub(super) turns: RefCell<TurnHistory>,
+    /// The log that answers wait for.
+    pub(super) log: LogWatch,
     /// Whether the server is shutting down: nothing new is run.
     pub(super) is_draining: bool,
 }
@@ -75,6 +79,12 @@ impl WorkerClock {
 }
 
 impl WorkerContext {
+    /// Whether the log is on the disk up to a position.
+    #[inline]
+    pub(super) fn position_state(&self, position: u64) -> PositionState {
+        self.log.state_of(&self.shared, position)
+    }
+
     /// Counts the requests that were answered since the last call: their answers have left by `now_ns`.
     #[inline]
     pub(super) fn settle_answered(&mut self, now_ns: u64) {

@@ -19,7 +19,7 @@ use super::context::{WorkerContext, count};
 use super::run_queue::{RunQueue, ScheduledTask};
 use super::slow::SlowAnswer;
 use super::steal::StealOffer;
-use super::tasks::{FinishedTask, InvocationTask, ReplyTarget};
+use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, UNKNOWN_PEER};
 use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
 
 /// The reason that an invocation cannot begin: a status, and a text with details.
@@ -85,7 +85,7 @@ impl InvocationScheduler {
         self.has_short_polls
     }
 
-    /// Begins an invocation, for a request that was received at the given time, in the workers' nanoseconds.
+    /// Begins an invocation.
     ///
     /// # Errors
     /// The reason that it cannot begin.
@@ -94,7 +94,7 @@ impl InvocationScheduler {
         context: &WorkerContext,
         view: &'v Arc<TenantView>,
         operation: &Operation<'_>,
-        (target, received_ns): (ReplyTarget, u64),
+        caller: &InvocationCaller,
     ) -> Result<(), InvocationRejection<'v>> {
         let extension = find_extension(view, operation).map_err(|(status, text)| (status, text.into()))?;
         let (tenant, now_us) = (&view.tenant, context.clock.now_us);
@@ -118,8 +118,8 @@ impl InvocationScheduler {
                 context.counters.invocations_started.add(1);
                 self.live += 1;
                 live.set(live.get() + 1);
-                let task = InvocationTask::new(invocation, target, received_ns);
-                self.queue.push(tenant.id, tenant.quotas.weight, task);
+                let task = InvocationTask::new(invocation, caller.target, caller.received_ns);
+                self.queue.push(tenant.id, tenant.quotas.weight, caller.peer, task);
                 Ok(())
             }
             Err(error) => {
@@ -182,7 +182,8 @@ impl InvocationScheduler {
         in_guest_code.store(false, Relaxed);
         self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
         self.has_short_polls = cpu_ns <= polls as u64 * SHORT_POLL_NS;
-        if self.last_turn_was_long {
+        // Where no neighbour can take them, those that have begun stay the next ones, and in the caches.
+        if self.last_turn_was_long && self.offer.has_idle_neighbour(context) {
             self.queue.requeue();
         }
         context.counters.polls.add(polls as u64);
@@ -203,7 +204,7 @@ impl InvocationScheduler {
         let (tenant, weight) = task.tenant_and_weight();
         task.count_live(context.index, 1);
         self.live += 1;
-        self.queue.push(tenant, weight, task);
+        self.queue.push(tenant, weight, UNKNOWN_PEER, task);
     }
 
     /// Puts a polled task back into the queue, or among the finished.

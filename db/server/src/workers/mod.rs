@@ -18,6 +18,7 @@ mod connections;
 mod context;
 mod early_drop;
 mod executor;
+mod held_answers;
 mod idle;
 mod ingress;
 mod invocations;

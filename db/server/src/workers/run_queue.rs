@@ -8,23 +8,29 @@
 //! the rounds in between are skipped at once. Unused credit is not saved up.
 //!
 //! Up to [`MAX_INTERLEAVED`] tasks, of all tenants that have credit, are interleaved poll by poll: their cache misses
-//! overlap. They leave when their tenant's credit is used up, so their number follows the shares.
+//! overlap. Those that have begun may overdraw their tenant's credit by a quantum, which later rounds pay; beyond that
+//! they are set aside, and enter again before those that have not begun. So few are under way at once, and these stay
+//! in the caches.
 //!
 //! A tenant's waiting tasks enter in groups of up to [`GROUPED_TASKS`], and so they are polled one after another: each
-//! change of tenant costs the exchange of stacks and registers, and answers that end together leave together. A tenant
-//! that had no other task goes before those that had, as in Linux' FQ-CoDel: a lone call does not wait for their
-//! groups. Neither changes a tenant's share: in each round it has its credit and no more.
+//! change of tenant costs the exchange of stacks and registers. Those of one peer enter one after another where they
+//! wait near each other: then they end together, and their answers leave in one system call.
 //!
-//! The bound: while a tenant always has work, it gets its share of the used CPU time, less [`QUANTUM_NS`] times its
-//! weight and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
+//! A tenant that comes without another task goes before those that wait, as in Linux' FQ-CoDel: a lone call does not
+//! wait for their groups. But only while it has had no more than its share, by a virtual time as in start-time fair
+//! queueing: else those that end all of their tasks and come again would keep the others waiting for the whole round.
+//! Neither changes a tenant's share: in each round it has its credit and no more.
+//!
+//! The bound: while a tenant always has work, it gets its share of the used CPU time, less two times [`QUANTUM_NS`]
+//! times its weight and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
 use crate::limits::{
-    GROUPED_TASKS, MAX_INTERLEAVED, MAX_TENANT_QUEUES, POLLS_IN_A_ROW, PREFETCH_POLLS_AHEAD, QUANTUM_NS,
-    SECOND_PREFETCH_POLLS_AHEAD,
+    GROUPED_TASKS, MAX_INTERLEAVED, MAX_TENANT_QUEUES, PEER_SEARCH_TASKS, POLLS_IN_A_ROW, PREFETCH_POLLS_AHEAD,
+    QUANTUM_NS, SECOND_PREFETCH_POLLS_AHEAD,
 };
 
 /// The tasks and the credit of one tenant on this worker.
@@ -32,14 +38,27 @@ struct TenantQueue<T> {
     tenant: u32,
     weight: u32,
     /// Tasks that wait to be interleaved.
-    tasks: VecDeque<T>,
+    tasks: VecDeque<WaitingTask<T>>,
+    /// Tasks that were interleaved, and are again before the others.
+    set_aside: VecDeque<WaitingTask<T>>,
+    /// The peer of the task that entered last.
+    last_peer: u32,
     /// Tasks that are interleaved or being polled.
     running: u32,
     /// CPU nanoseconds that the tenant may still use in `round`; negative: debt.
     credit_ns: i64,
     round: u64,
+    /// The virtual time until which it has had its share.
+    served_until_ns: u64,
     /// Whether it is in one of the rings, or its tasks enter as a group now.
     in_ring: bool,
+}
+
+/// A task that is not interleaved now.
+struct WaitingTask<T> {
+    task: T,
+    peer: u32,
+    has_begun: bool,
 }
 
 /// The queue whose tasks enter the interleaved ones now.
@@ -56,7 +75,30 @@ impl<T> TenantQueue<T> {
     }
 
     fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.running == 0
+        !self.has_waiting() && self.running == 0
+    }
+
+    fn has_waiting(&self) -> bool {
+        !self.tasks.is_empty() || !self.set_aside.is_empty()
+    }
+
+    /// Takes the task that is to be interleaved next: one that was before, one of the same peer as the last one, or the
+    /// first.
+    fn take_next(&mut self) -> Option<WaitingTask<T>> {
+        let next = self.set_aside.pop_front().or_else(|| {
+            let last_peer = self.last_peer;
+            let same = self.tasks.iter().take(PEER_SEARCH_TASKS).position(|waiting| waiting.peer == last_peer);
+            self.tasks.remove(same.unwrap_or(0))
+        })?;
+        self.last_peer = next.peer;
+        Some(next)
+    }
+
+    /// Notes that it has used CPU time.
+    fn use_up(&mut self, cpu_ns: u64) {
+        self.credit_ns = self.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+        let share_ns = if self.weight <= 1 { cpu_ns } else { cpu_ns / u64::from(self.weight) };
+        self.served_until_ns = self.served_until_ns.saturating_add(share_ns);
     }
 
     /// The credit in `round`. Each round since the last check has paid a quantum; one unused quantum at most is kept.
@@ -81,7 +123,9 @@ impl<T> TenantQueue<T> {
 pub(crate) struct ScheduledTask<T> {
     pub(crate) task: T,
     queue: u32,
+    peer: u32,
     polls: u32,
+    has_begun: bool,
     /// Whether its memory was not found at the first prefetch: it needs the second.
     needs_second_prefetch: bool,
 }
@@ -115,6 +159,31 @@ pub(crate) struct RunQueue<T> {
     waiting: usize,
     /// Queues with tasks, waiting or running.
     active: usize,
+    virtual_clock: VirtualClock,
+}
+
+/// The time that has passed for each tenant with tasks, if all have had their shares.
+#[derive(Default)]
+struct VirtualClock {
+    now_ns: u64,
+    /// CPU time that was used since then.
+    used_ns: u64,
+    /// The latest time until which a tenant has had its share.
+    latest_ns: u64,
+}
+
+impl VirtualClock {
+    /// The time, where so many tenants have tasks.
+    fn read(&mut self, active: usize) -> u64 {
+        self.now_ns += self.used_ns / active.max(1) as u64;
+        self.used_ns = 0;
+        self.now_ns
+    }
+
+    /// Nobody has tasks: whoever comes next has had nothing.
+    fn reset(&mut self) {
+        (self.now_ns, self.used_ns) = (self.latest_ns.max(self.now_ns), 0);
+    }
 }
 
 impl<T> RunQueue<T> {
@@ -132,6 +201,7 @@ impl<T> RunQueue<T> {
             round: 0,
             waiting: 0,
             active: 0,
+            virtual_clock: VirtualClock::default(),
         }
     }
 
@@ -162,8 +232,8 @@ impl<T> RunQueue<T> {
             let (charge_ns, needs_second_prefetch) = fetch(&mut turn.task, is_last);
             turn.needs_second_prefetch = needs_second_prefetch;
             if charge_ns > 0 {
-                let queue = &mut self.queues[turn.queue as usize];
-                queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
+                self.queues[turn.queue as usize].use_up(charge_ns);
+                self.virtual_clock.used_ns += charge_ns;
                 cpu_ns += charge_ns;
             }
         }
@@ -188,16 +258,17 @@ impl<T> RunQueue<T> {
         self.active > 0
     }
 
-    /// Takes a task in.
-    pub(crate) fn push(&mut self, tenant: u32, weight: u32, task: T) {
+    /// Takes a task in. `peer` is a number of where its answer goes, for those that can leave together.
+    pub(crate) fn push(&mut self, tenant: u32, weight: u32, peer: u32, task: T) {
         let has_room = self.has_room();
         let queue = self.queue(tenant, weight);
         let found = &mut self.queues[queue as usize];
         if found.is_idle() {
+            found.served_until_ns = found.served_until_ns.max(self.virtual_clock.read(self.active));
             self.active += 1;
         }
         found.running += 1;
-        let turn = ScheduledTask { task, queue, polls: 0, needs_second_prefetch: false };
+        let turn = ScheduledTask { task, queue, peer, polls: 0, has_begun: false, needs_second_prefetch: false };
         // Without waiting tasks there is nothing to queue behind.
         if has_room { self.turns.push_back(turn) } else { self.wait(turn) }
     }
@@ -220,20 +291,23 @@ impl<T> RunQueue<T> {
             self.reclaim_idle_queues();
         }
         let queue = self.free.pop().unwrap_or_else(|| {
-            let tasks = VecDeque::new();
             self.queues.push(TenantQueue {
                 tenant,
                 weight: 1,
-                tasks,
+                tasks: VecDeque::new(),
+                set_aside: VecDeque::new(),
+                last_peer: 0,
                 running: 0,
                 credit_ns: 0,
                 round: 0,
+                served_until_ns: 0,
                 in_ring: false,
             });
             (self.queues.len() - 1) as u32
         });
         let found = &mut self.queues[queue as usize];
         (found.tenant, found.weight, found.credit_ns, found.round) = (tenant, 1, QUANTUM_NS, self.round);
+        found.served_until_ns = 0;
         self.by_tenant.insert(tenant, queue);
         queue
     }
@@ -262,7 +336,9 @@ impl<T> RunQueue<T> {
             };
             let (round, has_credited) = (self.round, self.has_credited());
             let queues = &mut self.queues;
-            if queues[turn.queue as usize].credit(round) > 0 {
+            let queue = &mut queues[turn.queue as usize];
+            let floor_ns = if turn.has_begun { -queue.quantum_ns() } else { 0 };
+            if queue.credit(round) > floor_ns {
                 return Some(turn);
             }
             let alone = self.active == 1
@@ -271,7 +347,9 @@ impl<T> RunQueue<T> {
                 self.begin_round(Some(turn.queue));
                 self.turns.push_front(turn);
             } else {
-                self.wait(turn);
+                let ScheduledTask { task, queue, peer, has_begun, .. } = turn;
+                self.queues[queue as usize].set_aside.push_back(WaitingTask { task, peer, has_begun });
+                self.leave_turns(queue, false);
             }
         }
     }
@@ -282,10 +360,11 @@ impl<T> RunQueue<T> {
             && let Some(queue) = self.next_of_group()
         {
             let found = &mut self.queues[queue as usize];
-            let Some(task) = found.tasks.pop_front() else { break };
+            let Some(WaitingTask { task, peer, has_begun }) = found.take_next() else { break };
             found.running += 1;
             self.waiting -= 1;
-            self.turns.push_back(ScheduledTask { task, queue, polls: 0, needs_second_prefetch: false });
+            let turn = ScheduledTask { task, queue, peer, polls: 0, has_begun, needs_second_prefetch: false };
+            self.turns.push_back(turn);
         }
     }
 
@@ -296,11 +375,15 @@ impl<T> RunQueue<T> {
                 Some(group) => group,
                 None => {
                     let queue = self.lone.pop_front().or_else(|| self.with_credit.pop_front())?;
+                    // What it did not use while it waited is not saved up.
+                    let now_ns = self.virtual_clock.read(self.active);
+                    let found = &mut self.queues[queue as usize];
+                    found.served_until_ns = found.served_until_ns.max(now_ns);
                     TaskGroup { queue, left: GROUPED_TASKS }
                 }
             };
             let found = &mut self.queues[queue as usize];
-            if found.tasks.is_empty() {
+            if !found.has_waiting() {
                 found.in_ring = false;
             } else if found.credit(self.round) <= 0 {
                 self.in_debt.push_back(queue);
@@ -336,7 +419,10 @@ impl<T> RunQueue<T> {
     #[inline]
     pub(crate) fn charge(&mut self, turn: &ScheduledTask<T>, cpu_ns: u64) {
         let queue = &mut self.queues[turn.queue as usize];
-        queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+        queue.use_up(cpu_ns);
+        let clock = &mut self.virtual_clock;
+        clock.used_ns += cpu_ns;
+        clock.latest_ns = clock.latest_ns.max(queue.served_until_ns);
     }
 
     /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`MAX_DEBT_ROUNDS`] rounds. More
@@ -345,12 +431,14 @@ impl<T> RunQueue<T> {
         let (queue, round) = (self.queue(tenant, weight), self.round);
         let queue = &mut self.queues[queue as usize];
         let floor_ns = (-MAX_DEBT_ROUNDS * queue.quantum_ns()).min(queue.credit(round));
-        queue.credit_ns = queue.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
+        queue.use_up(cpu_ns.min(MAX_DEBT_NS));
+        queue.credit_ns = queue.credit_ns.max(floor_ns);
     }
 
     /// Returns a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
     pub(crate) fn again(&mut self, mut turn: ScheduledTask<T>) {
         turn.polls += 1;
+        turn.has_begun = true;
         turn.needs_second_prefetch = false;
         if turn.polls < POLLS_IN_A_ROW as u32 { self.turns.push_back(turn) } else { self.wait(turn) }
     }
@@ -383,10 +471,10 @@ impl<T> RunQueue<T> {
 
     /// Puts the interleaved tasks back into their queues, where they are the next ones.
     pub(crate) fn requeue(&mut self) {
-        while let Some(ScheduledTask { task, queue: number, .. }) = self.turns.pop_back() {
+        while let Some(ScheduledTask { task, queue: number, peer, has_begun, .. }) = self.turns.pop_back() {
             let queue = &mut self.queues[number as usize];
             queue.running -= 1;
-            queue.tasks.push_front(task);
+            queue.set_aside.push_front(WaitingTask { task, peer, has_begun });
             self.waiting += 1;
             if !queue.in_ring {
                 queue.in_ring = true;
@@ -401,27 +489,39 @@ impl<T> RunQueue<T> {
 
     /// Puts a task at the end of its tenant's queue.
     fn wait(&mut self, turn: ScheduledTask<T>) {
-        let queue = &mut self.queues[turn.queue as usize];
+        let ScheduledTask { task, queue: number, peer, has_begun, .. } = turn;
+        let queue = &mut self.queues[number as usize];
+        let is_only_one = queue.running == 1 && !queue.has_waiting();
+        queue.tasks.push_back(WaitingTask { task, peer, has_begun });
+        self.leave_turns(number, is_only_one);
+    }
+
+    /// Counts a task of a queue among those that wait, of which it is now the last. Its queue enters a ring, if it is
+    /// in none.
+    fn leave_turns(&mut self, number: u32, is_only_one: bool) {
+        let queue = &mut self.queues[number as usize];
         queue.running -= 1;
-        let is_only_one = queue.is_idle();
-        queue.tasks.push_back(turn.task);
         self.waiting += 1;
-        if !queue.in_ring {
-            queue.in_ring = true;
-            let ring = match queue.credit(self.round) {
-                ..=0 => &mut self.in_debt,
-                _ if is_only_one => &mut self.lone,
-                _ => &mut self.with_credit,
-            };
-            ring.push_back(turn.queue);
+        if queue.in_ring {
+            return;
         }
+        queue.in_ring = true;
+        let may_be_first = is_only_one && queue.served_until_ns <= self.virtual_clock.read(self.active);
+        let ring = match queue.credit(self.round) {
+            ..=0 => &mut self.in_debt,
+            _ if may_be_first => &mut self.lone,
+            _ => &mut self.with_credit,
+        };
+        ring.push_back(number);
     }
 
     /// Notes that `queues` have no tasks any more. When none has, all debts are cancelled.
     fn left(&mut self, queues: usize) {
+        self.virtual_clock.read(self.active);
         self.active -= queues;
         if self.active == 0 {
             self.round += DEBT_RESET_ROUNDS;
+            self.virtual_clock.reset();
         }
     }
 
@@ -437,14 +537,14 @@ impl<T> RunQueue<T> {
             let last = in_debt.pop_back().or_else(|| with_credit.pop_back()).or_else(|| lone.pop_back());
             let Some(queue) = last else { return };
             let found = &mut self.queues[queue as usize];
-            let task = found.tasks.pop_back();
-            found.in_ring = !found.tasks.is_empty();
+            let task = found.tasks.pop_back().or_else(|| found.set_aside.pop_back());
+            found.in_ring = found.has_waiting();
             if found.in_ring {
                 // To the other end: the next task comes from another queue.
                 let ring = if found.credit(self.round) > 0 { &mut self.with_credit } else { &mut self.in_debt };
                 ring.push_front(queue);
             }
-            if let Some(task) = task {
+            if let Some(WaitingTask { task, .. }) = task {
                 self.waiting -= 1;
                 left -= 1;
                 take(task);
@@ -456,8 +556,9 @@ impl<T> RunQueue<T> {
     }
 }
 
-/// Rounds of debt that [`RunQueue::charge_tenant`] leaves at most.
+/// Rounds of debt that [`RunQueue::charge_tenant`] leaves at most, and the time that it counts at most.
 const MAX_DEBT_ROUNDS: i64 = 8;
+const MAX_DEBT_NS: u64 = 1_000_000_000;
 /// Rounds that pay any debt of a second; few enough that their number does not run out.
 const DEBT_RESET_ROUNDS: u64 = 1 << 16;
 

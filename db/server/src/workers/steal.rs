@@ -73,7 +73,7 @@ impl StealOffer {
         last_turn_was_long: bool,
     ) -> usize {
         let shared = &context.shared;
-        if !shared.steal || shared.idle.load(SeqCst) == 0 || !self.tasks.is_empty() {
+        if !self.has_idle_neighbour(context) || !self.tasks.is_empty() {
             return 0;
         }
         let surplus = self.policy.begin(queue.waiting(), last_turn_was_long);
@@ -87,6 +87,11 @@ impl StealOffer {
             shared.wake_idle_neighbour(worker);
         }
         offered
+    }
+
+    /// Whether a neighbour is idle, and may take what is offered.
+    pub(super) fn has_idle_neighbour(&self, context: &WorkerContext) -> bool {
+        context.shared.steal && context.shared.idle.load(SeqCst) != 0
     }
 
     /// Takes one invocation back that no neighbour has taken, if there is room for it in the run queue.

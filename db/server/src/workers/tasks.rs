@@ -1,8 +1,10 @@
 //! Tasks: invocations in the run queue, with the targets of their answers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sandstorm_catalog::TenantView;
+use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_runtime::{InvocationHandle, PollOutcome};
 
 use super::connections::connection_id::ConnectionId;
@@ -26,6 +28,30 @@ pub(super) enum ReplyTarget {
         worker: u32,
         connection: ConnectionId,
     },
+}
+
+/// Who an invocation is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InvocationCaller {
+    pub(super) target: ReplyTarget,
+    /// A number of the peer that the answer goes to: mostly another one for another peer.
+    pub(super) peer: u32,
+    /// When the request was received, in the workers' nanoseconds.
+    pub(super) received_ns: u64,
+}
+
+/// The number of a peer that is not known.
+pub(super) const UNKNOWN_PEER: u32 = 0;
+
+/// The number of a peer.
+#[inline]
+pub(super) fn peer_number(peer: PeerAddr) -> u32 {
+    let address = match peer.ip() {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => address.to_bits() as u32,
+    };
+    // Clients of one machine differ by their ports, those of many machines by the ends of their addresses.
+    address ^ u32::from(peer.port()) << 16
 }
 
 /// An invocation. Its reply target is stored in the invocation's user data: a task is moved with every poll, so it is

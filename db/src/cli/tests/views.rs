@@ -247,3 +247,23 @@ fn client_and_server_have_the_same_hot_keys() {
         by_bytes: vec![key()],
     });
 }
+
+#[test]
+fn client_and_server_have_the_same_pages_of_records() {
+    use sandstorm_control::admin::types as server;
+    let text = server::RecordResponse {
+        key: Some("k".into()),
+        key_base64: None,
+        value: Some("v".into()),
+        value_base64: None,
+        version: 1,
+        flags: 2,
+        expires_at_ms: 3,
+    };
+    let (key_base64, value_base64) = (Some("AA==".into()), Some("/w==".into()));
+    let bytes = server::RecordResponse { key: None, key_base64, value: None, value_base64, ..text.clone() };
+    mirrors::<sandstorm_client::control::RecordPage>(server::RecordPageResponse {
+        records: vec![text, bytes],
+        next: Some("18446744073709551615".into()),
+    });
+}

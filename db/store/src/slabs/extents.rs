@@ -143,7 +143,7 @@ impl ExtentPool {
 
 /// Returns memory aligned to its size, of huge pages where the kernel has some.
 #[cfg(not(miri))]
-fn map() -> Option<NonNull<u8>> {
+pub(super) fn map() -> Option<NonNull<u8>> {
     let aligned = |at: NonNull<u8>| at.as_ptr().addr().is_multiple_of(EXTENT_BYTES);
     // Newer kernels align a mapping as large as a huge page by themselves.
     let mut base = map_bytes(EXTENT_BYTES)?;
@@ -187,7 +187,7 @@ pub(super) unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
 }
 
 #[cfg(miri)]
-fn map() -> Option<NonNull<u8>> {
+pub(super) fn map() -> Option<NonNull<u8>> {
     let layout = std::alloc::Layout::from_size_align(EXTENT_BYTES, EXTENT_BYTES).ok()?;
     // SAFETY: the layout is not empty.
     NonNull::new(unsafe { std::alloc::alloc(layout) })

@@ -308,6 +308,20 @@ fn align(bytes: usize) -> usize {
     if bytes == 64 { 64 } else { SIZE_STEP_BYTES }
 }
 
+/// Returns zeroed memory of [`EXTENT_BYTES`], aligned to as many: a huge page, where the kernel has one.
+pub(super) fn map_extent() -> Option<NonNull<u8>> {
+    extents::map()
+}
+
+/// Gives an extent back to the kernel.
+///
+/// # Safety
+/// It came from [`map_extent`], and no thread uses it any more.
+pub(super) unsafe fn unmap_extent(base: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { extents::unmap(base, EXTENT_BYTES) }
+}
+
 /// Asks the kernel for huge pages, which save most address translations; it may decline.
 pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]

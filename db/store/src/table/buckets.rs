@@ -352,7 +352,8 @@ impl BucketArray {
         }
     }
 
-    /// Inserts a record into this array, in a chain of at most `most` buckets.
+    /// Inserts a record into this array, in a chain of at most `most` buckets. `before_publication` is called once
+    /// nothing can fail any more, before readers can find the record.
     ///
     /// # Safety
     /// Locked.
@@ -362,10 +363,12 @@ impl BucketArray {
         record: RecordPtr,
         most: usize,
         spares: &mut SpareBuckets,
+        before_publication: impl FnOnce(),
     ) -> Result<InsertPosition, InsertError> {
         let (mut bucket, mut length) = (self.home(hash), 1);
         let last = loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
+                before_publication();
                 slot.fill(hash, record);
                 return Ok(InsertPosition { length, added: false });
             }
@@ -379,6 +382,7 @@ impl BucketArray {
             }
         };
         let overflow_slot: NonNull<Bucket> = spares.take().ok_or(InsertError::OutOfMemory)?;
+        before_publication();
         let overflow = Bucket { slots: std::array::from_fn(|_| BucketSlot::default()) };
         // Neither empty nor a link: a record, which makes way for the link.
         if let Some(moved) = last.record() {
@@ -410,7 +414,7 @@ impl BucketArray {
     }
 
     /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
-    /// [`BucketArray::target`].
+    /// [`BucketArray::target`], `before_publication` as for `insert`.
     ///
     /// # Safety
     /// Locked.
@@ -420,9 +424,12 @@ impl BucketArray {
         record: RecordPtr,
         moved: usize,
         spares: &mut SpareBuckets,
+        before_publication: impl FnOnce(),
     ) -> Result<bool, InsertError> {
         // SAFETY: locked (caller).
-        unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|to| to.added)
+        let target = unsafe { self.target(hash, moved) };
+        // SAFETY: as above.
+        unsafe { target.insert(hash, record, MAX_CHAIN_BUCKETS, spares, before_publication) }.map(|to| to.added)
     }
 
     /// Empties a slot that `find` returned for `hash`. The buckets given to `unlinked` must be retired.
@@ -478,7 +485,7 @@ impl BucketArray {
                     let hash = slot.hash.load(Ordering::Relaxed);
                     // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
                     let InsertPosition { length, added } =
-                        unsafe { self.insert(hash, record, usize::MAX, &mut SpareBuckets::default())? };
+                        unsafe { self.insert(hash, record, usize::MAX, &mut SpareBuckets::default(), || ())? };
                     debug_assert!(length <= MAX_MOVED_CHAIN_BUCKETS, "{length} buckets: see `crowds`");
                     moved.longest = moved.longest.max(length);
                     moved.added += usize::from(added);

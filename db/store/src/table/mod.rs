@@ -11,11 +11,14 @@
 #![allow(unsafe_code)]
 
 mod access_watch;
+mod array_regions;
 mod bucket_records;
 mod buckets;
+mod change_positions;
 mod commit;
 mod eviction;
 mod index;
+mod key_range;
 mod key_tree;
 mod key_watch;
 mod locked_stripe;
@@ -43,9 +46,10 @@ use self::access_watch::AccessWatch;
 pub use self::access_watch::{AccessReport, HotKey};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
+pub(crate) use self::change_positions::{ChangePositions, HashPart};
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
 use self::index::KeyIndex;
-pub use self::index::KeyRange;
+pub use self::key_range::KeyRange;
 pub use self::key_watch::WatchedState;
 use self::locked_stripe::LockedStripe;
 pub use self::prefetch::PREFETCH_BATCH;
@@ -53,7 +57,8 @@ pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
 pub use self::restore::RestoredRecord;
 use self::stripe::{StripeState, TableStripe};
-pub use self::table_log::TableLog;
+use self::table_log::TableLog;
+pub use self::table_log::TableLogging;
 pub use self::tablets::Tablet;
 use self::tablets::TabletSet;
 pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
@@ -62,7 +67,8 @@ use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
 use super::transactions::protocol::CommitMask;
 use super::{
-    EpochGuard, Epochs, Participant, RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, WriteOptions,
+    EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StorageMode, StoreCondition, StoreError, TableConfig,
+    WriteOptions,
 };
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
@@ -176,14 +182,20 @@ impl RecordTable {
     pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
-        unsafe { self.get_pinned(hash, key, now_ms) }
+        unsafe { self.get_pinned(hash, key, now_ms, guard.shown()) }
     }
 
-    /// As above for an invocation, without a guard.
+    /// As above for an invocation, without a guard: `shown` is its own.
     ///
     /// # Safety
     /// The caller holds a [`super::EpochPin`] of the table's epochs, and keeps it during 'a.
-    pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+    pub unsafe fn get_pinned<'a>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        shown: &ShownPosition,
+    ) -> Option<RecordRef<'a>> {
         if self.commit_mask.any() {
             self.wait_for_commit(hash);
         }
@@ -192,6 +204,7 @@ impl RecordTable {
         if self.watch.is_on() {
             self.watch.note(hash, key, record.as_ref().map_or(0, |record| record.value().len()));
         }
+        self.note_read(hash, shown);
         let record = record?;
         if self.config.mode == StorageMode::Cache {
             record.touch();
@@ -280,6 +293,7 @@ impl RecordTable {
         self.check_key(hash, key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
+        locked.note_seen(hash);
         let is_full = locked.is_full();
         if locked.buckets.is_growing() {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
@@ -351,6 +365,19 @@ impl RecordTable {
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Option<u64> {
         self.check(guard.epochs());
+        let cursor = self.scan_buckets(guard, cursor, limit, now_ms, f);
+        self.note_all_read(guard.shown());
+        cursor
+    }
+
+    fn scan_buckets<'g>(
+        &'g self,
+        guard: &'g EpochGuard<'_>,
+        cursor: u64,
+        limit: usize,
+        now_ms: u64,
+        f: &mut dyn FnMut(RecordRef<'g>),
+    ) -> Option<u64> {
         let (mut at, mut shown) = (cursor, 0);
         let mut page = BucketRecords::default();
         for _ in 0..SCAN_BUCKETS_PER_CALL {
@@ -552,6 +579,7 @@ impl RecordTable {
             state,
             marks: RecordMarks::default(),
             is_grouped: false,
+            log: self.active_log(),
             restored_version: None,
         }
     }

@@ -221,6 +221,7 @@ impl RecordTable {
     pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
         let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
+        participant.shown().begin_holding();
         let grouped = |stripe| LockedStripe { is_grouped: true, ..self.lock_stripe(participant, stripe) };
         let locked = chosen.map(grouped).collect();
         ExclusiveStripes { table: self, participant, stripes, locked, growth }
@@ -302,9 +303,7 @@ impl std::fmt::Debug for ExclusiveStripes<'_> {
 impl Drop for ExclusiveStripes<'_> {
     /// Logs what was changed under these and the thread's other locks, before any of them is released.
     fn drop(&mut self) {
-        if self.table.log.get().is_some() {
-            self.participant.unit_of_changes().append();
-        }
+        self.append_unit();
     }
 }
 
@@ -342,6 +341,7 @@ impl<'t> ExclusiveStripes<'t> {
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
         }
+        self.locked[index].note_seen(hash);
         self.grow_after_write(index);
         result.map(|version| (change.answer(), version))
     }
@@ -374,13 +374,15 @@ impl<'t> ExclusiveStripes<'t> {
     pub fn clear(&mut self) -> Result<bool, StoreError> {
         if self.growth.is_some() {
             let is_empty = self.locked.iter().all(|locked| locked.stripe.records.get() == 0);
-            if let Some(log) = self.table.log.get().filter(|_| !is_empty) {
-                let permit = log.admit(0, 0)?;
-                self.participant.unit_of_changes().keep(permit);
+            if let Some(log) = self.locked.first().and_then(|locked| locked.log).filter(|_| !is_empty) {
+                if !self.participant.unit_of_changes().take_reserved(0, 0) {
+                    let permit = log.admit(0, 0)?;
+                    self.participant.unit_of_changes().keep(permit);
+                }
                 // What is written later has a higher version, whatever its stripe.
                 let version = self.locked.iter().map(|locked| locked.state.last_version).max().unwrap_or(0) + 1;
                 self.locked.iter_mut().for_each(|locked| locked.state.last_version = version);
-                self.table.log_clear(self.participant, version);
+                self.table.log_clear(log, self.participant, version);
             }
             self.remove_all();
         }

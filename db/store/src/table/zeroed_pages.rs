@@ -2,8 +2,8 @@
 //!
 //! Large arrays come straight from the kernel: fresh pages are zero without being touched, so making a large array
 //! takes microseconds. Their memory goes back a piece at a time, so that freeing an array stalls no thread. (The
-//! allocator would clear recycled memory at once, and unmap everything at once.) They ask for huge pages. Small ones,
-//! and all under miri, come from the allocator.
+//! allocator would clear recycled memory at once, and unmap everything at once.) They ask for huge pages. Small ones
+//! share huge pages (`array_regions`). All come from the allocator under miri and the sanitizers.
 //!
 //! What this module guarantees: a [`ZeroedPages`] owns `bytes` readable and writable bytes that were zero when it was
 //! made, aligned to 64, until it is dropped. Released parts read as zero again, or as before.
@@ -13,6 +13,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::array_regions;
 use crate::limits::EXTENT_BYTES;
 use crate::slabs::advise_huge;
 
@@ -41,6 +42,9 @@ pub(super) struct ZeroedPages {
     mapped: bool,
 }
 
+/// Whether small arrays share huge pages, rather than to come from the allocator.
+const SHARES_HUGE_PAGES: bool = cfg!(not(any(miri, sanitized)));
+
 // SAFETY: plain owned memory.
 unsafe impl Send for ZeroedPages {}
 // SAFETY: as above; `&Pages` only gives out the address.
@@ -50,7 +54,7 @@ impl ZeroedPages {
     /// Makes zeroed memory; `None` when there is none.
     pub(super) fn new(bytes: usize) -> Option<ZeroedPages> {
         let mapped = bytes >= MIN_MAPPED_BYTES && cfg!(not(miri));
-        let base = if mapped { map(bytes)? } else { allocate(bytes)? };
+        let base = if mapped { map(bytes)? } else { allocate_small(bytes)? };
         if mapped {
             MAPPED_TOTAL_BYTES.fetch_add(bytes, Relaxed);
         }
@@ -96,11 +100,17 @@ impl Drop for ZeroedPages {
             if self.mapped {
                 MAPPED_TOTAL_BYTES.fetch_sub(self.bytes, Relaxed);
                 unmap(self.base, self.bytes);
+            } else if SHARES_HUGE_PAGES {
+                array_regions::free(self.base, self.bytes);
             } else {
                 dealloc(self.base.as_ptr(), Layout::from_size_align_unchecked(self.bytes, ALIGN));
             }
         }
     }
+}
+
+fn allocate_small(bytes: usize) -> Option<NonNull<u8>> {
+    if SHARES_HUGE_PAGES && bytes != 0 { array_regions::allocate(bytes) } else { allocate(bytes) }
 }
 
 fn allocate(bytes: usize) -> Option<NonNull<u8>> {

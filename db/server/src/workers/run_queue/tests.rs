@@ -6,6 +6,8 @@ use proptest::test_runner::{Config, RngSeed};
 
 use super::*;
 
+mod closed_loop;
+
 /// The behaviour of a tenant's tasks.
 #[derive(Clone, Debug)]
 struct Habit {
@@ -56,7 +58,7 @@ impl Simulation {
     }
 
     fn come(&mut self, tenant: usize) {
-        self.queue.push(tenant as u32, self.habits[tenant].weight, (tenant, 0));
+        self.queue.push(tenant as u32, self.habits[tenant].weight, 0, (tenant, 0));
     }
 
     /// Runs one poll as the worker does. Returns its tenant.
@@ -135,7 +137,7 @@ proptest! {
         for (tenant, cost_ns, what) in steps {
             match what {
                 0..=2 => {
-                    queue.push(tenant, 1 + tenant, next);
+                    queue.push(tenant, 1 + tenant, next % 3, next);
                     inside.insert(next);
                     next += 1;
                 }
@@ -341,7 +343,7 @@ fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
 fn queues_of_tenants_that_left_are_used_again() {
     let mut queue = RunQueue::new();
     for tenant in 0..10 * MAX_TENANT_QUEUES as u32 {
-        queue.push(tenant, 1, ());
+        queue.push(tenant, 1, 0, ());
         let turn = queue.next().expect("just pushed");
         queue.done(turn);
     }
@@ -359,7 +361,7 @@ enum Event {
 /// Polls some tasks of one tenant, of which those with odd numbers lie further on: what happened, in order.
 fn events(tasks: usize, polls: usize) -> Vec<Event> {
     let (mut queue, mut events) = (RunQueue::new(), Vec::new());
-    (0..tasks).for_each(|task| queue.push(1, 1, task));
+    (0..tasks).for_each(|task| queue.push(1, 1, 0, task));
     for _ in 0..polls {
         let turn = queue.next().expect("there are always tasks");
         let charged = queue.prefetch_ahead(|task, is_last| {
@@ -423,7 +425,7 @@ fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
     let mut queue = RunQueue::new();
     // In turns, so that each poll of one tenant visits the other.
     for task in 0..MAX_INTERLEAVED {
-        queue.push(task as u32 % 2, 1, task % 2);
+        queue.push(task as u32 % 2, 1, 0, task % 2);
     }
     let mut charged = [0_i64; 2];
     for _ in 0..3 * MAX_INTERLEAVED {

@@ -6,7 +6,7 @@ use super::*;
 fn an_offer_of_long_ones_waits_for_a_thief_while_there_is_something_else_to_do() {
     let mut queue = RunQueue::new();
     let mut offer = OfferPolicy::default();
-    (0..6).for_each(|call| queue.push(1, 1, call));
+    (0..6).for_each(|call| queue.push(1, 1, 0, call));
     queue.requeue();
     assert_eq!(offer.begin(queue.waiting(), true), 3);
     let mut offered = Vec::new();

@@ -178,7 +178,7 @@ mod tests {
                 RecordPtr::allocate(1, &hash.to_le_bytes(), ValueSource::Parts([b"", b"", b""]), 0, 0).expect("memory");
             records.push(record);
             // SAFETY: no other thread knows the array.
-            let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut SpareBuckets::default()) };
+            let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut SpareBuckets::default(), || ()) };
             assert!(inserted.is_ok());
         }
     }

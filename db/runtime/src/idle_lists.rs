@@ -1,13 +1,16 @@
-//! The idle invocations of one engine, by the tenants that ran in them.
+//! What an engine keeps for its tenants' next calls, by the tenants that used it last: invocations, and memories of
+//! sandboxed code.
 //!
-//! A tenant's next call in one of its own needs no clearing, and finds the references that it needs. So hundreds of
-//! tenants that take turns keep theirs, each.
+//! A tenant's next call in one of its own needs no clearing, and finds what it needs in place. So hundreds of tenants
+//! that take turns keep theirs, each.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::limits::IDLE_INVOCATIONS;
+/// Tenants in the order of which some may have none left; with more, those are forgotten. It exceeds twice what an
+/// engine keeps, so that each look at all of them is preceded by as many calls.
+const QUEUED_TENANTS: usize = 2_048;
 
 /// Those of one tenant.
 #[derive(Debug)]
@@ -23,9 +26,9 @@ impl<T> Default for TenantList<T> {
     }
 }
 
-/// Idle invocations, by tenant.
+/// Idle values, by tenant.
 #[derive(Debug)]
-pub(super) struct IdleInvocations<T> {
+pub(super) struct IdleLists<T> {
     /// The tenant that was asked for last, and its own.
     last_tenant: u64,
     last: TenantList<T>,
@@ -36,10 +39,10 @@ pub(super) struct IdleInvocations<T> {
     len: usize,
 }
 
-impl<T> IdleInvocations<T> {
-    pub(super) fn new() -> IdleInvocations<T> {
+impl<T> IdleLists<T> {
+    pub(super) fn new() -> IdleLists<T> {
         let (last, lists, order) = (TenantList::default(), HashMap::new(), VecDeque::new());
-        IdleInvocations { last_tenant: 0, last, lists, order, len: 0 }
+        IdleLists { last_tenant: 0, last, lists, order, len: 0 }
     }
 
     /// The number of all.
@@ -79,7 +82,7 @@ impl<T> IdleInvocations<T> {
         own.idle.push(idle);
         if !std::mem::replace(&mut own.is_queued, true) {
             self.order.push_back(tenant);
-            if self.order.len() > 2 * IDLE_INVOCATIONS {
+            if self.order.len() > QUEUED_TENANTS {
                 self.forget_tenants_without();
             }
         }
@@ -109,7 +112,7 @@ impl<T> IdleInvocations<T> {
     /// Forgets tenants that have none: of those that are deleted nothing stays.
     #[cold]
     fn forget_tenants_without(&mut self) {
-        let IdleInvocations { last_tenant, last, lists, order, .. } = self;
+        let IdleLists { last_tenant, last, lists, order, .. } = self;
         lists.retain(|_, list| !list.idle.is_empty());
         last.is_queued = !last.idle.is_empty();
         let last_is_queued = last.is_queued;
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn it_is_as_a_list_of_all_from_which_each_takes_its_own_last_one() {
-        let (mut idle, mut model, mut state) = (IdleInvocations::new(), Vec::<(u64, u32)>::new(), 7);
+        let (mut idle, mut model, mut state) = (IdleLists::new(), Vec::<(u64, u32)>::new(), 7);
         for number in 0..200_000_u32 {
             let tenant = 1 + random(&mut state, 12);
             match random(&mut state, 5) {
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn those_of_all_tenants_go_to_others_in_turn() {
-        let mut idle = IdleInvocations::new();
+        let mut idle = IdleLists::new();
         for number in 0..30 {
             idle.keep(1 + number % 3, number);
         }
@@ -172,12 +175,12 @@ mod tests {
 
     #[test]
     fn tenants_that_come_and_go_leave_nothing_behind() {
-        let mut idle = IdleInvocations::new();
+        let mut idle = IdleLists::new();
         for tenant in 1..=100_000 {
             idle.keep(tenant, ());
             assert!(idle.take_own(tenant).is_some());
         }
-        assert!(idle.order.len() <= 2 * IDLE_INVOCATIONS && idle.lists.len() <= 2 * IDLE_INVOCATIONS);
+        assert!(idle.order.len() <= QUEUED_TENANTS && idle.lists.len() <= QUEUED_TENANTS);
         assert!(idle.take_any().is_none() && idle.lists.is_empty() && idle.order.is_empty());
     }
 }

@@ -1,0 +1,241 @@
+//! Threads that make the changes of a log again. Each has a part of the keys of every table, so the changes of a key
+//! are made in their order. A change of a whole table waits until all before it are made.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::Scope;
+
+use hashbrown::HashMap;
+use sandstorm_log::change::{UnitParse, parse_unit};
+use sandstorm_log::{ChangeKind, LoggedChange, UnitBuilder};
+use sandstorm_store::{Epochs, Participant, RecordTable, RestoredRecord, StoreError};
+
+use crate::limits::{RESTORE_BATCH_BYTES, RESTORE_BATCHES, RESTORE_THREADS};
+
+/// Tables by their numbers in the log.
+type LoggedTables<'t> = HashMap<u64, &'t RecordTable>;
+
+/// What a thread is given.
+enum LaneWork {
+    /// Changes of its keys, encoded as a unit.
+    Changes(Vec<u8>),
+    /// It answers once it has made all before.
+    Barrier,
+}
+
+/// The way to a thread.
+struct RestoreLane {
+    unit: UnitBuilder,
+    work: SyncSender<LaneWork>,
+    arrived: Receiver<()>,
+}
+
+/// The threads: see the head of this file. They end when this is dropped.
+pub(super) struct RestoreLanes {
+    lanes: Vec<RestoreLane>,
+    failure: Arc<OnceLock<StoreError>>,
+    participant: Participant,
+}
+
+impl RestoreLanes {
+    /// Starts them, one for each processor.
+    pub(super) fn start<'scope, 'env: 'scope>(
+        scope: &'scope Scope<'scope, 'env>,
+        tables: &'env LoggedTables<'env>,
+        epochs: &Arc<Epochs>,
+        now_ms: u64,
+    ) -> io::Result<RestoreLanes> {
+        let failure = Arc::new(OnceLock::new());
+        let mut participant = epochs.register();
+        participant.offline();
+        let count = std::thread::available_parallelism().map_or(1, |count| count.get()).min(RESTORE_THREADS);
+        let mut lanes = Vec::with_capacity(count);
+        for number in 0..count {
+            let (work, given) = sync_channel(RESTORE_BATCHES);
+            let (arrive, arrived) = channel();
+            let (failure, participant) = (Arc::clone(&failure), epochs.register());
+            let named = std::thread::Builder::new().name(format!("restore-{number}"));
+            named.spawn_scoped(scope, move || {
+                let mut thread = LaneThread { tables, participant, now_ms, failure };
+                while let Some(work) = thread.next(&given) {
+                    match work {
+                        LaneWork::Changes(unit) => thread.make(&unit),
+                        // Nobody waits any more if the reader has failed.
+                        LaneWork::Barrier => drop(arrive.send(())),
+                    }
+                }
+            })?;
+            lanes.push(RestoreLane { unit: UnitBuilder::default(), work, arrived });
+        }
+        Ok(RestoreLanes { lanes, failure, participant })
+    }
+
+    /// Takes a change of a table, to be made after all changes of the same key that were taken before.
+    pub(super) fn take(&mut self, table: &RecordTable, change: &LoggedChange<'_>) -> Result<(), StoreError> {
+        match change.kind {
+            ChangeKind::Put | ChangeKind::Delete => {
+                // By the upper half of the hash, which decides the stripe: threads seldom meet at a lock.
+                let lane = ((table.hash(change.key) >> 32) as usize * self.lanes.len()) >> 32;
+                let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
+                lane.unit.push(change);
+                if lane.unit.bytes() >= RESTORE_BATCH_BYTES {
+                    lane.send();
+                    return self.failure();
+                }
+                Ok(())
+            }
+            ChangeKind::Clear => {
+                self.wait()?;
+                let cleared = table.restore_clear(&mut self.participant, change.version);
+                self.participant.offline();
+                cleared
+            }
+            ChangeKind::MakeTable => {
+                table.raise_versions(&self.participant, change.version);
+                self.participant.offline();
+                Ok(())
+            }
+            ChangeKind::DropTable => Ok(()),
+        }
+    }
+
+    /// Waits until all changes are made.
+    pub(super) fn finish(mut self) -> Result<(), StoreError> {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<(), StoreError> {
+        for lane in &mut self.lanes {
+            lane.send();
+            let _ended = lane.work.send(LaneWork::Barrier);
+        }
+        for lane in &self.lanes {
+            // A thread that has ended has panicked, which the end of the scope passes on.
+            let _ended = lane.arrived.recv();
+        }
+        self.failure()
+    }
+
+    fn failure(&self) -> Result<(), StoreError> {
+        self.failure.get().map_or(Ok(()), |error| Err(*error))
+    }
+}
+
+impl RestoreLane {
+    fn send(&mut self) {
+        if !self.unit.is_empty() {
+            let _ended = self.work.send(LaneWork::Changes(self.unit.take()));
+        }
+    }
+}
+
+/// One of the threads.
+struct LaneThread<'t> {
+    tables: &'t LoggedTables<'t>,
+    participant: Participant,
+    now_ms: u64,
+    failure: Arc<OnceLock<StoreError>>,
+}
+
+impl LaneThread<'_> {
+    /// Waits for work. Nobody's memory waits for a thread that has none.
+    fn next(&mut self, given: &Receiver<LaneWork>) -> Option<LaneWork> {
+        if let Ok(work) = given.try_recv() {
+            return Some(work);
+        }
+        self.participant.offline();
+        given.recv().ok()
+    }
+
+    fn make(&mut self, unit: &[u8]) {
+        let UnitParse::Unit(changes, _) = parse_unit(unit) else { return };
+        for change in changes {
+            if let Some(table) = self.tables.get(&change.table)
+                && let Err(error) = restore(table, &self.participant, &change, self.now_ms)
+            {
+                // The first one is told.
+                let _is_second = self.failure.set(error);
+                return;
+            }
+        }
+        self.participant.quiescent();
+    }
+}
+
+/// Makes the change of a record again.
+fn restore(
+    table: &RecordTable,
+    participant: &Participant,
+    change: &LoggedChange<'_>,
+    now_ms: u64,
+) -> Result<(), StoreError> {
+    let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
+    match kind {
+        ChangeKind::Put => {
+            table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, now_ms)
+        }
+        ChangeKind::Delete => table.restore_delete(participant, key, version),
+        // Of whole tables: not given to these threads.
+        ChangeKind::Clear | ChangeKind::MakeTable | ChangeKind::DropTable => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Promise: many threads make of a log what one would make of it.
+
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use sandstorm_store::TableConfig;
+
+    use super::*;
+
+    const TABLES: u64 = 2;
+
+    proptest! {
+        #[test]
+        fn threads_make_what_one_would(
+            steps in proptest::collection::vec((0..TABLES, 0u8..20, 0u32..60, 0usize..3_000), 1..400),
+        ) {
+            let epochs = Epochs::new();
+            let tables: Vec<_> =
+                (0..TABLES).map(|_| RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1)).collect();
+            let by_number: LoggedTables<'_> = (1..).zip(&tables).collect();
+            let mut model: BTreeMap<(u64, Vec<u8>), (u64, Vec<u8>)> = BTreeMap::new();
+            std::thread::scope(|scope| {
+                let mut lanes = RestoreLanes::start(scope, &by_number, &epochs, 1).expect("threads");
+                for (version, (table, kind, key, bytes)) in (1..).zip(&steps) {
+                    let (number, key, value) = (table + 1, key.to_le_bytes(), vec![version as u8; *bytes]);
+                    let put = LoggedChange {
+                        kind: ChangeKind::Put, table: number, version, expires_at_ms: 0, flags: 0, key: &key, value: &value,
+                    };
+                    let change = match kind {
+                        0 => LoggedChange::of_table(ChangeKind::Clear, number, version, b""),
+                        1..4 => LoggedChange::delete(number, version, &key),
+                        _ => put,
+                    };
+                    match change.kind {
+                        ChangeKind::Put => drop(model.insert((number, key.to_vec()), (version, value.clone()))),
+                        ChangeKind::Delete => drop(model.remove(&(number, key.to_vec()))),
+                        _ => model.retain(|(table, _), _| *table != number),
+                    }
+                    lanes.take(by_number[&number], &change).expect("room");
+                }
+                lanes.finish().expect("room");
+            });
+            let participant = epochs.register();
+            let mut found = BTreeMap::new();
+            for (number, table) in &by_number {
+                let (guard, mut cursor) = (participant.guard(), Some(0));
+                while let Some(at) = cursor {
+                    cursor = table.scan(&guard, at, 100, 0, &mut |record| {
+                        found.insert((*number, record.key().to_vec()), (record.version(), record.value().to_vec()));
+                    });
+                }
+            }
+            prop_assert!(found == model, "{} of {} records", found.len(), model.len());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The records of a table, page by page, for exports. A page is copied while the table serves: a bounded number of
+//! records under one guard, so nobody's memory waits for a slow client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::Response;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::types::{RecordPageResponse, RecordResponse};
+use super::{ControlState, now_ms};
+use crate::limits::{RECORD_PAGE_BYTES, RECORD_PAGE_SCANS, RECORD_PAGES, RECORD_PAGES_PER_TENANT, RECORD_SCAN_RECORDS};
+use sandstorm_catalog::{DirectoryError, TenantView};
+use sandstorm_store::{Participant, RecordTable};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordsQuery {
+    /// Where to go on, as the last page said it.
+    #[serde(default)]
+    cursor: Option<u64>,
+}
+
+/// Counts the pages that are made, or wait for their clients to take them, by tenant.
+#[derive(Debug, Default)]
+pub(super) struct RecordPageLimiter {
+    under_way: Mutex<HashMap<u32, usize>>,
+}
+
+/// One of the pages; it counts until it is dropped.
+struct PagePermit {
+    limiter: Arc<RecordPageLimiter>,
+    tenant: u32,
+}
+
+impl RecordPageLimiter {
+    fn begin(self: &Arc<Self>, tenant: u32) -> Result<PagePermit, ApiError> {
+        let mut under_way = self.under_way.lock();
+        let (all, own) = (under_way.values().sum::<usize>(), under_way.get(&tenant).copied().unwrap_or(0));
+        if own >= RECORD_PAGES_PER_TENANT || all >= RECORD_PAGES {
+            return Err(ApiError::busy("too many pages of records are under way"));
+        }
+        under_way.insert(tenant, own + 1);
+        Ok(PagePermit { limiter: Arc::clone(self), tenant })
+    }
+}
+
+impl Drop for PagePermit {
+    fn drop(&mut self) {
+        let mut under_way = self.limiter.under_way.lock();
+        if let Some(own) = under_way.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                under_way.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// The bytes of a page, which count as long as a connection has them.
+struct PageBytes {
+    json: Vec<u8>,
+    _permit: PagePermit,
+}
+
+impl AsRef<[u8]> for PageBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
+    }
+}
+
+pub(super) async fn page(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    Query(query): Query<RecordsQuery>,
+) -> Result<Response, ApiError> {
+    let view = caller.reach(&control, &tenant)?;
+    // Unknown tables are told before anything is counted.
+    with_table(&view, &name, |_| ())?;
+    let permit = control.record_pages.begin(view.tenant.id)?;
+    let made = tokio::task::spawn_blocking(move || {
+        let participant = control.directory.participant();
+        let page =
+            with_table(&view, &name, |table| copy_page(table, &participant, query.cursor.unwrap_or(0), now_ms()))?;
+        let shown = participant.shown().take();
+        drop(participant);
+        // Nobody is shown what a crash may take back.
+        control.directory.wait_for_disk(shown)?;
+        let json = serde_json::to_vec(&page).map_err(|error| ApiError::internal(error.to_string()))?;
+        Ok::<_, ApiError>(PageBytes { json, _permit: permit })
+    });
+    let page = made.await.map_err(|error| ApiError::internal(format!("the page was not made: {error}")))??;
+    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    response
+        .body(Body::from(Bytes::from_owner(page)))
+        .map_err(|error| ApiError::internal(format!("the page was not made: {error}")))
+}
+
+/// Shows `read` an own table of the tenant, or one that is granted to it.
+fn with_table<T>(view: &TenantView, name: &str, read: impl FnOnce(&RecordTable) -> T) -> Result<T, ApiError> {
+    let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.to_owned() };
+    if let Some(entry) = view.table_by_name(name) {
+        return Ok(read(&entry.table));
+    }
+    let grant = view.granted_by_name(name).ok_or_else(unknown)?;
+    let entry = grant.reach(false).map_err(|_| unknown())?;
+    Ok(read(&entry.table))
+}
+
+/// Copies records from a cursor on: those that fit into a page, and one at least if there are any nearby.
+fn copy_page(table: &RecordTable, participant: &Participant, from: u64, now_ms: u64) -> RecordPageResponse {
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    let mut cursor = Some(from);
+    let guard = participant.guard();
+    for _ in 0..RECORD_PAGE_SCANS {
+        let Some(at) = cursor else { break };
+        let mut rest = None;
+        cursor = table.scan(&guard, at, RECORD_SCAN_RECORDS, now_ms, &mut |record| {
+            if bytes >= RECORD_PAGE_BYTES {
+                rest = rest.or(Some(table.hash(record.key())));
+                return;
+            }
+            bytes += record.key().len() + record.value().len() + RecordResponse::FRAME_BYTES;
+            records.push(RecordResponse::of(record));
+        });
+        if let Some(rest) = rest {
+            // A cursor that stood still would never end.
+            cursor = Some(if rest == from { rest.saturating_add(1) } else { rest });
+            break;
+        }
+        if bytes >= RECORD_PAGE_BYTES {
+            break;
+        }
+    }
+    RecordPageResponse { records, next: cursor.map(|at| at.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Promise: pages have each record once, with what belongs to it, and a bounded number of bytes.
+
+    use std::collections::BTreeMap;
+
+    use sandstorm_store::{Epochs, TableConfig, WriteOptions};
+
+    use super::*;
+
+    #[test]
+    fn pages_have_all_records_and_few_bytes() {
+        const VALUE_BYTES: usize = 300_000;
+        let epochs = Epochs::new();
+        let participant = epochs.register();
+        let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+        for number in 0..5_000_u32 {
+            let value = vec![b'v'; if number < 50 { VALUE_BYTES } else { 30 }];
+            let options = WriteOptions {
+                flags: number % 2,
+                expires_at_ms: u64::from(number % 3) * 1_000,
+                ..WriteOptions::default()
+            };
+            let key = format!("key{number}");
+            table.put(&participant, table.hash(key.as_bytes()), key.as_bytes(), &value, &options, 1).expect("room");
+        }
+        let (mut found, mut cursor, mut pages) = (BTreeMap::new(), Some(0), 0);
+        while let Some(at) = cursor {
+            let page = copy_page(&table, &participant, at, 1_500);
+            let bytes = serde_json::to_vec(&page).expect("JSON").len();
+            assert!(bytes < RECORD_PAGE_BYTES + 2 * VALUE_BYTES, "{bytes} bytes");
+            for record in page.records {
+                let key = record.key.expect("text");
+                assert!(record.key_base64.is_none() && record.value_base64.is_none());
+                let about = (record.value.expect("text").len(), record.flags, record.expires_at_ms);
+                assert_eq!(found.insert(key, about), None, "each once");
+            }
+            cursor = page.next.map(|next| next.parse().expect("a number"));
+            pages += 1;
+        }
+        let expected: BTreeMap<_, _> = (0..5_000_u32)
+            .filter(|number| number % 3 != 1)
+            .map(|number| {
+                let bytes = if number < 50 { VALUE_BYTES } else { 30 };
+                (format!("key{number}"), (bytes, number % 2, u64::from(number % 3) * 1_000))
+            })
+            .collect();
+        assert!(found == expected && pages > 5, "{} records in {pages} pages", found.len());
+    }
+
+    #[test]
+    fn few_pages_are_under_way_and_those_of_a_tenant_are_fewer() {
+        let limiter = Arc::new(RecordPageLimiter::default());
+        let mut permits = Vec::new();
+        for tenant in 0..100 {
+            permits.extend(std::iter::from_fn(|| limiter.begin(tenant).ok()));
+        }
+        assert_eq!(permits.len(), RECORD_PAGES);
+        assert_eq!(limiter.under_way.lock().get(&0), Some(&RECORD_PAGES_PER_TENANT));
+        permits.clear();
+        assert!(limiter.under_way.lock().is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! The JSON bodies about records.
+
+use data_encoding::BASE64;
+use sandstorm_store::RecordRef;
+use serde::Serialize;
+
+/// `GET /v1/tenants/{tenant}/tables/{name}/records`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordPageResponse {
+    /// Records, in no order that means anything.
+    pub records: Vec<RecordResponse>,
+    /// The cursor of the next page, a decimal number; `null`: this was the last one.
+    pub next: Option<String>,
+}
+
+/// A record: each of key and value as text, or in base64.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordResponse {
+    /// The key, if it is short as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Any other key, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+    /// The value, if it is short as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Any other value, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+    /// The version.
+    pub version: u64,
+    /// The flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+impl RecordResponse {
+    /// Bytes of a record's names and numbers in JSON, about.
+    pub const FRAME_BYTES: usize = 100;
+
+    /// The body about a record.
+    pub fn of(record: RecordRef<'_>) -> RecordResponse {
+        let ((key, key_base64), (value, value_base64)) = (in_json(record.key()), in_json(record.value()));
+        RecordResponse {
+            key,
+            key_base64,
+            value,
+            value_base64,
+            version: record.version(),
+            flags: record.flags(),
+            expires_at_ms: record.expires_at_ms(),
+        }
+    }
+}
+
+/// Bytes as text or in base64, whichever is no longer in JSON: a control character takes six bytes there.
+fn in_json(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| {
+        let escapes: usize =
+            text.bytes().map(|byte| if byte < 0x20 { 5 } else { usize::from(b"\"\\".contains(&byte)) }).sum();
+        escapes <= bytes.len() / 3
+    });
+    match text {
+        Some(text) => (Some(text.to_owned()), None),
+        None => (None, Some(BASE64.encode(bytes))),
+    }
+}

@@ -1,0 +1,66 @@
+//! Promise: a manifest is read as it was written, in every format that there was; whatever else is read is damage.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A manifest of format 1, as it was when that format was made.
+const GOLDEN: &[u8] = include_bytes!("../../golden/manifest-format-1.json");
+
+fn manifest() -> BackupManifest {
+    let file = |path: &str, bytes| BackupFile { path: path.to_owned(), bytes, crc32c: 0xfeed_beef };
+    BackupManifest {
+        format: MANIFEST_FORMAT,
+        program: "0.1.0".to_owned(),
+        made_ms: 1_700_000_000_000,
+        log: Some(BackupLog {
+            id: "0123456789abcdef".to_owned(),
+            earliest: Some(17),
+            earliest_ms: 1_699_999_000_000,
+            end: 4_711,
+            end_ms: 1_699_999_999_900,
+        }),
+        tables: vec![BackupTable { tenant: "shop".to_owned(), name: "items".to_owned(), has_records: true }],
+        files: vec![file("directory.journal", 300), file("log/log-0000000000000001", 33_554_432)],
+    }
+}
+
+#[test]
+fn the_golden_manifest_is_what_is_written_and_is_read_as_what_it_was() {
+    let hint = "the format has changed: give it a new number, and keep a reader of the old one";
+    assert_eq!(String::from_utf8_lossy(&manifest().encode().unwrap()), String::from_utf8_lossy(GOLDEN), "{hint}");
+    assert_eq!(BackupManifest::decode(GOLDEN, Path::new("m")).unwrap(), manifest());
+}
+
+#[test]
+fn a_newer_manifest_is_refused_by_name_and_a_path_that_leads_out_of_the_folder_is_refused() {
+    let newer = BackupManifest { format: MANIFEST_FORMAT + 1, ..manifest() };
+    let refused = BackupManifest::decode(&newer.encode().unwrap(), Path::new("m"));
+    assert!(matches!(refused, Err(BackupError::Newer { format: 2, .. })), "{refused:?}");
+    for path in ["../x", "/etc/passwd", "a/../../b", "", "."] {
+        let mut bad = manifest();
+        bad.files[0].path = path.to_owned();
+        assert!(BackupManifest::decode(&bad.encode().unwrap(), Path::new("m")).is_err(), "{path:?}");
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_manifest_is_damage() {
+    for at in 0..GOLDEN.len() {
+        for flip in [1, 0x20, 0x80] {
+            let mut flipped = GOLDEN.to_vec();
+            flipped[at] ^= flip;
+            let read = BackupManifest::decode(&flipped, Path::new("m"));
+            assert!(matches!(read, Err(BackupError::Damaged { .. })), "byte {at}: {read:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _either = BackupManifest::decode(&bytes, Path::new("m"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Promise: a backup of a server that is written to has all that was there up to some moment, and a server on
+//! what was restored of it is whole. It is restored to any moment that it has, or not at all. A damaged log stops a
+//! start, unless what is sound of it is asked for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, PutOptions};
+use sandstorm_log::disk::LogDisk;
+use sandstorm_log::{LogFolder, LogOptions, RecoveredLog};
+use serde_json::Value;
+
+use crate::common::process::{Server, binary, serve};
+
+const LONG: Duration = Duration::from_secs(60);
+const OPTIONS: [&str; 6] = ["--data", "127.0.0.1:0", "--no-pin", "--workers", "1", "--no-builder"];
+
+fn start(folder: &Arc<tempfile::TempDir>) -> Server {
+    Server::start_in(None, Arc::clone(folder), &OPTIONS)
+}
+
+fn new_folder() -> Arc<tempfile::TempDir> {
+    Arc::new(tempfile::tempdir().unwrap())
+}
+
+/// A server with two tenants, a table with durability that one grants to the other, and one without.
+fn server_with_tables() -> Server {
+    let server = start(&new_folder());
+    for line in [
+        "tenant create shop --open",
+        "tenant create reports --open",
+        "table create items --durability interval --tenant shop",
+        "table create plain --ordered --tenant shop",
+        "grant add items reports --tenant shop",
+    ] {
+        let output = server.output(line);
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    server
+}
+
+fn client(server: &Server) -> (Client, u64, u64) {
+    let id = server.json("tenant show shop")["id"].as_u64().unwrap() as u32;
+    let table = |name: &str| server.json(&format!("table show {name} --tenant shop"))["id"].as_u64().unwrap();
+    let client = Client::connect(Config::new(server.data.parse().unwrap(), id)).unwrap();
+    (client, table("items"), table("plain"))
+}
+
+fn put(client: &Client, table: u64, number: u32) {
+    let value = vec![number as u8; number as usize % 700];
+    client.put(table, &number.to_be_bytes(), &value, &PutOptions { flags: number, ..PutOptions::default() }).unwrap();
+}
+
+/// The number of records 0 to n that are there; all are, and no other.
+fn prefix(server: &Server) -> u32 {
+    let (client, items, plain) = client(server);
+    let records = server.json("table show items --tenant shop")["records"].as_u64().unwrap() as u32;
+    for number in 0..records {
+        let found = client.get(items, &number.to_be_bytes()).unwrap();
+        let found = found.unwrap_or_else(|| panic!("{number} of {records} is missing"));
+        assert!(found.flags == number && found.value == vec![number as u8; number as usize % 700]);
+    }
+    assert_eq!(client.get(plain, b"x").unwrap(), None, "a table in memory only is there, and empty");
+    records
+}
+
+/// Waits until a record is on the disk.
+fn wait_logged(state: &Path, number: u32) {
+    let begun = Instant::now();
+    loop {
+        let disk: Arc<dyn LogDisk> = Arc::new(LogFolder::read(&state.join("log")));
+        let mut found = false;
+        // A checkpoint may remove a file while it is read.
+        let _may_fail = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
+            found |= change.key == number.to_be_bytes();
+            Ok(())
+        });
+        if found {
+            return;
+        }
+        assert!(begun.elapsed() < LONG, "what nobody waits for is written, too");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn sandstorm(words: &[&str]) -> Output {
+    binary().args(words).output().unwrap()
+}
+
+fn backup(state: &Path, folder: &Path) -> PathBuf {
+    let output =
+        sandstorm(&["backup", "create", folder.to_str().unwrap(), "--json", "--state", state.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    made["folder"].as_str().unwrap().into()
+}
+
+/// Restores a backup into a new folder's state directory.
+fn restore(backup: &Path, options: &[&str]) -> Result<Arc<tempfile::TempDir>, String> {
+    let folder = new_folder();
+    let state = folder.path().join("state");
+    let words = ["backup", "restore", backup.to_str().unwrap(), "--state", state.to_str().unwrap()];
+    let output = sandstorm(&[&words[..], options].concat());
+    if output.status.success() {
+        return Ok(folder);
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left of what was refused");
+    Err(String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_backup_of_a_server_that_is_written_to_is_restored_as_a_whole_server() {
+    let server = server_with_tables();
+    let (writer, items, plain) = client(&server);
+    put(&writer, plain, 1);
+    (0..500).for_each(|number| put(&writer, items, number));
+    wait_logged(&server.state(), 499);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let writing = std::thread::spawn(move || {
+        let mut number = 500;
+        while !stopped.load(Ordering::Relaxed) {
+            put(&writer, items, number);
+            number += 1;
+        }
+        number
+    });
+    let folder = server.folder.path().join("backups");
+    let backups: Vec<PathBuf> = (0..3).map(|_| backup(&server.state(), &folder)).collect();
+    stop.store(true, Ordering::Relaxed);
+    let written = writing.join().unwrap();
+    let listed = sandstorm(&["backup", "list", folder.to_str().unwrap(), "--check", "--json"]);
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert!(listed.as_array().unwrap().iter().all(|backup| backup["state"] == "sound" && backup["tables"] == 2));
+    assert_eq!(listed.as_array().unwrap().len(), 3);
+    let token = fs::read(server.state().join("operator-token")).unwrap();
+    drop(server);
+    let mut least = 500;
+    for backup in &backups {
+        let folder = restore(backup, &[]).unwrap();
+        assert_eq!(fs::read(folder.path().join("state/operator-token")).unwrap(), token);
+        let server = start(&folder);
+        let found = prefix(&server);
+        assert!((least..=written).contains(&found), "{found} of {written}, and at least {least}");
+        least = found;
+        let tables = server.json("table list --tenant reports");
+        assert_eq!(tables[0]["name"], "shop/items", "grants are there: {tables}");
+        // It takes writes, and has them at the next start.
+        put(&client(&server).0, client(&server).1, found);
+        drop(server);
+        assert_eq!(prefix(&start(&folder)), found + 1);
+    }
+    let taken = restore(&backups[0], &[]).unwrap();
+    let state = taken.path().join("state");
+    let words = ["backup", "restore", backups[0].to_str().unwrap(), "--state", state.to_str().unwrap()];
+    let refused = sandstorm(&words);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("is not empty"));
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+#[test]
+fn a_backup_is_restored_to_a_moment_that_it_has_and_a_damaged_one_not_at_all() {
+    let server = server_with_tables();
+    let (writer, items, _) = client(&server);
+    (0..200).for_each(|number| put(&writer, items, number));
+    wait_logged(&server.state(), 199);
+    let moment_ms = now_ms() + 200;
+    while now_ms() < moment_ms + 300 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (200..300).for_each(|number| put(&writer, items, number));
+    wait_logged(&server.state(), 299);
+    let folder = server.folder.path().join("backups");
+    let made = backup(&server.state(), &folder);
+    drop(server);
+    let time = format!("{}.{:03}Z", sandstorm_catalog::format_utc(moment_ms).replace(' ', "T"), moment_ms % 1_000);
+    assert_eq!(prefix(&start(&restore(&made, &["--to", &time]).unwrap())), 200);
+    let manifest = fs::read_to_string(made.join("manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
+    let end = manifest["log"]["end"].as_u64().unwrap();
+    let some = prefix(&start(&restore(&made, &["--to", &(end / 2).to_string()]).unwrap()));
+    assert!((1..300).contains(&some), "{some}");
+    assert_eq!(prefix(&start(&restore(&made, &["--to", &end.to_string()]).unwrap())), 300);
+    for (point, why) in [(&*(end + 1).to_string(), "it ends at"), ("yesterday", "neither a position nor a time")] {
+        let refused = restore(&made, &["--to", point]).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    // Each file, at some bytes.
+    for file in manifest["files"].as_array().unwrap() {
+        let path = made.join("state").join(file["path"].as_str().unwrap());
+        let sound = fs::read(&path).unwrap();
+        for at in [0, sound.len() / 3, sound.len().saturating_sub(1)] {
+            let mut flipped = sound.clone();
+            let Some(byte) = flipped.get_mut(at) else { continue };
+            *byte ^= 4;
+            fs::write(&path, &flipped).unwrap();
+            let refused = restore(&made, &[]).unwrap_err();
+            assert!(refused.contains("is damaged") && refused.contains(path.to_str().unwrap()), "{refused}");
+        }
+        fs::write(&path, &sound[..sound.len() / 2]).unwrap();
+        assert!(sound.is_empty() || restore(&made, &[]).is_err());
+        fs::remove_file(&path).unwrap();
+        assert!(restore(&made, &[]).unwrap_err().contains("not there"));
+        fs::write(&path, &sound).unwrap();
+    }
+    restore(&made, &[]).unwrap();
+    let nowhere = sandstorm(&["backup", "create", folder.to_str().unwrap(), "--state", made.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("is it the state directory of a server"));
+}
+
+#[test]
+fn a_damaged_log_stops_a_start_and_what_is_sound_of_it_is_salvaged() {
+    let server = server_with_tables();
+    let (writer, items, _) = client(&server);
+    for part in 0..10 {
+        (part * 50..part * 50 + 50).for_each(|number| put(&writer, items, number));
+        // Frames of their own, each of which says that the one before was on the disk.
+        wait_logged(&server.state(), part * 50 + 49);
+    }
+    let folder = Arc::clone(&server.folder);
+    let state = server.state();
+    drop(server);
+    let mut segments: Vec<PathBuf> =
+        fs::read_dir(state.join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("log-"));
+    segments.sort();
+    let segment = segments.last().unwrap();
+    let mut bytes = fs::read(segment).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    // A frame's, and no padding.
+    let damaged = (used / 2..used).find(|at| bytes[*at] != 0).expect("frames");
+    bytes[damaged] ^= 1;
+    fs::write(segment, &bytes).unwrap();
+    let started = |more: &[&str]| {
+        let mut command = serve(None, folder.path(), &[&OPTIONS[..], more].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap()
+    };
+    let refused = String::from_utf8(started(&[]).stderr).unwrap();
+    assert!(refused.contains("is damaged at byte") && refused.contains(segment.to_str().unwrap()), "{refused}");
+    assert!(refused.contains("--salvage"), "{refused}");
+    let options = [&OPTIONS[..], &["--salvage"]].concat();
+    let server = Server::start_in(None, Arc::clone(&folder), &options);
+    let records = server.json("table show items --tenant shop")["records"].as_u64().unwrap();
+    assert!((100..=500).contains(&records), "{records} of 500");
+    let aside: Vec<PathBuf> = fs::read_dir(&state)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("log.damaged-"))
+        .collect();
+    let [aside] = &aside[..] else { panic!("one folder: {aside:?}") };
+    assert!(aside.join(segment.file_name().unwrap()).exists());
+    let report = fs::read_to_string(aside.join("salvage-report.txt")).unwrap();
+    assert!(report.contains("are sound") && report.contains("lost: ") && report.contains("bytes "), "{report}");
+    put(&client(&server).0, items, 1_000);
+    drop(server);
+    let server = start(&folder);
+    assert_eq!(server.json("table show items --tenant shop")["records"], records + 1);
+    let (reader, items, _) = client(&server);
+    for number in 0..500_u32 {
+        let Some(found) = reader.get(items, &number.to_be_bytes()).unwrap() else { continue };
+        assert!(found.flags == number && found.value == vec![number as u8; number as usize % 700]);
+    }
+}
