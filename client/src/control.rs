@@ -105,6 +105,32 @@ impl Control {
         self.get(&format!("/v1/top?{rows}{tenant}"))
     }
 
+    /// Requests that took longer than the threshold, newest first.
+    pub fn slow(&self, query: &SlowQuery) -> Result<SlowReport, ControlError> {
+        let SlowQuery { tenant, since_ms, after, limit } = query;
+        let tenant = tenant.as_deref().map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        let limit = limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
+        self.get(&format!("/v1/slow?since_ms={since_ms}&after={after}{tenant}{limit}"))
+    }
+
+    /// One of them, by its number.
+    pub fn slow_request(&self, id: u64) -> Result<SlowRequestReport, ControlError> {
+        self.get(&format!("/v1/slow/{id}"))
+    }
+
+    /// Sets the time from which requests are slow, until the server restarts.
+    pub fn set_slow_threshold(&self, patch: &SlowPatch) -> Result<(), ControlError> {
+        self.send(self.agent.put(self.url("/v1/slow")), patch).map(|_: serde::de::IgnoredAny| ())
+    }
+
+    /// What was used in the last minutes, day or month, by the whole server and by the tenants that used most.
+    pub fn history(&self, query: &HistoryQuery) -> Result<HistoryReport, ControlError> {
+        let HistoryQuery { tenant, by, since_ms, limit } = query;
+        let tenant = tenant.as_deref().map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        let limit = limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
+        self.get(&format!("/v1/history?by={}&since_ms={since_ms}{tenant}{limit}", by.name()))
+    }
+
     /// Reads events: all that the token may see, or those of one tenant, of one code, after a position.
     pub fn events(&self, query: &EventQuery) -> Result<EventBatch, ControlError> {
         let EventQuery { after, since_ms, tenant, code, limit, wait_s } = query;
@@ -229,6 +255,15 @@ impl Control {
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
+    }
+
+    /// The keys of a table that are used most, at most `limit` of each kind: counts for so many seconds, then answers.
+    pub fn hot(&self, tenant: &str, table: &str, seconds: u64, limit: usize) -> Result<HotReport, ControlError> {
+        let (tenant, table) = (path_segment(tenant), path_segment(table));
+        let url = self.url(&format!("/v1/tenants/{tenant}/tables/{table}/hot?seconds={seconds}&limit={limit}"));
+        let timeout = self.timeout + Duration::from_secs(seconds);
+        let request = self.agent.get(url).config().timeout_global(Some(timeout)).build();
+        self.finish(timeout, self.with_token(request).call())
     }
 
     /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that nobody changes between

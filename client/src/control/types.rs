@@ -6,15 +6,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod events;
+mod history;
+mod hot;
 mod latency;
 mod overview;
 mod records;
+mod slow;
 mod top;
 
 pub use events::{EventBatch, EventQuery, EventRecord};
+pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
+pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
 pub use records::{ExportedRecord, RecordPage};
+pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.

@@ -72,8 +72,13 @@ pub struct ServerProperties {
     pub started_ms: u64,
     /// Connections of one worker, at most.
     pub connections: usize,
-    /// Microseconds from which a command counts as slow.
-    pub slow_us: u64,
+}
+
+impl ServerProperties {
+    /// Whether a command that took so long counts as slow.
+    pub(crate) fn is_slow(&self, took_us: u64) -> bool {
+        took_us.saturating_mul(1000) >= self.metrics.slow.ns()
+    }
 }
 
 /// The context of a command: this worker's part of the server.
@@ -233,6 +238,14 @@ impl ProtocolSession {
         match self {
             ProtocolSession::Memcached(_) => RequestClass::Memcached,
             ProtocolSession::Redis(_) => RequestClass::Redis,
+        }
+    }
+
+    /// The name of the command that ran last, or of the protocol.
+    pub fn last_command(&self) -> &'static str {
+        match self {
+            ProtocolSession::Memcached(_) => "memcached",
+            ProtocolSession::Redis(session) => session.last_command(),
         }
     }
 

@@ -168,6 +168,7 @@ impl PreparedDataPlane {
     pub fn start(self, config: &ServerSettings) -> Result<DataPlane, StartError> {
         let PreparedDataPlane { epochs, directory } = self;
         let metrics = ServerMetrics::new(config.workers);
+        metrics.slow.set_us(config.slow_us);
         let identity = ServerCertificate::of_ports(config)?;
         let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {

@@ -10,6 +10,7 @@ pub mod histogram;
 pub mod latency;
 pub mod limits;
 mod memory;
+mod slow_threshold;
 pub mod text;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use sandstorm_net::rpc;
 use device::NetworkDescription;
 pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
 pub use memory::{MEMORY_METRICS, memory_readings};
+pub use slow_threshold::SlowThreshold;
 
 /// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
 /// [`SingleWriterCounter::set`], any may read. (A second writer would lose counts, nothing worse.)
@@ -498,6 +500,8 @@ pub struct ServerMetrics {
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// A description of the workers' network.
     network: OnceLock<NetworkDescription>,
+    /// From when on a request counts as slow.
+    pub slow: SlowThreshold,
 }
 
 /// A metric and its values, one a label value.
@@ -513,7 +517,12 @@ impl ServerMetrics {
     /// Counters for that many workers.
     pub fn new(workers: usize) -> Arc<ServerMetrics> {
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Arc::new(ServerMetrics { started: Instant::now(), workers, network: OnceLock::new() })
+        Arc::new(ServerMetrics {
+            started: Instant::now(),
+            workers,
+            network: OnceLock::new(),
+            slow: SlowThreshold::default(),
+        })
     }
 
     /// Sets the description of the workers' network, and the probe of its device if there is one.

@@ -170,6 +170,7 @@ impl Engine {
             let (charge_ns, long) = self.meter.stop();
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
+            body.polls = body.polls.wrapping_add(1);
             body.shown.raise(participant.shown().take());
             if long {
                 self.note_long_poll(body, charge_ns);
@@ -552,6 +553,7 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
         }
         GuestExit::Preempted(_) if in_time => {
             body.stage = InvocationStage::Preempted;
+            body.switches = body.switches.wrapping_add(1);
             return PollOutcome::Preempted;
         }
         GuestExit::Returned(_) | GuestExit::Preempted(_) => InvocationOutcome::Killed(KillCause::TotalBudget),

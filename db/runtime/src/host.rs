@@ -327,7 +327,9 @@ unsafe extern "C" fn get(
             return Err(abi::STATUS_WRONG_SERVER);
         }
         let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or(abi::STATUS_NOT_FOUND)?;
-        out.write(raw_record(&record));
+        let record = raw_record(&record);
+        body.note_read(record.value_len);
+        out.write(record);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -388,6 +390,7 @@ unsafe extern "C" fn get_many(
         let now_ms = body.abi.now_ms;
         let table: *const RecordTable = body.table(table)?;
         let table = &*table;
+        let (mut reads, mut read_bytes) = (0, 0);
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             let key = guest_bytes(key.first, key.len, MAX_KEY_BYTES)?;
             let hash = if *hash == 0 { table.hash(key) } else { *hash };
@@ -395,8 +398,13 @@ unsafe extern "C" fn get_many(
                 return Err(abi::STATUS_WRONG_SERVER);
             }
             let found = table.get_pinned(hash, key, now_ms, &body.shown);
-            out.add(at).write(found.as_ref().map_or(RawRecord::ABSENT, raw_record));
+            reads += u64::from(found.is_some());
+            let record = found.as_ref().map_or(RawRecord::ABSENT, raw_record);
+            read_bytes += record.value_len as u64;
+            out.add(at).write(record);
         }
+        body.reads += reads;
+        body.read_bytes += read_bytes;
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -491,10 +499,12 @@ unsafe extern "C" fn scan(
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
         let limit = limit.min(SCAN_CALL_RECORDS);
-        let mut count = 0;
+        let (mut count, mut read_bytes) = (0, 0);
         let mut add = |record: RecordRef<'_>| {
             if count < limit {
-                out.add(count).write(raw_record(&record));
+                let record = raw_record(&record);
+                read_bytes += record.value_len as u64;
+                out.add(count).write(record);
                 count += 1;
             }
         };
@@ -506,6 +516,8 @@ unsafe extern "C" fn scan(
             }
         }
         filled.write(count);
+        body.reads += count as u64;
+        body.read_bytes += read_bytes;
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
+use super::clock::{TickLength, ticks};
 use super::commit::TransactionState;
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_runner::SavedContext;
@@ -59,6 +60,21 @@ pub enum BeginError {
 /// The caller's own data about an invocation, for its end. It lies with the invocation, so that queues only move a
 /// pointer.
 pub type UserData = [u64; 3];
+
+/// What an invocation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InvocationTrace {
+    /// Its polls.
+    pub polls: u32,
+    /// Those of them that ended by a switch, because it computed past its slice.
+    pub switches: u32,
+    /// Records that it read.
+    pub reads: u64,
+    /// Bytes of their values.
+    pub read_bytes: u64,
+    /// Time since the end of its first poll; 0: it was not polled.
+    pub since_first_poll_ns: u64,
+}
 
 /// The progress of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +124,9 @@ pub(super) struct InvocationState {
     pub(super) code: u32,
     /// Polls since it became overdue.
     late_polls: u32,
+    /// Polls, and those of them that ended by a switch.
+    pub(super) polls: u32,
+    pub(super) switches: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
     /// When it was looked up: see [`super::crowd_trust::CrowdTrust::epoch`].
@@ -131,6 +150,9 @@ pub(super) struct InvocationState {
     pub(super) table: (u64, *const TableEntry),
     /// Table and hash of the key whose bucket was requested last, until its record is. Hash 0: none.
     pub(super) asked: (u64, u64),
+    /// Records that it read, and bytes of their values.
+    pub(super) reads: u64,
+    pub(super) read_bytes: u64,
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
     /// Bytes of the reply that its tenant is charged for, from the beginning or since then.
@@ -216,6 +238,8 @@ impl InvocationHandle {
             stage: InvocationStage::Begun,
             code: 0,
             late_polls: 0,
+            polls: 0,
+            switches: 0,
             trust: CallTrust::Unknown,
             trust_epoch: 0,
             owner: 0,
@@ -230,6 +254,8 @@ impl InvocationHandle {
             table: (0, null()),
             asked: (0, 0),
             random: InvocationRandom::default(),
+            reads: 0,
+            read_bytes: 0,
             reply: Vec::new(),
             reply_limit: 0,
             reply_charged: 0,
@@ -325,6 +351,14 @@ impl InvocationHandle {
     /// Returns the CPU time of its polls, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
+    }
+
+    /// Returns what it did, for the explanation of a slow call.
+    pub fn trace(&self) -> InvocationTrace {
+        let InvocationState { polls, switches, reads, read_bytes, first_poll_ticks, .. } = *self.body();
+        let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
+        let since_first_poll_ns = TickLength::measured().ns(since);
+        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns }
     }
 
     /// Returns how far the log has to be on the disk before its answer may leave.
@@ -534,6 +568,8 @@ impl InvocationState {
         self.total_ns = budget.total_us.saturating_mul(1000);
         self.spent_ns = 0;
         self.late_polls = 0;
+        (self.polls, self.switches) = (0, 0);
+        (self.reads, self.read_bytes) = (0, 0);
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;
@@ -547,6 +583,13 @@ impl InvocationState {
             self.table = (0, null());
             self.held = Some(InvocationRefs { view: Arc::clone(view), extension: Arc::clone(extension) });
         }
+    }
+
+    /// Notes a record that it reads.
+    #[inline(always)]
+    pub(super) fn note_read(&mut self, value_bytes: usize) {
+        self.reads += 1;
+        self.read_bytes += value_bytes as u64;
     }
 
     /// Keeps a text for the caller, cut to its limit.

@@ -54,6 +54,6 @@ mod worker_block;
 mod xstate;
 
 pub use engine::{Engine, PollOutcome};
-pub use invocation::{BeginError, InvocationHandle, UserData};
+pub use invocation::{BeginError, InvocationHandle, InvocationTrace, UserData};
 pub use signals::install_process_handlers;
 pub use watchdog::Watchdog;

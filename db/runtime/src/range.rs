@@ -54,9 +54,11 @@ pub(super) unsafe extern "C" fn range(
         let table = &*table;
         let asked = *range;
         let mut span = span_of(&asked)?;
-        let mut count = 0;
+        let (mut count, mut read_bytes) = (0, 0);
         let mut add = |record: RecordRef<'_>| {
-            out.add(count).write(raw_record(&record));
+            let record = raw_record(&record);
+            read_bytes += record.value_len as u64;
+            out.add(count).write(record);
             count += 1;
         };
         let limit = if asked.finished == 0 { limit.min(MAX_CALL_RECORDS) } else { 0 };
@@ -75,6 +77,8 @@ pub(super) unsafe extern "C" fn range(
             finished: u32::from(asked.finished != 0 || progress == RangeProgress::Finished || at_start),
             ..asked
         });
+        body.reads += count as u64;
+        body.read_bytes += read_bytes;
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -259,10 +259,14 @@ impl SandboxCall<'_> {
         }
         // SAFETY: the record stays until the invocation's pin ends, and the table as long as its view: both outlast the
         // call, for which the answer is used.
-        unsafe {
+        let found = unsafe {
             let table: *const sandstorm_store::RecordTable = table;
-            Ok((*table).get_pinned(hash, key, now_ms, &self.body.shown))
+            (*table).get_pinned(hash, key, now_ms, &self.body.shown)
+        };
+        if let Some(record) = &found {
+            self.body.note_read(record.value().len());
         }
+        Ok(found)
     }
 
     /// Copies a record into the window.

@@ -44,6 +44,7 @@ impl SandboxCall<'_> {
         let mut count = 0;
         let mut add = |record: RecordRef<'_>| {
             if failed.is_ok() {
+                self.body.note_read(record.value().len());
                 failed = self.put_record(out, count, Some(&record));
                 count += 1;
             }

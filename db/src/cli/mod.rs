@@ -16,6 +16,8 @@ mod export_file;
 mod ext;
 mod ext_offline;
 mod grant;
+mod history;
+mod hot;
 mod import;
 mod kills;
 mod latency;
@@ -26,6 +28,7 @@ mod rebuild;
 mod secret;
 mod serve;
 mod session;
+mod slow;
 mod stat;
 mod table;
 mod tenant;
@@ -183,6 +186,14 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Show the keys of a table that are used most: counts for some seconds, and only then
+    Hot(hot::HotArgs),
+    /// Show what was used before now: by seconds, minutes or hours, a month back
+    History(history::HistoryArgs),
+    /// Show the requests that took long recently, over all protocols; set from when on they are kept
+    Slow(slow::SlowArgs),
+    /// Show where the time of a slow request went, and whom it waited for
+    Explain(slow::ExplainArgs),
     /// Show the calls that the server killed recently, and why
     Kills(kills::KillsArgs),
     /// A builder on its own host: serve, key, build
@@ -213,7 +224,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 17] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -229,6 +240,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 17] = [
     (&["tables"], "table"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
+    (&["slowlog"], "slow"),
     (&["dump", "save"], "export"),
     (&["load-file", "restore-file", "migrate"], "import"),
 ];
@@ -301,6 +313,10 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Hot(args) => hot::run(&session(), &args, out),
+        CliCommand::History(args) => history::run(&session(), &args, out),
+        CliCommand::Slow(args) => slow::run(&session(), &args, out),
+        CliCommand::Explain(args) => slow::explain(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
         CliCommand::Completions { shell } => completions::run(shell),

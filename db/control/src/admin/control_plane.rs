@@ -13,6 +13,7 @@ use crate::config::{
     read_operator_token,
 };
 use crate::events::{EventCode, EventLog, NewEvent};
+use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
@@ -43,6 +44,7 @@ pub struct RestoredExtensions {
     pub(super) deny: DenyList,
     pub(super) reloaded: Vec<ReloadedExtension>,
     pub(super) events: EventLog,
+    pub(super) usage_history: UsageHistory,
 }
 
 impl RestoredExtensions {
@@ -79,7 +81,10 @@ impl RestoredExtensions {
             false => (ArtifactStore::open(&config.state)?, DenyList::open(&config.state, denied)?),
         };
         let events = if config.ephemeral { EventLog::in_memory() } else { EventLog::open(&config.state)? };
-        Ok(RestoredExtensions { events, ..RestoredExtensions::read(artifacts, artifact_sources, deny, directory) })
+        let usage_history =
+            if config.ephemeral { UsageHistory::in_memory() } else { UsageHistory::open(&config.state)? };
+        let read = RestoredExtensions::read(artifacts, artifact_sources, deny, directory);
+        Ok(RestoredExtensions { events, usage_history, ..read })
     }
 
     /// Loads the stored artifacts.
@@ -90,7 +95,8 @@ impl RestoredExtensions {
         directory: &Directory,
     ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events: EventLog::in_memory() }
+        let (events, usage_history) = (EventLog::in_memory(), UsageHistory::in_memory());
+        RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, usage_history }
     }
 }
 
@@ -122,6 +128,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
             deny: DenyList::of(Vec::new()),
             reloaded: Vec::new(),
             events: EventLog::in_memory(),
+            usage_history: UsageHistory::in_memory(),
         }
     }
 }

@@ -24,6 +24,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/operator/rotate", EventCode::OperatorTokenRotated),
     ("DELETE", "/v1/operator/old-token", EventCode::OperatorOldTokenRevoked),
     ("POST", "/v1/recheck", EventCode::NativeRechecked),
+    ("PUT", "/v1/slow", EventCode::SlowThresholdChanged),
     ("DELETE", "/v1/denied/{pattern}", EventCode::NativeDenialEnded),
     ("POST", "/v1/tenants", EventCode::TenantCreated),
     ("PATCH", "/v1/tenants/{tenant}", EventCode::TenantChanged),

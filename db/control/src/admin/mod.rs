@@ -19,7 +19,10 @@ mod error;
 mod event_scribe;
 mod events;
 mod grants;
+mod history;
 mod host_header;
+mod hot;
+mod key_digest;
 mod latency;
 mod library_loader;
 mod operator_credentials;
@@ -31,6 +34,7 @@ mod records;
 mod response;
 mod routes;
 mod secrets;
+mod slow;
 mod source_store;
 mod stat;
 mod token_rotation;
@@ -55,12 +59,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
+use crate::history::UsageHistory;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
+use hot::HotWatches;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use rebuild::RebuildJobs;
@@ -115,6 +121,8 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
+    usage_history: UsageHistory,
+    hot_watches: HotWatches,
     /// Pages of records under way.
     record_pages: Arc<RecordPageLimiter>,
 }
@@ -128,7 +136,8 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events } = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, usage_history } =
+            extensions.into();
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -151,6 +160,8 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
+            usage_history,
+            hot_watches: HotWatches::default(),
             record_pages: Arc::default(),
         })
     }
@@ -168,6 +179,7 @@ impl ControlState {
         self.directory.reap();
         self.history.settle();
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.usage_history.look(&self.directory, now_ms());
     }
 }
 

@@ -21,8 +21,8 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, host_header, latency, now_ms,
-    overview, push, rebuild, recheck, records, secrets, stat, token_rotation, top,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, hot,
+    latency, now_ms, overview, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -56,6 +56,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
+        .route("/v1/tenants/{tenant}/tables/{name}/hot", get(hot::show))
         .route("/v1/tenants/{tenant}/tables/{name}/records", get(records::page))
         .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).patch(change_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
@@ -79,9 +80,12 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/events", get(events::list))
         .route("/v1/kills", get(overview::all_kills))
         .route("/v1/extensions", get(overview::extensions))
+        .route("/v1/slow", get(slow::list).put(slow::change))
+        .route("/v1/slow/{id}", get(slow::explain))
         .route("/v1/stat", get(show_stat))
         .route("/v1/top", get(top::show))
         .route("/v1/latency", get(latency::show))
+        .route("/v1/history", get(history::show))
         .route("/v1/workers", get(show_workers))
         .route("/v1/health", get(health))
         .route("/v1/shutdown", post(shutdown))

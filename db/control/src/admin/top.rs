@@ -13,7 +13,7 @@ use super::{ControlState, now_ms};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TopQuery {
+pub(super) struct TopParameters {
     tenant: Option<String>,
     rows: Option<RequestedRows>,
 }
@@ -33,7 +33,7 @@ enum RequestedRows {
 pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Query(query): Query<TopQuery>,
+    Query(query): Query<TopParameters>,
 ) -> ApiResult<TopResponse> {
     let views = views(&control, &caller, query.tenant.as_deref())?;
     let is_wanted = |rows: RequestedRows| query.rows.is_none_or(|wanted| wanted == rows);

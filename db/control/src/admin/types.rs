@@ -17,21 +17,27 @@ use sandstorm_store::StorageMode;
 mod budget;
 mod events;
 mod grants;
+mod history;
+mod hot;
 mod latency;
 mod rebuild;
 mod records;
 mod secrets;
+mod slow;
 mod top;
 
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use history::HistoryResponse;
+pub use hot::{HotKeyResponse, HotResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
 pub use records::{RecordPageResponse, RecordResponse};
 pub use secrets::SecretResponse;
+pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 
 /// `GET /v1/health`.

@@ -32,6 +32,7 @@ event_codes! {
     ServerStarted, "server.started", "The server began to serve its control port.";
     ServerStopping, "server.stopping", "The operator asked the server to stop.";
     ServerStopped, "server.stopped", "The server stopped in order. If it is missing before `server.started`, it did not.";
+    SlowThresholdChanged, "server.slow_threshold_changed", "The time from which requests are kept as slow was changed.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

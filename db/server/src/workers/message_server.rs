@@ -7,8 +7,10 @@ use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
+use sandstorm_metrics::OPERATIONS;
 use sandstorm_net::rpc::{HelloResponse, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
@@ -162,7 +164,9 @@ impl MessageServer {
             let answer = (&response.bytes[..], response.tail.take());
             let has_left = port.respond_when_durable(&executor.context, origin, answer, message.shown.get(), class);
             if let Some(class) = class.filter(|_| has_left) {
-                executor.context.answered.note(origin.header.tenant, class, origin.received_ns);
+                let first = &message.first;
+                let subject = || RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key);
+                executor.context.answered.note(origin.header.tenant, class, origin.received_ns, subject);
             }
         }
     }

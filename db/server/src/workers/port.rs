@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use parking_lot::{Mutex, MutexGuard};
+use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
-use sandstorm_metrics::histogram::RequestClass;
+use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
 use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, DriverWaiter, DriverWaker, Outbox};
 use sandstorm_net::r2p2::{PeerAddr, R2p2Request, ServerEndpoint};
 use sandstorm_net::reply_cache::ReplyCache;
@@ -224,7 +225,8 @@ impl PortContext {
             }
             if let Some(class) = answer.class {
                 context.answered.begin_batch(context.clock.now_ns);
-                context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns);
+                let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
+                context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
             }
             self.held.recycle(answer.bytes);
             released += 1;

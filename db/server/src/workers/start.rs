@@ -1,5 +1,6 @@
 //! Starting and stopping the workers.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use super::serve::PacketServer;
 use super::sessions::AuthenticatedSessions;
 use super::shared::SharedWorkerState;
 use super::tasks::InvocationTask;
+use super::turn_history::TurnHistory;
 use super::worker::Worker;
 use crate::cpu_affinity;
 use crate::limits::SESSIONS_PER_PORT;
@@ -80,7 +82,6 @@ impl Workers {
         let listening = listen.iter().filter_map(ListenerConfig::tcp).collect();
         let connection_budget = ConnectionBudget::new();
         let properties = ServerProperties {
-            slow_us: crate::limits::SLOW_US,
             metrics: Arc::clone(metrics),
             workers: options.workers,
             started_ms: unix_ms(),
@@ -166,6 +167,7 @@ impl Workers {
                 clock: WorkerClock::new(shared.epoch),
                 recent_tenants: RecentTenants::default(),
                 answered: LatencyLedger::default(),
+                turns: RefCell::new(TurnHistory::new()),
                 log: LogWatch::default(),
                 is_draining: false,
                 shared,

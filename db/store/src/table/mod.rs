@@ -10,6 +10,7 @@
 //! retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod access_watch;
 mod array_regions;
 mod bucket_records;
 mod buckets;
@@ -41,6 +42,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
+use self::access_watch::AccessWatch;
+pub use self::access_watch::{AccessReport, HotKey};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
 pub(crate) use self::change_positions::{ChangePositions, HashPart};
@@ -88,6 +91,7 @@ pub struct RecordTable {
     /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Readers of their keys wait, so that they
     /// see all of the transaction's writes or none. Beside `current`, so that reading it costs no cache line.
     commit_mask: CommitMask,
+    watch: AccessWatch,
     /// The log of its changes, if they are logged.
     log: OnceLock<TableLog>,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
@@ -138,6 +142,7 @@ impl RecordTable {
             record_lines: AtomicUsize::new(INITIAL_RECORD_LINES),
             current: AtomicPtr::new(Box::into_raw(buckets)),
             commit_mask: CommitMask::new(),
+            watch: AccessWatch::default(),
             log: OnceLock::new(),
             stripes: (0..STRIPES).map(|_| TableStripe::default()).collect(),
             growth: Mutex::new(()),
@@ -196,6 +201,9 @@ impl RecordTable {
         }
         // SAFETY: the caller's promise.
         let record: Option<RecordRef<'a>> = unsafe { self.find_live(hash, key, now_ms) };
+        if self.watch.is_on() {
+            self.watch.note(hash, key, record.as_ref().map_or(0, |record| record.value().len()));
+        }
         self.note_read(hash, shown);
         let record = record?;
         if self.config.mode == StorageMode::Cache {
@@ -254,6 +262,7 @@ impl RecordTable {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
+        self.note_value(hash, key, value.len());
         self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
     }
 
@@ -269,23 +278,8 @@ impl RecordTable {
         condition: StoreCondition,
         now_ms: u64,
     ) -> Result<bool, StoreError> {
+        self.note_value(hash, key, 0);
         self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
-    }
-
-    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; returns the sum and the new
-    /// version.
-    ///
-    /// # Errors
-    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
-    pub fn increment(
-        &self,
-        participant: &Participant,
-        hash: u64,
-        key: &[u8],
-        delta: i64,
-        now_ms: u64,
-    ) -> Result<(i64, u64), StoreError> {
-        self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
     }
 
     /// The common part of all writes: checks, the stripe's lock, and the growth of the table.

@@ -152,7 +152,25 @@ impl RecordTable {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
+        self.note_value(hash, key, value.len());
         self.write(participant, hash, key, |locked| locked.put(hash, key, ValueSource::External(value), write, now_ms))
+    }
+
+    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; returns the sum and the new
+    /// version.
+    ///
+    /// # Errors
+    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
+    pub fn increment(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        delta: i64,
+        now_ms: u64,
+    ) -> Result<(i64, u64), StoreError> {
+        self.note_value(hash, key, 0);
+        self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
     }
 
     /// Shows `f` the live record of `key`, under the lock of its stripe, and makes the change that it returns. Returns
@@ -189,6 +207,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
             let (change, marks) = f(live_record(found, now_ms));
+            self.note_value(hash, key, change.written_bytes());
             locked.marks = marks;
             locked.change(found, hash, key, now_ms, &change).map(|version| (change.answer(), version))
         })
@@ -214,6 +233,14 @@ fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<Record
 }
 
 impl<R> RecordUpdate<'_, R> {
+    /// Bytes of the value that it writes.
+    fn written_bytes(&self) -> usize {
+        match self {
+            RecordUpdate::Put { value, .. } => parts_len(value.parts()),
+            RecordUpdate::Keep(_) | RecordUpdate::Delete(_) => 0,
+        }
+    }
+
     fn answer(self) -> R {
         match self {
             RecordUpdate::Keep(answer) | RecordUpdate::Delete(answer) | RecordUpdate::Put { answer, .. } => answer,
@@ -307,6 +334,7 @@ impl<'t> ExclusiveStripes<'t> {
         self.table.refresh(locked);
         let found = locked.find(hash, key);
         let change = f(live_record(found, now_ms));
+        self.table.note_value(hash, key, change.written_bytes());
         let mut result = locked.change(found, hash, key, now_ms, &change);
         if result == Err(StoreError::OutOfMemory) && self.evict_for(&change, hash, key.len()) {
             let locked = &mut self.locked[index];

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
 
 use super::connection::{ClientConnection, ConnectionPhase};
@@ -117,7 +118,8 @@ impl WorkerConnections {
         {
             let ready_ns = connection.ready_ns.take().unwrap_or(context.clock.now_ns);
             context.answered.begin_batch(context.clock.now_ns);
-            context.answered.note(identity.tenant(), connection.session.request_class(), ready_ns);
+            let subject = || RequestSubject::of(connection.session.last_command());
+            context.answered.note(identity.tenant(), connection.session.request_class(), ready_ns, subject);
         }
         self.slots.buffered(tenant, buffered, now);
         self.queue(id);

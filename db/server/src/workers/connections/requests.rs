@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use sandstorm_accounts::RequestSubject;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
 use sandstorm_log::PositionState;
@@ -174,7 +175,8 @@ fn note_answered(
         && let Some(identity) = connection.session.identity()
     {
         let class = connection.session.request_class();
-        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns));
+        let subject = || RequestSubject::of(connection.session.last_command());
+        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns), subject);
     }
 }
 

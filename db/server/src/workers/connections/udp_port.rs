@@ -14,6 +14,7 @@ use crate::limits::HELD_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
@@ -158,7 +159,8 @@ impl UdpPort {
         {
             let received_ns = executor.context.clock.now_ns;
             executor.context.answered.begin_batch(received_ns);
-            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns);
+            let subject = || RequestSubject::of("memcached");
+            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns, subject);
         }
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {
