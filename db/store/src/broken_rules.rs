@@ -7,10 +7,10 @@ pub(crate) enum LogRule {
     ReadsAreNoted,
     /// Who reads many records has the table's position.
     WholeReadsAreNoted,
-    /// Who writes on a condition has the position of what was there.
-    ConditionsAreNoted,
-    /// Who changes a record has the change's position.
-    ChangesAreNoted,
+    /// Who writes a record has the position of what is there then.
+    WritesAreNoted,
+    /// Whose write is refused has the position of what was there, too.
+    RefusalsAreNoted,
     /// Who makes several changes at once has their unit's position.
     UnitsAreNoted,
     /// A reader waits until what it has read is in the log.

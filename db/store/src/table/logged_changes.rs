@@ -57,20 +57,17 @@ impl LockedStripe<'_> {
     }
 
     fn log_change(&self, log: &TableLog, hash: u64, change: &LoggedChange<'_>) {
-        let (part, is_awaited) = (HashPart::of(hash), log.is_awaited());
+        let part = HashPart::of(hash);
         if self.is_grouped {
             log.positions.begin_unknown(part);
-            self.participant.unit_of_changes().push(&log.log, change, (&log.positions, part), is_awaited);
+            self.participant.unit_of_changes().push(&log.log, change, (&log.positions, part), log.is_awaited());
             return;
         }
-        let position = log.log.append(change, false);
-        log.positions.set(part, position);
-        if is_awaited && !is_broken(LogRule::ChangesAreNoted) {
-            self.participant.shown().raise(position);
-        }
+        // The writer notes it before it unlocks the stripe; who only makes room tells nobody.
+        log.positions.set(part, log.log.append(change, false));
     }
 
-    /// Notes that a writer has seen what is under a key.
+    /// Notes that a writer has seen what is under a key, or has changed it.
     #[inline]
     pub(super) fn note_seen(&self, hash: u64) {
         if let Some(log) = self.log
@@ -78,7 +75,7 @@ impl LockedStripe<'_> {
         {
             let position = log.positions.of(hash);
             // The thread's own unit gets its position when it is appended.
-            if position != UNKNOWN_POSITION && !is_broken(LogRule::ConditionsAreNoted) {
+            if position != UNKNOWN_POSITION && !is_broken(LogRule::WritesAreNoted) {
                 self.participant.shown().raise(position);
             }
         }

@@ -71,6 +71,7 @@ use super::{
     EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StorageMode, StoreCondition, StoreError, TableConfig,
     WriteOptions,
 };
+use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
     SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
@@ -294,7 +295,9 @@ impl RecordTable {
         self.check_key(hash, key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
-        locked.note_seen(hash);
+        if result.is_ok() || !is_broken(LogRule::RefusalsAreNoted) {
+            locked.note_seen(hash);
+        }
         let is_full = locked.is_full();
         if locked.buckets.is_growing() {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
