@@ -5,12 +5,14 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod access;
 mod events;
 mod latency;
 mod overview;
 mod records;
 mod top;
 
+pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};

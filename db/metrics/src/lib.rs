@@ -5,11 +5,15 @@
 //! no locked instruction. Readers add the workers up. A sum is a view of a moment; each counter in it is exact.
 #![deny(unsafe_code)]
 
+pub mod alerts;
+pub mod dashboard;
 mod device;
 pub mod histogram;
 pub mod latency;
 pub mod limits;
 mod memory;
+mod naming;
+mod series;
 pub mod text;
 
 #[cfg(test)]
@@ -25,6 +29,11 @@ use sandstorm_net::rpc;
 use device::NetworkDescription;
 pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
 pub use memory::{MEMORY_METRICS, memory_readings};
+pub use naming::ConventionalName;
+pub use series::{
+    BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS, TABLE_METRICS,
+    USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
+};
 
 /// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
 /// [`SingleWriterCounter::set`], any may read. (A second writer would lose counts, nothing worse.)
@@ -486,12 +495,18 @@ const fn gauge(name: &'static str, meaning: &'static str) -> MetricSpec {
 }
 
 /// All counters of the server.
-#[derive(Debug)]
 pub struct ServerMetrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// A description of the workers' network.
     network: OnceLock<NetworkDescription>,
+    watchdog: OnceLock<WatchdogProbe>,
+}
+
+impl std::fmt::Debug for ServerMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerMetrics").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
 }
 
 /// A metric and its values, one a label value.
@@ -507,13 +522,29 @@ impl ServerMetrics {
     /// Counters for that many workers.
     pub fn new(workers: usize) -> Arc<ServerMetrics> {
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Arc::new(ServerMetrics { started: Instant::now(), workers, network: OnceLock::new() })
+        Arc::new(ServerMetrics {
+            started: Instant::now(),
+            workers,
+            network: OnceLock::new(),
+            watchdog: OnceLock::new(),
+        })
     }
 
     /// Sets the description of the workers' network, and the probe of its device if there is one.
     pub fn set_network(&self, about: &str, device: Option<DeviceProbe>) {
         // It is set once, when the workers have started.
         let _was_set = self.network.set(NetworkDescription { about: about.to_owned(), device });
+    }
+
+    /// Sets where the watchdog's counts are read.
+    pub fn set_watchdog(&self, probe: WatchdogProbe) {
+        // It is set once, when the workers have started.
+        let _was_set = self.watchdog.set(probe);
+    }
+
+    /// The watchdog's counts; none on a server without one.
+    pub fn watchdog(&self) -> WatchdogCounts {
+        self.watchdog.get().map(|probe| probe()).unwrap_or_default()
     }
 
     /// The description of the workers' network, and its state, as text.

@@ -14,6 +14,7 @@ mod export;
 mod export_file;
 mod ext;
 mod ext_offline;
+mod generate;
 mod grant;
 mod import;
 mod kills;
@@ -30,6 +31,7 @@ mod tenant;
 mod test_runner;
 mod token;
 mod top;
+mod ui;
 
 #[cfg(test)]
 mod tests;
@@ -130,7 +132,7 @@ enum CliCommand {
     Stop,
     /// Show whether the server runs, and where its ports are
     Health,
-    /// Make a token, or its hash for a configuration file
+    /// Tokens of viewers: create, list, revoke; and a token or its hash for a configuration file: new, hash
     #[command(subcommand, arg_required_else_help = true)]
     Token(token::TokenCommand),
     /// The operator's token: show whether an old one still works, replace it
@@ -170,7 +172,8 @@ enum CliCommand {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
-    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices
+    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices; or
+    /// what is wrong with a running server (--live)
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second
     Stat(stat::StatArgs),
@@ -178,8 +181,13 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Show where the page in a browser is, with a code that signs in once
+    Ui(ui::UiArgs),
     /// Show the calls that the server killed recently, and why
     Kills(kills::KillsArgs),
+    /// Completions for shells, and manual pages
+    #[command(subcommand, arg_required_else_help = true)]
+    Generate(generate::GenerateCommand),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
@@ -203,7 +211,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 17] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -217,6 +225,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 17] = [
     (&["push", "deploy", "check", "test", "new", "extension", "extensions"], "ext"),
     (&["user", "users", "account", "tenants"], "tenant"),
     (&["tables"], "table"),
+    (&["page", "web", "dashboard", "console"], "ui"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
     (&["dump", "save"], "export"),
@@ -272,7 +281,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
             out.done("the server stops")
         }
         CliCommand::Health => serve::health(&session(), out),
-        CliCommand::Token(command) => token::run(&command, out),
+        CliCommand::Token(command) => token::run(session, &command, out),
         CliCommand::Operator(command) => token::operator(&session(), &command, out),
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
@@ -286,11 +295,14 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
         CliCommand::Ext(command) => ext::run(session, command, out),
         CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
+        CliCommand::Doctor(args) if args.live => doctor::live::run(&session(), out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Ui(args) => ui::run(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
+        CliCommand::Generate(command) => generate::run(&command, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
     }
 }

@@ -8,8 +8,11 @@
 //! body. Bytes that are no HTTP get a bare status, and the connection is closed. A request with an `Origin` comes from
 //! a page in a browser and is refused.
 
+mod access;
+mod access_tokens;
 mod artifact_builder;
 mod artifact_store;
+mod authentication;
 mod body;
 mod caller;
 mod control_plane;
@@ -18,21 +21,29 @@ mod deny_list;
 mod error;
 mod event_scribe;
 mod events;
+mod findings;
 mod grants;
 mod host_header;
 mod latency;
 mod library_loader;
 mod operator_credentials;
 mod overview;
+mod overview_page;
+mod page;
+mod page_sessions;
+mod prometheus;
 mod push;
 mod rebuild;
 mod recheck;
 mod records;
 mod response;
+mod role;
 mod routes;
+mod series;
 mod source_store;
 mod stat;
 mod token_rotation;
+mod tokens;
 mod top;
 mod totals;
 pub mod types;
@@ -45,7 +56,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,19 +66,26 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
+use findings::LiveSamples;
+pub use findings::{Finding, FindingSeverity};
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
+use overview_page::OverviewCache;
+use page_sessions::PageSessions;
 use rebuild::RebuildJobs;
 use records::RecordPageLimiter;
+pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::ListenerConfig;
+use series::BuildCounts;
 use version_history::VersionHistory;
 
 /// Bytes of a request's body, at most, other than a push.
@@ -103,6 +121,13 @@ pub struct ControlState {
     /// The start of the clock for rates of changes: the time of day may be set back.
     started: Instant,
     operator: OperatorCredentials,
+    access_tokens: AccessTokens,
+    page_sessions: PageSessions,
+    overviews: OverviewCache,
+    builds: BuildCounts,
+    live_samples: LiveSamples,
+    /// The control port's certificate, if it speaks TLS.
+    certificate: OnceLock<Arc<ServerCertificate>>,
     door: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
@@ -127,7 +152,8 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events } = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens } =
+            extensions.into();
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -141,6 +167,12 @@ impl ControlState {
             listen,
             started: Instant::now(),
             operator,
+            access_tokens,
+            page_sessions: PageSessions::default(),
+            overviews: OverviewCache::default(),
+            builds: BuildCounts::default(),
+            live_samples: LiveSamples::default(),
+            certificate: OnceLock::new(),
             door: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
@@ -167,6 +199,7 @@ impl ControlState {
         self.directory.reap();
         self.history.settle();
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.live_samples.look(self);
     }
 }
 
