@@ -1,11 +1,15 @@
-//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts.
+//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts, monitoring, the page.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod backups;
+mod browser;
 mod builder_tls;
 mod code_tiers;
+mod http;
+mod monitoring;
+mod packages;
 mod records;
 mod restart;
 mod rotation;
