@@ -1,4 +1,5 @@
-//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts, monitoring, the page.
+//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts, backups, monitoring,
+//! the page, packages.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -15,7 +15,7 @@ use crate::common::root;
 /// Runs the script with this test's program in place of a release.
 fn make(out: &Path, revision: &str) {
     let output = Command::new(root().join("scripts/package"))
-        .args(["--binary", env!("CARGO_BIN_EXE_sandstorm-under-test"), "--revision", revision, "--out"])
+        .args(["--binary", env!("CARGO_BIN_EXE_sandstorm-under-test"), "--level", "1", "--revision", revision, "--out"])
         .arg(out)
         .output()
         .expect("the script");
@@ -41,7 +41,7 @@ fn packages() -> (tempfile::TempDir, tempfile::TempDir) {
 }
 
 #[test]
-fn the_packages_are_made_installed_upgraded_and_removed() {
+fn packages_are_installed_upgraded_and_removed_and_the_image_runs_without_rights() {
     if !has_program("dpkg-deb", "dpkg") {
         return;
     }
@@ -60,6 +60,7 @@ fn the_packages_are_made_installed_upgraded_and_removed() {
     ] {
         assert!(listed.lines().any(|line| line.ends_with(file) && line.contains("root/root")), "{file}: {listed}");
     }
+    check_image(first.path());
     stdout(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(first.path()));
     check_components(&first.path().join(format!("sandstorm-{version}.cdx.json")));
     let doctor = Command::new(env!("CARGO_BIN_EXE_sandstorm-under-test"))
@@ -136,16 +137,11 @@ fn check_components(path: &Path) {
     }
 }
 
-#[test]
-fn the_image_is_whole_and_its_program_runs_as_a_user_without_rights() {
-    if !has_program("dpkg-deb", "dpkg") {
-        return;
-    }
-    let out = tempfile::tempdir().expect("a folder");
-    make(out.path(), "1");
-    let image = out.path().join("image");
+/// The image is whole, and its program runs as a user without rights.
+fn check_image(out: &Path) {
+    let image = out.join("image");
     fs::create_dir(&image).expect("a folder");
-    let archive = out.path().join(format!("sandstorm-{}.oci.tar", env!("CARGO_PKG_VERSION")));
+    let archive = out.join(format!("sandstorm-{}.oci.tar", env!("CARGO_PKG_VERSION")));
     stdout(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&image));
     assert_eq!(json(&image.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
     // Every blob is where its digest says, and as long as its descriptor says.
@@ -164,7 +160,7 @@ fn the_image_is_whole_and_its_program_runs_as_a_user_without_rights() {
         (&"65532:65532".into(), Some("--no-builder"))
     );
     let layer = blob(&manifest["layers"][0]);
-    let files = out.path().join("files");
+    let files = out.join("files");
     fs::create_dir(&files).expect("a folder");
     stdout(Command::new("tar").arg("-xzf").arg(&layer).arg("-C").arg(&files));
     assert!(!files.join("usr/bin/rustc").exists() && !files.join("bin/sh").exists(), "nothing but the server");

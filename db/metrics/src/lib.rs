@@ -31,8 +31,8 @@ pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
 pub use memory::{MEMORY_METRICS, memory_readings};
 pub use naming::ConventionalName;
 pub use series::{
-    BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS, TABLE_METRICS,
-    USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
+    BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, CONTROL_METRICS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS,
+    SERVER_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
 };
 
 /// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
@@ -436,55 +436,6 @@ mod tenant_counters {
         }
     }
 }
-
-/// The metrics of the directory, which workers do not count, in the order in which the control port reads them.
-pub const SERVER_METRICS: &[MetricSpec] = &[
-    gauge("uptime_seconds", "Seconds since the server started."),
-    gauge("tenants", "Tenants."),
-    gauge("tables", "Tables of all tenants."),
-    gauge("extensions", "Extensions loaded for all tenants."),
-    gauge("extensions_sandboxed", "Those of them that run in the sandboxed tier; the others are native."),
-    gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
-    gauge("extensions_slowed", "Extensions whose calls are admitted at a bounded rate because they keep being killed."),
-    gauge("records", "Records in all tables."),
-    gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
-    gauge("records_evicted", "Records evicted from the tables that are there now."),
-    gauge("records_expired", "Records expired in the tables that are there now."),
-    gauge(
-        "garbage_bytes",
-        "Bytes of replaced and deleted records that are not freed yet, since they may still be read.",
-    ),
-    gauge(
-        "writes_held_back",
-        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
-    ),
-    gauge(
-        "writes_without_memory",
-        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
-    ),
-    gauge(
-        "slab_bytes",
-        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
-    ),
-    gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
-    gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
-];
-
-/// The metrics of the control port, in the order in which `admin` reads them.
-pub const CONTROL_METRICS: &[MetricSpec] = &[
-    counter("control_wrong_tokens", "Control requests with an unknown token."),
-    counter(
-        "control_connections_limited",
-        "Control connections closed because their address, or all other machines together, reached the limit of connections, and all of these were busy.",
-    ),
-    counter("control_shed", "Control connections closed in favour of a later one: they were idle for longest."),
-    counter(
-        "control_too_slow",
-        "Control connections closed because a handshake, a request or its answer took too long.",
-    ),
-    counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
-    counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
-];
 
 const fn counter(name: &'static str, meaning: &'static str) -> MetricSpec {
     MetricSpec { name, kind: MetricKind::Counter, label: None, meaning }

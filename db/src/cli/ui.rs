@@ -1,5 +1,5 @@
-//! `sandstorm ui`: where the page is, and a code that signs in once. No token gets into the browser, nor anything secret
-//! into an address.
+//! `sandstorm ui`: where the page is, and a code that signs in once. No token gets into the browser, nor anything
+//! secret into an address.
 
 use std::process::{Command, Stdio};
 

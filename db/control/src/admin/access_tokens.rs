@@ -140,7 +140,13 @@ impl AccessTokens {
         };
         let file: AccessTokenFile = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => AccessTokenFile::default(),
+            // A server on a full disk starts with what is there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Err(error) = write(&path, &AccessTokenFile::default()) {
+                    tracing::warn!(%error, "there are no tokens of viewers");
+                }
+                AccessTokenFile::default()
+            }
             Err(error) => return Err(unusable(&error)),
         };
         let mut known = Vec::new();
@@ -249,16 +255,18 @@ impl AccessTokens {
     /// Writes the tokens, then uses them.
     fn replace(&self, tokens: Vec<AccessToken>) -> Result<(), AccessTokenError> {
         if let Some(path) = &self.path {
-            let file = AccessTokenFile { tokens: tokens.clone() };
-            let json = serde_json::to_vec_pretty(&file);
-            let json = json.map_err(|error| AccessTokenError::Unwritable(ConfigError::new(error.to_string())))?;
-            write_private(path, &json).map_err(AccessTokenError::Unwritable)?;
+            write(path, &AccessTokenFile { tokens: tokens.clone() }).map_err(AccessTokenError::Unwritable)?;
         }
         let hashed =
             |about: AccessToken| TokenHash::from_text(&about.token_hash).map(|hash| KnownToken { about, hash });
         self.known.store(Arc::new(tokens.into_iter().filter_map(hashed).collect()));
         Ok(())
     }
+}
+
+fn write(path: &Path, file: &AccessTokenFile) -> Result<(), ConfigError> {
+    let json = serde_json::to_vec_pretty(file).map_err(|error| ConfigError::new(error.to_string()))?;
+    write_private(path, &json)
 }
 
 impl std::fmt::Debug for AccessTokens {

@@ -14,10 +14,11 @@ use serde::Deserialize;
 
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::quota_use::quota_uses;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
 use super::types::{
-    EventsResponse, ExtensionSummaryResponse, KillResponse, OverviewQuotaResponse, OverviewResponse, TableResponse,
-    TenantResponse, TenantRowResponse,
+    EventsResponse, ExtensionSummaryResponse, KillResponse, OverviewResponse, TableResponse, TenantResponse,
+    TenantRowResponse,
 };
 use super::{ControlState, now_ms};
 use super::{findings, latency};
@@ -185,14 +186,6 @@ fn tenant_row(view: &TenantView) -> (u64, TenantRowResponse) {
         fullest,
     };
     (requests + row.cpu_ns / 1_000, row)
-}
-
-/// Quotas that have a use: memory by what its records take.
-pub(super) fn quota_uses(view: &TenantView) -> Vec<OverviewQuotaResponse> {
-    let limits: BTreeMap<&str, u64> = view.tenant.quotas.list().into_iter().collect();
-    let uses = view.used(now_ms()).into_iter();
-    let uses = uses.filter_map(|(name, used)| Some(OverviewQuotaResponse { name, used, limit: *limits.get(name)? }));
-    uses.filter(|quota| quota.limit > 0).collect()
 }
 
 /// The 99th percentile of all requests of a tenant.

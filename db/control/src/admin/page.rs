@@ -28,16 +28,18 @@ const PAGE_HTML: &str = include_str!("../page/page.html");
 const SIGN_IN_HTML: &str = include_str!("../page/sign_in.html");
 const REFUSED_HTML: &str = include_str!("../page/refused.html");
 const PAGE_CSS: &str = include_str!("../page/page.css");
+const ICON_SVG: &str = include_str!("../page/icon.svg");
 const PAGE_JS: &str = include_str!("../page/page.js");
 
 /// What the browser lets the page do: its own files and the server's routes, in no other page's frame.
-const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
                               form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The headers of every file of the page, but for its type.
 const PAGE_HEADERS: [(header::HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Not `no-referrer`, for which browsers leave the origin out of what its forms send.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -69,6 +71,11 @@ pub(super) async fn refused() -> Response {
 /// `GET /ui/page.css`
 pub(super) async fn style() -> Response {
     page_file("text/css; charset=utf-8", PAGE_CSS)
+}
+
+/// `GET /ui/icon.svg`
+pub(super) async fn icon() -> Response {
+    page_file("image/svg+xml", ICON_SVG)
 }
 
 /// `GET /ui/page.js`

@@ -77,6 +77,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/ui" Anyone page::show;
     GET "/ui/refused" Anyone page::refused;
     GET "/ui/page.css" Anyone page::style;
+    GET "/ui/icon.svg" Anyone page::icon;
     GET "/ui/page.js" Anyone page::script;
     POST "/ui/session" Anyone page::sign_in;
     POST "/ui/sign-out" Anyone page::sign_out;

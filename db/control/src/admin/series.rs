@@ -1,12 +1,12 @@
-//! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number of
-//! series is bounded: of extensions there are those with most CPU time, of tables those with most bytes.
+//! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number
+//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::ControlState;
-use super::overview_page::quota_uses;
+use super::quota_use::quota_uses;
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{

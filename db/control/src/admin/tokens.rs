@@ -1,5 +1,5 @@
-//! The routes of viewers' tokens. The operator makes those of viewers of the whole server; a tenant, or the operator for
-//! it, those of the tenant's viewers.
+//! The routes of viewers' tokens. The operator makes those of viewers of the whole server; a tenant, or the operator
+//! for it, those of the tenant's viewers.
 
 use std::sync::Arc;
 

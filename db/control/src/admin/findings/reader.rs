@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
-use crate::admin::overview_page::quota_uses;
+use crate::admin::quota_use::quota_uses;
 use crate::admin::stat::{server_counters, worker_counters};
 use crate::admin::{ControlState, MAX_PUSHES, now_ms};
 use crate::limits::LIVE_SAMPLE_INTERVAL;
@@ -219,7 +219,8 @@ fn machine(state: Option<&Path>) -> MachineState {
         huge_pages: chosen.to_owned(),
         memory_bytes: bytes("MemTotal"),
         available_bytes: bytes("MemAvailable"),
-        open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
+        // The kernel tells their number as the folder's size; an older one (before 6.2) tells none.
+        open_files: fs::metadata("/proc/self/fd").map_or(0, |files| files.len()),
         open_files_max: files,
         disk_free_bytes: disk.as_ref().map_or(0, |disk| disk.f_bavail * disk.f_frsize),
         disk_bytes: disk.as_ref().map_or(0, |disk| disk.f_blocks * disk.f_frsize),

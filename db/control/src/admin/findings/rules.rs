@@ -1,7 +1,8 @@
-//! The rules. Each looks at one thing, and says what it found with its number, its cause and the setting that changes it.
+//! The rules. Each looks at one thing, and says what it found with its number, its cause and the setting that changes
+//! it.
 
 use super::reading::LiveReading;
-use super::{Finding, FindingSeverity};
+use crate::admin::finding::{Finding, FindingSeverity};
 use FindingSeverity::{Bad, Mind};
 
 /// Findings of one rule, at most: an operator reads the worst few, and their number.
@@ -62,6 +63,11 @@ fn worst(mut found: Vec<(f64, Finding)>) -> Vec<Finding> {
 
 /// What is kept on the disk.
 fn kept(reading: &LiveReading) -> Vec<Finding> {
+    [disk(reading), log(reading)].concat()
+}
+
+/// Changes of the directory, and the disk that they are on.
+fn disk(reading: &LiveReading) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = &reading.changes_refused {
         let text = format!("Changes of tenants, tables, grants and tokens are refused: {why}.");
@@ -73,6 +79,37 @@ fn kept(reading: &LiveReading) -> Vec<Finding> {
             "Free space where the state directory is; the server tries again by itself.",
         ));
     }
+    let machine = &reading.machine;
+    if machine.disk_bytes > 0 && (machine.disk_free_bytes as f64) < 0.05 * machine.disk_bytes as f64 {
+        let text = format!(
+            "{} are free of {}, and a full disk takes no changes.",
+            mib(machine.disk_free_bytes),
+            mib(machine.disk_bytes)
+        );
+        found.push(finding(
+            "disk_nearly_full",
+            Mind,
+            "The state directory's disk is nearly full.",
+            text,
+            "Free space there, or move the directory (`state`).",
+        ));
+    }
+    if !reading.keeps_changes {
+        let text = "Tenants, tables, tokens and extensions are in memory alone (`--ephemeral`).".to_owned();
+        found.push(finding(
+            "ephemeral",
+            Mind,
+            "A restart forgets everything.",
+            text,
+            "Start without --ephemeral, unless this is a test.",
+        ));
+    }
+    found
+}
+
+/// The log of records.
+fn log(reading: &LiveReading) -> Vec<Finding> {
+    let mut found = Vec::new();
     if let Some(why) = &reading.log_failure {
         let text = format!("Tables with durability take no writes: {why}.");
         found.push(finding(
@@ -104,31 +141,6 @@ fn kept(reading: &LiveReading) -> Vec<Finding> {
             "A checkpoint of the log is late.",
             text,
             "The server's log says why none was written; free space on the disk for one.",
-        ));
-    }
-    let machine = &reading.machine;
-    if machine.disk_bytes > 0 && (machine.disk_free_bytes as f64) < 0.05 * machine.disk_bytes as f64 {
-        let text = format!(
-            "{} are free of {}, and a full disk takes no changes.",
-            mib(machine.disk_free_bytes),
-            mib(machine.disk_bytes)
-        );
-        found.push(finding(
-            "disk_nearly_full",
-            Mind,
-            "The state directory's disk is nearly full.",
-            text,
-            "Free space there, or move the directory (`state`).",
-        ));
-    }
-    if !reading.keeps_changes {
-        let text = "Tenants, tables, tokens and extensions are in memory alone (`--ephemeral`).".to_owned();
-        found.push(finding(
-            "ephemeral",
-            Mind,
-            "A restart forgets everything.",
-            text,
-            "Start without --ephemeral, unless this is a test.",
         ));
     }
     found
@@ -364,7 +376,11 @@ fn builder(reading: &LiveReading) -> Vec<Finding> {
 
 /// Memory: of the tables, and of the machine.
 fn memory(reading: &LiveReading) -> Vec<Finding> {
-    let mut found = Vec::new();
+    [tables(reading), machine(reading)].concat()
+}
+
+/// The memory of tables.
+fn tables(reading: &LiveReading) -> Vec<Finding> {
     let mut garbage = Vec::new();
     let mut crowded = Vec::new();
     for table in &reading.tables {
@@ -391,7 +407,12 @@ fn memory(reading: &LiveReading) -> Vec<Finding> {
             crowded.push((part, finding("table_chains", Mind, "A hash table is too small for its records.", text, "It grows by itself while there is memory: see memory_bytes of the tenant, and `writes_without_memory`.")));
         }
     }
-    found.extend([worst(garbage), worst(crowded)].concat());
+    [worst(garbage), worst(crowded)].concat()
+}
+
+/// The memory of the machine.
+fn machine(reading: &LiveReading) -> Vec<Finding> {
+    let mut found = Vec::new();
     let refused = reading.growth.get("writes_without_memory").copied().unwrap_or(0);
     if refused > 0 {
         let text = format!("{refused} writes were refused in {:.0} s although no quota was reached.", reading.seconds);

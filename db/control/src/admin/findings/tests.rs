@@ -1,7 +1,8 @@
 //! Each finding is provoked by numbers, and by nothing else.
 
 use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
-use super::{FindingSeverity, rules};
+use super::rules;
+use crate::admin::finding::FindingSeverity;
 
 /// A server with which nothing is wrong.
 fn healthy() -> LiveReading {

@@ -3,21 +3,22 @@
 use super::*;
 use crate::limits::{PAGE_SESSIONS, PAGE_SESSIONS_PER_TENANT};
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("/ui", "text/html; charset=utf-8"),
     ("/ui/refused", "text/html; charset=utf-8"),
     ("/ui/page.css", "text/css; charset=utf-8"),
+    ("/ui/icon.svg", "image/svg+xml"),
     ("/ui/page.js", "text/javascript; charset=utf-8"),
 ];
 
 /// An answer: status, headers, body.
-struct Answer {
+struct PageAnswer {
     status: u16,
     headers: ureq::http::HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl PageAnswer {
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -28,7 +29,7 @@ impl Answer {
     }
 }
 
-fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> PageAnswer {
     let uri = format!("http://{}{path}", server.admin.address());
     let mut request = ureq::http::Request::builder().method(method).uri(uri);
     for (name, value) in headers {
@@ -37,10 +38,10 @@ fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body
     let config = ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).proxy(None).build();
     let mut response = config.new_agent().run(request.body(body.as_bytes()).unwrap()).unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    Answer { status, headers, body: response.body_mut().read_to_string().unwrap() }
+    PageAnswer { status, headers, body: response.body_mut().read_to_string().unwrap() }
 }
 
-fn sign_in(server: &Server, secret: &str) -> Answer {
+fn sign_in(server: &Server, secret: &str) -> PageAnswer {
     let origin = format!("http://{}", server.admin.address());
     let form = [("content-type", "application/x-www-form-urlencoded"), ("origin", origin.as_str())];
     ask(server, "POST", "/ui/session", &form, &format!("token={secret}"))
@@ -67,7 +68,7 @@ fn the_page_is_small_and_asks_for_nothing_elsewhere() {
         assert_eq!(
             ["x-content-type-options", "referrer-policy", "cache-control", "x-frame-options"]
                 .map(|name| answer.header(name)),
-            ["nosniff", "no-referrer", "no-store", "DENY"],
+            ["nosniff", "same-origin", "no-store", "DENY"],
             "{path}"
         );
         size += answer.body.len();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{ExtensionSummaryResponse, KillResponse, LatencyRowResponse, TableResponse, TenantResponse};
-use crate::admin::findings::Finding;
+use crate::admin::finding::Finding;
 use crate::events::ServerEvent;
 
 /// `GET /v1/caller`.
