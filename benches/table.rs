@@ -1,5 +1,5 @@
 //! Benchmarks of the table alone: reads one at a time and in prefetched batches, writes, writes while it grows, bytes
-//! per record.
+//! per record, positions in an ordered one.
 //!
 //! `cargo bench -p sandstorm-experiments --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
 //! `SANDSTORM_BENCH_RECORDS`. Keys are asked for uniformly at random, so most reads miss the caches.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig, WriteOptions};
+use sandstorm_store::{Epochs, KeyRange, Participant, RecordTable, StoreCondition, TableConfig, WriteOptions};
 use shuffle::Shuffle;
 
 const VALUE: [u8; 100] = [7; 100];
@@ -128,6 +128,55 @@ fn puts(criterion: &mut Criterion, table: &RecordTable, participant: &mut Partic
     group.finish();
 }
 
+/// An ordered table of so many keys of 16 bytes, as of a leaderboard: points, then a player. Its keys alone are of
+/// interest, so its records are empty.
+fn positions(criterion: &mut Criterion, records: u64) {
+    let epochs = Epochs::new();
+    let config = TableConfig { ordered: true, ..TableConfig::default() };
+    let table = RecordTable::new(config, Arc::clone(&epochs));
+    let mut participant = epochs.register();
+    let mut shuffle = Shuffle(3);
+    let place = |n: u64| {
+        let points = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        u128::from(points) << 64 | u128::from(n)
+    };
+    let write = |participant: &Participant, key: &[u8]| {
+        table.put(participant, table.hash(key), key, b"", &WriteOptions::default(), 0).expect("there is room");
+    };
+    for n in 0..records {
+        write(&participant, &place(n).to_be_bytes());
+        participant.quiescent();
+    }
+    let mut group = criterion.benchmark_group(format!("positions/{records}"));
+    group.bench_function("rank", |bencher| {
+        bencher.iter(|| {
+            let key = place(shuffle.next(records)).to_be_bytes();
+            black_box(table.count_keys(&KeyRange::new(b"", &key, false)))
+        });
+    });
+    group.bench_function("nth", |bencher| bencher.iter(|| black_box(table.key_at(shuffle.next(records)))));
+    group.bench_function("count of a range", |bencher| {
+        bencher.iter(|| {
+            let (one, other) = (place(shuffle.next(records)), place(shuffle.next(records)));
+            let (from, to) = (one.min(other).to_be_bytes(), one.max(other).to_be_bytes());
+            black_box(table.count_keys(&KeyRange::new(&from, &to, false)))
+        });
+    });
+    group.bench_function("a player's points change", |bencher| {
+        bencher.iter(|| {
+            // It comes to another place, and back.
+            let old = place(shuffle.next(records)).to_be_bytes();
+            let new = place(records + shuffle.next(records)).to_be_bytes();
+            for (gone, come) in [(&old, &new), (&new, &old)] {
+                table.delete(&participant, table.hash(gone), gone, StoreCondition::Always, 0).expect("it is there");
+                write(&participant, come);
+            }
+            participant.quiescent();
+        });
+    });
+    group.finish();
+}
+
 fn main() {
     let records = std::env::var("SANDSTORM_BENCH_RECORDS").ok().and_then(|text| text.parse().ok());
     let records: u64 = records.unwrap_or(1_000_000);
@@ -135,5 +184,6 @@ fn main() {
     let (_epochs, table, mut participant) = filled(records);
     gets(&mut criterion, &table, &mut participant, records);
     puts(&mut criterion, &table, &mut participant, records);
+    positions(&mut criterion, records);
     criterion.final_summary();
 }

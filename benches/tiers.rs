@@ -3,7 +3,8 @@
 //! within one run are what counts.
 //!
 //! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
-//! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long.
+//! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long. The last rows do
+//! the same for arithmetic without checks for overflow, and with them, in each tier.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -38,10 +39,13 @@ pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> {
 /// Arithmetic without a read: what compilers make of it.
 const KERNELS: &str = include_str!("kernels.rs");
 
-/// The same code in both tiers.
+/// The kernels, by their numbers.
+const ARITHMETIC: [&str; 5] = ["hash loop", "dependent walk", "matrix product 64x64", "numbers parsed", "sorted map"];
+
+/// The same code in two forms: native and sandboxed, say.
 struct Pair {
-    native: Arc<LoadedExtension>,
-    sandboxed: Arc<LoadedExtension>,
+    one: Arc<LoadedExtension>,
+    other: Arc<LoadedExtension>,
 }
 
 struct TierBench {
@@ -98,24 +102,32 @@ impl TierBench {
         }
     }
 
-    /// A source as a native library and as a sandboxed image.
-    fn build(&self, name: &str, text: &str, libraries: &str) -> (Vec<u8>, Vec<u8>) {
+    fn source(&self, name: &str, text: &str, libraries: &str) -> (PushedSource, CompileJob) {
         let manifest = format!("name = \"{name}\"\nlibraries = [{libraries}]\n");
         let files = vec![SourceFile { path: "src/lib.rs".into(), text: text.into() }];
-        let source = PushedSource::new(&manifest, files).expect("a source");
         let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
+        (PushedSource::new(&manifest, files).expect("a source"), job)
+    }
+
+    /// A source as a native library and as a sandboxed image.
+    fn build(&self, name: &str, text: &str, libraries: &str) -> (Vec<u8>, Vec<u8>) {
+        let (source, job) = self.source(name, text, libraries);
         let elf = builder::compile(&self.toolchain, &source, &job).expect("a library");
         let image = builder::build_sandboxed(&self.toolchain, &source, &job).expect("an image").elf;
         (elf, image)
     }
 
     fn pair(&self, name: &str, text: &str, libraries: &str) -> Pair {
-        let fingerprint = builder::api_fingerprint();
         let (elf, image) = self.build(name, text, libraries);
-        let native = ExtensionLibrary::load(&elf, fingerprint).expect("it loads");
-        let sandboxed = ExtensionLibrary::load_sandboxed(&image, fingerprint).expect("it loads");
-        let loaded = |library| Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()));
-        Pair { native: loaded(native), sandboxed: loaded(sandboxed) }
+        loaded(name, &elf, &image)
+    }
+
+    /// The same without checks for overflow.
+    fn unchecked_pair(&self, name: &str, text: &str) -> Pair {
+        let (source, job) = self.source(name, text, "");
+        let elf = builder::build_library_unchecked(&self.toolchain, &source, &job).expect("a library").elf;
+        let image = builder::build_sandboxed_unchecked(&self.toolchain, &source, &job).expect("an image").elf;
+        loaded(name, &elf, &image)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) {
@@ -155,23 +167,23 @@ impl TierBench {
         if std::env::args().nth(1).is_some_and(|wanted| !wanted.starts_with('-') && !case.name.contains(&wanted)) {
             return;
         }
-        let (mut native, mut sandboxed, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ones, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=ROUNDS {
-            let one = self.calls(&pair.native, case, case.number);
-            let other = self.calls(&pair.sandboxed, case, case.number);
+            let one = self.calls(&pair.one, case, case.number);
+            let other = self.calls(&pair.other, case, case.number);
             // The first round warms up.
             if round > 0 {
-                native.push(one);
-                sandboxed.push(other);
+                ones.push(one);
+                others.push(other);
                 ratios.push(one / other);
             }
         }
-        let [native, sandboxed, ratio] = [&mut native, &mut sandboxed, &mut ratios].map(|list| {
+        let [one, other, ratio] = [&mut ones, &mut others, &mut ratios].map(|list| {
             list.sort_by(f64::total_cmp);
             list[list.len() / 2]
         });
         println!(
-            "{:<34} {:>3} {native:>12.0} {sandboxed:>12.0}   {ratio:.2} ({:.2} to {:.2})",
+            "{:<34} {:>3} {one:>12.0} {other:>12.0}   {ratio:.2} ({:.2} to {:.2})",
             case.name,
             case.at_once,
             ratios[0],
@@ -258,12 +270,34 @@ fn main() {
     };
     bench.compare(&analysis, &Case { name: "analysis", at_once: 8, tenants: 1, number: 10_000, args: &analysis_args });
     let kernels = bench.pair("kernels", KERNELS, "");
-    for (index, name) in
-        ["hash loop", "dependent walk", "matrix product 64x64", "numbers parsed", "sorted map"].iter().enumerate()
-    {
+    for (index, name) in ARITHMETIC.iter().enumerate() {
         let args = move |_: u64| vec![index as u8];
         bench.compare(&kernels, &Case { name, at_once: 1, tenants: 1, number: 50, args: &args });
     }
+    compare_checks(&mut bench, kernels);
+}
+
+/// Compares arithmetic without checks for overflow with the same with them, in each tier.
+fn compare_checks(bench: &mut TierBench, kernels: Pair) {
+    let unchecked = bench.unchecked_pair("kernels", KERNELS);
+    println!("{:<34} {:>3} {:>12} {:>12}   unchecked / checked", "overflow checks", "n", "without ns", "with ns");
+    let tiers = [("native", unchecked.one, kernels.one), ("sandboxed", unchecked.other, kernels.other)];
+    for (tier, one, other) in tiers {
+        let pair = Pair { one, other };
+        for (index, name) in ARITHMETIC.iter().enumerate() {
+            let (args, name) = (move |_: u64| vec![index as u8], format!("{name}, checks, {tier}"));
+            bench.compare(&pair, &Case { name: &name, at_once: 1, tenants: 1, number: 50, args: &args });
+        }
+    }
+}
+
+/// A source's two forms, native and sandboxed.
+fn loaded(name: &str, elf: &[u8], image: &[u8]) -> Pair {
+    let fingerprint = builder::api_fingerprint();
+    let native = ExtensionLibrary::load(elf, fingerprint).expect("it loads");
+    let sandboxed = ExtensionLibrary::load_sandboxed(image, fingerprint).expect("it loads");
+    let loaded = |library| Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default()));
+    Pair { one: loaded(native), other: loaded(sandboxed) }
 }
 
 /// A whole tree of so many levels, as `ext/analysis` reads it.

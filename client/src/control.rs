@@ -7,10 +7,12 @@
 
 mod access;
 mod error;
+mod secrets;
 mod types;
 
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
+pub use secrets::SecretStatus;
 pub use types::*;
 
 use crate::limits;
@@ -102,6 +104,32 @@ impl Control {
         };
         let tenant = tenant.map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
         self.get(&format!("/v1/top?{rows}{tenant}"))
+    }
+
+    /// Requests that took longer than the threshold, newest first.
+    pub fn slow(&self, query: &SlowQuery) -> Result<SlowReport, ControlError> {
+        let SlowQuery { tenant, since_ms, after, limit } = query;
+        let tenant = tenant.as_deref().map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        let limit = limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
+        self.get(&format!("/v1/slow?since_ms={since_ms}&after={after}{tenant}{limit}"))
+    }
+
+    /// One of them, by its number.
+    pub fn slow_request(&self, id: u64) -> Result<SlowRequestReport, ControlError> {
+        self.get(&format!("/v1/slow/{id}"))
+    }
+
+    /// Sets the time from which requests are slow, until the server restarts.
+    pub fn set_slow_threshold(&self, patch: &SlowPatch) -> Result<(), ControlError> {
+        self.send(self.agent.put(self.url("/v1/slow")), patch).map(|_: serde::de::IgnoredAny| ())
+    }
+
+    /// What was used in the last minutes, day or month, by the whole server and by the tenants that used most.
+    pub fn history(&self, query: &HistoryQuery) -> Result<HistoryReport, ControlError> {
+        let HistoryQuery { tenant, by, since_ms, limit } = query;
+        let tenant = tenant.as_deref().map(|tenant| format!("&tenant={}", path_segment(tenant))).unwrap_or_default();
+        let limit = limit.map(|limit| format!("&limit={limit}")).unwrap_or_default();
+        self.get(&format!("/v1/history?by={}&since_ms={since_ms}{tenant}{limit}", by.name()))
     }
 
     /// Reads events: all that the token may see, or those of one tenant, of one code, after a position.
@@ -218,9 +246,25 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
+    /// Changes what a crash may take of a table's records. Returns when it holds: for a table that was in memory only,
+    /// when all of its records are on the disk, which takes as long as a checkpoint.
+    pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
+        let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
+        self.send(self.agent.patch(self.url(&path)), change)
+    }
+
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
+    }
+
+    /// The keys of a table that are used most, at most `limit` of each kind: counts for so many seconds, then answers.
+    pub fn hot(&self, tenant: &str, table: &str, seconds: u64, limit: usize) -> Result<HotReport, ControlError> {
+        let (tenant, table) = (path_segment(tenant), path_segment(table));
+        let url = self.url(&format!("/v1/tenants/{tenant}/tables/{table}/hot?seconds={seconds}&limit={limit}"));
+        let timeout = self.timeout + Duration::from_secs(seconds);
+        let request = self.agent.get(url).config().timeout_global(Some(timeout)).build();
+        self.finish(timeout, self.with_token(request).call())
     }
 
     /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that nobody changes between
@@ -258,6 +302,23 @@ impl Control {
             path_segment(owner),
             path_segment(table)
         ))
+    }
+
+    /// Lists a tenant's secrets, by name; the server shows nobody a value.
+    pub fn secrets(&self, tenant: &str) -> Result<Vec<SecretStatus>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/secrets", path_segment(tenant)))
+    }
+
+    /// Sets a secret, which the tenant's code reads by its name.
+    pub fn set_secret(&self, tenant: &str, name: &str, value: &[u8]) -> Result<(), ControlError> {
+        let path = format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name));
+        let request = self.with_token(self.agent.put(self.url(&path))).content_type("application/octet-stream");
+        self.finish(self.timeout, request.send(value)).map(|_: serde::de::IgnoredAny| ())
+    }
+
+    /// Removes a secret.
+    pub fn remove_secret(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.

@@ -88,6 +88,12 @@ pub enum Error {
         "from another machine this tenant's data are reached in a sealed session only; do not choose plain packets, and give its token"
     )]
     SealRequired,
+    /// The request ran, but the server does not know that it is on the disk.
+    #[error("not known to be on the disk: {text}")]
+    NotDurable {
+        /// The server's words.
+        text: String,
+    },
     /// The server is stopping; the request was not run.
     #[error("the server is shutting down and did not run the request; send it again when it is back")]
     ShuttingDown,
@@ -169,6 +175,7 @@ impl Error {
             RpcStatus::ShuttingDown => Error::ShuttingDown,
             RpcStatus::ReadOnly => Error::ReadOnly,
             RpcStatus::SealRequired => Error::SealRequired,
+            RpcStatus::NotDurable => Error::NotDurable { text: text() },
         })
     }
 
@@ -192,6 +199,7 @@ impl Error {
             Error::ShuttingDown => "shutting_down",
             Error::ReadOnly => "read_only",
             Error::SealRequired => "seal_required",
+            Error::NotDurable { .. } => "not_durable",
             Error::Stale => "stale",
             Error::Timeout { .. } => "timeout",
             Error::Busy { .. } => "busy",

@@ -167,6 +167,8 @@ pub enum RpcStatus {
     ReadOnly = 20,
     /// The tenant's data are reached in a sealed session only from where this came from.
     SealRequired = 21,
+    /// It was done, or read, but the server does not know that it is on the disk: a crash may take it back.
+    NotDurable = 22,
 }
 
 /// The reason why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
@@ -236,6 +238,7 @@ from_byte!(RpcStatus {
     ShuttingDown,
     ReadOnly,
     SealRequired,
+    NotDurable,
 });
 from_byte!(KillCause {
     SliceBudget,

@@ -15,7 +15,7 @@
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and their checks in a commit.
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]). Version 7: counts and positions of keys
 //! ([`HostCalls::count`], [`HostCalls::nth`], [`RANGE_COUNTED`]), expiry ([`HostCalls::expiry`],
-//! [`HostCalls::touch`]), random numbers and microseconds.
+//! [`HostCalls::touch`]), random numbers, microseconds and secrets.
 //!
 //! # Modules
 //!
@@ -238,6 +238,9 @@ pub struct RawCursor {
 
 /// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`MAX_CALL_KEYS`].
 pub const MAX_CALL_RECORDS: usize = 32;
+
+/// Bytes of a secret at most.
+pub const MAX_SECRET_BYTES: usize = 4 << 10;
 
 /// Random bytes that one call of [`HostCalls::random`] fills at most, for the same reason: about a microsecond.
 pub const MAX_RANDOM_BYTES: usize = 1024;
@@ -537,11 +540,21 @@ pub struct HostCalls {
     /// and flags.
     pub touch:
         unsafe extern "C" fn(*mut InvocationHeader, table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32,
-    /// Fills up to [`MAX_RANDOM_BYTES`] with random bytes, of a generator that the kernel has seeded for this invocation
-    /// alone.
+    /// Fills up to [`MAX_RANDOM_BYTES`] with random bytes, of a generator that the kernel has seeded for this
+    /// invocation alone.
     pub random: unsafe extern "C" fn(*mut InvocationHeader, bytes: *mut u8, len: usize) -> u32,
     /// Returns the microseconds since the Unix epoch, at this moment.
     pub now_us: unsafe extern "C" fn(*mut InvocationHeader) -> u64,
+    /// Copies a secret of the tenant, of [`MAX_SECRET_BYTES`] at most, and writes its length. `STATUS_NOT_FOUND`: there
+    /// is none of that name. `STATUS_TOO_LARGE`: it is longer than `capacity`, and nothing but the length was written.
+    pub secret: unsafe extern "C" fn(
+        *mut InvocationHeader,
+        name: *const u8,
+        name_len: usize,
+        to: *mut u8,
+        capacity: usize,
+        len: *mut usize,
+    ) -> u32,
 }
 
 /// The layout of modules, which the host reads and writes from outside: sizes in bytes, and the places of the fields

@@ -1,5 +1,9 @@
-//! Random numbers, and time finer than milliseconds.
+//! What is not in a table: random numbers, time finer than milliseconds, secrets.
 
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::Error;
 use crate::db::Db;
 
 impl Db<'_> {
@@ -94,5 +98,31 @@ impl Db<'_> {
     /// ```
     pub fn now_us(&self) -> u64 {
         self.host.now_us()
+    }
+
+    /// Returns a secret of the tenant, which `sandstorm secret set NAME` has set: the key of another service, say. The
+    /// server keeps it sealed on its disk, and lists names alone. It is as it was when the invocation began.
+    ///
+    /// Whoever may push code to the tenant may read its secrets.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     let key = db.secret("greeting")?;
+    ///     db.reply(&[&key, args].concat())
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.invoke(run, b"ann").unwrap_err().kind(), ErrorKind::NotFound);
+    /// store.secret("greeting", b"hello ");
+    /// assert_eq!(store.invoke(run, b"ann"), Ok(b"hello ann".to_vec()));
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of that name.
+    pub fn secret(&self, name: &str) -> Result<Vec<u8>, Error> {
+        self.host.secret(name)?.ok_or_else(|| Error::not_found(format!("the tenant has no secret {name:?}")))
     }
 }

@@ -13,8 +13,8 @@ use core::mem::MaybeUninit;
 
 use crate::Error;
 use crate::abi::{
-    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, RawCursor, RawKey, RawKeys,
-    RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
+    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, MAX_SECRET_BYTES, RawCursor,
+    RawKey, RawKeys, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
 };
 use crate::imports::host_calls;
 use crate::invocation_bytes::InvocationBytes;
@@ -290,6 +290,22 @@ impl<'a> HostHandle<'a> {
             status_to_result(unsafe { (self.calls().random)(self.invocation, part.as_mut_ptr(), part.len()) })?;
         }
         Ok(())
+    }
+
+    /// Returns a secret of the tenant; `None`: there is none of that name.
+    pub(crate) fn secret(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let (mut value, mut len) = (Vec::<u8>::with_capacity(MAX_SECRET_BYTES), 0);
+        let (to, room) = (value.as_mut_ptr(), value.capacity());
+        // SAFETY: a live invocation; the name and `room` bytes outlive the call; `len` is a local.
+        match unsafe { (self.calls().secret)(self.invocation, name.as_ptr(), name.len(), to, room, &mut len) } {
+            STATUS_OK => {
+                // SAFETY: the host has written so many bytes, within the capacity.
+                unsafe { value.set_len(len) };
+                Ok(Some(value))
+            }
+            STATUS_NOT_FOUND => Ok(None),
+            status => Err(Error::from_status(status)),
+        }
     }
 
     pub(crate) fn now_us(&self) -> u64 {

@@ -101,4 +101,5 @@ imports! {
     touch(table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32;
     random(bytes: *mut u8, len: usize) -> u32;
     now_us() -> u64;
+    secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
 }

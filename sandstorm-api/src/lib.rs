@@ -62,5 +62,8 @@ pub use expiry::TimeToLive;
 pub use keys::{Direction, Keys, KeysIntoIter, KeysIter};
 pub use range::{Range, RangeKeys};
 pub use record::{Record, TableId};
-pub use transaction::{Seen, Transaction};
+pub use transaction::{Transaction, TransactionRecord};
 pub use yielding::{YieldNow, yield_now};
+
+/// The former name of [`TransactionRecord`], for one release.
+pub type Seen<'a> = TransactionRecord<'a>;

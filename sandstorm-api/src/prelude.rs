@@ -8,5 +8,6 @@ pub use alloc::vec::Vec;
 pub use alloc::{format, vec};
 
 pub use crate::{
-    Cursor, Db, Direction, Error, ErrorKind, Keys, Record, ScanPage, Seen, TableId, TimeToLive, Transaction, yield_now,
+    Cursor, Db, Direction, Error, ErrorKind, Keys, Record, ScanPage, Seen, TableId, TimeToLive, Transaction,
+    TransactionRecord, yield_now,
 };

@@ -145,6 +145,7 @@ pub struct TestStore {
     /// Microseconds of the clock beyond whole milliseconds.
     now_rest_us: u64,
     seed: u64,
+    secrets: BTreeMap<String, Box<[u8]>>,
     last_version: u64,
     last_place: u64,
     bytes: usize,
@@ -173,6 +174,7 @@ impl TestStore {
             now_ms: DEFAULT_NOW_MS,
             now_rest_us: 0,
             seed: 0,
+            secrets: BTreeMap::new(),
             last_version: 0,
             last_place: 0,
             bytes: 0,
@@ -323,17 +325,6 @@ impl TestStore {
     /// On (as at first): awaited reads and writes yield, as in a server with more to do. Off: they do not.
     pub fn interleave(&mut self, on: bool) -> &mut TestStore {
         self.interleave = on;
-        self
-    }
-
-    /// The clock, in milliseconds since the Unix epoch.
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    /// Sets the clock, in milliseconds since the Unix epoch: records expire by it, and `Db::now_ms` shows it.
-    pub fn set_now_ms(&mut self, now_ms: u64) -> &mut TestStore {
-        (self.now_ms, self.now_rest_us) = (now_ms, 0);
         self
     }
 

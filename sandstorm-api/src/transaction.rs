@@ -29,13 +29,13 @@ pub struct Transaction<'a> {
 
 /// A record as a transaction sees it: as it was when it first read it, or as the transaction has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct TransactionRecord<'a> {
     key: &'a [u8],
     value: &'a [u8],
     flags: u32,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> TransactionRecord<'a> {
     /// The key.
     pub fn key(&self) -> &'a [u8] {
         self.key
@@ -63,7 +63,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys, or keys of
     /// [`TRANSACTION_BYTES`].
-    pub async fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Seen<'a>>, Error> {
+    pub async fn get(&self, table: TableId, key: &[u8]) -> Result<Option<TransactionRecord<'a>>, Error> {
         let hash = self.host.prefetch(table.0, key)?;
         if let Some(known) = self.known(table, hash, key) {
             return Ok(known);
@@ -83,7 +83,11 @@ impl<'a> Transaction<'a> {
     ///
     /// # Errors
     /// As [`Transaction::get`].
-    pub async fn get_many<K: AsRef<[u8]>>(&self, table: TableId, keys: &[K]) -> Result<Vec<Option<Seen<'a>>>, Error> {
+    pub async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        table: TableId,
+        keys: &[K],
+    ) -> Result<Vec<Option<TransactionRecord<'a>>>, Error> {
         let mut hashes = vec![0; keys.len()];
         for (keys, hashes) in keys.chunks(MAX_CALL_KEYS).zip(hashes.chunks_mut(MAX_CALL_KEYS)) {
             self.host.prefetch_many(table.0, keys, hashes)?;
@@ -176,7 +180,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Returns what the transaction knows of a key, if anything.
-    fn known(&self, table: TableId, hash: u64, key: &[u8]) -> Option<Option<Seen<'a>>> {
+    fn known(&self, table: TableId, hash: u64, key: &[u8]) -> Option<Option<TransactionRecord<'a>>> {
         let notes = self.notes.borrow();
         let note = &notes.list[notes.find(table, hash, key)?];
         let stored = match (&note.written, &note.read) {
@@ -184,7 +188,7 @@ impl<'a> Transaction<'a> {
             (None, Some(read)) => read.stored,
             (None, None) => return None,
         };
-        Some(stored.map(|stored| Seen {
+        Some(stored.map(|stored| TransactionRecord {
             key: self.host.kept(note.key),
             value: self.host.kept(stored.value),
             flags: stored.flags,
@@ -192,7 +196,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Reads a record that the transaction does not know yet.
-    fn read(&self, table: TableId, hash: u64, key: &[u8]) -> Result<Option<Seen<'a>>, Error> {
+    fn read(&self, table: TableId, hash: u64, key: &[u8]) -> Result<Option<TransactionRecord<'a>>, Error> {
         if self.notes.borrow().reads >= TRANSACTION_READS {
             return Err(Error::too_large(format!("a transaction may read {TRANSACTION_READS} keys")));
         }
@@ -201,7 +205,7 @@ impl<'a> Transaction<'a> {
         }
         let record = self.host.get(table.0, hash, key)?;
         self.notes.borrow_mut().log_read(table, hash, key, record);
-        Ok(record.map(|record| Seen { key: record.key, value: record.value, flags: record.flags }))
+        Ok(record.map(|record| TransactionRecord { key: record.key, value: record.value, flags: record.flags }))
     }
 }
 

@@ -246,6 +246,16 @@ fn the_examples_answer_as_their_page_says() {
 }
 
 #[test]
+fn the_cookbooks_applications_do_what_they_say() {
+    let text = page("docs/cookbook.md");
+    let mut terminal = Terminal::open();
+    terminal.run("sandstorm tenant create shop");
+    let sessions = blocks(&text);
+    assert_eq!(sessions.len(), 6, "one for each");
+    sessions.iter().for_each(|(_, session)| terminal.follow(session));
+}
+
+#[test]
 fn the_social_graphs_page_does_what_it_says() {
     let text = page("docs/tao.md");
     let mut terminal = Terminal::open();

@@ -75,7 +75,9 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
             let left = tx.range(table, b"L", b"M", 1_000, Direction::Forward).await?;
             let mut right = tx.range(table, b"R", b"S", 1_000, Direction::Backward).await?;
             right.reverse();
-            let same = |(l, r): (&Seen<'_>, &Seen<'_>)| l.key()[1..] == r.key()[1..] && l.value() == r.value();
+            let same = |(l, r): (&TransactionRecord<'_>, &TransactionRecord<'_>)| {
+                l.key()[1..] == r.key()[1..] && l.value() == r.value()
+            };
             if left.len() != right.len() || !left.iter().zip(&right).all(same) {
                 return Err(Error::new("half a pair"));
             }

@@ -53,19 +53,22 @@ fn programs() -> Vec<Program> {
 }
 
 /// What became of a variant.
-enum Fate {
+enum VariantOutcome {
     /// By these rules, or the compiler.
     Refused(String),
     Built(Vec<u8>),
 }
 
-fn refused(error: &BuildError) -> Fate {
+fn refused(error: &BuildError) -> VariantOutcome {
     match error {
-        BuildError::Refused(found) => Fate::Refused(found.first().and_then(|one| one.rule.clone()).unwrap_or_default()),
-        BuildError::Compile(found) => {
-            Fate::Refused(format!("compiler {}", found.first().and_then(|one| one.rule.clone()).unwrap_or_default()))
+        BuildError::Refused(found) => {
+            VariantOutcome::Refused(found.first().and_then(|one| one.rule.clone()).unwrap_or_default())
         }
-        BuildError::Limit(_) => Fate::Refused("limit".to_owned()),
+        BuildError::Compile(found) => VariantOutcome::Refused(format!(
+            "compiler {}",
+            found.first().and_then(|one| one.rule.clone()).unwrap_or_default()
+        )),
+        BuildError::Limit(_) => VariantOutcome::Refused("limit".to_owned()),
         other => panic!("{other}"),
     }
 }
@@ -74,10 +77,10 @@ fn source(files: &[SourceFile]) -> Option<PushedSource> {
     PushedSource::new("name = \"hostile\"\n", files.to_vec()).ok()
 }
 
-fn compiled(source: &PushedSource) -> Fate {
+fn compiled(source: &PushedSource) -> VariantOutcome {
     let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
     match build_library(common::toolchain(), source, &job) {
-        Ok(built) => Fate::Built(built.elf),
+        Ok(built) => VariantOutcome::Built(built.elf),
         Err(error) => refused(&error),
     }
 }
@@ -119,8 +122,8 @@ fn a_reply_with_the_bytes_of_another_tenant_is_noticed() {
         );
         let files = [SourceFile { path: sandstorm_builder::ROOT_FILE.to_owned(), text }];
         match compiled(&source(&files).expect("a source")) {
-            Fate::Built(elf) => elf,
-            Fate::Refused(rule) => panic!("{rule}"),
+            VariantOutcome::Built(elf) => elf,
+            VariantOutcome::Refused(rule) => panic!("{rule}"),
         }
     };
     assert_eq!(harm(&built("its own bytes")), None);
@@ -141,27 +144,27 @@ fn what_grows_from_a_known_hole_is_refused() {
     let (checks, mut compiles) = if deep { (DEEP_CHECKED, DEEP_COMPILED) } else { (CHECKED, COMPILED) };
     let seed = std::env::var("HOLE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut random = StdRng::seed_from_u64(seed);
-    let (mut fates, mut through) = (std::collections::BTreeMap::<String, usize>::new(), Vec::new());
+    let (mut outcomes, mut built) = (std::collections::BTreeMap::<String, usize>::new(), Vec::new());
     for number in 0..checks {
         let program = &programs[(number + random.random_range(0..7)) % programs.len()];
         let variant = grow::grow(program, programs.choose(&mut random).expect("programs"), &mut random);
         let Some(source) = source(&variant.files) else { continue };
-        let fate = match check(&source, &[], CodeTier::Native) {
+        let outcome = match check(&source, &[], CodeTier::Native) {
             Err(error) => refused(&error),
             Ok(()) if compiles > 0 => {
                 compiles -= 1;
                 compiled(&source)
             }
-            Ok(()) => Fate::Refused("not compiled: enough for one run".to_owned()),
+            Ok(()) => VariantOutcome::Refused("not compiled: enough for one run".to_owned()),
         };
-        match fate {
-            Fate::Refused(rule) => *fates.entry(rule).or_default() += 1,
-            Fate::Built(elf) => {
-                *fates.entry("built".to_owned()).or_default() += 1;
-                through.push(format!("{:?}\n{}", harm(&elf), describe(&variant)));
+        match outcome {
+            VariantOutcome::Refused(rule) => *outcomes.entry(rule).or_default() += 1,
+            VariantOutcome::Built(elf) => {
+                *outcomes.entry("built".to_owned()).or_default() += 1;
+                built.push(format!("{:?}\n{}", harm(&elf), describe(&variant)));
             }
         }
     }
-    println!("{fates:#?}");
-    assert!(through.is_empty(), "{} were built:\n{}", through.len(), through.join("\n\n"));
+    println!("{outcomes:#?}");
+    assert!(built.is_empty(), "{} were built:\n{}", built.len(), built.join("\n\n"));
 }

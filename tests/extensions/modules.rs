@@ -378,6 +378,9 @@ fn plain_rust(source: &Path, to: &Path) {
 fn every_function_of_the_host_answers_who_imports_it_plainly() {
     let server = with_a_tenant("sandboxed");
     server.json("table create t --ordered");
+    let word = file(&server, "word", b"open sesame\n");
+    server.json(&format!("secret set word --from {}", word.display()));
+    assert!(!server.json("secret list").to_string().contains("sesame"));
     let path = server.folder.path().join("every.wasm");
     plain_rust(&root().join("tests/modules/every_import.rs"), &path);
     server.json(&format!("ext push --wasm {}", path.display()));
@@ -387,7 +390,7 @@ fn every_function_of_the_host_answers_who_imports_it_plainly() {
         increment no number 6\nprefetch_many 0\nprefetch_records 0\nget_many 0\none true\nscan 2\nrange 0\n\
         2: b first, finished 1\nrange_keys 0\n1 1 a\ncount 0 1\nnth 0 1 b\n\
         nth without room 0 0, beyond 1\nexpiry 0 0\ntouch 0 1\nexpiry 0 true\nexpiry of nothing 1\nnow_us true\nrandom 0 true\n\
-        too many 8\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
+        too many 8\nsecret 0 open sesame\nsecret without room 5 11\nno secret 1\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
         the rest is up to the commit\n";
     assert_eq!(text(&said), expected);
     assert_eq!(server.output("get t t").stdout, b"2\n", "what it committed");

@@ -53,6 +53,7 @@ unsafe extern "C" {
     fn expiry(table: u64, hash: u64, key: *const u8, key_len: usize, expires_at_ms: *mut u64) -> u32;
     fn touch(table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32;
     fn random(to: *mut u8, len: usize) -> u32;
+    fn secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
 }
 
 #[panic_handler]
@@ -172,6 +173,10 @@ unsafe fn positions() -> u32 {
         let mut numbers = [0; 32];
         say!("random {} {}", random(numbers.as_mut_ptr(), 32), numbers.iter().any(|byte| *byte != 0));
         say!("too many {}", random(numbers.as_mut_ptr(), 5000));
+        let (name, to, mut len) = (b"word".as_ptr(), numbers.as_mut_ptr(), 0);
+        say!("secret {} {}", secret(name, 4, to, 32, &mut len), text(to, len));
+        say!("secret without room {} {len}", secret(name, 4, to, 2, &mut len));
+        say!("no secret {}", secret(name, 3, to, 32, &mut len));
         0
     }
 }

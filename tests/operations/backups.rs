@@ -36,7 +36,7 @@ fn server_with_tables() -> Server {
         "tenant create reports --open",
         "table create items --durability interval --tenant shop",
         "table create plain --ordered --tenant shop",
-        "grant add items reports --tenant shop",
+        "grant add items --to reports --tenant shop",
     ] {
         let output = server.output(line);
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -130,7 +130,8 @@ fn a_backup_of_a_server_that_is_written_to_is_restored_as_a_whole_server() {
         }
         number
     });
-    let folder = server.folder.path().join("backups");
+    let kept = new_folder();
+    let folder = kept.path().join("backups");
     let backups: Vec<PathBuf> = (0..3).map(|_| backup(&server.state(), &folder)).collect();
     stop.store(true, Ordering::Relaxed);
     let written = writing.join().unwrap();
@@ -179,7 +180,8 @@ fn a_backup_is_restored_to_a_moment_that_it_has_and_a_damaged_one_not_at_all() {
     }
     (200..300).for_each(|number| put(&writer, items, number));
     wait_logged(&server.state(), 299);
-    let folder = server.folder.path().join("backups");
+    let kept = new_folder();
+    let folder = kept.path().join("backups");
     let made = backup(&server.state(), &folder);
     drop(server);
     let time = format!("{}.{:03}Z", sandstorm_catalog::format_utc(moment_ms).replace(' ', "T"), moment_ms % 1_000);

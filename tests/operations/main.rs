@@ -8,6 +8,7 @@ mod backups;
 mod browser;
 mod builder_tls;
 mod code_tiers;
+mod disk;
 mod http;
 mod monitoring;
 mod packages;

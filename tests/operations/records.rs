@@ -21,18 +21,21 @@ use serde_json::Value;
 
 use crate::restart::{command, state};
 
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// A server process with a port for Redis clients; killed when dropped.
-struct RecordServer {
+pub(super) struct RecordServer {
     process: Child,
-    redis: String,
-    control: Control,
+    pub(super) data: String,
+    pub(super) redis: String,
+    pub(super) memcached: String,
+    pub(super) control: Control,
 }
 
 impl RecordServer {
-    fn start(folder: &Path) -> RecordServer {
-        let options = ["--no-builder", "--redis", "127.0.0.1:0=shop/items"];
+    pub(super) fn start(folder: &Path) -> RecordServer {
+        let port = "127.0.0.1:0=shop/items";
+        let options = ["--no-builder", "--redis", port, "--memcached", port];
         let mut process = command(folder, "", &options).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -40,7 +43,9 @@ impl RecordServer {
         let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();
         let url = said["control_url"].as_str().unwrap();
         let control = Control::with_trust(url, Some(token.trim()), CONTROL_TIMEOUT, &Trust::default());
-        RecordServer { process, redis: said["redis"][0].as_str().unwrap().to_owned(), control }
+        let address = |name: &str| said[name][0].as_str().or(said[name].as_str()).unwrap().to_owned();
+        let (data, redis, memcached) = (address("data"), address("redis"), address("memcached"));
+        RecordServer { process, data, redis, memcached, control }
     }
 
     /// A server whose tenant has a table with durability.

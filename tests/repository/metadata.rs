@@ -57,6 +57,16 @@ fn what_users_depend_on_can_be_packaged() {
     }
 }
 
+#[test]
+fn the_files_that_the_page_for_contributors_names_are_there() {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("the page for contributors");
+    let quoted = page.split('`').skip(1).step_by(2).filter_map(|text| text.split_whitespace().next());
+    let paths: Vec<&str> = quoted.filter(|text| text.contains('/')).collect();
+    assert!(paths.len() > 30, "the recipes name next to no files: {paths:?}");
+    let gone: Vec<&&str> = paths.iter().filter(|path| !root().join(path).exists()).collect();
+    assert!(gone.is_empty(), "CONTRIBUTING.md names what is not there: {gone:?}");
+}
+
 fn named(manifest: toml::Table) -> (String, toml::Table) {
     (manifest["package"]["name"].as_str().unwrap_or_default().to_owned(), manifest)
 }

@@ -114,11 +114,12 @@ fn sandstorm(folder: &Path, records: u64) -> Result<StoredServer, CliError> {
     };
     control.create_tenant(&TenantSpec { name: "bench".into(), open: true, ..TenantSpec::default() })?;
     let durability = DurabilityLevel::Interval;
-    let quota_bytes = Some((1_u64 << 30).max(records * 512));
+    let quota_bytes = (1_u64 << 30).max(records * 512);
     let mut quotas = TenantSpec::default().quotas;
-    quotas.insert("memory_bytes".to_owned(), quota_bytes.unwrap_or_default() * 2);
+    quotas.insert("memory_bytes".to_owned(), quota_bytes * 2);
     let patch = sandstorm_client::control::TenantPatch { quotas, ..Default::default() };
     control.change_tenant("bench", &patch)?;
+    let quota_bytes = Some(quota_bytes);
     control.create_table("bench", &TableSpec { name: "t".into(), durability, quota_bytes, ..TableSpec::default() })?;
     server.fill(records)?;
     // A large log is followed by a checkpoint, and a start finds both.

@@ -7,16 +7,22 @@ use std::collections::BTreeMap;
 
 mod access;
 mod events;
+mod history;
+mod hot;
 mod latency;
 mod overview;
 mod records;
+mod slow;
 mod top;
 
 pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
 pub use events::{EventBatch, EventQuery, EventRecord};
+pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
+pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
 pub use records::{ExportedRecord, RecordPage};
+pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
@@ -136,7 +142,7 @@ pub struct RebuildStatus {
     pub started_at_ms: u64,
     /// True if it is over.
     pub done: bool,
-    /// Extensions whose turn has not come.
+    /// Extensions that are still to be rebuilt.
     pub waiting: u64,
     /// What became of the others.
     pub results: Vec<RebuiltExtension>,
@@ -274,6 +280,15 @@ pub enum DurabilityLevel {
     None,
     /// The writes of the last 100 ms.
     Interval,
+    /// Nothing that was acknowledged or shown: answers wait for the disk.
+    Disk,
+}
+
+/// The change of a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TablePatch {
+    /// What a crash may take of its records from now on.
+    pub durability: DurabilityLevel,
 }
 
 /// A table.

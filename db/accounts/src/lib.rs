@@ -8,6 +8,7 @@ mod command_stats;
 pub mod limits;
 mod memcached_stats;
 mod slow_log;
+mod slow_requests;
 pub mod token;
 mod usage;
 
@@ -16,5 +17,6 @@ pub use client_registration::ClientRegistration;
 pub use command_stats::CommandStat;
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
+pub use slow_requests::{RequestSubject, SlowCall, SlowRequest, SlowRequests, TurnShare};
 pub use token::TokenHash;
-pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, TenantUsage, memory_units};
+pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, TenantUsage, UsageTotals, memory_units};

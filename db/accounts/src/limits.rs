@@ -17,6 +17,14 @@ pub const SLOW_ENTRIES: usize = 128;
 pub const SLOW_ARGS: usize = 32;
 /// Bytes of each argument that it shows.
 pub const SLOW_ARG_BYTES: usize = 64;
+/// Slow requests of all protocols that are remembered for each tenant: enough to see a pattern. With the turns that
+/// they waited for that is 30 KB.
+pub const SLOW_REQUESTS: usize = 64;
+/// Bytes of a key that a slow request has: most keys fit, and a get copies them before it is known to be slow.
+pub const SLOW_KEY_BYTES: usize = 24;
+/// Nanoseconds after a slow request in which no other one of its tenant is kept: 200 a second. Where all requests are
+/// slow, that costs nothing.
+pub const SLOW_INTERVAL_NS: u64 = 5_000_000;
 /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
 pub const RECENT_KILLS: usize = 64;
 /// Changes a second, over time, that a tenant may make over the control port (tables, grants, tokens, suspensions).

@@ -68,8 +68,8 @@ impl TokenHash {
     /// answer does not tell whether the tenant exists.
     #[inline]
     pub fn refuse(token: &[u8]) {
-        let nobodys = TokenDigest([0; 32]);
-        let _same_time = std::hint::black_box(TokenHash::of_presented(token).map(|presented| presented.same(&nobodys)));
+        let unused = TokenDigest([0; 32]);
+        let _same_time = std::hint::black_box(TokenHash::of_presented(token).map(|presented| presented.same(&unused)));
     }
 
     /// Whether `token` is the token of this stored form. Takes constant time.

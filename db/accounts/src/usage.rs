@@ -13,6 +13,7 @@ use super::client_list::ClientList;
 use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::slow_log::SlowLog;
+use super::slow_requests::SlowRequests;
 use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
@@ -56,6 +57,25 @@ pub struct PolicyEvent {
     pub text: String,
 }
 
+/// The main counters of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageTotals {
+    /// CPU time of its calls, nanoseconds.
+    pub cpu_ns: u64,
+    /// Operations received.
+    pub requests: u64,
+    /// Those of them that were refused because of a quota.
+    pub over_quota: u64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that returned an error.
+    pub failed: u64,
+    /// Those of them that the server ended.
+    pub killed: u64,
+    /// Polls that ended by a switch, because they computed past their slice.
+    pub switches: u64,
+}
+
 /// The current and past use of a tenant.
 #[derive(Debug)]
 pub struct TenantUsage {
@@ -72,6 +92,8 @@ pub struct TenantUsage {
     kills_total: AtomicU64,
     /// Slow commands of its Redis clients.
     pub slow: SlowLog,
+    /// Its slow requests of all protocols.
+    pub slow_requests: SlowRequests,
     /// Its Redis clients.
     pub clients: ClientList,
     forgotten: CommandBaseline,
@@ -144,6 +166,7 @@ impl TenantUsage {
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             slow: SlowLog::default(),
+            slow_requests: SlowRequests::default(),
             clients: ClientList::default(),
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
@@ -218,6 +241,32 @@ impl TenantUsage {
             TenantCounters::METRICS,
             metrics::sum_rows(self.workers.iter().map(|worker| worker.counters.values())),
         )
+    }
+
+    /// The main counters of all workers, added up: what is read of every tenant each second.
+    pub fn totals(&self) -> UsageTotals {
+        let mut totals = UsageTotals::default();
+        for TenantCounters {
+            invocation_cpu_ns,
+            requests,
+            over_quota,
+            invocations_done,
+            invocations_failed,
+            invocations_killed,
+            preemptions,
+            ..
+        } in self.workers.iter().map(|worker| &worker.counters)
+        {
+            let killed: u64 = invocations_killed.iter().map(|counter| counter.get()).sum();
+            totals.cpu_ns += invocation_cpu_ns.get();
+            totals.requests += requests.get();
+            totals.over_quota += over_quota.get();
+            totals.calls += invocations_done.get() + invocations_failed.get() + killed;
+            totals.failed += invocations_failed.get();
+            totals.killed += killed;
+            totals.switches += preemptions.get();
+        }
+        totals
     }
 
     /// Running invocations.
@@ -335,7 +384,7 @@ impl TenantUsage {
     #[inline]
     pub fn record_policy_event(&self, event: PolicyEvent) {
         let mut policy_events = self.policy_events.lock();
-        // Under the lock: whoever reads the number, and then the list, finds as many.
+        // Under the lock: a reader of the number, and then of the list, finds as many.
         self.policy_events_total.fetch_add(1, Relaxed);
         if policy_events.len() >= RECENT_KILLS {
             policy_events.pop_front();
@@ -352,6 +401,11 @@ impl TenantUsage {
     /// Of a thousand of the tenant's datagrams, those that are dropped early now, workers added up.
     pub fn dropped_early_per_mille(&self) -> u64 {
         self.workers.iter().map(|worker| worker.counters.dropped_early_per_mille.get()).sum()
+    }
+
+    /// Connections of the tenant's memcached and Redis clients.
+    pub fn connections(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.counters.connections.get()).sum()
     }
 
     /// The recent notices, newest first.

@@ -37,7 +37,25 @@ pub fn build_library(
     source: &PushedSource,
     job: &CompileJob,
 ) -> Result<BuiltLibrary, BuildError> {
+    link_library(BuildRun::begin(toolchain, toolchain.native(), source, job, UNWINDING)?)
+}
+
+/// As [`build_library()`], with arithmetic that wraps around: to measure what its checks cost.
+///
+/// # Errors
+/// As for [`compile`].
+#[cfg(any(test, feature = "testing"))]
+pub fn build_library_unchecked(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    job: &CompileJob,
+) -> Result<BuiltLibrary, BuildError> {
     let build = BuildRun::begin(toolchain, toolchain.native(), source, job, UNWINDING)?;
+    link_library(build.without_overflow_checks())
+}
+
+/// Compiles both crates of a build that has begun, audits the tenant's, and links them.
+fn link_library(build: BuildRun<'_>) -> Result<BuiltLibrary, BuildError> {
     let warnings = build.tenant()?;
     audit(&build)?;
     build.wrapper(&LINKING, LIBRARY_FILE)?;

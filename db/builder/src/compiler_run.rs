@@ -40,6 +40,8 @@ pub(super) struct BuildRun<'a> {
     externs: Vec<(String, PathBuf)>,
     /// Whether the tenant's crate may contain unsafe code: only in tests of the sandbox.
     allows_unsafe: bool,
+    /// Whether its arithmetic panics where it overflows: not only where that is measured.
+    checks_overflow: bool,
 }
 
 /// The limits that are left for the following runs.
@@ -77,13 +79,19 @@ impl<'a> BuildRun<'a> {
         let externs = externs(toolchain, sysroot, source)?;
         let session = CompilerSession::begin(toolchain, sysroot, job)?;
         write_files(session.folder(), source, &wrapper(items))?;
-        Ok(BuildRun { session, source, externs, allows_unsafe: false })
+        Ok(BuildRun { session, source, externs, allows_unsafe: false, checks_overflow: true })
     }
 
     /// Lets the tenant's crate contain unsafe code.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn allow_unsafe(self) -> BuildRun<'a> {
         BuildRun { allows_unsafe: true, ..self }
+    }
+
+    /// Lets the tenant's arithmetic wrap around.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn without_overflow_checks(self) -> BuildRun<'a> {
+        BuildRun { checks_overflow: false, ..self }
     }
 
     /// The scratch folder.
@@ -101,6 +109,9 @@ impl<'a> BuildRun<'a> {
         let mut arguments = arguments(self.session.sysroot, "tenant", "rlib", &self.externs);
         arguments.push(if self.allows_unsafe { "-Aunsafe_code" } else { "-Funsafe_code" }.into());
         arguments.extend(TENANT_FLAGS.map(OsString::from));
+        if !self.checks_overflow {
+            arguments.push("-Coverflow-checks=off".into());
+        }
         arguments.push(ROOT_FILE.into());
         arguments
     }

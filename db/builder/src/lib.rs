@@ -18,6 +18,7 @@ mod confined_command;
 mod denied;
 mod diagnostic;
 mod embedded;
+mod extension_template;
 #[cfg(test)]
 mod hostile_tests;
 mod launcher;
@@ -59,12 +60,15 @@ pub use artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
 pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
 pub use builder_config::BuilderConfig;
 pub use check::check;
+#[cfg(any(test, feature = "testing"))]
+pub use compile::build_library_unchecked;
 pub use compile::{BuiltLibrary, build_library, compile};
 pub use compiler_run::CompileJob;
 pub use denied::shapes::{SHAPES, SyntaxShape};
 pub use denied::{DeniedPattern, is_checker_rule};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::{api_fingerprint, checker_fingerprint};
+pub use extension_template::{ExtensionTemplate, TEMPLATES, TemplateTable};
 pub use launcher::{CompilerLauncher, ConfinementOptions};
 pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile};
@@ -74,9 +78,9 @@ pub use pushed_code::{PushedCode, PushedModule};
 pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
 pub use rustc::{CompilerSearch, MODULE_TARGET, Rustc};
 pub use sandbox::sandbox_exec;
-#[cfg(any(test, feature = "testing"))]
-pub use sandboxed::build_sandboxed_unsafe;
 pub use sandboxed::{build_sandboxed, build_translation, build_uploaded_module};
+#[cfg(any(test, feature = "testing"))]
+pub use sandboxed::{build_sandboxed_unchecked, build_sandboxed_unsafe};
 pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};

@@ -13,7 +13,7 @@ const I32: ValType = ValType::I32;
 const I64: ValType = ValType::I64;
 
 /// The host's functions, with their parameters.
-const IMPORTS: [(&str, &[ValType]); 24] = [
+const IMPORTS: [(&str, &[ValType]); 25] = [
     ("prefetch", &[I64, I32, I32, I32]),
     ("prefetch_record", &[I64, I64]),
     ("get", &[I64, I64, I32, I32, I32]),
@@ -38,6 +38,7 @@ const IMPORTS: [(&str, &[ValType]); 24] = [
     ("touch", &[I64, I32, I32, I64]),
     ("random", &[I32, I32]),
     ("now_us", &[]),
+    ("secret", &[I32, I32, I32, I32, I32]),
 ];
 
 /// What a module shows to the outside, as lines of text that tests compare.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use sandstorm_net::CodeTier;
 use sandstorm_sandbox::SandboxImage;
 
+use super::extension_template::ExtensionTemplate;
 use super::{
     BuildError, BuilderConfig, BuiltLibrary, CompileJob, CompileLimits, CompilerLauncher, MANIFEST_FILE, Manifest,
     PushedModule, PushedSource, ROOT_FILE, Toolchain, ToolchainConfig, build_library, build_sandboxed,
@@ -37,11 +38,12 @@ pub fn toolchain(config: Option<&BuilderConfig>, said: Option<fn(&str)>) -> Resu
     })
 }
 
-/// Writes a new extension into `folder`, which must not exist or be empty. It can be pushed without a change.
+/// Writes a new extension into `folder`, which must not exist or be empty. It can be pushed without a change, once its
+/// tables are there.
 ///
 /// # Errors
 /// `Refused` for a name that a server would refuse; `Internal` when the folder is in use or cannot be written.
-pub fn new_extension(folder: &Path, name: &str) -> Result<(), BuildError> {
+pub fn new_extension(folder: &Path, name: &str, template: &ExtensionTemplate) -> Result<(), BuildError> {
     let manifest = format!("name = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\napi = 1\nlibraries = []\n");
     Manifest::parse(&manifest)?;
     let io = |path: &Path, error: std::io::Error| BuildError::io(&format!("writing {}", path.display()), error);
@@ -50,17 +52,14 @@ pub fn new_extension(folder: &Path, name: &str) -> Result<(), BuildError> {
     }
     let source = folder.join("src");
     fs::create_dir_all(&source).map_err(|error| io(&source, error))?;
-    let readme = include_str!("template/README.md").replace("NAME", name);
-    let files = [(MANIFEST_FILE, manifest.as_str()), (ROOT_FILE, TEMPLATE), ("README.md", readme.as_str())];
+    let readme = template.readme(name);
+    let files = [(MANIFEST_FILE, manifest.as_str()), (ROOT_FILE, template.source), ("README.md", readme.as_str())];
     for (path, text) in files {
         let path = folder.join(path);
         fs::write(&path, text).map_err(|error| io(&path, error))?;
     }
     Ok(())
 }
-
-/// The source of a new extension.
-const TEMPLATE: &str = include_str!("template/lib.rs.txt");
 
 /// The answer to a source in one tier.
 #[derive(Clone, Debug)]

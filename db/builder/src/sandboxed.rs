@@ -67,6 +67,22 @@ pub fn build_sandboxed_unsafe(
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }
 
+/// As [`build_sandboxed()`], with arithmetic that wraps around: to measure what its checks cost.
+///
+/// # Errors
+/// As for [`build_sandboxed()`].
+#[cfg(any(test, feature = "testing"))]
+pub fn build_sandboxed_unchecked(
+    toolchain: &Toolchain,
+    source: &PushedSource,
+    job: &CompileJob,
+) -> Result<BuiltLibrary, BuildError> {
+    let build = super::compiler_run::BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
+    let (module, session) = super::wasm_module::link_module(build.without_overflow_checks())?;
+    let elf = image_of(&session.next(toolchain.native())?, &module.wasm)?;
+    Ok(BuiltLibrary { elf, warnings: module.warnings })
+}
+
 /// Compiles a module that was made elsewhere.
 ///
 /// # Errors

@@ -167,7 +167,7 @@ pub fn bad(x: &u64) -> usize {
 fn a_new_extension_passes_the_check_and_its_own_tests() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("visits");
-    offline::new_extension(&folder, "visits").expect("written");
+    offline::new_extension(&folder, "visits", &TEMPLATES[0]).expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(answers.iter().map(|answer| answer.tier).collect::<Vec<_>>(), [CodeTier::Sandboxed, CodeTier::Native]);
@@ -176,7 +176,7 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
         "{answers:?}"
     );
     assert!(test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
-    assert!(offline::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
+    assert!(offline::new_extension(&folder, "visits", &TEMPLATES[0]).is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
     // Its output is discarded: it would read as if a test of this project had failed.
@@ -184,12 +184,31 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     assert!(!failing.expect("run").success(), "a failing test is seen");
 }
 
+#[test]
+fn every_template_passes_both_tiers_and_its_own_tests() {
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    for template in &TEMPLATES[1..] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join(template.name);
+        offline::new_extension(&folder, template.name, template).expect("written");
+        let answers = offline::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
+        for answer in &answers {
+            let built = answer.outcome.as_ref().unwrap_or_else(|error| panic!("{}: {error}", template.name));
+            assert!(built.warnings.is_empty(), "{}: {:?}", template.name, built.warnings);
+        }
+        let passed = test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None);
+        assert!(passed.expect("run").success(), "{}", template.name);
+        let page = std::fs::read_to_string(folder.join("README.md")).expect("a page");
+        assert!(!["NAME", "ABOUT", "TABLES", "CALL"].iter().any(|left| page.contains(left)), "{page}");
+    }
+}
+
 /// What passes in no tier but the sandboxed one, and what passes in none.
 #[test]
 fn a_check_tells_the_tiers_in_which_a_source_passes() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("own");
-    offline::new_extension(&folder, "own").expect("written");
+    offline::new_extension(&folder, "own", &TEMPLATES[0]).expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     let answers = |added: &str| {
@@ -237,7 +256,7 @@ fn a_forgotten_await_is_refused_with_its_place() {
 fn tests_of_an_extension_check_its_arithmetic() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().join("sums");
-    offline::new_extension(&folder, "sums").expect("written");
+    offline::new_extension(&folder, "sums", &TEMPLATES[0]).expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let text = "#![no_std]
 use sandstorm_api::prelude::*;

@@ -51,6 +51,7 @@ fn log_tenant_changes(old: &TenantView, new: &TenantView) {
     tables(old, new);
     extensions(old, new);
     grants(old, new);
+    secrets(old, new);
 }
 
 fn settings(old: &TenantView, new: &TenantView) {
@@ -104,6 +105,23 @@ fn tables(old: &TenantView, new: &TenantView) {
             table.table.is_ordered(),
         );
         info!(tenant, table = &*table.name, id, mode, ordered, quota_bytes = table.quota_bytes, "table created");
+    }
+}
+
+/// Names alone: no value is among the compared ones.
+fn secrets(old: &TenantView, new: &TenantView) {
+    if Arc::ptr_eq(&old.secrets, &new.secrets) {
+        return;
+    }
+    let (tenant, names) = (&*new.tenant.name, |view: &TenantView| -> Vec<(String, u64)> {
+        view.secrets.list().map(|(name, set_at_ms, _)| (name.to_owned(), set_at_ms)).collect()
+    });
+    let (before, now) = (names(old), names(new));
+    for (secret, _) in now.iter().filter(|entry| !before.contains(entry)) {
+        info!(tenant, secret, "secret set");
+    }
+    for (secret, _) in before.iter().filter(|(name, _)| !now.iter().any(|(other, _)| other == name)) {
+        info!(tenant, secret, "secret removed");
     }
 }
 

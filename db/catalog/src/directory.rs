@@ -10,13 +10,14 @@ use parking_lot::{Mutex, RwLock};
 
 use super::change_log;
 use super::directory_state::{ChangeEffect, DirectoryState};
-use super::durability::DirectoryLog;
+use super::durability::{CurrentDurability, DirectoryLog};
 use super::error::{DirectoryError, check_name, over_quota, unknown_table};
 use super::grant::FIRST_GRANTED_ID;
 use super::grant_end::{end_table_grants, end_tenant_grants};
 use super::journal::{Journal, TenantOrigin};
 use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
+use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
 use super::tenant_code::TenantCode;
 use super::tenant_ref::TenantRef;
@@ -61,6 +62,8 @@ pub struct Directory {
     dropped: Mutex<Vec<Arc<TableEntry>>>,
     /// The log of the tables with durability, once it was read.
     pub(super) log: DirectoryLog,
+    /// Seals the secrets of tenants for the journal.
+    pub(super) sealer: RwLock<SecretSealer>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -97,6 +100,7 @@ impl Directory {
             restored: AtomicBool::new(false),
             dropped: Mutex::default(),
             log: DirectoryLog::default(),
+            sealer: RwLock::new(SecretSealer::of_this_process()),
         })
     }
 
@@ -168,6 +172,7 @@ impl Directory {
                 match effect {
                     ChangeEffect::Access(grant, access) => grant.set(access),
                     ChangeEffect::Dropped(table) => self.dropped.lock().push(table),
+                    ChangeEffect::Durability(entry, durability, number) => entry.durability.set(durability, number),
                     ChangeEffect::Gone(id) => gone.push(id),
                 }
             }
@@ -401,7 +406,8 @@ impl Directory {
             if log_number != 0 {
                 let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
                 let full_name = format!("{}/{}", tenant.name, new.name);
-                self.log.attach(&table, log_number, &full_name).map_err(unavailable)?;
+                let logged = (log_number, full_name.as_str());
+                self.log.attach(&table, logged, new.durability).map_err(unavailable)?;
             }
             let name: Box<str> = new.name.into();
             let entry = Arc::new(TableEntry {
@@ -410,11 +416,11 @@ impl Directory {
                 mode: new.mode,
                 quota_bytes,
                 table,
-                durability: new.durability,
-                log_number,
+                durability: CurrentDurability::new(new.durability, log_number),
                 flush_at_ms: Default::default(),
             });
             view.tables.insert(id, entry.clone());
+            view.durability.insert(id, (new.durability, log_number));
             view.table_names.insert(name, id);
             Ok(entry)
         })
@@ -433,6 +439,7 @@ impl Directory {
         self.change(|next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
+            id.map(|id| view.durability.remove(&id));
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
             end_table_grants(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));

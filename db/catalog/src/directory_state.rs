@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::TableEntry;
+use super::durability::TableDurability;
 use super::grant::{Grant, GrantAccess};
 
 /// The ids of the next tenants and tables; behind the lock for changes.
@@ -29,6 +30,8 @@ pub(super) enum ChangeEffect {
     Access(Arc<Grant>, Option<GrantAccess>),
     /// A table is dropped.
     Dropped(Arc<TableEntry>),
+    /// A table has another durability, and number in the log.
+    Durability(Arc<TableEntry>, TableDurability, u64),
     /// A tenant is deleted; another one may get its id.
     Gone(u32),
 }

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::quotas::QuotaError;
 use super::{TenantAccount, TenantView};
+use crate::limits::{SECRET_BYTES, SECRETS};
 use sandstorm_extension::CodeTier;
 
 /// The kind of a refusal, for a status code.
@@ -181,6 +182,20 @@ pub enum DirectoryError {
     /// An open tenant on a server whose data ports others can reach.
     #[error("tenant {0:?} may not be open: the data ports are bound to an address that other machines reach")]
     OpenRefused(String),
+    /// The tenant has no such secret.
+    #[error("tenant {tenant:?} has no secret {secret:?}")]
+    UnknownSecret {
+        /// The tenant.
+        tenant: String,
+        /// The requested name.
+        secret: String,
+    },
+    /// A secret of a length that is not allowed.
+    #[error("a secret of {0} bytes is not allowed: it needs 1 to {SECRET_BYTES}")]
+    SecretLength(usize),
+    /// The tenant has as many secrets as it may.
+    #[error("tenant {0:?} has {SECRETS} secrets, as many as it may")]
+    TooManySecrets(String),
     /// The change could not be written to the journal.
     #[error("{0}")]
     JournalUnavailable(String),
@@ -203,15 +218,18 @@ impl DirectoryError {
             | E::UnknownTable { .. }
             | E::UnknownExtension { .. }
             | E::UnknownGrant { .. }
+            | E::UnknownSecret { .. }
             | E::NotGranted(_) => DirectoryErrorKind::NotFound,
             E::TenantExists(_)
             | E::TenantIdTaken(..)
             | E::TableExists { .. }
             | E::TableIdTaken { .. }
             | E::OldVersion { .. } => DirectoryErrorKind::Conflict,
-            E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } | E::TooManyGrants { .. } => {
-                DirectoryErrorKind::OverQuota
-            }
+            E::TooManyTenants(_)
+            | E::OverQuota { .. }
+            | E::RecordMemory { .. }
+            | E::TooManyGrants { .. }
+            | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } => DirectoryErrorKind::CodePolicy,
             E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
@@ -223,6 +241,7 @@ impl DirectoryError {
             | E::InvalidName { .. }
             | E::TableTooSmall { .. }
             | E::Quota(_)
+            | E::SecretLength(_)
             | E::InvalidToken
             | E::OpenRefused(_)
             | E::HomeWorker { .. } => DirectoryErrorKind::Invalid,
@@ -265,6 +284,9 @@ impl DirectoryError {
             E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
             E::NoCode(_) => "the operator allows code: `sandstorm tenant set NAME --code sandboxed`",
             E::WrongTier { .. } => "push its source: the server builds it for the tier that the policy asks for",
+            E::UnknownSecret { .. } => "`sandstorm secret list` shows the names; `sandstorm secret set NAME` sets one",
+            E::SecretLength(_) => "keep larger values in a table that nobody else is granted",
+            E::TooManySecrets(_) => "remove one that is not needed: `sandstorm secret rm NAME`",
             E::InvalidToken => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
             E::JournalUnavailable(_) => "see whether the disk of the state directory is full or broken, and try again",

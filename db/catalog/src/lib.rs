@@ -24,6 +24,8 @@ mod persistence;
 mod quotas;
 mod record_recovery;
 mod restore_lanes;
+mod secret_changes;
+mod secrets;
 mod snapshot;
 mod suspending;
 mod suspension;
@@ -49,7 +51,7 @@ use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
 pub use directory::{Directory, TenantChange};
-pub use durability::TableDurability;
+pub use durability::{CheckpointRequests, LogProgressHook, TableDurability};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
@@ -58,6 +60,7 @@ pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
 pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
 pub use tenant_code::TenantCode;
@@ -158,6 +161,8 @@ pub struct TenantView {
     pub tables: HashMap<u64, Arc<TableEntry>>,
     /// Ids of its tables by name.
     pub table_names: HashMap<Box<str>, u64>,
+    /// What a crash may take of each, and its number in the log, by id.
+    pub(crate) durability: HashMap<u64, (TableDurability, u64)>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<LoadedExtension>>,
     /// Versions of its extensions, loaded or not.
@@ -172,6 +177,8 @@ pub struct TenantView {
     pub granted_names: HashMap<Box<str>, u64>,
     /// The grants that it gave to others, in their order.
     pub given: Vec<IssuedGrant>,
+    /// The secrets that its code may read.
+    pub secrets: Arc<TenantSecrets>,
 }
 
 impl TenantView {
@@ -262,16 +269,19 @@ pub struct TableEntry {
     pub quota_bytes: u64,
     /// The records.
     pub table: RecordTable,
-    /// What a crash may take of them.
-    pub durability: TableDurability,
-    /// Its number in the log; 0: its changes are not logged.
-    pub(crate) log_number: u64,
+    /// What a crash may take of them, and its number in the log.
+    pub(crate) durability: durability::CurrentDurability,
     /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
     /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,
 }
 
 impl TableEntry {
+    /// What a crash may take of its records.
+    pub fn durability(&self) -> TableDurability {
+        self.durability.get()
+    }
+
     /// Removes all records if that time has come. The thread that does it calls `charge` with the table before.
     #[inline]
     pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {

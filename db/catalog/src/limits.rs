@@ -44,17 +44,28 @@ pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_s
 /// Tables that one tenant may grant to another one: a quarter of what a tenant receives by default, so that no single
 /// tenant can fill another's list.
 pub const GRANTS_PER_RECEIVER: usize = 16;
+/// Secrets of a tenant: a key for each service that it may talk to. Each is in memory, in each line of the tenant in
+/// the journal, and in each snapshot's list.
+pub const SECRETS: usize = 64;
+/// Bytes of a secret: a private key with its certificates. It is copied by one call of the host.
+pub const SECRET_BYTES: usize = 4 << 10;
 /// Least length at which the journal is replaced by one with the current state: some ten thousand changes, read in a
 /// fraction of a second.
 pub const JOURNAL_MIN_BYTES: u64 = 4 << 20;
 /// The same for a server with many tenants, as a multiple of the length after the last replacement. So a replacement
 /// costs each change a third of its own bytes, on average.
 pub const JOURNAL_GROWTH: u64 = 4;
-/// Threads that restore records, at most: one that reads the log keeps as many busy.
-pub const RESTORE_THREADS: usize = 8;
+/// Threads that restore records, beside the one that reads the log, at most. With more a start is not measured yet.
+pub const RESTORE_THREADS: usize = 1;
+/// Times that the change of a record is tried again whose place in its growing table is crowded: the table has grown
+/// long before.
+pub const RESTORE_ATTEMPTS: u32 = 10_000;
 /// Bytes of changes that a thread is given at once: they stay in its cache.
 pub const RESTORE_BATCH_BYTES: usize = 64 << 10;
 /// Such batches that wait for a thread, at most: 2 MiB, or as many of the largest values.
 pub const RESTORE_BATCHES: usize = 32;
+/// Longest time that a change of a table's durability waits for the log's disk, and for the checkpoint that has the
+/// table's records: one of some ten GiB.
+pub const CHANGE_DURABILITY_MOST: std::time::Duration = std::time::Duration::from_secs(120);
 /// Time between two lines of the log while records are restored, so that a long start is seen to go on.
 pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);

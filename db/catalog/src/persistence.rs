@@ -6,11 +6,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::directory_state::DirectoryState;
+use super::durability::CurrentDurability;
 use super::error::DirectoryError;
 use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
     DirectoryImage, Journal, JournalEntry, JournalError, JournalSuspension, JournalTable, JournalTenant, JournalToken,
 };
+use super::secrets::TenantSecrets;
 use super::snapshot::DirectorySnapshot;
 use super::suspension::Suspension;
 use super::tenant_code::TenantCode;
@@ -51,8 +53,10 @@ impl Directory {
     pub fn start_journal(&self, mut journal: Journal) -> Result<(), JournalError> {
         // Behind the lock for changes.
         let next = self.next.lock();
-        if let Err(error) = journal.replace(&directory_image(&next, &self.snapshot())) {
-            if !journal.can_start_unwritable() {
+        let image = directory_image(&next, &self.snapshot());
+        if let Err(error) = journal.replace(&image) {
+            // What is logged under a number that the journal does not have would be nobody's at the next start.
+            if !journal.can_start_unwritable() || !journal.has_log_numbers(&image) {
                 return Err(error);
             }
             tracing::error!(
@@ -155,6 +159,7 @@ impl Directory {
             old,
         };
         let mut view = TenantView::of(tenant);
+        view.secrets = Arc::new(TenantSecrets::restored(&self.sealer.read(), (kept.id, &kept.name), &kept.secrets));
         view.versions = Arc::new(kept.versions.clone());
         view.confined = kept.confined.iter().map(|(name, why)| (name.as_str().into(), why.as_str().into())).collect();
         for (name, JournalSuspension { since_ms, text, binding, until_replaced }) in &kept.suspended {
@@ -174,8 +179,7 @@ impl Directory {
             let name: Box<str> = table.name.as_str().into();
             let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
             let entry = TableEntry {
-                durability: table.durability,
-                log_number: table.log,
+                durability: CurrentDurability::new(table.durability, table.log),
                 id,
                 name: name.clone(),
                 mode,
@@ -184,6 +188,7 @@ impl Directory {
                 flush_at_ms: Default::default(),
             };
             view.tables.insert(id, Arc::new(entry));
+            view.durability.insert(id, (table.durability, table.log));
             view.table_names.insert(name, id);
         }
         Ok(view)
@@ -233,14 +238,17 @@ fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> Direc
 /// The persisted state of a tenant.
 fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
     let tenant = &*view.tenant;
-    let table = |entry: &Arc<TableEntry>| JournalTable {
-        id: entry.id,
-        name: entry.name.to_string(),
-        cache: entry.mode == sandstorm_store::StorageMode::Cache,
-        quota_bytes: entry.quota_bytes,
-        ordered: entry.table.is_ordered(),
-        durability: entry.durability,
-        log: entry.log_number,
+    let table = |entry: &Arc<TableEntry>| {
+        let (durability, log) = view.durability.get(&entry.id).copied().unwrap_or_default();
+        JournalTable {
+            id: entry.id,
+            name: entry.name.to_string(),
+            cache: entry.mode == sandstorm_store::StorageMode::Cache,
+            quota_bytes: entry.quota_bytes,
+            ordered: entry.table.is_ordered(),
+            durability,
+            log,
+        }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {
         since_ms: suspension.since_ms,
@@ -268,6 +276,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         next_granted: next.granted.get(&tenant.id).copied().unwrap_or(FIRST_GRANTED_ID),
         suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
         confined: view.confined.iter().map(|(name, why)| (name.to_string(), why.to_string())).collect(),
+        secrets: view.secrets.journal(),
         versions: view.versions.as_ref().clone(),
     }
 }
@@ -279,6 +288,7 @@ impl TenantView {
             tenant: Arc::new(tenant),
             tables: HashMap::new(),
             table_names: HashMap::new(),
+            durability: HashMap::new(),
             extensions: HashMap::new(),
             versions: Arc::default(),
             suspended: HashMap::new(),
@@ -286,6 +296,7 @@ impl TenantView {
             granted: HashMap::new(),
             granted_names: HashMap::new(),
             given: Vec::new(),
+            secrets: Arc::default(),
         }
     }
 }

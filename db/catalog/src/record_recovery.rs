@@ -7,13 +7,13 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog};
-use sandstorm_store::{RecordTable, StoreError, TableLog};
+use sandstorm_store::{RecordTable, StoreError};
 
 use super::Directory;
 use super::durability::log_name;
 use super::restore_lanes::RestoreLanes;
 use super::snapshot::DirectorySnapshot;
-use crate::limits::RESTORE_LOG_EVERY;
+use crate::limits::{CHANGE_DURABILITY_MOST, RESTORE_LOG_EVERY};
 
 impl Directory {
     /// Reads the records of an earlier start from the log in a folder, if a table needs it. It has all further changes
@@ -81,17 +81,21 @@ impl Directory {
             Ok::<_, LogError>(recovered)
         })?;
         let participant = self.epochs.register();
-        tables.values().for_each(|table| table.end_restoring(&participant));
         let summary = recovered.summary();
         let log = start(recovered)?;
-        for (number, table) in &tables {
-            table.start_logging(TableLog::new(Arc::clone(&log), *number));
-        }
         for view in snapshot.iter() {
-            for entry in view.tables.values().filter(|entry| entry.log_number != 0) {
-                log_name(&log, entry.log_number, &format!("{}/{}", view.tenant.name, entry.name));
+            for entry in view.tables.values().filter(|entry| entry.durability.number() != 0) {
+                let version = entry.table.end_restoring(&participant);
+                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name));
+                entry.table.set_logging(&log, number, entry.durability().logging());
+                while !log_name(&log, number, &name, version) {
+                    // There are as many tables as take more than may wait.
+                    wait_for(&log)?;
+                }
             }
         }
+        // The versions that are given from here on are above all that were shown before, after another crash as well.
+        wait_for(&log)?;
         if changes > 0 {
             let records: u64 = tables.values().map(|table| table.stats().records).sum();
             tracing::info!(
@@ -109,8 +113,17 @@ impl Directory {
     }
 }
 
+/// Waits until the log is on the disk.
+fn wait_for(log: &ChangeLog) -> Result<(), LogError> {
+    if log.wait(log.end(), CHANGE_DURABILITY_MOST) {
+        return Ok(());
+    }
+    Err(log.failure().cloned().unwrap_or_else(|| LogError::unusable("log", "its disk takes too long")))
+}
+
 /// The tables whose changes are logged, by their numbers there.
 fn logged_tables(snapshot: &DirectorySnapshot) -> HashMap<u64, &RecordTable> {
     let tables = snapshot.iter().flat_map(|view| view.tables.values());
-    tables.filter(|entry| entry.log_number != 0).map(|entry| (entry.log_number, &entry.table)).collect()
+    let logged = tables.filter(|entry| entry.durability.number() != 0);
+    logged.map(|entry| (entry.durability.number(), &entry.table)).collect()
 }

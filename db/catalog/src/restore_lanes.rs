@@ -11,7 +11,7 @@ use sandstorm_log::change::{UnitParse, parse_unit};
 use sandstorm_log::{ChangeKind, LoggedChange, UnitBuilder};
 use sandstorm_store::{Epochs, Participant, RecordTable, RestoredRecord, StoreError};
 
-use crate::limits::{RESTORE_BATCH_BYTES, RESTORE_BATCHES, RESTORE_THREADS};
+use crate::limits::{RESTORE_ATTEMPTS, RESTORE_BATCH_BYTES, RESTORE_BATCHES, RESTORE_THREADS};
 
 /// Tables by their numbers in the log.
 type LoggedTables<'t> = HashMap<u64, &'t RecordTable>;
@@ -46,10 +46,20 @@ impl RestoreLanes {
         epochs: &Arc<Epochs>,
         now_ms: u64,
     ) -> io::Result<RestoreLanes> {
+        let count = std::thread::available_parallelism().map_or(1, |count| count.get()).min(RESTORE_THREADS);
+        RestoreLanes::start_with(scope, tables, epochs, (now_ms, count))
+    }
+
+    /// As [`RestoreLanes::start`] with so many threads.
+    fn start_with<'scope, 'env: 'scope>(
+        scope: &'scope Scope<'scope, 'env>,
+        tables: &'env LoggedTables<'env>,
+        epochs: &Arc<Epochs>,
+        (now_ms, count): (u64, usize),
+    ) -> io::Result<RestoreLanes> {
         let failure = Arc::new(OnceLock::new());
         let mut participant = epochs.register();
         participant.offline();
-        let count = std::thread::available_parallelism().map_or(1, |count| count.get()).min(RESTORE_THREADS);
         let mut lanes = Vec::with_capacity(count);
         for number in 0..count {
             let (work, given) = sync_channel(RESTORE_BATCHES);
@@ -75,8 +85,9 @@ impl RestoreLanes {
     pub(super) fn take(&mut self, table: &RecordTable, change: &LoggedChange<'_>) -> Result<(), StoreError> {
         match change.kind {
             ChangeKind::Put | ChangeKind::Delete => {
-                // By the upper half of the hash, which decides the stripe: threads seldom meet at a lock.
-                let lane = (table.hash(change.key) >> 32) as usize * self.lanes.len() >> 32;
+                // By the lower half of the hash. The upper one decides the place in the table: if one thread were ahead
+                // of another there, a part of the table would be crowded while the whole is too empty to grow.
+                let lane = ((table.hash(change.key) & u64::from(u32::MAX)) as usize * self.lanes.len()) >> 32;
                 let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
                 lane.unit.push(change);
                 if lane.unit.bytes() >= RESTORE_BATCH_BYTES {
@@ -151,9 +162,18 @@ impl LaneThread<'_> {
     fn make(&mut self, unit: &[u8]) {
         let UnitParse::Unit(changes, _) = parse_unit(unit) else { return };
         for change in changes {
-            if let Some(table) = self.tables.get(&change.table)
-                && let Err(error) = restore(table, &self.participant, &change, self.now_ms)
-            {
+            let Some(table) = self.tables.get(&change.table) else { continue };
+            let mut restored = restore(table, &self.participant, &change, self.now_ms);
+            for _ in 0..RESTORE_ATTEMPTS {
+                // A part of the table is crowded, and others are moving it: each attempt helps them.
+                if restored != Err(StoreError::OutOfMemory) {
+                    break;
+                }
+                self.participant.quiescent();
+                std::thread::yield_now();
+                restored = restore(table, &self.participant, &change, self.now_ms);
+            }
+            if let Err(error) = restored {
                 // The first one is told.
                 let _is_second = self.failure.set(error);
                 return;
@@ -193,6 +213,28 @@ mod tests {
     use super::*;
 
     const TABLES: u64 = 2;
+
+    #[test]
+    fn a_table_grows_as_fast_as_many_threads_fill_it() {
+        const RECORDS: u32 = 150_000;
+        const THREADS: usize = 8;
+        for seed in 0..4 {
+            let epochs = Epochs::new();
+            let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), seed);
+            let by_number: LoggedTables<'_> = [(1, &table)].into_iter().collect();
+            std::thread::scope(|scope| {
+                let mut lanes = RestoreLanes::start_with(scope, &by_number, &epochs, (1, THREADS)).expect("threads");
+                for number in 0..RECORDS {
+                    let (key, version) = (number.to_le_bytes(), u64::from(number) + 1);
+                    let (kind, value) = (ChangeKind::Put, &[7; 8]);
+                    let put = LoggedChange { kind, table: 1, version, expires_at_ms: 0, flags: 0, key: &key, value };
+                    lanes.take(&table, &put).expect("room");
+                }
+                lanes.finish().expect("room");
+            });
+            assert_eq!(table.stats().records, u64::from(RECORDS));
+        }
+    }
 
     proptest! {
         #[test]

@@ -477,7 +477,7 @@ fn a_table_with_durability_needs_a_server_that_keeps_records() {
     let view = directory.snapshot().find("shop").unwrap().clone();
     let carts = view.table_by_name("carts").unwrap();
     assert_eq!(
-        (carts.durability, view.table_by_name("views").unwrap().durability.name()),
+        (carts.durability(), view.table_by_name("views").unwrap().durability().name()),
         (TableDurability::Interval, "none")
     );
     let participant = epochs.register();

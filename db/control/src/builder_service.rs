@@ -71,7 +71,7 @@ struct BuilderService {
     queue: BuildQueue,
     /// SHA-256 of the token.
     token: Digest,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
 }
 
 impl BuilderServer {
@@ -95,7 +95,7 @@ impl BuilderServer {
             builder,
             queue: BuildQueue::new(slots, MAX_PUSHES),
             token,
-            door: ConnectionLimiter::new("builder"),
+            limiter: ConnectionLimiter::new("builder"),
         });
         let renewal =
             identity.map(|identity| CertificateWatcher::start(identity, |_| ())).transpose().map_err(failed)?;
@@ -135,7 +135,7 @@ impl BuilderServer {
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let tls = self.identity().map(ServerCertificate::acceptor).transpose().map_err(io::Error::other)?;
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let listener = LimitedListener::new(listener, self.service.door.clone(), tls);
+        let listener = LimitedListener::new(listener, self.service.limiter.clone(), tls);
         let router = Router::new()
             .route("/v1/hello", get(hello))
             .route("/v1/build", post(build).layer(DefaultBodyLimit::max(MAX_JSON_BYTES)))
@@ -172,7 +172,7 @@ impl FromRequestParts<Arc<BuilderService>> for AuthorizedRequest {
             return Ok(AuthorizedRequest);
         }
         if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
-            tokio::time::sleep(service.door.failed(peer.ip())).await;
+            tokio::time::sleep(service.limiter.failed(peer.ip())).await;
         }
         Err(StatusCode::UNAUTHORIZED)
     }

@@ -28,6 +28,7 @@ use sandstorm_catalog::{Directory, DirectoryError, DirectoryOptions, GrantIssuer
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::CodePolicy;
 use sandstorm_server::cpu_affinity;
+use sandstorm_server::limits::{SLOW_MAX_US, SLOW_US};
 use sandstorm_server::workers::ListenerConfig;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -90,6 +91,8 @@ pub struct ServerSettings {
     /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For
     /// measuring.
     pub interleave: bool,
+    /// Microseconds from arrival to answer from which a request is kept as slow; 0: none is.
+    pub slow_us: u64,
     /// Directory of the operator's token, of the journal of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
     /// Whether nothing that is created while the server runs survives it.
@@ -157,6 +160,8 @@ pub struct CliOverrides {
     pub steal: Option<bool>,
     /// See [`ServerSettings::interleave`].
     pub interleave: Option<bool>,
+    /// See [`ServerSettings::slow_us`].
+    pub slow_us: Option<u64>,
     /// See [`ServerSettings::state`].
     pub state: Option<PathBuf>,
     /// See [`ServerSettings::ephemeral`].
@@ -196,6 +201,7 @@ struct ConfigFile {
     poll: Option<bool>,
     steal: Option<bool>,
     interleave: Option<bool>,
+    slow_us: Option<u64>,
     state: Option<PathBuf>,
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
@@ -278,6 +284,7 @@ impl ServerSettings {
             poll: over.poll.or(file.poll).unwrap_or(false),
             steal: over.steal.or(file.steal).unwrap_or(true),
             interleave: over.interleave.or(file.interleave).unwrap_or(true),
+            slow_us: in_range("slow_us", over.slow_us.or(file.slow_us).unwrap_or(SLOW_US), 0, SLOW_MAX_US)?,
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
             salvage: over.salvage,
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),

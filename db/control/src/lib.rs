@@ -5,5 +5,7 @@ pub mod admin;
 pub mod builder_service;
 pub mod config;
 pub mod events;
+pub mod history;
 pub mod http_listener;
+mod json_lines;
 pub mod limits;

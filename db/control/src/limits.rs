@@ -89,6 +89,29 @@ pub const EVENT_WAITERS_PER_TENANT: usize = 2;
 pub const EVENT_INTERVAL_MS: u64 = 1_000;
 /// Milliseconds without early drop after which a tenant counts as no longer throttled: floods come in waves.
 pub const UNTHROTTLED_AFTER_MS: u64 = 10_000;
+/// Periods of a second that are remembered: two minutes.
+pub const HISTORY_SECONDS: usize = 120;
+/// Periods of a minute that are remembered: a day. In files there are up to two.
+pub const HISTORY_MINUTES: usize = 1_440;
+/// Periods of an hour that are remembered: a month. In files there are up to two.
+pub const HISTORY_HOURS: usize = 744;
+/// Tenants of a period that are kept by name, at most: those that an operator asks about. With all periods full that is
+/// 8 MB in memory, and twice as much in files.
+pub const HISTORY_TENANTS: usize = 24;
+/// Bytes of a period's line, at most: 25 rows of a name with every byte escaped, and 200 bytes of numbers.
+pub const HISTORY_LINE_BYTES: usize = 64 << 10;
+/// Periods in one answer, at most: a day of minutes, some 7 MB.
+pub const HISTORY_PER_PAGE: usize = HISTORY_MINUTES;
+/// Seconds for which a table's hottest keys are counted if the request gives no number.
+pub const HOT_SECONDS: u64 = 5;
+/// The same, at most: what a person waits for. The connection keeps its slot meanwhile.
+pub const HOT_SECONDS_MAX: u64 = 60;
+/// Keys in one answer if the request gives no number.
+pub const HOT_KEYS: usize = 10;
+/// The same, at most: shares further down are too small for the counters.
+pub const HOT_KEYS_MAX: usize = 100;
+/// Tables that are watched at a time, at most: each takes 420 KB, and some of the time of its requests.
+pub const HOT_WATCHES: usize = 4;
 /// Bytes of keys and values in a page of records, about: as much more as the largest record has may follow. A page is
 /// copied in less than a millisecond, and is worth its round trip.
 pub const RECORD_PAGE_BYTES: usize = 1 << 20;
@@ -102,6 +125,8 @@ pub const RECORD_PAGES: usize = 32;
 pub const RECORD_PAGES_PER_TENANT: usize = 4;
 /// Kills in one answer if the request gives no number.
 pub const KILLS_PER_PAGE: usize = 100;
+/// Slow requests in one answer if the request gives no number.
+pub const SLOW_PER_PAGE: usize = 100;
 /// Extensions in one answer if the request gives no number.
 pub const EXTENSIONS_PER_PAGE: usize = 1_000;
 /// The same, at most: 5 MB.

@@ -58,6 +58,10 @@ pub struct PortService {
     pub public: bool,
 }
 
+/// What a client is told instead of answers that cannot be relied on.
+pub(crate) const NOT_DURABLE: &str = "the commands whose answers are missing were run, but the server's disk has failed or takes \
+                                      too long: a crash may take them back";
+
 /// The properties of the server, for commands that report them.
 pub struct ServerProperties {
     /// The server's counters.
@@ -68,8 +72,13 @@ pub struct ServerProperties {
     pub started_ms: u64,
     /// Connections of one worker, at most.
     pub connections: usize,
-    /// Microseconds from which a command counts as slow.
-    pub slow_us: u64,
+}
+
+impl ServerProperties {
+    /// Whether a command that took so long counts as slow.
+    pub(crate) fn is_slow(&self, took_us: u64) -> bool {
+        took_us.saturating_mul(1000) >= self.metrics.slow.ns()
+    }
 }
 
 /// The context of a command: this worker's part of the server.
@@ -232,6 +241,14 @@ impl ProtocolSession {
         }
     }
 
+    /// The name of the command that ran last, or of the protocol.
+    pub fn last_command(&self) -> &'static str {
+        match self {
+            ProtocolSession::Memcached(_) => "memcached",
+            ProtocolSession::Redis(session) => session.last_command(),
+        }
+    }
+
     /// Continues after the requested invocation has ended.
     pub fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
         match self {
@@ -249,6 +266,18 @@ impl ProtocolSession {
             ProtocolSession::Redis(session) if session.has_suspended() => {}
             ProtocolSession::Redis(_) => {
                 out.extend_from_slice(b"-LOADING the server is shutting down and did not run the command\r\n");
+            }
+        }
+    }
+
+    /// The one answer in place of those that have waited for the log in vain; the connection ends behind it.
+    pub fn not_durable(&self, out: &mut Vec<u8>) {
+        match self {
+            ProtocolSession::Memcached(session) => session.not_durable(out),
+            ProtocolSession::Redis(_) => {
+                out.extend_from_slice(b"-MISCONF ");
+                out.extend_from_slice(NOT_DURABLE.as_bytes());
+                out.extend_from_slice(b"\r\n");
             }
         }
     }

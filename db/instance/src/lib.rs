@@ -88,6 +88,7 @@ impl DataPlane {
         } else {
             prepare_state_dir(&config.state)?;
             let (journal, stored) = Journal::open(&config.state)?;
+            directory.open_secret_key(&config.state)?;
             for left in config.restore_tenants(stored, &directory)? {
                 tracing::warn!("{left}");
             }
@@ -167,6 +168,7 @@ impl PreparedDataPlane {
     pub fn start(self, config: &ServerSettings) -> Result<DataPlane, StartError> {
         let PreparedDataPlane { epochs, directory } = self;
         let metrics = ServerMetrics::new(config.workers);
+        metrics.slow.set_us(config.slow_us);
         let identity = ServerCertificate::of_ports(config)?;
         let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {

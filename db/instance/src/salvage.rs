@@ -54,7 +54,7 @@ pub(crate) fn salvage_folder(folder: &Path) -> Result<(), StartError> {
 /// Logs how many records each table with durability has.
 pub(crate) fn log_kept(directory: &Directory) {
     for view in directory.snapshot().iter() {
-        for entry in view.tables.values().filter(|entry| !entry.durability.is_none()) {
+        for entry in view.tables.values().filter(|entry| !entry.durability().is_none()) {
             let records = entry.table.stats().records;
             tracing::warn!("--salvage: table {}/{} has {records} records", view.tenant.name, entry.name);
         }

@@ -124,6 +124,11 @@ pub fn change_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     CHANGE_HEADER_BYTES + key_bytes + value_bytes
 }
 
+/// Returns the bytes that such a change takes in the log at most: those of a unit of its own.
+pub fn single_unit_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
+    (UNIT_HEADER_BYTES + change_bytes(key_bytes, value_bytes)) as u64
+}
+
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

@@ -2,7 +2,7 @@
 //! log is on the disk. There is no timer for changes that somebody waits for: the writer takes what there is as soon as
 //! the disk is free.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -10,17 +10,28 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::change::{LoggedChange, UNIT_HEADER_BYTES, UnitBuilder, encode_single};
+use crate::change::{LoggedChange, UnitBuilder, encode_single, single_unit_bytes};
 use crate::disk::LogDisk;
 use crate::error::{LogError, LogRefusal};
 use crate::limits::{
-    BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY,
+    BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
 };
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
 pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
+
+/// Whether changes up to some position are on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionState {
+    /// They are.
+    OnDisk,
+    /// They will be in a moment: the log's hook is called then.
+    Waits,
+    /// Nobody knows: a write has failed, or takes too long.
+    Uncertain,
+}
 
 /// The options of a log.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +93,11 @@ pub(crate) struct SharedLog {
     /// Whether the last attempt to make a spare segment has failed.
     is_disk_full: AtomicBool,
     closed: AtomicBool,
+    /// Whether the disk has been at work on one batch for too long.
+    is_stalled: AtomicBool,
+    /// When the writer has taken the batch that it writes, in milliseconds since `made`; 0: it writes none.
+    busy_since_ms: AtomicU64,
+    made: Instant,
     failure: OnceLock<LogError>,
     hook: OnceLock<ProgressHook>,
     /// The number of the segment that is written.
@@ -172,6 +188,9 @@ impl RecoveredLog {
             room: AtomicU64::new(writer.room()),
             is_disk_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
+            busy_since_ms: AtomicU64::new(0),
+            made: Instant::now(),
             failure: OnceLock::new(),
             hook: OnceLock::new(),
             segment: AtomicU64::new(number),
@@ -212,10 +231,21 @@ impl ChangeLog {
     /// [`LogRefusal`]: nothing is appended.
     #[inline]
     pub fn admit(self: &Arc<Self>, key_bytes: usize, value_bytes: usize) -> Result<LogPermit, LogRefusal> {
-        let bytes = (UNIT_HEADER_BYTES + crate::change::change_bytes(key_bytes, value_bytes)) as u64;
+        self.admit_bytes(single_unit_bytes(key_bytes, value_bytes))
+    }
+
+    /// Reserves room for changes of so many bytes, each counted as [`single_unit_bytes`].
+    ///
+    /// # Errors
+    /// [`LogRefusal`]: nothing is appended.
+    #[inline]
+    pub fn admit_bytes(self: &Arc<Self>, bytes: u64) -> Result<LogPermit, LogRefusal> {
         let shared = &self.shared;
         if shared.closed.load(Relaxed) {
             return Err(LogRefusal::Closed);
+        }
+        if shared.is_stalled.load(Relaxed) {
+            return Err(LogRefusal::Stalled);
         }
         let held = shared.reserved.fetch_add(bytes, SeqCst) + bytes;
         let permit = LogPermit { log: Arc::clone(self), bytes };
@@ -232,8 +262,8 @@ impl ChangeLog {
         Ok(permit)
     }
 
-    /// Appends a change; returns the position at which it is on the disk. `is_urgent`: somebody waits for that, and
-    /// [`ChangeLog::kick`] follows.
+    /// Appends a change; returns the position at which it is on the disk. `is_urgent`: somebody waits for that, as
+    /// after [`ChangeLog::request`].
     pub fn append(&self, change: &LoggedChange<'_>, is_urgent: bool) -> u64 {
         self.shared.append(is_urgent, |bytes| encode_single(change, bytes))
     }
@@ -243,11 +273,57 @@ impl ChangeLog {
         self.shared.append(is_urgent, |bytes| bytes.extend_from_slice(unit.encoded()))
     }
 
-    /// Makes the writer begin, if there are urgent changes and it waits for some.
+    /// Somebody waits for a position: the writer begins as soon as the disk is free.
+    pub fn request(&self, position: u64) {
+        let shared = &self.shared;
+        if shared.urgent_end.load(Relaxed) >= position {
+            return;
+        }
+        let mut gathered = shared.gathered.lock();
+        shared.urgent_end.fetch_max(position, Relaxed);
+        // Else the writer has it in its hands already.
+        if position > gathered.end - gathered.bytes.len() as u64 {
+            gathered.is_urgent = true;
+            shared.writer_wakes.notify_one();
+        }
+    }
+
+    /// Returns whether all changes up to a position are on the disk.
     #[inline]
-    pub fn kick(&self) {
-        if self.shared.urgent_end.load(Relaxed) > self.shared.durable.load(Relaxed) {
-            self.shared.writer_wakes.notify_one();
+    pub fn state_of(&self, position: u64) -> PositionState {
+        // Behind what the caller has just told others, and the writer tells after it has published.
+        if self.shared.durable.load(SeqCst) >= position {
+            PositionState::OnDisk
+        } else if self.shared.closed.load(Relaxed) || self.shared.is_stalled.load(Relaxed) {
+            PositionState::Uncertain
+        } else {
+            PositionState::Waits
+        }
+    }
+
+    /// Looks whether the disk has been at work on one batch for too long. While it is, changes are refused, and what
+    /// waits for the disk is [`PositionState::Uncertain`]. Call it about once a second.
+    pub fn look_for_stall(&self) {
+        self.look_for_stall_of(STALL_AFTER);
+    }
+
+    pub(crate) fn look_for_stall_of(&self, at_least: Duration) {
+        let shared = &self.shared;
+        let since_ms = shared.busy_since_ms.load(Relaxed);
+        let now_ms = shared.made.elapsed().as_millis() as u64;
+        if since_ms == 0 || now_ms.saturating_sub(since_ms) < at_least.as_millis() as u64 {
+            return;
+        }
+        if !shared.is_stalled.swap(true, SeqCst) {
+            tracing::error!(
+                "a write of the log takes longer than {} s: writes to tables with durability are refused, and answers \
+                 that wait for the disk say that they do not know, until it has ended",
+                at_least.as_secs()
+            );
+        }
+        // Each time: somebody may have begun to wait just before the mark was set.
+        if let Some(hook) = shared.hook.get() {
+            hook();
         }
     }
 
@@ -260,12 +336,6 @@ impl ChangeLog {
     /// Returns the position behind the last change.
     pub fn end(&self) -> u64 {
         self.shared.gathered.lock().end
-    }
-
-    /// Returns the position behind the last urgent change.
-    #[inline]
-    pub fn urgent_end(&self) -> u64 {
-        self.shared.urgent_end.load(Acquire)
     }
 
     /// Returns the bytes of changes since the last checkpoint began.
@@ -304,6 +374,10 @@ impl ChangeLog {
         self.shared.writer_wakes.notify_one();
         self.shared.spare_wakes.notify_one();
         for thread in std::mem::take(&mut *self.threads.lock()) {
+            // The hook of its own thread may have had the last reference.
+            if thread.thread().id() == std::thread::current().id() {
+                continue;
+            }
             if thread.join().is_err() {
                 tracing::error!("a thread of the log had panicked");
             }
@@ -334,7 +408,8 @@ impl SharedLog {
         gathered.end += bytes;
         if is_urgent {
             gathered.is_urgent = true;
-            self.urgent_end.store(gathered.end, Release);
+            self.urgent_end.fetch_max(gathered.end, Relaxed);
+            self.writer_wakes.notify_one();
         } else if before == 0 {
             // The time for gathering begins.
             self.writer_wakes.notify_one();
@@ -349,6 +424,7 @@ impl SharedLog {
             let Some(mut spare) = self.take_batch(&mut batch, is_sealed) else { return };
             is_sealed = batch.is_empty();
             let had_spare = spare.is_some();
+            self.busy_since_ms.store((self.made.elapsed().as_millis() as u64).max(1), Relaxed);
             if let Err(error) = writer.write(&batch, &mut spare) {
                 return self.fail(error);
             }
@@ -408,6 +484,10 @@ impl SharedLog {
         let spare_room = if gathered.has_spare { self.options.segment_bytes - BLOCK_BYTES } else { 0 };
         self.room.store(writer.room() + spare_room, SeqCst);
         self.pending.fetch_sub(bytes as u64, SeqCst);
+        self.busy_since_ms.store(0, Relaxed);
+        if self.is_stalled.swap(false, SeqCst) {
+            tracing::warn!("the log's disk has ended its long write: writes are taken again");
+        }
         self.durable.store(writer.durable(), SeqCst);
         self.advanced.notify_all();
         drop(gathered);

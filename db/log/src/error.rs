@@ -89,6 +89,9 @@ pub enum LogRefusal {
     /// Changes come faster than the disk takes them.
     #[error("the disk of the server's log is slower than the writes")]
     Busy,
+    /// The disk has been at work on one write for longer than [`crate::limits::STALL_AFTER`].
+    #[error("the disk of the server's log does not end its last write")]
+    Stalled,
     /// A write has failed; the log is closed for good.
     #[error("the server's log is closed, since a write of it failed")]
     Closed,

@@ -24,8 +24,9 @@ mod segment_writer;
 #[cfg(test)]
 mod tests;
 
+pub use change::single_unit_bytes;
 pub use change::{ChangeKind, LoggedChange, UnitBuilder};
-pub use change_log::{ChangeLog, LogOptions, LogPermit, ProgressHook, RecoveredLog};
+pub use change_log::{ChangeLog, LogOptions, LogPermit, PositionState, ProgressHook, RecoveredLog};
 pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};

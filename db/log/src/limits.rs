@@ -36,3 +36,7 @@ pub const CHECKPOINT_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of a checkpoint after which it is synced: what a disk has to write at the end, while the log writes too, stays
 /// small.
 pub const CHECKPOINT_SYNC_BYTES: u64 = 8 << 20;
+/// Longest time that the disk may take for one write with its sync: beyond it changes are refused, and answers that
+/// wait say that they do not know. Disks that move a bad block, and networks that fail over, take some seconds; clients
+/// have given up by then. It also bounds what a crash takes of tables that do not wait.
+pub const STALL_AFTER: Duration = Duration::from_secs(5);

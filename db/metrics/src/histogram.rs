@@ -112,6 +112,15 @@ impl DurationCounts {
         }
     }
 
+    /// What was counted since an earlier reading of the same histograms.
+    pub fn since(&self, earlier: &DurationCounts) -> DurationCounts {
+        let mut buckets = self.buckets.clone();
+        for (count, before) in buckets.iter_mut().zip(&earlier.buckets) {
+            *count = count.saturating_sub(*before);
+        }
+        DurationCounts { sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns), buckets }
+    }
+
     /// Adds `count` durations of no length.
     fn add_zeros(&mut self, count: u64) {
         if count > 0 {

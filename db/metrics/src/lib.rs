@@ -14,6 +14,7 @@ pub mod limits;
 mod memory;
 mod naming;
 mod series;
+mod slow_threshold;
 pub mod text;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use series::{
     BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, CONTROL_METRICS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS,
     SERVER_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
 };
+pub use slow_threshold::SlowThreshold;
 
 /// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
 /// [`SingleWriterCounter::set`], any may read. (A second writer would lose counts, nothing worse.)
@@ -130,6 +132,7 @@ pub const STATUSES: &[&str] = &[
     "shutting_down",
     "read_only",
     "seal_required",
+    "not_durable",
 ];
 
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
@@ -300,6 +303,11 @@ metrics! {
         messages: counter,
         /// Times that a message had to wait for a further turn of its tenant's, because a piece of work was over.
         messages_postponed: counter,
+        /// Answers that waited until what they show was on the disk (tables with durability `disk`), those of
+        /// connections by the batch.
+        answers_held: counter,
+        /// Those that waited in vain, since the log's disk has failed or takes too long, or too many waited.
+        answers_not_durable: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
         /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
         longest_piece: gauge,
@@ -452,6 +460,8 @@ pub struct ServerMetrics {
     /// A description of the workers' network.
     network: OnceLock<NetworkDescription>,
     watchdog: OnceLock<WatchdogProbe>,
+    /// From when on a request counts as slow.
+    pub slow: SlowThreshold,
 }
 
 impl std::fmt::Debug for ServerMetrics {
@@ -478,6 +488,7 @@ impl ServerMetrics {
             workers,
             network: OnceLock::new(),
             watchdog: OnceLock::new(),
+            slow: SlowThreshold::default(),
         })
     }
 

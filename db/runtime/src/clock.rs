@@ -1,16 +1,22 @@
-//! Time: the processor's counter for charging polls, threads' CPU clocks for judging them.
+//! Time: the processor's counter for charging polls, threads' CPU clocks for judging them, the wall clock for tenants'
+//! code.
 //!
 //! Guarantees: only reads clocks.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Reads the processor's time-stamp counter.
 #[inline(always)]
 pub(super) fn ticks() -> u64 {
     // SAFETY: every x86_64 processor has the instruction, and Linux lets programs use it.
     unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Returns the microseconds since the Unix epoch, now.
+pub(super) fn clock_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
 /// Returns the CPU time of a thread, nanoseconds; 0 if the clock is gone.

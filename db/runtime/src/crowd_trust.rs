@@ -3,8 +3,8 @@
 //! Where hundreds of tenants have new code, some of it is always new, and the watchdog would never nap. So calls of
 //! extensions that are not proven save up together on each worker. After tens of thousands of them the watchdog may
 //! look at the next such poll a short nap late. A poll that exceeds its slice takes from that what it took beyond. So
-//! whoever's code it is, a worker loses to late looks at most a fraction of what these calls took; and a machine that
-//! takes some microseconds from a poll now and then does not keep the watchdog awake.
+//! a worker loses to late looks at most a fraction of what these calls took, whatever tenant's code it is. A machine
+//! that takes some microseconds from a poll now and then does not keep the watchdog awake.
 
 use sandstorm_extension::CallTrust;
 

@@ -12,18 +12,17 @@ use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
 use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
-use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext, stack_owner};
+use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
+use super::guest_stacks::stack_owner;
 use super::idle_lists::IdleLists;
-use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, PreemptedStack};
+use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
-use super::stack_switch::GuestFunction;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
 use sandstorm_catalog::TenantView;
-use sandstorm_extension::InvocationOutcome;
-use sandstorm_extension::{Budget, CallTrust, KillCause, LoadedExtension};
+use sandstorm_extension::{Budget, CallTrust, InvocationOutcome, KillCause, LoadedExtension};
 use sandstorm_store::Participant;
 
 /// The result of a poll.
@@ -75,19 +74,17 @@ impl Engine {
         let meter = CpuMeter::new(side.cpu_clock());
         let memories = GuestMemoryPool::new(Arc::clone(&side.watchdog().permits.memories));
         let (idle, soiled) = (IdleLists::new(), Vec::with_capacity(MAX_DIRTY_INVOCATIONS));
-        let idle_for_owners = IDLE_FOR_OWNERS;
-        let (crowd, longest_slice_ns) = (CrowdTrust::of_worker(worker), u64::MAX);
         Ok(Engine {
             side,
             memories,
             worker,
             idle,
-            idle_for_owners,
+            idle_for_owners: IDLE_FOR_OWNERS,
             soiled,
             generation: None,
             meter,
-            crowd,
-            longest_slice_ns,
+            crowd: CrowdTrust::of_worker(worker),
+            longest_slice_ns: u64::MAX,
         })
     }
 
@@ -173,6 +170,8 @@ impl Engine {
             let (charge_ns, long) = self.meter.stop();
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
+            body.polls = body.polls.wrapping_add(1);
+            body.shown.raise(participant.shown().take());
             if long {
                 self.note_long_poll(body, charge_ns);
             }
@@ -193,10 +192,10 @@ impl Engine {
     }
 
     /// Prefetches what the next poll of an invocation touches first, and the record that it awaits, if it has asked for
-    /// its bucket and yielded. Call it halfway between its polls, when the bucket has come. `next` is the invocation that is polled next. The time is charged
-    /// to its tenant together with that poll, or else to the tenant of `ahead` here. Returns the latter charge, in
-    /// nanoseconds, and whether the record may lie in another bucket, which is on its way now. In that case call this
-    /// once more, as the last time, when that bucket has come.
+    /// its bucket and yielded. Call it halfway between its polls, when the bucket has come. `next` is the invocation
+    /// that is polled next. The time is charged to its tenant together with that poll, or else to the tenant of `ahead`
+    /// here. Returns the latter charge, in nanoseconds, and whether the record may lie in another bucket, which is on
+    /// its way now. In that case call this once more, as the last time, when that bucket has come.
     #[inline]
     pub fn prefetch_awaited(
         &mut self,
@@ -430,12 +429,6 @@ impl Engine {
     }
 }
 
-/// The next poll's action.
-enum NextPoll {
-    Call(GuestFunction, *mut u8),
-    Resume(PreemptedStack),
-}
-
 /// Returns the next poll's action, or how the invocation has ended.
 fn next_poll(
     body: &mut InvocationState,
@@ -547,7 +540,9 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
         GuestExit::Returned(abi::POLL_AGAIN) if in_time && body.transaction.may_retry => {
             return match body.restart() {
                 Ok(()) => PollOutcome::Pending,
-                Err(error) => kill(body, KillCause::OutOfMemory, format!("{NO_RESTART_TEXT}: {error}").as_bytes()),
+                Err(error) => {
+                    kill(body, KillCause::OutOfMemory, format!("no new start after a conflict: {error}").as_bytes())
+                }
             };
         }
         // Nothing has asked for that: the memory of a module would be made anew for as long as it has time.
@@ -558,6 +553,7 @@ pub(super) fn finish_poll(body: &mut InvocationState, ended: GuestExit, charge_n
         }
         GuestExit::Preempted(_) if in_time => {
             body.stage = InvocationStage::Preempted;
+            body.switches = body.switches.wrapping_add(1);
             return PollOutcome::Preempted;
         }
         GuestExit::Returned(_) | GuestExit::Preempted(_) => InvocationOutcome::Killed(KillCause::TotalBudget),
@@ -589,9 +585,6 @@ const NO_STACK_MEMORY_TEXT: &str =
 /// The same where its tenant's invocations have reached their limit of side stacks.
 const STACK_QUOTA_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
                           share of the side stacks";
-
-/// The beginning of the text of an invocation whose transaction conflicted, and that cannot begin again.
-const NO_RESTART_TEXT: &str = "its transaction met other writes, and it cannot begin again";
 
 fn outcome_of(outcome: InvocationOutcome, code: u32) -> PollOutcome {
     match outcome {

@@ -61,7 +61,7 @@ pub(super) struct PollLimits {
     pub(super) guest_memory: *mut GuestMemory,
     /// What sandboxed code is given as its invocation.
     pub(super) guest_invocation: *mut abi::InvocationHeader,
-    /// Whose stacks it runs on: see [`stack_owner`].
+    /// Whose stacks it runs on: see [`super::guest_stacks::stack_owner`].
     pub(super) stack_owner: u64,
     /// The trust in the code that runs.
     pub(super) trust: CallTrust,
@@ -70,12 +70,6 @@ pub(super) struct PollLimits {
     pub(super) left_ns: u64,
     /// The processor's counter now.
     pub(super) started: u64,
-}
-
-/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the
-/// host's functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
-pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
-    tenant << 1 | u64::from(is_sandboxed)
 }
 
 #[derive(Debug)]
@@ -95,7 +89,7 @@ impl GuestRunner {
     pub(super) fn new(watchdog: &Watchdog, host_function: HostFunctionEntry) -> io::Result<GuestRunner> {
         let stacks = GuestStackPool::new()?;
         let block = WorkerBlock::new(host_function)?;
-        block.set_stack(stacks.current().mapping());
+        block.set_stack(stacks.current());
         // SAFETY: dropped with the side, which stays on this thread (`_thread`).
         let armour = unsafe { SignalGuard::install(Arc::clone(&block))? };
         let watchdog = Arc::clone(watchdog.shared());
@@ -230,8 +224,16 @@ impl GuestRunner {
     /// Makes the current stack one of this owner's.
     #[cold]
     fn choose(&mut self, owner: u64) {
+        self.note_opened();
         self.stacks.choose(owner);
-        self.block.set_stack(self.stacks.current().mapping());
+        self.block.set_stack(self.stacks.current());
+    }
+
+    /// Tells the pool if code has opened the current stack.
+    fn note_opened(&mut self) {
+        if self.block.closed_end.load(Ordering::Relaxed) == 0 {
+            self.stacks.note_opened();
+        }
     }
 
     /// Returns a permit to park a stack of the tenant with this usage; `None` if it has reached its limit.
@@ -249,15 +251,17 @@ impl GuestRunner {
     /// Parks the current stack with the function that was switched out on it, and so many bytes of it; `None`, and
     /// nothing changes, if no other can be had.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
+        self.note_opened();
         let parked = self.stacks.park(bytes);
-        self.block.set_stack(self.stacks.current().mapping());
+        self.block.set_stack(self.stacks.current());
         parked
     }
 
     /// Makes a stack that was parked here or elsewhere the current one.
     pub(super) fn adopt(&mut self, stack: GuestStack) {
+        self.note_opened();
         self.stacks.adopt(stack);
-        self.block.set_stack(self.stacks.current().mapping());
+        self.block.set_stack(self.stacks.current());
     }
 
     /// Takes a stack whose invocation is not resumed.

@@ -7,6 +7,11 @@
 //! A tenant's kept stack has a slot, which stays the tenant's while the stack is in use: so a change of tenant is one
 //! look into the map of slots. Where slots run out, a hand that goes around takes the first whose stack was not in use
 //! since it came by before (second chance, as kernels do with pages).
+//!
+//! Those of sandboxed code begin closed but for their uppermost part: what lies below faults when it is touched, and is
+//! opened then. So it is known of most calls that they have touched no more, and their stacks are wiped by writing
+//! zeroes over that part. Others go back to the kernel, which takes microseconds, and a page fault for each page that
+//! is used again.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,11 +20,23 @@ use hashbrown::HashMap;
 
 use super::mapping::GuardedMapping;
 use crate::limits::{
-    CLEAN_STACKS_CACHED, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES, TENANT_STACKS_CACHED,
+    CLEAN_STACKS_CACHED, CLOSED_STACK_BYTES, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES,
+    TENANT_STACKS_CACHED,
 };
 
 /// The number of stacks of the whole process.
 static LIVE_STACKS: AtomicUsize = AtomicUsize::new(0);
+
+/// The owner of the stacks that a tenant's code runs on, by the tenant's serial number. Each tier has its own: the
+/// host's functions run on the stacks of native code, which cannot read what they leave there. Sandboxed code can.
+pub(super) fn stack_owner(tenant: u64, is_sandboxed: bool) -> u64 {
+    tenant << 1 | u64::from(is_sandboxed)
+}
+
+/// Whether an owner's code is sandboxed.
+pub(super) fn is_sandboxed(owner: u64) -> bool {
+    owner & 1 != 0
+}
 
 /// A side stack.
 #[derive(Debug)]
@@ -29,30 +46,56 @@ pub(super) struct GuestStack {
     owner: u64,
     /// Whether pages below the kept ones may be in memory.
     deep: bool,
+    /// Whether nothing but its uppermost [`CLOSED_STACK_BYTES`] was accessible since it was blank.
+    is_closed: bool,
+    /// The slot that it was in last, of an engine: its owner's, if the slot still says so.
+    slot: u32,
 }
 
 impl GuestStack {
     fn new() -> io::Result<GuestStack> {
         let mapping = GuardedMapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
         LIVE_STACKS.fetch_add(1, Ordering::Relaxed);
-        Ok(GuestStack { mapping, owner: 0, deep: false })
+        Ok(GuestStack { mapping, owner: 0, deep: false, is_closed: false, slot: 0 })
     }
 
     pub(super) fn mapping(&self) -> &GuardedMapping {
         &self.mapping
     }
 
+    pub(super) fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    /// Bytes from its lowest one on that are closed.
+    pub(super) fn closed_bytes(&self) -> usize {
+        if self.is_closed { self.mapping.len() - CLOSED_STACK_BYTES } else { 0 }
+    }
+
+    /// Gives it to an owner, closed if its code is sandboxed. Where the kernel does not change it, it stays as it is:
+    /// sandboxed code runs on either kind, and native code is ended by its first call of the host on a closed one.
+    fn give_to(&mut self, owner: u64) {
+        let closes = is_sandboxed(owner);
+        if self.owner == 0 && closes != self.is_closed {
+            let changed = self.mapping.set_open(self.mapping.len() - CLOSED_STACK_BYTES, !closes);
+            self.is_closed = closes == changed.is_ok();
+        }
+        self.owner = owner;
+    }
+
     /// Wipes the stack.
     fn wipe(&mut self) {
-        if self.owner != 0 {
-            self.mapping.give_back(0, self.mapping.len());
+        match self.owner {
+            0 => {}
+            _ if self.is_closed => self.mapping.clear_from(self.closed_bytes()),
+            _ => self.mapping.give_back(0, self.mapping.len()),
         }
         (self.owner, self.deep) = (0, false);
     }
 
     /// Gives the pages back that only deep recursion needs.
     fn shed(&mut self) {
-        if std::mem::take(&mut self.deep) {
+        if std::mem::take(&mut self.deep) && !self.is_closed {
             self.mapping.give_back(0, self.mapping.len() - STACK_HOT_BYTES);
         }
     }
@@ -119,15 +162,20 @@ impl GuestStackPool {
         self.current.deep = true;
     }
 
-    /// Makes the current one this tenant's. Where no other can be had, it is wiped.
-    pub(super) fn choose(&mut self, tenant: u64) {
-        if self.current.owner == tenant {
+    /// Notes that the closed part of the current one was opened: sandboxed code has touched it.
+    pub(super) fn note_opened(&mut self) {
+        self.current.is_closed = false;
+    }
+
+    /// Makes the current one this owner's. Where no other can be had, it is wiped.
+    pub(super) fn choose(&mut self, owner: u64) {
+        if self.current.owner == owner {
             return;
         }
-        let next = match self.take_kept(tenant) {
+        let next = match self.take_kept(owner) {
             None if self.current.owner == 0 => None,
             // Half of all stacks is for invocations that are switched out.
-            None => self.take_blank(self.limit / 2),
+            None => self.take_blank(self.limit / 2, is_sandboxed(owner)),
             kept => kept,
         };
         match next {
@@ -137,15 +185,15 @@ impl GuestStackPool {
             }
             None => self.current.wipe(),
         }
-        self.current.owner = tenant;
+        self.current.give_to(owner);
     }
 
     /// Parks the current one with its content, and puts a blank one in its place; `None` if none can be had. Only its
     /// uppermost `bytes`, which are in use, stay in memory.
     pub(super) fn park(&mut self, bytes: usize) -> Option<GuestStack> {
-        let next = self.take_blank(self.limit)?;
-        let mapping = &mut self.current.mapping;
-        mapping.give_back(0, mapping.len().saturating_sub(bytes));
+        let next = self.take_blank(self.limit, is_sandboxed(self.current.owner))?;
+        let (closed, mapping) = (self.current.closed_bytes(), &mut self.current.mapping);
+        mapping.give_back(closed, mapping.len().saturating_sub(bytes));
         Some(std::mem::replace(&mut self.current, next))
     }
 
@@ -162,10 +210,8 @@ impl GuestStackPool {
         if owner == 0 || owner == self.current.owner {
             return self.keep_wiped(stack);
         }
-        let slot = self.by_owner.get(&owner).and_then(|slot| self.slots.get_mut(*slot as usize));
-        match slot {
-            Some(StackSlot { stack: Some(_), .. }) => self.keep_wiped(stack),
-            Some(slot) if self.kept < TENANT_STACKS_CACHED => {
+        match self.slots.get_mut(stack.slot as usize) {
+            Some(slot) if slot.owner == owner && slot.stack.is_none() && self.kept < TENANT_STACKS_CACHED => {
                 stack.shed();
                 (slot.stack, slot.was_used) = (Some(stack), true);
                 self.kept += 1;
@@ -174,9 +220,13 @@ impl GuestStackPool {
         }
     }
 
-    /// Keeps the stack of a tenant that has no slot, or while there are as many as may be kept.
+    /// Keeps the stack of a tenant that has another slot or none, or while there are as many as may be kept.
     #[cold]
     fn keep_in_new_slot(&mut self, mut stack: GuestStack) {
+        let slot = self.by_owner.get(&stack.owner).and_then(|number| self.slots.get(*number as usize));
+        if slot.is_some_and(|slot| slot.stack.is_some()) {
+            return self.keep_wiped(stack);
+        }
         if self.kept >= TENANT_STACKS_CACHED
             && let Some(wiped) = self.evict()
         {
@@ -213,8 +263,9 @@ impl GuestStackPool {
     /// Takes a tenant's kept stack. Its slot stays its own.
     #[inline]
     fn take_kept(&mut self, tenant: u64) -> Option<GuestStack> {
-        let slot = self.by_owner.get(&tenant)?;
-        let taken = self.slots.get_mut(*slot as usize)?.stack.take()?;
+        let number = *self.by_owner.get(&tenant)?;
+        let mut taken = self.slots.get_mut(number as usize)?.stack.take()?;
+        taken.slot = number;
         self.kept -= 1;
         Some(taken)
     }
@@ -227,11 +278,12 @@ impl GuestStackPool {
         }
     }
 
-    /// Returns a blank stack: one at hand, a new one while the process has fewer than `limit`, or one of those that were
-    /// not in use for long.
-    fn take_blank(&mut self, limit: usize) -> Option<GuestStack> {
-        if let Some(blank) = self.blank.pop() {
-            return Some(blank);
+    /// Returns a blank stack: one at hand, a closed one or an open one if there is, a new one while the process has
+    /// fewer than `limit`, or one of those that were not in use for long.
+    fn take_blank(&mut self, limit: usize, closed: bool) -> Option<GuestStack> {
+        let fitting = self.blank.iter().rposition(|blank| blank.is_closed == closed);
+        if let Some(at) = fitting.or(self.blank.len().checked_sub(1)) {
+            return Some(self.blank.swap_remove(at));
         }
         if LIVE_STACKS.load(Ordering::Relaxed) < limit
             && self.kept < TENANT_STACKS_CACHED
@@ -281,15 +333,9 @@ mod tests {
     }
 
     /// Writes a tenant's number onto the current stack, which shows that of no other tenant.
-    #[allow(unsafe_code)]
     fn write(pool: &GuestStackPool, tenant: u64) {
-        let mapping = pool.current().mapping();
-        // SAFETY: the highest word of the mapping, which this test alone uses.
-        unsafe {
-            let word = mapping.low().add(mapping.len() - 8).cast::<u64>();
-            assert!([0, tenant].contains(&word.read()), "tenant {tenant} sees {}", word.read());
-            word.write(tenant);
-        }
+        let found = pool.current().mapping().replace_highest_word(tenant);
+        assert!([0, tenant].contains(&found), "tenant {tenant} sees {found}");
     }
 
     #[test]

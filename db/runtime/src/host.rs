@@ -11,10 +11,8 @@ use std::sync::atomic::Ordering;
 use sandstorm_api::abi::{self, HostCalls, MAX_CALL_KEYS, RawCursor, RawKey, RawRecord, RawWrite};
 
 use super::commit::commit;
-use super::expiry_calls::{expiry, touch};
 use super::invocation::InvocationState;
-use super::own_calls::{now_us, random};
-use super::range::{count, nth, range, range_keys};
+use super::range::{count, expiry, now_us, nth, random, range, range_keys, secret, touch};
 use super::stack_switch::{switch_out_in_call, trap};
 use super::worker_block::{STATE_GUEST, STATE_HOST_CALL, WorkerBlock};
 use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
@@ -49,6 +47,7 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     touch,
     random,
     now_us,
+    secret,
 };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
@@ -321,13 +320,16 @@ unsafe extern "C" fn get(
     let read = |body: &mut InvocationState| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
         let hash = if hash == 0 { table.hash(key) } else { hash };
         if !table.owns(hash) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
-        let record = table.get_pinned(hash, key, now_ms).ok_or(abi::STATUS_NOT_FOUND)?;
-        out.write(raw_record(&record));
+        let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or(abi::STATUS_NOT_FOUND)?;
+        let record = raw_record(&record);
+        body.note_read(record.value_len);
+        out.write(record);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -386,16 +388,23 @@ unsafe extern "C" fn get_many(
     let read = |body: &mut InvocationState| unsafe {
         let (keys, hashes) = (guest_keys(keys, count)?, guest_keys(hashes, count)?);
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table: *const RecordTable = body.table(table)?;
+        let table = &*table;
+        let (mut reads, mut read_bytes) = (0, 0);
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             let key = guest_bytes(key.first, key.len, MAX_KEY_BYTES)?;
             let hash = if *hash == 0 { table.hash(key) } else { *hash };
             if !table.owns(hash) {
                 return Err(abi::STATUS_WRONG_SERVER);
             }
-            let found = table.get_pinned(hash, key, now_ms);
-            out.add(at).write(found.as_ref().map_or(RawRecord::ABSENT, raw_record));
+            let found = table.get_pinned(hash, key, now_ms, &body.shown);
+            reads += u64::from(found.is_some());
+            let record = found.as_ref().map_or(RawRecord::ABSENT, raw_record);
+            read_bytes += record.value_len as u64;
+            out.add(at).write(record);
         }
+        body.reads += reads;
+        body.read_bytes += read_bytes;
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -490,10 +499,12 @@ unsafe extern "C" fn scan(
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
         let limit = limit.min(SCAN_CALL_RECORDS);
-        let mut count = 0;
+        let (mut count, mut read_bytes) = (0, 0);
         let mut add = |record: RecordRef<'_>| {
             if count < limit {
-                out.add(count).write(raw_record(&record));
+                let record = raw_record(&record);
+                read_bytes += record.value_len as u64;
+                out.add(count).write(record);
                 count += 1;
             }
         };
@@ -505,6 +516,8 @@ unsafe extern "C" fn scan(
             }
         }
         filled.write(count);
+        body.reads += count as u64;
+        body.read_bytes += read_bytes;
         Ok(())
     };
     // SAFETY: this is a host function.

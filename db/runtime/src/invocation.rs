@@ -13,16 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
+use super::clock::{TickLength, ticks};
 use super::commit::TransactionState;
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::host::HOST_CALLS;
+use super::invocation_random::InvocationRandom;
 use super::mapping::GuardedMapping;
-use super::own_calls::InvocationRandom;
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
+use super::stack_switch::GuestFunction;
 use super::tenant_permits::TenantPermit;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
@@ -31,7 +33,7 @@ use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
 use sandstorm_extension::{Budget, CallTrust, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
-use sandstorm_store::EpochPin;
+use sandstorm_store::{EpochPin, ShownPosition};
 
 /// The reason why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,21 @@ pub enum BeginError {
 /// pointer.
 pub type UserData = [u64; 3];
 
+/// What an invocation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InvocationTrace {
+    /// Its polls.
+    pub polls: u32,
+    /// Those of them that ended by a switch, because it computed past its slice.
+    pub switches: u32,
+    /// Records that it read.
+    pub reads: u64,
+    /// Bytes of their values.
+    pub read_bytes: u64,
+    /// Time since the end of its first poll; 0: it was not polled.
+    pub since_first_poll_ns: u64,
+}
+
 /// The progress of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvocationStage {
@@ -78,6 +95,12 @@ pub(super) struct PreemptedStack {
     pub(super) context: SavedContext,
     /// The bytes that its tenant is charged for it.
     pub(super) bytes: usize,
+}
+
+/// The next poll's action.
+pub(super) enum NextPoll {
+    Call(GuestFunction, *mut u8),
+    Resume(PreemptedStack),
 }
 
 /// The references that keep an invocation's objects alive while it runs. An idle body keeps them for the next call of
@@ -101,6 +124,9 @@ pub(super) struct InvocationState {
     pub(super) code: u32,
     /// Polls since it became overdue.
     late_polls: u32,
+    /// Polls, and those of them that ended by a switch.
+    pub(super) polls: u32,
+    pub(super) switches: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
     /// When it was looked up: see [`super::crowd_trust::CrowdTrust::epoch`].
@@ -124,6 +150,9 @@ pub(super) struct InvocationState {
     pub(super) table: (u64, *const TableEntry),
     /// Table and hash of the key whose bucket was requested last, until its record is. Hash 0: none.
     pub(super) asked: (u64, u64),
+    /// Records that it read, and bytes of their values.
+    pub(super) reads: u64,
+    pub(super) read_bytes: u64,
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
     /// Bytes of the reply that its tenant is charged for, from the beginning or since then.
@@ -133,6 +162,8 @@ pub(super) struct InvocationState {
     /// Whether the last refusal of memory was due to the tenant's quota, rather than the invocation's own.
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
+    /// How far the log has to be on the disk before its answer may leave.
+    pub(super) shown: ShownPosition,
     pub(super) transaction: TransactionState,
     /// The memory of sandboxed code; `None`: the code is native, or has not begun.
     pub(super) guest_memory: Option<PooledMemory>,
@@ -207,6 +238,8 @@ impl InvocationHandle {
             stage: InvocationStage::Begun,
             code: 0,
             late_polls: 0,
+            polls: 0,
+            switches: 0,
             trust: CallTrust::Unknown,
             trust_epoch: 0,
             owner: 0,
@@ -221,12 +254,15 @@ impl InvocationHandle {
             table: (0, null()),
             asked: (0, 0),
             random: InvocationRandom::default(),
+            reads: 0,
+            read_bytes: 0,
             reply: Vec::new(),
             reply_limit: 0,
             reply_charged: 0,
             charged: 0,
             over_tenant_quota: false,
             pin: None,
+            shown: ShownPosition::default(),
             transaction: TransactionState::default(),
             guest_memory: None,
             guest: GuestAddresses::default(),
@@ -315,6 +351,19 @@ impl InvocationHandle {
     /// Returns the CPU time of its polls, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
+    }
+
+    /// Returns what it did, for the explanation of a slow call.
+    pub fn trace(&self) -> InvocationTrace {
+        let InvocationState { polls, switches, reads, read_bytes, first_poll_ticks, .. } = *self.body();
+        let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
+        let since_first_poll_ns = TickLength::measured().ns(since);
+        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns }
+    }
+
+    /// Returns how far the log has to be on the disk before its answer may leave.
+    pub fn shown_position(&self) -> u64 {
+        self.body().shown.get()
     }
 
     /// Returns the outcome of its transaction, for the counters.
@@ -406,6 +455,7 @@ impl InvocationHandle {
         body.text.clear();
         body.random.forget();
         body.code = 0;
+        body.shown.take();
     }
 
     /// Returns the bytes of the arena that must go back to the kernel before the next invocation begins here.
@@ -518,6 +568,8 @@ impl InvocationState {
         self.total_ns = budget.total_us.saturating_mul(1000);
         self.spent_ns = 0;
         self.late_polls = 0;
+        (self.polls, self.switches) = (0, 0);
+        (self.reads, self.read_bytes) = (0, 0);
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;
@@ -531,6 +583,13 @@ impl InvocationState {
             self.table = (0, null());
             self.held = Some(InvocationRefs { view: Arc::clone(view), extension: Arc::clone(extension) });
         }
+    }
+
+    /// Notes a record that it reads.
+    #[inline(always)]
+    pub(super) fn note_read(&mut self, value_bytes: usize) {
+        self.reads += 1;
+        self.read_bytes += value_bytes as u64;
     }
 
     /// Keeps a text for the caller, cut to its limit.

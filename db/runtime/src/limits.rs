@@ -35,6 +35,11 @@ pub const TENANT_STACKS_CACHED: usize = 1_024;
 pub const CLEAN_STACKS_CACHED: usize = 32;
 /// Memory of a kept side stack that stays with it, bytes; pages that only deep recursion used go back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
+/// Uppermost bytes of a sandboxed stack that are accessible from the start, and that a small call does not exceed. For
+/// the next tenant they are cleared by writing zeroes.
+pub const CLOSED_STACK_BYTES: usize = 8 << 10;
+/// Bytes of a closed stack that a host call needs: the parameters, and the registers if it is switched out at its end.
+pub const CLOSED_CALL_BYTES: usize = 1 << 10;
 /// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room
 /// for them within its own part of the stack.
 pub const XSTATE_MAX_BYTES: usize = 16 << 10;

@@ -1,7 +1,7 @@
 //! Memory that is mapped rather than allocated: side stacks, signal stacks, arenas.
 //!
 //! Guarantees: a [`GuardedMapping`] is private, zero-filled, readable and writable memory of this process alone, except
-//! for its guard; it is unmapped when dropped.
+//! for its guard and for what was closed; it is unmapped when dropped.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -44,6 +44,13 @@ impl GuardedMapping {
         self.start.wrapping_add(self.guard)
     }
 
+    /// Replaces the highest word, as code that runs on a stack would; returns what was there.
+    #[cfg(test)]
+    pub(super) fn replace_highest_word(&self, word: u64) -> u64 {
+        // SAFETY: the word is within the mapping, aligned, and used by no code while a test looks at it.
+        unsafe { self.low().add(self.len() - 8).cast::<u64>().replace(word) }
+    }
+
     /// Returns the usable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -52,6 +59,18 @@ impl GuardedMapping {
     /// Returns the bytes of the guard.
     pub(super) fn guard(&self) -> usize {
         self.guard
+    }
+
+    /// Opens the usable bytes before `to`, or closes them: then every access to them faults.
+    pub(super) fn set_open(&mut self, to: usize, is_open: bool) -> io::Result<()> {
+        set_open(self.low().addr(), to.min(self.len) / PAGE * PAGE, is_open)
+    }
+
+    /// Writes zeroes over the usable bytes from `from` on, which are open.
+    pub(super) fn clear_from(&mut self, from: usize) {
+        let from = from.min(self.len);
+        // SAFETY: within the mapping, which `&mut self` holds alone.
+        unsafe { self.low().add(from).write_bytes(0, self.len - from) }
     }
 
     /// Writes zeroes over the first `len` bytes.
@@ -71,6 +90,16 @@ impl GuardedMapping {
                 }
             }
         }
+    }
+}
+
+/// Opens whole pages of a mapping of ours, or closes them. Called by the handler of faults too.
+pub(super) fn set_open(first: usize, len: usize, is_open: bool) -> io::Result<()> {
+    let access = if is_open { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+    // SAFETY: the callers name usable bytes of a mapping of their own.
+    match unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(first), len, access) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

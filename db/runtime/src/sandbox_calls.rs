@@ -25,12 +25,12 @@ use crate::limits::{ERROR_TEXT_BYTES, SCAN_CALL_RECORDS};
 
 /// The end of an invocation that a call asks for: the cause.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trap(KillCause);
+pub(super) struct GuestTrap(KillCause);
 
 /// How a call fails: with a status for the module, or with the end of the invocation.
 pub(super) enum CallError {
     Status(u32),
-    Trap(Trap),
+    Trap(GuestTrap),
 }
 
 impl From<u32> for CallError {
@@ -63,14 +63,14 @@ pub(super) unsafe extern "C" fn host_function(
             let (participant, parameters) = (&*block.participant.load(Ordering::Relaxed), *parameters);
             match HostFunction::by_number(number as usize) {
                 Some(function) => run(function, body, participant, &parameters).map(|value| answer(body, value)),
-                None => Err(Trap(KillCause::IllegalInstruction)),
+                None => Err(GuestTrap(KillCause::IllegalInstruction)),
             }
         }
     };
     match ended {
         Ok(answer) => answer,
         // SAFETY: in call state on the worker's own stack; nothing with a destructor is alive.
-        Err(Trap(cause)) => unsafe { trap_sandboxed(block, cause) },
+        Err(GuestTrap(cause)) => unsafe { trap_sandboxed(block, cause) },
     }
 }
 
@@ -86,8 +86,8 @@ fn answer(body: &mut InvocationState, value: u64) -> HostAnswer {
 
 /// Makes a piece of the copies that a call has left.
 #[cold]
-fn continue_copies(body: &mut InvocationState) -> Result<HostAnswer, Trap> {
-    let Some(memory) = &body.guest_memory else { return Err(Trap(KillCause::IllegalInstruction)) };
+fn continue_copies(body: &mut InvocationState) -> Result<HostAnswer, GuestTrap> {
+    let Some(memory) = &body.guest_memory else { return Err(GuestTrap(KillCause::IllegalInstruction)) };
     // SAFETY: the module has not run since its call; the records are kept by the invocation's pin.
     let made = unsafe { body.copies.make_some(memory) };
     Ok(made.map_or(HostAnswer { value: 0, more: 1 }, |value| HostAnswer { value, more: 0 }))
@@ -98,9 +98,9 @@ fn run(
     body: &mut InvocationState,
     participant: &Participant,
     parameters: &[u64; 7],
-) -> Result<u64, Trap> {
+) -> Result<u64, GuestTrap> {
     let Some(memory) = body.guest_memory.as_deref_mut().map(std::ptr::from_mut) else {
-        return Err(Trap(KillCause::IllegalInstruction));
+        return Err(GuestTrap(KillCause::IllegalInstruction));
     };
     // SAFETY: the memory belongs to the body, which is not moved or changed in that respect during the call; no other
     // reference to it is used meanwhile.
@@ -138,7 +138,7 @@ fn run(
             call.own_memory(call.memory.copy_within(a, b, c), a.max(b))
         }
         HostFunction::MemoryFill if c <= MEMORY_PIECE_BYTES => call.own_memory(call.memory.fill(a, b as u8, c), a),
-        HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(Trap(KillCause::MemoryFault)),
+        HostFunction::MemoryCopy | HostFunction::MemoryFill => return Err(GuestTrap(KillCause::MemoryFault)),
         HostFunction::MemorySize => return Ok(u64::from(call.body.module_pages())),
         HostFunction::GetCopy => call.get_copy(first, (b, c), (d, e), f),
         HostFunction::Count => call.count(first, b, c),
@@ -146,7 +146,8 @@ fn run(
         HostFunction::Expiry => call.expiry(first, second, (c, d), e),
         HostFunction::Touch => call.touch(first, (b, c), fourth),
         HostFunction::Random => call.random(a, b),
-        HostFunction::NowUs => return Ok(super::own_calls::clock_us()),
+        HostFunction::NowUs => return Ok(super::clock::clock_us()),
+        HostFunction::Secret => call.secret((a, b), (c, d), e),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
     };
     match result {
@@ -186,7 +187,7 @@ impl SandboxCall<'_> {
     fn own_memory(&self, done: Result<(), u32>, address: GuestAddress) -> CallResult<()> {
         let is_overflow = self.memory.is_stack_overflow(self.memory.base() + address as usize);
         let cause = if is_overflow { KillCause::StackOverflow } else { KillCause::MemoryFault };
-        done.map_err(|_| CallError::Trap(Trap(cause)))
+        done.map_err(|_| CallError::Trap(GuestTrap(cause)))
     }
 
     fn prefetch(&mut self, table: u64, key: GuestAddress, len: u32, hash: GuestAddress) -> CallResult<()> {
@@ -240,7 +241,11 @@ impl SandboxCall<'_> {
     }
 
     /// Writes a result that the module may leave out by naming address 0.
-    fn write_wanted<T: super::guest_value::GuestValue>(&self, address: GuestAddress, value: T) -> Result<(), u32> {
+    pub(super) fn write_wanted<T: super::guest_value::GuestValue>(
+        &self,
+        address: GuestAddress,
+        value: T,
+    ) -> Result<(), u32> {
         if address == 0 { Ok(()) } else { self.memory.write(address, value) }
     }
 
@@ -254,10 +259,14 @@ impl SandboxCall<'_> {
         }
         // SAFETY: the record stays until the invocation's pin ends, and the table as long as its view: both outlast the
         // call, for which the answer is used.
-        unsafe {
+        let found = unsafe {
             let table: *const sandstorm_store::RecordTable = table;
-            Ok((*table).get_pinned(hash, key, now_ms))
+            (*table).get_pinned(hash, key, now_ms, &self.body.shown)
+        };
+        if let Some(record) = &found {
+            self.body.note_read(record.value().len());
         }
+        Ok(found)
     }
 
     /// Copies a record into the window.
@@ -308,7 +317,7 @@ impl SandboxCall<'_> {
         }
         self.body.set_text(TEXT.as_bytes());
         self.body.append_quota_name();
-        Err(CallError::Trap(Trap(KillCause::OutOfMemory)))
+        Err(CallError::Trap(GuestTrap(KillCause::OutOfMemory)))
     }
 
     fn put(
@@ -433,7 +442,7 @@ impl SandboxCall<'_> {
         if !self.body.grow_reply(bytes.len()) {
             self.body.set_text(TEXT.as_bytes());
             self.body.append_quota_name();
-            return Err(CallError::Trap(Trap(KillCause::OutOfMemory)));
+            return Err(CallError::Trap(GuestTrap(KillCause::OutOfMemory)));
         }
         self.body.reply.extend_from_slice(bytes);
         Ok(())
@@ -452,7 +461,7 @@ impl SandboxCall<'_> {
         Ok(())
     }
 
-    fn abort(&mut self, cause: u32, text: GuestAddress, len: u32) -> Trap {
+    fn abort(&mut self, cause: u32, text: GuestAddress, len: u32) -> GuestTrap {
         if let Ok(text) = self.text(text, len) {
             self.body.set_text(text);
         }
@@ -460,7 +469,7 @@ impl SandboxCall<'_> {
         if cause == KillCause::OutOfMemory {
             self.body.append_quota_name();
         }
-        Trap(cause)
+        GuestTrap(cause)
     }
 
     fn grow(&mut self, bytes: u32) -> CallResult<()> {

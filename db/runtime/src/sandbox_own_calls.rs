@@ -1,11 +1,11 @@
-//! Expiry and random numbers as sandboxed code asks for them.
+//! Expiry, random numbers and secrets as sandboxed code asks for them.
 //!
 //! Guarantees: as `sandbox_calls`.
 
 use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
 
-use super::expiry_calls::{expiry_of, touch_record};
 use super::guest_value::GuestAddress;
+use super::range::{expiry_of, secret_of, touch_record};
 use super::sandbox_calls::{CallResult, SandboxCall};
 
 impl SandboxCall<'_> {
@@ -25,6 +25,22 @@ impl SandboxCall<'_> {
         let key = self.key(key, key_len)?;
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
         Ok(touch_record(self.body.table_to_write(table)?, participant, key, now_ms, ttl_ms)?)
+    }
+
+    pub(super) fn secret(
+        &mut self,
+        (name, name_len): (GuestAddress, u32),
+        (to, capacity): (GuestAddress, u32),
+        len: GuestAddress,
+    ) -> CallResult<()> {
+        let name = self.key(name, name_len)?;
+        let held = self.body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+        let value = secret_of(&held.view, name)?;
+        self.write_wanted(len, value.len() as u32)?;
+        if value.len() > capacity as usize {
+            return Err(abi::STATUS_TOO_LARGE.into());
+        }
+        Ok(self.memory.write_bytes(to, value)?)
     }
 
     pub(super) fn random(&mut self, to: GuestAddress, len: u32) -> CallResult<()> {

@@ -6,7 +6,7 @@
 use sandstorm_api::abi::{self, MAX_CALL_RECORDS};
 use sandstorm_sandbox::guest_types::{GuestKeys, GuestRange};
 use sandstorm_store::limits::MAX_KEY_BYTES;
-use sandstorm_store::{KeyRange, RangeProgress, RecordRef, ScanBudget};
+use sandstorm_store::{KeyRange, RangeProgress, RecordRef, ScanBudget, ShownPosition};
 
 use super::guest_value::GuestAddress;
 use super::sandbox_calls::{CallResult, SandboxCall};
@@ -44,12 +44,15 @@ impl SandboxCall<'_> {
         let mut count = 0;
         let mut add = |record: RecordRef<'_>| {
             if failed.is_ok() {
+                self.body.note_read(record.value().len());
                 failed = self.put_record(out, count, Some(&record));
                 count += 1;
             }
         };
+        let (shown, mut budget) = (ShownPosition::default(), ScanBudget::CALL);
         // SAFETY: the records stay until the invocation's pin ends.
-        let progress = unsafe { table.range_pinned(&mut span, limit, now_ms, &mut { ScanBudget::CALL }, &mut add) };
+        let progress = unsafe { table.range_pinned(&mut span, limit, now_ms, &mut budget, &shown, &mut add) };
+        self.body.shown.raise(shown.get());
         failed?;
         let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
         // Before the empty key there is nothing, and as an end it would stand for none.
@@ -95,7 +98,9 @@ impl SandboxCall<'_> {
             }
             fits
         };
-        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let shown = ShownPosition::default();
+        let progress = table.range_keys(&span, limit, &shown, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        self.body.shown.raise(shown.get());
         failed?;
         self.memory.write(out, GuestKeys { filled: count as u32, ..room })?;
         let finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);
@@ -105,12 +110,15 @@ impl SandboxCall<'_> {
         let asked: GuestRange = self.memory.read(range)?;
         let (table, span) = (self.own_table(table)?, self.span(&asked)?);
         let found = table.count_keys(&span).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&self.body.shown);
         Ok(self.memory.write(count, found)?)
     }
 
     pub(super) fn nth(&mut self, table: u64, position: u64, out: GuestAddress) -> CallResult<()> {
         let room: GuestKeys = self.memory.read(out)?;
-        let key = self.own_table(table)?.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let table = self.own_table(table)?;
+        let key = table.key_at(position).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        table.note_all_read(&self.body.shown);
         let key = key.ok_or(abi::STATUS_NOT_FOUND)?;
         let fits = key.len() <= room.bytes_len as usize && room.ends_len > 0;
         if fits {

@@ -24,12 +24,13 @@ use sandstorm_sandbox::HostFunction;
 use super::guest_memory::{BLOCK_AT, ENTRY_AT};
 use super::stack_switch::{GuestFunction, RED_ZONE_BYTES, SWITCHED_OUT, TRAPPED, pop_kept, push_kept};
 use super::worker_block::{CONTINUE_CALL, STATE_GUEST, STATE_HOST, STATE_HOST_CALL, WorkerBlock};
+use crate::limits::CLOSED_CALL_BYTES;
 
 /// Sets gs: to the base of a memory, or to the worker's block.
 ///
 /// # Safety
-/// The processor and the kernel allow it (a module was loaded, so they do); the calling thread is in `STATE_HOST` state,
-/// and enters no code that relies on another base.
+/// The processor and the kernel allow it (a module was loaded, so they do); the calling thread is in `STATE_HOST`
+/// state, and enters no code that relies on another base.
 #[inline(always)]
 pub(super) unsafe fn set_gs_base(base: usize) {
     // SAFETY: this function's contract.
@@ -92,6 +93,9 @@ macro_rules! clear_vectors {
 
 /// Bytes that the registers of SSE take.
 const VECTORS_BYTES: usize = 16 * 16;
+
+// Where a call of the host was allowed, its parameters are there, and the switch at its end has room on a closed stack.
+const _: () = assert!(CLOSED_CALL_BYTES >= RED_ZONE_BYTES + 16 + 15 * 8 + VECTORS_BYTES);
 
 /// A label that other code knows.
 macro_rules! known_label {
@@ -158,7 +162,8 @@ pub(super) unsafe extern "C" fn enter_sandboxed(
 /// Continues sandboxed code that was switched out; answers as [`super::stack_switch::enter`].
 ///
 /// # Safety
-/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`], and as for [`enter_sandboxed`].
+/// As for [`super::stack_switch::resume`], with a context of [`sandboxed_switched_out`], and as for
+/// [`enter_sandboxed`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn resume_sandboxed(context: *mut u8, block: *const WorkerBlock) -> u32 {
     std::arch::naked_asm!(
@@ -359,7 +364,7 @@ macro_rules! stubs {
     };
 }
 
-const _: () = assert!(HostFunction::ALL.len() <= 32);
+const _: () = assert!(HostFunction::ALL.len() <= 48);
 
 /// Bytes of the one form of a module's call of the host that the verifier passes.
 const CALL_BYTES: usize = 8;
@@ -375,7 +380,8 @@ const CALL_BYTES: usize = 8;
 #[unsafe(naked)]
 unsafe extern "C" fn host_stubs() {
     std::arch::naked_asm!(
-        stubs!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31),
+        stubs!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39
+             40 41 42 43 44 45 46 47),
         ".p2align 4",
         "2:",
         push_parameters!(),
@@ -402,8 +408,14 @@ unsafe extern "C" fn host_stubs() {
         "mov dword ptr [r11 + {pending}], 0",
         "pop r11",
         "jmp 7f",
-        // There is too little stack left.
+        // There is too little stack left. If that is because it is closed, touching what lies below opens it: still as
+        // the module's code, whose fault that is.
         "5:",
+        "cmp qword ptr [r11 + {closed_end}], 0",
+        "je 9f",
+        "or qword ptr [rsp - {closed_call}], 0",
+        "jmp 8b",
+        "9:",
         "mov dword ptr [r11 + {state}], {host}",
         "mov dword ptr [r11 + {pending}], 0",
         "mov eax, {overflow}",
@@ -424,6 +436,8 @@ unsafe extern "C" fn host_stubs() {
         "ud2",
         block = const BLOCK_AT,
         floor = const offset_of!(WorkerBlock, call_floor),
+        closed_end = const offset_of!(WorkerBlock, closed_end),
+        closed_call = const CLOSED_CALL_BYTES,
         state = const offset_of!(WorkerBlock, state),
         saved = const offset_of!(WorkerBlock, saved_rsp),
         guest_rsp = const offset_of!(WorkerBlock, guest_rsp),

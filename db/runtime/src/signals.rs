@@ -145,8 +145,13 @@ unsafe fn switch_context(block: &WorkerBlock, context: *mut ucontext_t) -> bool 
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let stack = block.stack_low.load(Ordering::Relaxed)..=block.stack_top.load(Ordering::Relaxed);
     let pointer = registers[libc::REG_RSP as usize] as usize;
+    let needed = SWITCH_BYTES + block.xstate_bytes;
+    let closed_end = block.closed_end.load(Ordering::Relaxed);
+    if closed_end != 0 && pointer < closed_end + needed && !block.open_stack() {
+        return false;
+    }
     let room = pointer.saturating_sub(*stack.start());
-    if !stack.contains(&pointer) || room < SWITCH_BYTES + block.xstate_bytes {
+    if !stack.contains(&pointer) || room < needed {
         return false;
     }
     let frame = pointer - RED_ZONE_BYTES - SIGNAL_FRAME_BYTES;
@@ -222,6 +227,10 @@ unsafe fn on_fault(block: Option<&WorkerBlock>, signal: c_int, info: *mut siginf
         let memory = unsafe { block.guest_memory.load(Ordering::Relaxed).as_ref() };
         if signal == libc::SIGSEGV && memory.is_some_and(|memory| memory.grow(address)) {
             // The instruction is executed again.
+            return;
+        }
+        let closed = block.stack_low.load(Ordering::Relaxed)..block.closed_end.load(Ordering::Relaxed);
+        if signal == libc::SIGSEGV && closed.contains(&address) && block.open_stack() {
             return;
         }
         let cause = match signal {

@@ -13,9 +13,10 @@ use sandstorm_api::abi;
 
 use super::clock::TickLength;
 use super::guest_memory::GuestMemory;
-use super::mapping::GuardedMapping;
+use super::guest_stacks::{GuestStack, is_sandboxed};
+use super::mapping::set_open;
 use super::xstate::XState;
-use crate::limits::HOST_CALL_STACK_BYTES;
+use crate::limits::{CLOSED_CALL_BYTES, HOST_CALL_STACK_BYTES};
 use sandstorm_store::Participant;
 
 /// The worker runs the server's own code.
@@ -88,8 +89,11 @@ pub(super) struct WorkerBlock {
     pub(super) context: AtomicUsize,
     /// First usable byte of the side stack.
     pub(super) stack_low: AtomicUsize,
-    /// A host call that finds the stack pointer below this lands with a stack overflow.
+    /// A host call that finds the stack pointer below this lands with a stack overflow, or opens the stack.
     pub(super) call_floor: AtomicUsize,
+    /// The end of the stack's closed part, which begins at `stack_low`; 0: it is open. Written by the worker, as those
+    /// words, and by the handler that opens it.
+    pub(super) closed_end: AtomicUsize,
     /// First byte of the stack's guard pages; they end at `stack_low`.
     pub(super) guard: AtomicUsize,
     /// The sequence whose poll could not be switched out; the time that it was found to have run since, in ticks; the
@@ -151,6 +155,7 @@ impl WorkerBlock {
             context: AtomicUsize::new(0),
             stack_low: AtomicUsize::new(0),
             call_floor: AtomicUsize::new(0),
+            closed_end: AtomicUsize::new(0),
             guard: AtomicUsize::new(0),
             refused_for: AtomicU64::new(0),
             refused_ticks: AtomicU64::new(0),
@@ -174,20 +179,40 @@ impl WorkerBlock {
     }
 
     /// Names the side stack that the next poll runs on. Only in `STATE_HOST` state.
-    pub(super) fn set_stack(&self, stack: &GuardedMapping) {
-        let low = stack.low().expose_provenance();
-        self.stack_top.store(low + stack.len(), Ordering::Relaxed);
+    pub(super) fn set_stack(&self, stack: &GuestStack) {
+        let (mapping, closed) = (stack.mapping(), stack.closed_bytes());
+        let low = mapping.low().expose_provenance();
+        let top = low + mapping.len();
+        self.stack_top.store(top, Ordering::Relaxed);
         self.stack_low.store(low, Ordering::Relaxed);
+        self.guard.store(low - mapping.guard(), Ordering::Relaxed);
+        let (closed_end, floor) = match closed {
+            0 => (0, low + HOST_CALL_STACK_BYTES),
+            _ if is_sandboxed(stack.owner()) => (low + closed, low + closed + CLOSED_CALL_BYTES),
+            // The host's functions would need more of it than is open.
+            _ => (low + closed, top),
+        };
+        self.closed_end.store(closed_end, Ordering::Relaxed);
+        self.call_floor.store(floor, Ordering::Relaxed);
+    }
+
+    /// Opens the closed part of the stack; returns whether it had one. Called by the handlers too.
+    pub(super) fn open_stack(&self) -> bool {
+        let (low, closed_end) = (self.stack_low.load(Ordering::Relaxed), self.closed_end.load(Ordering::Relaxed));
+        if closed_end == 0 || set_open(low, closed_end - low, true).is_err() {
+            return false;
+        }
+        self.closed_end.store(0, Ordering::Relaxed);
         self.call_floor.store(low + HOST_CALL_STACK_BYTES, Ordering::Relaxed);
-        self.guard.store(low - stack.guard(), Ordering::Relaxed);
+        true
     }
 
     /// Returns the block of the calling thread.
     ///
     /// # Safety
     /// The calling thread has an engine, whose block outlives `'a`, runs native code, and is in `STATE_HOST_CALL` state
-    /// until the block is not used any more: in `STATE_GUEST` state the code may be switched out between any two instructions, and go
-    /// on on another thread.
+    /// until the block is not used any more: in `STATE_GUEST` state the code may be switched out between any two
+    /// instructions, and go on on another thread.
     #[inline(always)]
     pub(super) unsafe fn here<'a>() -> &'a WorkerBlock {
         let block: *const WorkerBlock;

@@ -130,6 +130,8 @@ host_functions! {
     Random "random"(to: I32, len: I32) -> I32;
     /// Microseconds since the Unix epoch, now.
     NowUs "now_us"() -> I64;
+    /// Copies a secret of the tenant, and writes its whole length (u32) unless that is 0.
+    Secret "secret"(name: I32, name_len: I32, to: I32, capacity: I32, len: I32) -> I32;
 }
 
 impl HostFunction {

@@ -1,6 +1,6 @@
 //! The checkpointer: a thread that writes the records of tables with durability into a checkpoint of the log when that
 //! has grown. So neither the log nor the next start grows without bound. Tables serve and change meanwhile. Records are
-//! copied first and written then: a slow disk holds nobody's memory back.
+//! copied first and written then: a slow disk delays no reclamation of memory.
 
 use std::io;
 use std::sync::Arc;
@@ -40,11 +40,23 @@ impl Checkpointer {
                 let Some(log) = directory.change_log() else { continue };
                 // As much as the last checkpoint: so no more is written to checkpoints than to the log.
                 let is_due = log.bytes_since_checkpoint() >= CHECKPOINT_MIN_LOG_BYTES.max(last_bytes);
-                if !is_due || Instant::now() < retry_at || log.failure().is_some() || stopped.load(Relaxed) {
+                let requested = directory.checkpoint_requests().pending();
+                if stopped.load(Relaxed) || (requested.is_none() && (!is_due || Instant::now() < retry_at)) {
+                    continue;
+                }
+                if let Some(failure) = log.failure() {
+                    let serve = |request| directory.checkpoint_requests().serve(request, Some(failure.clone()));
+                    requested.into_iter().for_each(serve);
                     continue;
                 }
                 let written = write_checkpoint(&directory, &log, &mut participant, &stopped);
                 participant.offline();
+                if let Some(request) = requested {
+                    let error = written.as_ref().err().cloned();
+                    let stops = written.as_ref().is_ok_and(Option::is_none);
+                    let stopping = stops.then(|| LogError::unusable("log", "the server is stopping"));
+                    directory.checkpoint_requests().serve(request, error.or(stopping));
+                }
                 match written {
                     Ok(bytes) => last_bytes = bytes.unwrap_or(last_bytes),
                     Err(error) => {
@@ -69,7 +81,7 @@ fn write_checkpoint(
     let (begun, mut records) = (Instant::now(), 0_u64);
     let mut writer = CheckpointWriter::begin(log)?;
     for view in directory.snapshot().iter() {
-        for entry in view.tables.values().filter(|entry| !entry.durability.is_none()) {
+        for entry in view.tables.values().filter(|entry| entry.table.is_logged()) {
             let name = format!("{}/{}", view.tenant.name, entry.name);
             match write_table((entry, &name), &mut writer, participant, stopped) {
                 Ok(Some(written)) => records += written,
@@ -183,7 +195,7 @@ mod tests {
 
     use sandstorm_log::disk::simulated::SimulatedDisk;
     use sandstorm_log::{LogOptions, RecoveredLog};
-    use sandstorm_store::{TableConfig, TableLog, WriteOptions};
+    use sandstorm_store::{TableConfig, TableLogging, WriteOptions};
 
     use super::*;
 
@@ -196,7 +208,7 @@ mod tests {
         let disk = Arc::new(SimulatedDisk::default());
         let options = LogOptions { segment_bytes: 64 << 20 };
         let log = RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("empty").start().expect("started");
-        table.start_logging(TableLog::new(Arc::clone(&log), 7));
+        table.set_logging(&log, 7, TableLogging::AtOnce);
         let mut written = BTreeMap::new();
         for number in 0..2_000_u32 {
             let (key, flags) = (number.to_le_bytes(), number % 3);

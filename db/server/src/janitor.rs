@@ -44,6 +44,9 @@ impl Janitor {
                     sandstorm_store::release_free_memory();
                     log_device_changes(&metrics, &mut logged);
                 }
+                if let Some(log) = directory.change_log() {
+                    log.look_for_stall();
+                }
                 kill_policy.look(&directory, metrics.kills(), now_ms);
                 std::thread::park_timeout(Duration::from_millis(KILL_POLICY_INTERVAL_MS));
             }

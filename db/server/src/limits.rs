@@ -148,8 +148,18 @@ pub const RESPONSE_BYTES: usize =
 pub const ANSWER_RESERVE_BYTES: usize = 48;
 /// Bytes that a response buffer in its pool may keep; a larger one is shrunk.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;
-/// Microseconds from which a command is in the tenant's slow log, as in Redis (`slowlog-log-slower-than`).
+/// Microseconds from arrival to answer from which a request is slow if the configuration does not say otherwise, as in
+/// Redis (`slowlog-log-slower-than`): a hundred slices, so nothing that is served in its turn.
 pub const SLOW_US: u64 = 10_000;
+/// The largest such threshold: no request takes a minute.
+pub const SLOW_MAX_US: u64 = 60_000_000;
+/// Slow requests of one turn that are kept, at most: where a turn answers hundreds late, they are alike.
+pub const SLOW_PER_TURN: usize = 8;
+/// Nanoseconds of polls that are counted together, to tell a slow request whose turns it waited for: a tenth of
+/// [`SLOW_US`].
+pub const TURN_WINDOW_NS: u64 = 1_000_000;
+/// Such windows of a worker: they reach back a second, and take 128 KiB.
+pub const TURN_WINDOWS: usize = 1_024;
 
 pub mod connections;
 pub mod ports;
@@ -167,3 +177,11 @@ pub const CHECKPOINT_SCAN_RECORDS: usize = 8;
 pub const CHECKPOINT_SCANS: usize = 32;
 /// Bytes of records after which it makes no further scan. It has at most the records of one scan more.
 pub const CHECKPOINT_SCAN_BYTES: usize = 256 << 10;
+/// Bytes of a port's answers that wait for the log's disk, shared by tenants as other buffers are: beyond its part a
+/// tenant's answers say that they do not know, which is small. While the disk keeps up, some hundred KiB wait.
+pub const HELD_ANSWERS_BYTES: usize = 64 << 20;
+/// Buffers of such answers that a port keeps for the next ones: as many as wait for one write of the disk.
+pub const POOLED_HELD_ANSWERS: usize = 128;
+/// Bytes of a UDP port's answers to memcached clients that wait for the log's disk: beyond it none is given, as if its
+/// datagram had been lost.
+pub const HELD_DATAGRAM_BYTES: usize = 4 << 20;

@@ -109,6 +109,9 @@ impl ExportLine {
     }
 }
 
+/// A line's number, from 1, and its text without its end, or why that is not had.
+pub(super) type NumberedLine<'a> = (u64, Result<&'a [u8], String>);
+
 /// Reads a file line by line, with bounded memory.
 pub(super) struct LineReader<R> {
     reader: R,
@@ -127,7 +130,7 @@ impl<R: BufRead> LineReader<R> {
     ///
     /// # Errors
     /// Those of the system.
-    pub(super) fn next_line(&mut self) -> std::io::Result<Option<(u64, Result<&[u8], String>)>> {
+    pub(super) fn next_line(&mut self) -> std::io::Result<Option<NumberedLine<'_>>> {
         loop {
             self.line.clear();
             // Values of some MiB do not keep their memory for all the small ones behind them.

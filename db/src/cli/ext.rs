@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Subcommand};
-use sandstorm_builder::{Artifact, MANIFEST_FILE, PushedModule, PushedSource};
+use sandstorm_builder::{Artifact, ExtensionTemplate, MANIFEST_FILE, PushedModule, PushedSource, TEMPLATES};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
     Budget, DeniedToNative, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus, ExtensionSummary,
@@ -29,6 +30,11 @@ pub(super) enum ExtCommand {
         /// The name, if it is another than the folder's
         #[arg(long)]
         name: Option<String>,
+        /// What to begin with
+        #[arg(long, value_name = "TEMPLATE", default_value = TEMPLATES[0].name,
+              value_parser = PossibleValuesParser::new(TEMPLATES.map(|template| template.name))
+                  .map(|name| ExtensionTemplate::by_name(&name).unwrap_or(&TEMPLATES[0])))]
+        template: &'static ExtensionTemplate,
     },
     /// Check and compile an extension as a server would, and tell in which tiers it passes; needs rustc, and no server
     Check {
@@ -160,7 +166,7 @@ pub(super) struct BudgetArgs {
 
 pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &OutputPrinter) -> Result<(), CliError> {
     match command {
-        ExtCommand::New { folder, name } => ext_offline::new(&folder, name, out),
+        ExtCommand::New { folder, name, template } => ext_offline::new(&folder, name, template, out),
         ExtCommand::Check { wasm: Some(file), .. } => ext_offline::check_module(&file, out),
         ExtCommand::Check { folder, .. } => ext_offline::check(&folder.folder, out),
         ExtCommand::Test { folder, code, args } => ext_offline::test(&folder.folder, code, &args, out),

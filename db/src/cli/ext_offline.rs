@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sandstorm_builder::offline::{self, CheckedModule, TierAnswer, check_dir, check_dir_in_tier, new_extension};
 use sandstorm_builder::test_build::{build_tests, test_dir};
-use sandstorm_builder::{BuildError, BuiltLibrary, Diagnostic, api_fingerprint};
+use sandstorm_builder::{BuildError, BuiltLibrary, Diagnostic, ExtensionTemplate, api_fingerprint};
 use sandstorm_extension::{ExtensionLibrary, LoadError};
 use sandstorm_net::CodeTier;
 use serde_json::json;
@@ -15,10 +15,15 @@ use serde_json::json;
 use super::output::{CliError, OutputPrinter, format_bytes};
 use super::test_runner::run_tests;
 
-pub(super) fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> Result<(), CliError> {
+pub(super) fn new(
+    folder: &Path,
+    name: Option<String>,
+    template: &ExtensionTemplate,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.or_else(last).ok_or_else(|| CliError::new("the folder has no name").hint("give --name NAME"))?;
-    new_extension(folder, &name).map_err(|error| match error {
+    new_extension(folder, &name, template).map_err(|error| match error {
         BuildError::Refused(remarks) => {
             let reason = remarks.first().map_or("it is refused", |remark| remark.message.as_str());
             CliError::new(format!("{name:?} cannot be an extension's name: {reason}"))
@@ -27,11 +32,12 @@ pub(super) fn new(folder: &Path, name: Option<String>, out: &OutputPrinter) -> R
         error => error.into(),
     })?;
     let shown = folder.display();
-    out.show(&json!({"name": name, "folder": folder}), |_| {
+    out.show(&json!({"name": name, "folder": folder, "template": template.name}), |_| {
+        let tables: String = template.table_commands().map(|command| format!("{command}; ")).collect();
         format!(
             "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
-             next: sandstorm ext test {shown}; sandstorm table create visits; sandstorm ext push {shown}; \
-             sandstorm invoke {name} home\n"
+             next: sandstorm ext test {shown}; {tables}sandstorm ext push {shown}; {}\n",
+            template.call_command(&name)
         )
     })
 }

@@ -6,6 +6,7 @@
 mod backup;
 mod builder;
 mod byte_args;
+mod completions;
 mod data;
 mod demo;
 mod doctor;
@@ -14,17 +15,21 @@ mod export;
 mod export_file;
 mod ext;
 mod ext_offline;
-mod generate;
 mod grant;
+mod history;
+mod hot;
 mod import;
 mod kills;
 mod latency;
 mod load;
 mod log;
+mod man;
 mod progress;
 mod rebuild;
+mod secret;
 mod serve;
 mod session;
+mod slow;
 mod stat;
 mod table;
 mod tenant;
@@ -157,6 +162,9 @@ enum CliCommand {
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
+    /// Secrets that a tenant's code reads: set, list, rm
+    #[command(subcommand, arg_required_else_help = true)]
+    Secret(secret::SecretCommand),
     /// Write a record
     Put(data::PutArgs),
     /// Read records
@@ -181,16 +189,28 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Show the keys of a table that are used most: counts for some seconds, and only then
+    Hot(hot::HotArgs),
+    /// Show what was used before now: by seconds, minutes or hours, a month back
+    History(history::HistoryArgs),
+    /// Show the requests that took long recently, over all protocols; set from when on they are kept
+    Slow(slow::SlowArgs),
+    /// Show where the time of a slow request went, and whom it waited for
+    Explain(slow::ExplainArgs),
     /// Show where the page in a browser is, with a code that signs in once
     Ui(ui::UiArgs),
     /// Show the calls that the server killed recently, and why
     Kills(kills::KillsArgs),
-    /// Completions for shells, and manual pages
-    #[command(subcommand, arg_required_else_help = true)]
-    Generate(generate::GenerateCommand),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
     Builder(builder::BuilderCommand),
+    /// Print what a shell needs to complete this command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command
+    Man(man::ManArgs),
 }
 
 /// Parses the command line, runs the command, and prints its error.
@@ -211,7 +231,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 19] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -228,6 +248,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
     (&["page", "web", "dashboard", "console"], "ui"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
+    (&["slowlog"], "slow"),
     (&["dump", "save"], "export"),
     (&["load-file", "restore-file", "migrate"], "import"),
 ];
@@ -288,6 +309,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Grant(command) => grant::run(&session(), command, out),
         CliCommand::Export(args) => export::export(&session(), &args, out),
         CliCommand::Import(args) => import::import(&session(), &args, out),
+        CliCommand::Secret(command) => secret::run(&session(), command, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),
@@ -300,9 +322,14 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Hot(args) => hot::run(&session(), &args, out),
+        CliCommand::History(args) => history::run(&session(), &args, out),
+        CliCommand::Slow(args) => slow::run(&session(), &args, out),
+        CliCommand::Explain(args) => slow::explain(&session(), &args, out),
         CliCommand::Ui(args) => ui::run(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
-        CliCommand::Generate(command) => generate::run(&command, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
+        CliCommand::Completions { shell } => completions::run(shell),
+        CliCommand::Man(args) => man::run(&args, out),
     }
 }

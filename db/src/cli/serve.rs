@@ -101,6 +101,9 @@ pub(super) struct ServeArgs {
     /// For measurements: invocations read at once instead of yielding while their records are prefetched
     #[arg(long)]
     no_interleave: bool,
+    /// Microseconds from arrival to answer from which a request is kept as slow; 0: none is [default: 10000]
+    #[arg(long, value_name = "MICROSECONDS")]
+    slow_us: Option<u64>,
     /// For measurements: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums
     /// are computed here
     #[arg(long)]
@@ -149,6 +152,7 @@ impl ServeArgs {
             poll: self.poll.then_some(true),
             steal: self.no_steal.then_some(false),
             interleave: self.no_interleave.then_some(false),
+            slow_us: self.slow_us,
             state: state.map(Path::to_path_buf),
             salvage: self.salvage,
             ephemeral: self.ephemeral.then_some(true),

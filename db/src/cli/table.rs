@@ -1,7 +1,7 @@
 //! `sandstorm table …`
 
 use clap::{Subcommand, ValueEnum};
-use sandstorm_client::control::{DurabilityLevel, TableAccess, TableMode, TableSpec, TableStatus};
+use sandstorm_client::control::{DurabilityLevel, TableAccess, TableMode, TablePatch, TableSpec, TableStatus};
 
 use super::grant::describe_access;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
@@ -24,11 +24,19 @@ pub(super) enum TableCommand {
         /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u64>,
-        /// Also keep the keys in order, for `sandstorm range`; each record takes 136 bytes and its key's length more
+        /// Also keep the keys in order, for `sandstorm range`; each record takes 104 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
         /// What a crash may take of its records
         #[arg(long, value_enum, default_value = "none")]
+        durability: DurabilityArg,
+    },
+    /// Change what a crash may take of a table's records, while it is used. Returns when it holds
+    Set {
+        /// Name of the table
+        name: String,
+        /// What a crash may take of its records
+        #[arg(long, value_enum)]
         durability: DurabilityArg,
     },
     /// List the tables
@@ -61,6 +69,18 @@ pub(super) enum DurabilityArg {
     None,
     /// The writes of the last 100 ms: they are acknowledged at once, and written to disk meanwhile
     Interval,
+    /// Nothing: a write is acknowledged when it is on the disk, and nobody is shown what is not
+    Disk,
+}
+
+impl DurabilityArg {
+    fn level(self) -> DurabilityLevel {
+        match self {
+            DurabilityArg::None => DurabilityLevel::None,
+            DurabilityArg::Interval => DurabilityLevel::Interval,
+            DurabilityArg::Disk => DurabilityLevel::Disk,
+        }
+    }
 }
 
 pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrinter) -> Result<(), CliError> {
@@ -72,15 +92,16 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
                 TableModeArg::Store => TableMode::Store,
                 TableModeArg::Cache => TableMode::Cache,
             };
-            let durability = match durability {
-                DurabilityArg::None => DurabilityLevel::None,
-                DurabilityArg::Interval => DurabilityLevel::Interval,
-            };
+            let durability = durability.level();
             let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability };
             let table = control.create_table(&tenant, &new)?;
             out.show(&table, |table| {
                 format!("created table {} (id {}, quota {})\n", table.name, table.id, format_bytes(table.quota_bytes))
             })
+        }
+        TableCommand::Set { name, durability } => {
+            let table = control.change_table(&tenant, &name, &TablePatch { durability: durability.level() })?;
+            out.show(&table, |table| format!("table {} has durability {}\n", table.name, durability_of(table)))
         }
         TableCommand::List => out.show(&control.tables(&tenant)?, |tables| list(tables)),
         TableCommand::Show { name } => out.show(&control.table(&tenant, &name)?, show),
@@ -99,10 +120,11 @@ fn mode(table: &TableStatus) -> String {
     if table.ordered { format!("{mode}, ordered") } else { mode.to_owned() }
 }
 
-fn durability(table: &TableStatus) -> String {
+fn durability_of(table: &TableStatus) -> String {
     match table.durability {
         DurabilityLevel::None => "none",
         DurabilityLevel::Interval => "interval",
+        DurabilityLevel::Disk => "disk",
     }
     .to_owned()
 }
@@ -113,7 +135,7 @@ fn list(tables: &[TableStatus]) -> String {
             table.name.clone(),
             table.id.to_string(),
             mode(table),
-            durability(table),
+            durability_of(table),
             table.records.to_string(),
             format_bytes(table.bytes),
             format_bytes(table.quota_bytes),
@@ -143,7 +165,7 @@ fn show(table: &TableStatus) -> String {
         ("name", table.name.clone()),
         ("id", table.id.to_string()),
         ("mode", mode(table)),
-        ("durability", durability(table)),
+        ("durability", durability_of(table)),
         ("access", describe_access(table.access).to_owned()),
         ("owner", table.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("granted to", granted_to(table)),

@@ -13,10 +13,12 @@
 //! instead.
 #![deny(unsafe_code)]
 
+mod broken_rules;
 mod clock;
 mod epochs;
 pub mod limits;
 mod record;
+mod shown_position;
 mod slabs;
 mod table;
 #[cfg(test)]
@@ -30,10 +32,12 @@ pub use clock::set_fixed_ms as fix_clock;
 pub use clock::{clock_ms, expiry_ms};
 pub use epochs::{EpochGuard, EpochPin, EpochStats, Epochs, Participant};
 pub use record::RecordRef;
+pub use shown_position::ShownPosition;
 pub use slabs::release_free_memory;
 pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
-    ExclusiveStripes, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable, RecordUpdate, RestoredRecord,
-    ScanBudget, StripeSet, TableLog, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
+    AccessReport, ExclusiveStripes, HotKey, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable,
+    RecordUpdate, RestoredRecord, ScanBudget, StripeSet, TableLogging, Tablet, UpdateValue, WatchedState,
+    bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

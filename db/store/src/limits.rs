@@ -26,6 +26,19 @@ pub const INDEX_CHARGE_BYTES: u64 = 104;
 pub const INDEX_INLINE_KEY_BYTES: usize = 32;
 /// Bytes of memory that a thread keeps for the next unit of logged changes: what most transactions take.
 pub const RETAINED_UNIT_BYTES: usize = 4 << 10;
+/// Counters of a part of a watch of a table's hottest keys. With eight parts a key is found that has one in two thousand
+/// of the requests; a request of a key without a counter looks at all of its part, 60 ns.
+pub const WATCH_COUNTERS: usize = 256;
+/// Parts of such a watch, each with a lock: more than there are workers on most machines.
+pub const WATCH_PARTS: usize = 8;
+/// Bytes of a key that a watch shows. With the counters that is 420 KB for a table, while it is watched.
+pub const WATCH_KEY_BYTES: usize = 64;
+/// Parts of a table's hashes, for each of which the log's position behind the last change is known: 32 KiB a table with
+/// durability. Readers of a part with a change that is not on the disk wait for it, those of others do not.
+pub const POSITION_PARTS: usize = 4096;
+/// Versions that a start skips. A crash takes at most as many changes as can wait for the log's disk (24 MiB, half a
+/// million), and their versions were shown: none of them is given to another record.
+pub const RESTART_VERSIONS: u64 = 1 << 24;
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;
 /// Keys that one call for a range looks at, expired and vanished ones included: bounds what a call does between two

@@ -3,9 +3,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use sandstorm_log::{ChangeLog, LogPermit, LoggedChange, UnitBuilder};
+use sandstorm_log::{ChangeLog, LogPermit, LogRefusal, LoggedChange, UnitBuilder, single_unit_bytes};
 
+use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::RETAINED_UNIT_BYTES;
+use crate::shown_position::ShownPosition;
+use crate::table::{ChangePositions, HashPart};
 
 /// The changes under the stripes that a thread holds.
 #[derive(Default)]
@@ -16,13 +19,43 @@ struct GatheredUnit {
     log: Option<Arc<ChangeLog>>,
     unit: UnitBuilder,
     permits: Vec<LogPermit>,
+    /// Bytes that were reserved for changes to come.
+    reserved_bytes: u64,
+    /// The changes whose readers wait until the unit is in the log.
+    unknown: Vec<(Arc<ChangePositions>, HashPart)>,
+    /// Whether one of their tables has its changes awaited.
+    is_awaited: bool,
 }
 
 impl UnitOfChanges {
-    /// Adds a change. All tables have the same log.
-    pub(crate) fn push(&self, log: &Arc<ChangeLog>, change: &LoggedChange<'_>) {
+    /// Reserves room for changes to come, before the first one is made: the unit is not refused in its middle.
+    pub(crate) fn reserve(&self, log: &Arc<ChangeLog>, bytes: u64) -> Result<(), LogRefusal> {
+        let permit = log.admit_bytes(bytes)?;
+        let mut gathered = self.0.borrow_mut();
+        gathered.permits.push(permit);
+        gathered.reserved_bytes += bytes;
+        Ok(())
+    }
+
+    /// Takes room for a change from what was reserved; returns whether there was enough.
+    pub(crate) fn take_reserved(&self, key_bytes: usize, value_bytes: usize) -> bool {
+        let mut gathered = self.0.borrow_mut();
+        let left = gathered.reserved_bytes.checked_sub(single_unit_bytes(key_bytes, value_bytes));
+        left.map(|left| gathered.reserved_bytes = left).is_some()
+    }
+
+    /// Adds a change that is about to be published. All tables have the same log.
+    pub(crate) fn push(
+        &self,
+        log: &Arc<ChangeLog>,
+        change: &LoggedChange<'_>,
+        of: (&Arc<ChangePositions>, HashPart),
+        is_awaited: bool,
+    ) {
         let mut gathered = self.0.borrow_mut();
         gathered.unit.push(change);
+        gathered.unknown.push((Arc::clone(of.0), of.1));
+        gathered.is_awaited |= is_awaited;
         if gathered.log.is_none() {
             gathered.log = Some(Arc::clone(log));
         }
@@ -34,12 +67,18 @@ impl UnitOfChanges {
     }
 
     /// Appends the unit, if there is a change in it.
-    pub(crate) fn append(&self) {
+    pub(crate) fn append(&self, shown: &ShownPosition) {
         let mut gathered = self.0.borrow_mut();
         if let Some(log) = gathered.log.take() {
-            log.append_unit(&mut gathered.unit, false);
+            let position = log.append_unit(&mut gathered.unit, false);
             gathered.unit.clear(RETAINED_UNIT_BYTES);
+            gathered.unknown.drain(..).for_each(|(positions, part)| positions.end_unknown(part, position));
+            gathered.unknown.shrink_to(RETAINED_UNIT_BYTES / size_of::<(Arc<ChangePositions>, HashPart)>());
+            if std::mem::take(&mut gathered.is_awaited) && !is_broken(LogRule::UnitsAreNoted) {
+                shown.raise(position);
+            }
         }
         gathered.permits.clear();
+        gathered.reserved_bytes = 0;
     }
 }

@@ -149,6 +149,8 @@ SANDSTORM_IMPORT(args_len) uint32_t sandstorm_args_len(void);
 SANDSTORM_IMPORT(args_copy) void sandstorm_args_copy(void *to);
 SANDSTORM_IMPORT(now_ms) uint64_t sandstorm_now_ms(void);
 SANDSTORM_IMPORT(now_us) uint64_t sandstorm_now_us(void);
+SANDSTORM_IMPORT(secret)
+int32_t sandstorm_secret(const void *name, uint32_t name_len, void *to, uint32_t capacity, uint32_t *len);
 SANDSTORM_IMPORT(random) int32_t sandstorm_random(void *to, uint32_t len);
 SANDSTORM_IMPORT(table_by_name)
 int32_t sandstorm_table_by_name(const void *name, uint32_t name_len, uint64_t *table);

@@ -82,7 +82,7 @@ async fn audit(tx: Transaction<'_>, table: TableId, count: u32, first: &[u8]) ->
     Ok((sum, counted, count - counted))
 }
 
-fn balance(account: Seen<'_>) -> Result<u64, Error> {
+fn balance(account: TransactionRecord<'_>) -> Result<u64, Error> {
     let balance = account.value().first_chunk::<8>().ok_or(Error::invalid(TOO_SHORT))?;
     Ok(u64::from_le_bytes(*balance))
 }

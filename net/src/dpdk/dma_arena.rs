@@ -68,7 +68,7 @@ pub(super) struct DmaArena<M> {
     retry: Duration,
 }
 
-// SAFETY: the addresses are this one's alone; what is handed out belongs to who has it.
+// SAFETY: the addresses are this one's alone; what is handed out belongs to its receiver.
 unsafe impl<M: DmaMapper> Send for DmaArena<M> {}
 // SAFETY: as above; places are handed out under a lock.
 unsafe impl<M: DmaMapper> Sync for DmaArena<M> {}

@@ -27,7 +27,7 @@ pub struct StackCounters {
     /// Datagrams not sent because there is no route to their address.
     pub no_route: u64,
     /// Datagrams that waited for a neighbour's address.
-    pub held: u64,
+    pub awaiting_neighbour: u64,
     /// Datagrams not sent because the neighbour is silent, or too many waited for it.
     pub unresolved: u64,
 }
@@ -103,7 +103,7 @@ impl StackCounters {
             ("handed_over", self.handed_over),
             ("too_large", self.too_large),
             ("no_route", self.no_route),
-            ("held", self.held),
+            ("held", self.awaiting_neighbour),
             ("unresolved", self.unresolved),
         ];
         named.into_iter().chain(self.by_reason().map(|(_, name, count)| (name, count)))

@@ -243,7 +243,7 @@ impl StackWorker {
             self.probe_neighbour(now_us, hop);
             return;
         }
-        self.counters.held += 1;
+        self.counters.awaiting_neighbour += 1;
         self.probe_neighbour(now_us, hop);
         let due_us = match self.interface.neighbours.find(now_us, hop) {
             NeighbourLookup::Resolving(until_us) => until_us,

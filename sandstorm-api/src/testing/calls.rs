@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use super::TestStore;
 use super::arguments::{slice_argument, test_invocation};
 use super::commit::commit;
-use super::order::{count, expiry, now_us, nth, random, touch};
+use super::order::{count, expiry, now_us, nth, random, secret, touch};
 use super::range::{range, range_keys};
 use crate::abi::{self, HostCalls, InvocationHeader, RawCursor, RawKey, RawRecord, RawWrite};
 
@@ -39,6 +39,7 @@ pub(super) static CALLS: HostCalls = HostCalls {
     touch,
     random,
     now_us,
+    secret,
 };
 
 fn write_outcome<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {

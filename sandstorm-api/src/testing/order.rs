@@ -1,7 +1,9 @@
-//! Counts, positions, expiry, random numbers and microseconds over a [`TestStore`].
+//! Counts, positions, expiry, random numbers, microseconds and secrets over a [`TestStore`].
 //!
 //! Guarantees: it reads and writes what its pointers point to only during the call.
 #![allow(unsafe_code)]
+
+use alloc::string::ToString;
 
 use super::TestStore;
 use super::arguments::{slice_argument, test_invocation};
@@ -106,7 +108,38 @@ pub(super) unsafe extern "C" fn now_us(inv: *mut InvocationHeader) -> u64 {
     unsafe { test_invocation(inv) }.store.now_us()
 }
 
+pub(super) unsafe extern "C" fn secret(
+    inv: *mut InvocationHeader,
+    name: *const u8,
+    name_len: usize,
+    to: *mut u8,
+    capacity: usize,
+    len: *mut usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a name and a place for the length.
+    let (behind, name, len) = unsafe { (test_invocation(inv), slice_argument(name, name_len), &mut *len) };
+    let found = core::str::from_utf8(name).ok().and_then(|name| behind.store.secrets.get(name));
+    let Some(value) = found else { return abi::STATUS_NOT_FOUND };
+    *len = value.len();
+    if value.len() > capacity {
+        return abi::STATUS_TOO_LARGE;
+    }
+    // SAFETY: there is room for `capacity` bytes.
+    unsafe { to.copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+    abi::STATUS_OK
+}
+
 impl TestStore {
+    /// Sets a secret, as `sandstorm secret set` does for a tenant; see [`Db::secret`](crate::Db::secret).
+    ///
+    /// # Panics
+    /// For a value that a server would refuse: of no bytes, or more than 4,096.
+    pub fn secret(&mut self, name: &str, value: &[u8]) -> &mut TestStore {
+        assert!((1..=abi::MAX_SECRET_BYTES).contains(&value.len()), "a secret has 1 to 4,096 bytes");
+        self.secrets.insert(name.to_string(), value.into());
+        self
+    }
+
     /// Lets a record expire after so many milliseconds (0: never).
     fn touch(&mut self, table: u64, key: &[u8], ttl_ms: u64) -> Result<(), u32> {
         let old = self.writable_table(table)?.get(key, self.now_ms).cloned().ok_or(abi::STATUS_NOT_FOUND)?;
@@ -126,6 +159,17 @@ impl TestStore {
     /// it is at first for each store.
     pub fn set_seed(&mut self, seed: u64) -> &mut TestStore {
         self.seed = seed;
+        self
+    }
+
+    /// The clock, in milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Sets the clock, in milliseconds since the Unix epoch: records expire by it, and `Db::now_ms` shows it.
+    pub fn set_now_ms(&mut self, now_ms: u64) -> &mut TestStore {
+        (self.now_ms, self.now_rest_us) = (now_ms, 0);
         self
     }
 

@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 use core::iter::Peekable;
 
 use super::log::LoggedValue;
-use super::{Seen, Transaction};
+use super::{Transaction, TransactionRecord};
 use crate::Error;
 use crate::host::RangeRemainder;
 use crate::keys::Direction;
@@ -15,7 +15,7 @@ use crate::yielding::yield_now;
 
 /// A transaction's view of a range.
 struct MergedRange<'a> {
-    seen: Vec<Seen<'a>>,
+    seen: Vec<TransactionRecord<'a>>,
     /// Records of the table that lie between the range's beginning and the last that is shown, or its end.
     rows: usize,
 }
@@ -34,7 +34,7 @@ impl<'a> Transaction<'a> {
         to: &[u8],
         limit: usize,
         direction: Direction,
-    ) -> Result<Vec<Seen<'a>>, Error> {
+    ) -> Result<Vec<TransactionRecord<'a>>, Error> {
         check_limit(limit)?;
         let mut left = RangeRemainder::new(from, to, direction);
         let (mut records, mut bytes) = (Vec::new(), from.len() + to.len());
@@ -50,7 +50,7 @@ impl<'a> Transaction<'a> {
                 let written = self.written(table, from, to, direction);
                 let shown = self.merge_writes((&records, left.is_finished()), &written, limit, direction);
                 if left.is_finished() || shown.seen.len() == limit {
-                    let last = shown.seen.get(limit - 1).map(Seen::key);
+                    let last = shown.seen.get(limit - 1).map(TransactionRecord::key);
                     let mut notes = self.notes.borrow_mut();
                     // When the range is checked again, it ends at the last record that was shown.
                     notes.check_range(shown.rows, bytes + last.map_or(0, <[u8]>::len))?;
@@ -104,10 +104,14 @@ impl<'a> Transaction<'a> {
             let own = if first.is_ge() { written.next() } else { None };
             match (own, record) {
                 (Some((key, Some(stored))), _) => {
-                    shown.seen.push(Seen { key, value: self.host.kept(stored.value), flags: stored.flags });
+                    shown.seen.push(TransactionRecord {
+                        key,
+                        value: self.host.kept(stored.value),
+                        flags: stored.flags,
+                    });
                 }
                 (None, Some(record)) => {
-                    shown.seen.push(Seen { key: record.key, value: record.value, flags: record.flags });
+                    shown.seen.push(TransactionRecord { key: record.key, value: record.value, flags: record.flags });
                 }
                 (Some((_, None)), _) | (None, None) => {}
             }

@@ -37,6 +37,7 @@ unsafe extern "C" {
     fn touch(table: u64, key: u32, key_len: u32, ttl_ms: u64) -> u32;
     fn random(to: u32, len: u32) -> u32;
     fn now_us() -> i64;
+    fn secret(name: u32, name_len: u32, to: u32, capacity: u32, len: u32) -> u32;
 }
 
 /// The number of this call.
@@ -79,7 +80,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         let (a, b, c, d) = (address(&mut n), address(&mut n), address(&mut n), address(&mut n));
         let (l, m) = (n.next(), n.next());
         unsafe {
-            match n.next() % 31 {
+            match n.next() % 32 {
                 0 => prefetch(t, a, l, b),
                 1 => prefetch_record(t, hash),
                 2 => get(t, hash, a, l, b),
@@ -112,6 +113,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
                 28 => touch(t, a, l % 70_000, hash),
                 29 => random(a, l),
                 30 => now_us() as u32,
+                31 => secret(a, l, b, m, c),
                 _ => 0,
             };
         }

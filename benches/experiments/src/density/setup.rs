@@ -21,6 +21,10 @@ pub(super) const RECORDS: u64 = 640_000;
 /// Hops of a chain, and records of a list that one call sums up.
 const HOPS: u32 = 8;
 const SUMMED: u32 = 4;
+/// Connections of one tenant at most. A tenant alone may have 1,024 calls under way, and a repeated request is one
+/// more.
+const TENANT_CONNECTIONS: usize = 896;
+
 /// Connections and messages under way of all tenants together: the same however many tenants there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadShape {
@@ -101,7 +105,7 @@ impl DensitySetup {
 
     pub(super) fn loads(&self, count: usize, side: DensitySide, shape: LoadShape) -> Vec<TenantLoad> {
         let group = self.groups.iter().find(|group| group.tier == side.tier && group.tenants.len() == count);
-        let connections = (shape.connections / count.max(1)).max(1);
+        let connections = (shape.connections / count.max(1)).clamp(1, TENANT_CONNECTIONS);
         let load = |(tenant, data): &(LocalTenant, Data)| {
             let load = TenantLoad::new("tenant", self.server.client(tenant), data.clone(), Mix::only(side.class))
                 .pace(Pace::Closed { depth: shape.depth })

@@ -24,7 +24,7 @@ pub(super) const MACROS: [&str; 16] = [
 /// claims to pin can then move (rust-lang issue 153438): `Box::pin` and `.await` serve instead in the native tier.
 pub(super) const SANDBOXED_MACROS: [&str; 2] = ["concat", "pin"];
 
-/// Macros that are called only from macros of the tenant's own, whose arguments nobody walks.
+/// Macros that are called only from macros of the tenant's own. Their arguments are not checked.
 pub(super) const TOKEN_MACROS: [&str; 2] = ["compile_error", "stringify"];
 
 /// Words that cannot stand in a macro of the tenant's own, besides [`NEVER_IMPORTED`]: they begin what the checker

@@ -24,7 +24,7 @@ const NO_ATTRIBUTES: &str = "no attribute or documentation can be in what a macr
 
 /// What is before a token.
 #[derive(Clone, Copy, PartialEq)]
-enum Before {
+enum PrecedingToken {
     /// Nothing that could make a call of the next bracket.
     Other,
     /// A word that is no part of a call yet.
@@ -35,15 +35,15 @@ enum Before {
     Repetition,
 }
 
-impl Before {
+impl PrecedingToken {
     /// Returns whether a bracket after it may be what a macro is given.
     fn may_call(self) -> bool {
-        matches!(self, Before::Call | Before::Repetition)
+        matches!(self, PrecedingToken::Call | PrecedingToken::Repetition)
     }
 
     /// What is before the token after a name.
-    fn name(self) -> Before {
-        if self.may_call() { Before::Call } else { Before::Word }
+    fn name(self) -> PrecedingToken {
+        if self.may_call() { PrecedingToken::Call } else { PrecedingToken::Word }
     }
 }
 
@@ -54,7 +54,7 @@ type Tokens = std::iter::Peekable<proc_macro2::token_stream::IntoIter>;
 struct TokenPlace {
     /// What a macro is given, or may be.
     given: bool,
-    before: Before,
+    before: PrecedingToken,
 }
 
 impl SyntaxWalk<'_> {
@@ -92,7 +92,7 @@ impl SyntaxWalk<'_> {
             }
             self.check_words(&matcher.stream());
             let given = has_single_tokens(&matcher.stream());
-            self.check_tokens(becomes.stream(), TokenPlace { given, before: Before::Other });
+            self.check_tokens(becomes.stream(), TokenPlace { given, before: PrecedingToken::Other });
         }
     }
 
@@ -114,7 +114,7 @@ impl SyntaxWalk<'_> {
             return false;
         }
         self.note_call(last, found.path.segments.last().map_or_else(Span::call_site, |last| last.ident.span()));
-        self.check_tokens(found.tokens.clone(), TokenPlace { given: true, before: Before::Other });
+        self.check_tokens(found.tokens.clone(), TokenPlace { given: true, before: PrecedingToken::Other });
         true
     }
 
@@ -157,33 +157,33 @@ impl SyntaxWalk<'_> {
                     // `name! other {…}` is a call as well.
                     before.name()
                 }
-                TokenTree::Literal(_) => Before::Other,
+                TokenTree::Literal(_) => PrecedingToken::Other,
                 TokenTree::Group(group) => {
                     let given = place.given || before.may_call();
-                    self.check_tokens(group.stream(), TokenPlace { given, before: Before::Other });
-                    Before::Other
+                    self.check_tokens(group.stream(), TokenPlace { given, before: PrecedingToken::Other });
+                    PrecedingToken::Other
                 }
                 TokenTree::Punct(punct) => match punct.as_char() {
                     '#' => {
                         let next = tokens.next_if(|next| matches!(next, TokenTree::Group(_)));
                         self.check_attribute_tokens(&punct, next, place.given);
-                        Before::Other
+                        PrecedingToken::Other
                     }
                     '$' => match tokens.next() {
                         // A repetition: its first token may follow what is before it, and any of its own what follows.
                         Some(TokenTree::Group(group)) => {
                             self.check_tokens(group.stream(), TokenPlace { before, ..place });
                             self.skip_repetition_sign(&mut tokens);
-                            Before::Repetition
+                            PrecedingToken::Repetition
                         }
                         Some(TokenTree::Ident(variable)) => {
                             self.check_word(&variable);
                             before.name()
                         }
-                        _ => Before::Other,
+                        _ => PrecedingToken::Other,
                     },
                     '!' => self.check_not(before, word, tokens.peek(), &punct),
-                    _ => Before::Other,
+                    _ => PrecedingToken::Other,
                 },
             };
         }
@@ -203,20 +203,20 @@ impl SyntaxWalk<'_> {
     /// Checks a `!`: after a name it makes a call of what follows, or a comparison.
     fn check_not(
         &mut self,
-        before: Before,
+        before: PrecedingToken,
         word: Option<proc_macro2::Ident>,
         next: Option<&TokenTree>,
         at: &proc_macro2::Punct,
-    ) -> Before {
+    ) -> PrecedingToken {
         if matches!(next, Some(TokenTree::Punct(next)) if next.as_char() == '=')
             && at.spacing() == proc_macro2::Spacing::Joint
         {
-            return Before::Other;
+            return PrecedingToken::Other;
         }
         match word {
             Some(word) if is_one_of(&BEFORE_NOT, &name(&word)) => {}
             Some(word) => self.note_token_call(&word),
-            None if matches!(before, Before::Word | Before::Repetition) => {
+            None if matches!(before, PrecedingToken::Word | PrecedingToken::Repetition) => {
                 self.refuse(
                     &rules::MACRO_TOKENS,
                     &at.span(),
@@ -225,7 +225,7 @@ impl SyntaxWalk<'_> {
             }
             None => {}
         }
-        Before::Call
+        PrecedingToken::Call
     }
 
     fn note_token_call(&mut self, word: &proc_macro2::Ident) {

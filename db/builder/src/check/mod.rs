@@ -110,7 +110,7 @@ struct SourceCheck<'a> {
     /// Names of traits in all files.
     names: TraitNames,
     /// Types that must hide no lifetime, by file.
-    held: Vec<(&'a str, Vec<names::Held>)>,
+    uncertain: Vec<(&'a str, Vec<names::UncertainType>)>,
     /// `dyn E`, by file.
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
     /// Called macros that must be the tenant's own, by file.
@@ -129,7 +129,7 @@ impl<'a> SourceCheck<'a> {
             libraries,
             refused: HashMap::new(),
             names: TraitNames::default(),
-            held: Vec::new(),
+            uncertain: Vec::new(),
             objects: Vec::new(),
             called: Vec::new(),
         }
@@ -150,7 +150,7 @@ impl<'a> SourceCheck<'a> {
             self.names.types.add(names.types);
             self.names.macros.extend(names.macros);
             self.called.extend(names.called.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
-            self.held.push((file.path.as_str(), names.held));
+            self.uncertain.push((file.path.as_str(), names.uncertain));
             self.objects.extend(names.objects.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             for module in modules {
                 match self.answer(path, &module.path) {
@@ -187,11 +187,11 @@ impl<'a> SourceCheck<'a> {
 
     /// Checks the types that must hide no lifetime, by the declarations of their names in all files.
     fn check_held(&mut self) {
-        for (path, held) in std::mem::take(&mut self.held) {
+        for (path, uncertain) in std::mem::take(&mut self.uncertain) {
             let refused: Vec<RuleViolation> = self
                 .names
                 .types
-                .refused(held.iter(), self.libraries)
+                .refused(uncertain.iter(), self.libraries)
                 .into_iter()
                 .map(|one| RuleViolation { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() })
                 .collect();

@@ -11,7 +11,7 @@ use super::syntax::{is_one_of, name};
 use super::{lists, rules};
 
 /// A type that is refused unless its name turns out to hide no lifetime.
-pub(super) struct Held {
+pub(super) struct UncertainType {
     pub(super) rule: &'static rules::Rule,
     pub(super) remark: &'static str,
     pub(super) name: String,
@@ -22,7 +22,7 @@ pub(super) struct Held {
 
 /// The declarations of type names in the files.
 #[derive(Default)]
-pub(super) struct Types {
+pub(super) struct TypeDeclarations {
     /// Declared names, and whether no declaration of the name has a lifetime.
     declared: HashMap<String, bool>,
     /// `use before::used as name`.
@@ -31,7 +31,7 @@ pub(super) struct Types {
     globs: Vec<Vec<String>>,
 }
 
-impl Types {
+impl TypeDeclarations {
     pub(super) fn declare(&mut self, ident: &syn::Ident, without_lifetimes: bool) {
         let declared = self.declared.entry(name(ident)).or_insert(true);
         *declared &= without_lifetimes;
@@ -45,7 +45,7 @@ impl Types {
         self.globs.push(before.to_vec());
     }
 
-    pub(super) fn add(&mut self, other: Types) {
+    pub(super) fn add(&mut self, other: TypeDeclarations) {
         for (name, without) in other.declared {
             *self.declared.entry(name).or_insert(true) &= without;
         }
@@ -54,7 +54,11 @@ impl Types {
     }
 
     /// Returns those of the types that are refused.
-    pub(super) fn refused<'h>(&self, held: impl Iterator<Item = &'h Held>, libraries: &[String]) -> Vec<&'h Held> {
+    pub(super) fn refused<'h>(
+        &self,
+        uncertain: impl Iterator<Item = &'h UncertainType>,
+        libraries: &[String],
+    ) -> Vec<&'h UncertainType> {
         // Names of modules and types of crates: a path through one of them is outside of the source.
         let is_crate = |part: &String| is_one_of(&lists::CRATES, part) || libraries.contains(part);
         let foreign: HashSet<&str> = self
@@ -66,14 +70,14 @@ impl Types {
         let leads_out = |before: &[String]| before.iter().any(|part| is_crate(part) || foreign.contains(part.as_str()));
         let lost =
             self.globs.iter().any(|before| leads_out(before) && before.last().is_some_and(|last| last != "prelude"));
-        let is_free = |held: &&'h Held| {
-            let own = self.declared.get(&held.name).copied();
-            let known = is_one_of(&lists::WITHOUT_LIFETIMES, &held.name);
-            let mut imports = self.imports.iter().filter(|(.., name)| *name == held.name);
+        let is_free = |uncertain: &&'h UncertainType| {
+            let own = self.declared.get(&uncertain.name).copied();
+            let known = is_one_of(&lists::WITHOUT_LIFETIMES, &uncertain.name);
+            let mut imports = self.imports.iter().filter(|(.., name)| *name == uncertain.name);
             let strange = imports.any(|(before, used, name)| used != name || (leads_out(before) && !known));
-            own != Some(false) && !strange && (known || (own == Some(true) && !held.behind && !lost))
+            own != Some(false) && !strange && (known || (own == Some(true) && !uncertain.behind && !lost))
         };
-        held.filter(|held| !is_free(held)).collect()
+        uncertain.filter(|uncertain| !is_free(uncertain)).collect()
     }
 }
 

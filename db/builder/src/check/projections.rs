@@ -229,14 +229,14 @@ impl SyntaxWalk<'_> {
                 taken.push(input);
             }
         }
-        self.hold_inputs(&taken);
+        self.defer_inputs(&taken);
         let ReturnType::Type(_, output) = &function.output else { return };
         if let Some(span) = self.projection_under_lifetime(output, ElisionPolicy::Counted) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
         }
         let mut lifetimes = LifetimeCounter::default();
         lifetimes.visit_type(output);
-        self.hold_result(output, looked_at.is_some());
+        self.defer_result(output, looked_at.is_some());
         if let Some(span) = looked_at.filter(|_| lifetimes.count > 0) {
             self.refuse(&rules::PROJECTION, &span, "not where the function gives a reference");
         }

@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
-use super::names::{Held, Types};
+use super::names::{TypeDeclarations, UncertainType};
 use super::rules::{self, Rule};
 use super::scope::{EnclosingScope, GuardContext};
 use super::syntax::{is_known_trait, is_one_of, name};
@@ -49,8 +49,8 @@ pub(super) struct TraitNames {
     /// Traits of the tenant's own, and all other imported or renamed names.
     pub(super) others: HashSet<String>,
     /// The declarations of type names, and the types that must hide no lifetime.
-    pub(super) types: Types,
-    pub(super) held: Vec<Held>,
+    pub(super) types: TypeDeclarations,
+    pub(super) uncertain: Vec<UncertainType>,
     /// All type parameters.
     pub(super) parameters: HashSet<String>,
     /// Macros of the tenant's own.

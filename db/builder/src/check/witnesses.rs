@@ -13,7 +13,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{GenericArgument, ReturnType, Token, Type, TypeParamBound};
 
-use super::names::Held;
+use super::names::UncertainType;
 use super::rules;
 use super::syntax::{is_harmless_bound, name};
 use super::walk::SyntaxWalk;
@@ -31,7 +31,7 @@ const CLOSURE_HIDDEN: &str = "this type may hide a lifetime: leave it out, it is
 
 /// The longest lifetime around a position.
 #[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
-enum Under {
+enum EnclosingLifetime {
     #[default]
     None,
     /// `&T`, `Wrap<'_, T>`.
@@ -42,19 +42,19 @@ enum Under {
     Static,
 }
 
-impl Under {
-    fn of(lifetime: Option<&syn::Lifetime>) -> Under {
+impl EnclosingLifetime {
+    fn of(lifetime: Option<&syn::Lifetime>) -> EnclosingLifetime {
         match lifetime {
-            Some(lifetime) if lifetime.ident == "static" => Under::Static,
-            Some(lifetime) if lifetime.ident != "_" => Under::Named,
-            _ => Under::Anonymous,
+            Some(lifetime) if lifetime.ident == "static" => EnclosingLifetime::Static,
+            Some(lifetime) if lifetime.ident != "_" => EnclosingLifetime::Named,
+            _ => EnclosingLifetime::Anonymous,
         }
     }
 }
 
 /// The parameters to look for in a type.
 #[derive(Clone, Copy, PartialEq)]
-enum Of {
+enum ParameterKinds {
     /// `Self` and its associated types.
     Own,
     /// Type parameters too, and types that are left to inference.
@@ -62,15 +62,15 @@ enum Of {
 }
 
 /// Finds the positions of `Self` or of type parameters in a type, and the types around them.
-struct Places<'w, 'a> {
+struct ParameterPositions<'w, 'a> {
     walk: &'w SyntaxWalk<'a>,
-    of: Of,
-    under: Under,
+    of: ParameterKinds,
+    under: EnclosingLifetime,
     /// Whether it is in an `Fn(…)`'s parameters: their own lifetimes are for all, and witness nothing.
     function: bool,
     /// Enclosing types that may hide lifetimes.
     around: Vec<(String, bool, Span)>,
-    found: Vec<(Under, Span)>,
+    found: Vec<(EnclosingLifetime, Span)>,
     hiding: Vec<(String, bool, Span)>,
     /// A lifetime anywhere.
     lifetime: Option<Span>,
@@ -78,12 +78,12 @@ struct Places<'w, 'a> {
     names: Vec<(String, bool, Span)>,
 }
 
-impl<'w, 'a> Places<'w, 'a> {
-    fn of(walk: &'w SyntaxWalk<'a>, of: Of, kind: &Type) -> Places<'w, 'a> {
-        let mut places = Places {
+impl<'w, 'a> ParameterPositions<'w, 'a> {
+    fn of(walk: &'w SyntaxWalk<'a>, of: ParameterKinds, kind: &Type) -> ParameterPositions<'w, 'a> {
+        let mut positions = ParameterPositions {
             walk,
             of,
-            under: Under::None,
+            under: EnclosingLifetime::None,
             function: false,
             around: Vec::new(),
             found: Vec::new(),
@@ -91,8 +91,8 @@ impl<'w, 'a> Places<'w, 'a> {
             lifetime: None,
             names: Vec::new(),
         };
-        places.visit_type(kind);
-        places
+        positions.visit_type(kind);
+        positions
     }
 
     fn note(&mut self, span: Span) {
@@ -100,24 +100,26 @@ impl<'w, 'a> Places<'w, 'a> {
         self.hiding.extend(self.around.iter().cloned());
     }
 
-    fn inside(&mut self, under: Under, look: impl FnOnce(&mut Self)) {
+    fn inside(&mut self, under: EnclosingLifetime, look: impl FnOnce(&mut Self)) {
         let before = self.under;
-        if under > before && !(self.function && under == Under::Anonymous) {
+        if under > before && !(self.function && under == EnclosingLifetime::Anonymous) {
             self.under = under;
         }
         look(self);
         self.under = before;
     }
 
-    fn longest(&self) -> Under {
-        self.found.iter().fold(Under::None, |longest, (under, _)| if *under > longest { *under } else { longest })
+    fn longest(&self) -> EnclosingLifetime {
+        self.found
+            .iter()
+            .fold(EnclosingLifetime::None, |longest, (under, _)| if *under > longest { *under } else { longest })
     }
 }
 
-impl<'ast> Visit<'ast> for Places<'_, '_> {
+impl<'ast> Visit<'ast> for ParameterPositions<'_, '_> {
     fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
         self.lifetime = self.lifetime.or(Some(found.span()));
-        self.inside(Under::of(found.lifetime.as_ref()), |places| places.visit_type(&found.elem));
+        self.inside(EnclosingLifetime::of(found.lifetime.as_ref()), |positions| positions.visit_type(&found.elem));
     }
 
     fn visit_lifetime(&mut self, found: &'ast syn::Lifetime) {
@@ -125,7 +127,7 @@ impl<'ast> Visit<'ast> for Places<'_, '_> {
     }
 
     fn visit_type_infer(&mut self, found: &'ast syn::TypeInfer) {
-        if self.of == Of::Any {
+        if self.of == ParameterKinds::Any {
             self.note(found.span());
         }
     }
@@ -136,7 +138,7 @@ impl<'ast> Visit<'ast> for Places<'_, '_> {
         }
         let first = found.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
         if first == "Self" || (found.qself.is_none() && self.walk.is_type_parameter(&first)) {
-            if first == "Self" || self.of == Of::Any {
+            if first == "Self" || self.of == ParameterKinds::Any {
                 self.note(found.span());
             }
             return;
@@ -155,11 +157,11 @@ impl<'ast> Visit<'ast> for Places<'_, '_> {
 
     fn visit_angle_bracketed_generic_arguments(&mut self, found: &'ast syn::AngleBracketedGenericArguments) {
         let lifetimes = found.args.iter().filter_map(|argument| match argument {
-            GenericArgument::Lifetime(lifetime) => Some(Under::of(Some(lifetime))),
+            GenericArgument::Lifetime(lifetime) => Some(EnclosingLifetime::of(Some(lifetime))),
             _ => None,
         });
-        let under = lifetimes.fold(Under::None, |longest, one| if one > longest { one } else { longest });
-        self.inside(under, |places| visit::visit_angle_bracketed_generic_arguments(places, found));
+        let under = lifetimes.fold(EnclosingLifetime::None, |longest, one| if one > longest { one } else { longest });
+        self.inside(under, |positions| visit::visit_angle_bracketed_generic_arguments(positions, found));
     }
 
     fn visit_parenthesized_generic_arguments(&mut self, found: &'ast syn::ParenthesizedGenericArguments) {
@@ -174,14 +176,14 @@ fn is_look(kind: &Type) -> bool {
     let Type::Reference(reference) = kind else { return false };
     let of_self = matches!(&*reference.elem, Type::Path(path)
         if path.qself.is_none() && path.path.segments.first().is_some_and(|first| first.ident == "Self"));
-    of_self && Under::of(reference.lifetime.as_ref()) == Under::Anonymous
+    of_self && EnclosingLifetime::of(reference.lifetime.as_ref()) == EnclosingLifetime::Anonymous
 }
 
 impl SyntaxWalk<'_> {
-    fn hold(&mut self, rule: &'static rules::Rule, remark: &'static str, names: Vec<(String, bool, Span)>) {
+    fn defer(&mut self, rule: &'static rules::Rule, remark: &'static str, names: Vec<(String, bool, Span)>) {
         for (name, behind, span) in names {
             if !self.test {
-                self.names.held.push(Held { rule, remark, name, behind, span: span.byte_range() });
+                self.names.uncertain.push(UncertainType { rule, remark, name, behind, span: span.byte_range() });
             }
         }
     }
@@ -192,7 +194,7 @@ impl SyntaxWalk<'_> {
             syn::FnArg::Receiver(receiver) => Some(receiver),
             syn::FnArg::Typed(_) => None,
         });
-        let borrowed = receiver.map_or(Under::None, |receiver| self.borrowed(receiver));
+        let borrowed = receiver.map_or(EnclosingLifetime::None, |receiver| self.borrowed(receiver));
         let mut others = false;
         for input in &signature.inputs {
             let syn::FnArg::Typed(typed) = input else { continue };
@@ -200,58 +202,63 @@ impl SyntaxWalk<'_> {
                 others = true;
                 continue;
             }
-            let places = Places::of(self, Of::Own, &typed.ty);
-            others |= !places.found.is_empty();
-            let (longest, hiding) = (places.longest(), places.hiding);
+            let positions = ParameterPositions::of(self, ParameterKinds::Own, &typed.ty);
+            others |= !positions.found.is_empty();
+            let (longest, hiding) = (positions.longest(), positions.hiding);
             match longest {
-                Under::None => self.hold(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
-                Under::Anonymous => self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_BEHIND),
-                Under::Named | Under::Static => self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_NAMED),
+                EnclosingLifetime::None => self.defer(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
+                EnclosingLifetime::Anonymous => self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_BEHIND),
+                EnclosingLifetime::Named | EnclosingLifetime::Static => {
+                    self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_NAMED)
+                }
             }
         }
-        if let Some(receiver) = receiver.filter(|_| others && borrowed > Under::Anonymous) {
+        if let Some(receiver) = receiver.filter(|_| others && borrowed > EnclosingLifetime::Anonymous) {
             self.refuse(&rules::SELF_LIFETIME, receiver, "leave the lifetime's name out");
         }
         self.check_result_of_method(&signature.output, borrowed, others);
     }
 
     /// The longest lifetime of a receiver.
-    fn borrowed(&self, receiver: &syn::Receiver) -> Under {
+    fn borrowed(&self, receiver: &syn::Receiver) -> EnclosingLifetime {
         match &receiver.kind {
-            syn::ReceiverKind::Value => Under::None,
-            syn::ReceiverKind::Reference(_, lifetime, _) => Under::of(lifetime.as_ref()),
+            syn::ReceiverKind::Value => EnclosingLifetime::None,
+            syn::ReceiverKind::Reference(_, lifetime, _) => EnclosingLifetime::of(lifetime.as_ref()),
             syn::ReceiverKind::Typed(_, kind) => {
-                let places = Places::of(self, Of::Own, kind);
+                let positions = ParameterPositions::of(self, ParameterKinds::Own, kind);
                 // The type may have any name.
-                if places.hiding.is_empty() || places.longest() > Under::None {
-                    places.longest()
+                if positions.hiding.is_empty() || positions.longest() > EnclosingLifetime::None {
+                    positions.longest()
                 } else {
-                    Under::Anonymous
+                    EnclosingLifetime::Anonymous
                 }
             }
-            _ => Under::Static,
+            _ => EnclosingLifetime::Static,
         }
     }
 
-    fn check_result_of_method(&mut self, output: &ReturnType, borrowed: Under, others: bool) {
+    fn check_result_of_method(&mut self, output: &ReturnType, borrowed: EnclosingLifetime, others: bool) {
         let ReturnType::Type(_, output) = output else { return };
-        let by_reference = borrowed > Under::None;
-        let places = Places::of(self, Of::Own, output);
-        let (longest, hiding, lifetime, names) = (places.longest(), places.hiding, places.lifetime, places.names);
+        let by_reference = borrowed > EnclosingLifetime::None;
+        let positions = ParameterPositions::of(self, ParameterKinds::Own, output);
+        let (longest, hiding, lifetime, names) =
+            (positions.longest(), positions.hiding, positions.lifetime, positions.names);
         match longest {
-            Under::Named | Under::Static => self.refuse(&rules::SELF_LIFETIME, output, SELF_NAMED),
-            Under::Anonymous if !by_reference => self.refuse(&rules::SELF_LIFETIME, output, SELF_OUTPUT),
-            _ if !by_reference => self.hold(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
+            EnclosingLifetime::Named | EnclosingLifetime::Static => {
+                self.refuse(&rules::SELF_LIFETIME, output, SELF_NAMED)
+            }
+            EnclosingLifetime::Anonymous if !by_reference => self.refuse(&rules::SELF_LIFETIME, output, SELF_OUTPUT),
+            _ if !by_reference => self.defer(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
             _ => {}
         }
         // A witness for one value of `Self` must not let another value into the result.
         if others && !(by_reference && is_look(output)) {
             match lifetime {
                 Some(span) => self.refuse(&rules::SELF_LIFETIME, &span, SELF_OUTPUT),
-                None => self.hold(&rules::SELF_LIFETIME, SELF_OUTPUT, names),
+                None => self.defer(&rules::SELF_LIFETIME, SELF_OUTPUT, names),
             }
         }
-        let mut hidden = Hidden(Vec::new());
+        let mut hidden = ImplTraitBounds(Vec::new());
         hidden.visit_type(output);
         for bounds in hidden.0 {
             self.check_associated_bounds(bounds);
@@ -273,10 +280,10 @@ impl SyntaxWalk<'_> {
     /// Checks `|…| -> Option<&'static T> { … }`: the compiler assumes that this type is well-formed.
     pub(super) fn check_closure(&mut self, closure: &syn::ExprClosure) {
         let ReturnType::Type(_, output) = &closure.output else { return };
-        let places = Places::of(self, Of::Any, output);
-        let (longest, hiding) = (places.longest(), places.hiding);
+        let positions = ParameterPositions::of(self, ParameterKinds::Any, output);
+        let (longest, hiding) = (positions.longest(), positions.hiding);
         match longest {
-            Under::None => self.hold(&rules::CLOSURE_RESULT, CLOSURE_HIDDEN, hiding),
+            EnclosingLifetime::None => self.defer(&rules::CLOSURE_RESULT, CLOSURE_HIDDEN, hiding),
             _ => self.refuse(&rules::CLOSURE_RESULT, output, CLOSURE),
         }
     }
@@ -285,10 +292,10 @@ impl SyntaxWalk<'_> {
     /// used.
     pub(super) fn check_impl_parameters(&mut self, item: &syn::ItemImpl) {
         let Some((path, _)) = &item.trait_ else { return };
-        let mut own = Words::default();
+        let mut own = IdentifierNames::default();
         own.visit_type(&item.self_ty);
         own.visit_path(path);
-        let mut results = Results::default();
+        let mut results = ResultNames::default();
         results.visit_generics(&item.generics);
         for parameter in &item.generics.params {
             let (ident, word) = match parameter {
@@ -309,31 +316,32 @@ impl SyntaxWalk<'_> {
         if !self.test {
             self.names.types.declare(&item.ident, super::names::is_plain_alias(item));
         }
-        if Places::of(self, Of::Any, &item.ty).longest() == Under::Static {
+        if ParameterPositions::of(self, ParameterKinds::Any, &item.ty).longest() == EnclosingLifetime::Static {
             self.refuse(&rules::ALIAS, &*item.ty, "");
         }
     }
 
     /// Records an `Fn(…)`'s parameters that hold an associated type. A struct with a lifetime would be a witness for
     /// it, and take the result.
-    pub(super) fn hold_inputs(&mut self, inputs: &[&Type]) {
-        let hiding: Vec<_> = inputs.iter().flat_map(|input| Places::of(self, Of::Any, input).hiding).collect();
-        self.hold(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);
+    pub(super) fn defer_inputs(&mut self, inputs: &[&Type]) {
+        let hiding: Vec<_> =
+            inputs.iter().flat_map(|input| ParameterPositions::of(self, ParameterKinds::Any, input).hiding).collect();
+        self.defer(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);
     }
 
     /// Records the result of an `Fn(…)`; `looked_at`: it takes an associated type behind a lifetime.
-    pub(super) fn hold_result(&mut self, output: &Type, looked_at: bool) {
+    pub(super) fn defer_result(&mut self, output: &Type, looked_at: bool) {
         if looked_at {
-            let names = Places::of(self, Of::Any, output).names;
-            self.hold(&rules::PROJECTION, FUNCTION_OUTPUT, names);
+            let names = ParameterPositions::of(self, ParameterKinds::Any, output).names;
+            self.defer(&rules::PROJECTION, FUNCTION_OUTPUT, names);
         }
     }
 }
 
 /// Bounds of `impl Trait`s.
-struct Hidden<'t>(Vec<&'t Punctuated<TypeParamBound, Token![+]>>);
+struct ImplTraitBounds<'t>(Vec<&'t Punctuated<TypeParamBound, Token![+]>>);
 
-impl<'ast> Visit<'ast> for Hidden<'ast> {
+impl<'ast> Visit<'ast> for ImplTraitBounds<'ast> {
     fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
         self.0.push(&found.bounds);
         visit::visit_type_impl_trait(self, found);
@@ -342,9 +350,9 @@ impl<'ast> Visit<'ast> for Hidden<'ast> {
 
 /// Names and lifetimes.
 #[derive(Default)]
-struct Words(Vec<String>);
+struct IdentifierNames(Vec<String>);
 
-impl<'ast> Visit<'ast> for Words {
+impl<'ast> Visit<'ast> for IdentifierNames {
     fn visit_ident(&mut self, found: &'ast syn::Ident) {
         self.0.push(name(found));
     }
@@ -356,9 +364,9 @@ impl<'ast> Visit<'ast> for Words {
 
 /// Names and lifetimes in results of `Fn(…)`.
 #[derive(Default)]
-struct Results(Words);
+struct ResultNames(IdentifierNames);
 
-impl<'ast> Visit<'ast> for Results {
+impl<'ast> Visit<'ast> for ResultNames {
     fn visit_parenthesized_generic_arguments(&mut self, found: &'ast syn::ParenthesizedGenericArguments) {
         self.0.visit_return_type(&found.output);
         visit::visit_parenthesized_generic_arguments(self, found);

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
+use hashbrown::HashSet;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,8 @@ pub struct Journal {
     line: u64,
     /// Length at which the file is replaced by one with the current state.
     replace_at: u64,
+    /// Numbers in the log of the tables in the file, as it was opened.
+    log_numbers: HashSet<u64>,
     /// Bytes behind the last whole line, and the file into which they are put before the journal is replaced.
     cut: Option<(PathBuf, Vec<u8>)>,
     /// The reason that it cannot be written at the moment.
@@ -96,6 +99,12 @@ pub(super) struct JournalDamage {
     what: String,
 }
 
+/// The numbers of tables in the log.
+fn log_numbers(image: &DirectoryImage) -> impl Iterator<Item = u64> {
+    let tables = image.tenants.values().flat_map(|tenant| &tenant.tables);
+    tables.map(|table| table.log).filter(|number| *number != 0)
+}
+
 impl Journal {
     /// Opens the journal of a folder, which need not have one, and reads it. Nothing is written yet. A tail that was
     /// never acknowledged is not read: [`Journal::replace`] writes a file without it.
@@ -113,6 +122,7 @@ impl Journal {
             bytes: 0,
             line: 0,
             replace_at: 0,
+            log_numbers: HashSet::new(),
             cut: None,
             write_failure: None,
             #[cfg(test)]
@@ -125,6 +135,7 @@ impl Journal {
         };
         check_private(&path)?;
         let (state, whole, lines) = read(&bytes).map_err(|damage| damage.explain(&path))?;
+        journal.log_numbers = log_numbers(&state).collect();
         let cut = &bytes[whole..];
         if !cut.is_empty() {
             let aside = folder.join(format!("{CUT_PREFIX}{}", now_ms()));
@@ -265,6 +276,11 @@ impl Journal {
     /// Whether a server may start although the file could not be replaced: it has the old state, and the disk is full.
     pub(in super::super) fn can_start_unwritable(&self) -> bool {
         self.bytes > 0 && self.write_failure.as_ref().is_some_and(|write_failure| write_failure.no_room)
+    }
+
+    /// Whether the file had the numbers in the log of all these tables when it was opened.
+    pub(in super::super) fn has_log_numbers(&self, of: &DirectoryImage) -> bool {
+        log_numbers(of).all(|number| self.log_numbers.contains(&number))
     }
 
     /// Whether it is time to try again without a change.

@@ -97,12 +97,15 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl JournalTable {
-    /// Sets what a crash may take of its records: with another number in the log than before, unless nothing changes.
+    /// Sets what a crash may take of its records, at a start: with another number in the log than before if they were
+    /// in memory only.
     pub fn set_durability(&mut self, durability: TableDurability) {
-        if self.durability != durability {
-            self.log = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
-            self.durability = durability;
+        if durability.is_none() {
+            self.log = 0;
+        } else if self.durability.is_none() {
+            self.log = sandstorm_log::new_table_number();
         }
+        self.durability = durability;
     }
 
     /// Its behaviour at its quota.
@@ -146,6 +149,22 @@ pub struct JournalSuspension {
     /// Whether the next version lifts it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub until_replaced: bool,
+}
+
+/// A secret of a tenant, sealed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JournalSecret {
+    /// Nonce and sealed value, as text.
+    pub sealed: String,
+    /// The time at which it was set, in milliseconds since 1970.
+    pub set_at_ms: u64,
+}
+
+impl std::fmt::Debug for JournalSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalSecret").field("set_at_ms", &self.set_at_ms).finish_non_exhaustive()
+    }
 }
 
 /// The persisted state of a tenant.
@@ -192,6 +211,9 @@ pub struct JournalTenant {
     /// Extensions that are confined to the sandboxed tier, with the reasons.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub confined: BTreeMap<String, String>,
+    /// Its secrets, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, JournalSecret>,
     /// Versions of its extensions.
     pub versions: ExtensionVersions,
 }

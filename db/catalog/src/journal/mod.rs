@@ -16,6 +16,6 @@ pub use file::is_disk_full;
 pub use file::{CUT_PREFIX, JOURNAL_FILE, Journal, JournalError, LOCK_FILE, read_image};
 pub(super) use format::JournalEntry;
 pub use format::{
-    DirectoryImage, JournalGivenGrant, JournalOldToken, JournalReceivedGrant, JournalSuspension, JournalTable,
-    JournalTenant, JournalToken, TenantOrigin,
+    DirectoryImage, JournalGivenGrant, JournalOldToken, JournalReceivedGrant, JournalSecret, JournalSuspension,
+    JournalTable, JournalTenant, JournalToken, TenantOrigin,
 };

@@ -49,7 +49,7 @@ pub(super) async fn authenticate(parts: &Parts, control: &ControlState) -> Resul
 /// Holds a sender of wrong tokens back.
 pub(super) async fn delay_wrong_token(parts: &Parts, control: &ControlState) {
     if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
-        tokio::time::sleep(control.door.failed(peer.ip())).await;
+        tokio::time::sleep(control.limiter.failed(peer.ip())).await;
     }
 }
 

@@ -14,6 +14,7 @@ use crate::config::{
     read_operator_token,
 };
 use crate::events::{EventCode, EventLog, NewEvent};
+use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
@@ -45,6 +46,7 @@ pub struct RestoredExtensions {
     pub(super) reloaded: Vec<ReloadedExtension>,
     pub(super) events: EventLog,
     pub(super) access_tokens: AccessTokens,
+    pub(super) usage_history: UsageHistory,
 }
 
 impl RestoredExtensions {
@@ -83,11 +85,10 @@ impl RestoredExtensions {
         let events = if config.ephemeral { EventLog::in_memory() } else { EventLog::open(&config.state)? };
         let access_tokens =
             if config.ephemeral { AccessTokens::in_memory() } else { AccessTokens::open(&config.state)? };
-        Ok(RestoredExtensions {
-            events,
-            access_tokens,
-            ..RestoredExtensions::read(artifacts, artifact_sources, deny, directory)
-        })
+        let usage_history =
+            if config.ephemeral { UsageHistory::in_memory() } else { UsageHistory::open(&config.state)? };
+        let read = RestoredExtensions::read(artifacts, artifact_sources, deny, directory);
+        Ok(RestoredExtensions { events, access_tokens, usage_history, ..read })
     }
 
     /// Loads the stored artifacts.
@@ -98,8 +99,15 @@ impl RestoredExtensions {
         directory: &Directory,
     ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        let (events, access_tokens) = (EventLog::in_memory(), AccessTokens::in_memory());
-        RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens }
+        RestoredExtensions {
+            artifact_sources,
+            artifacts,
+            deny,
+            reloaded,
+            events: EventLog::in_memory(),
+            access_tokens: AccessTokens::in_memory(),
+            usage_history: UsageHistory::in_memory(),
+        }
     }
 }
 
@@ -132,6 +140,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
             reloaded: Vec::new(),
             events: EventLog::in_memory(),
             access_tokens: AccessTokens::in_memory(),
+            usage_history: UsageHistory::in_memory(),
         }
     }
 }

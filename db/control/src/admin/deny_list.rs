@@ -46,8 +46,8 @@ pub struct DenyList {
     configured: Vec<String>,
     path: Option<PathBuf>,
     file: Mutex<DenyFile>,
-    /// Shared by those who load native code that they have checked, taken alone by a new pattern: whoever looks for the
-    /// pattern afterwards in what is loaded misses nothing.
+    /// Read-locked while checked native code is loaded, write-locked by a new pattern: a later search for the pattern
+    /// in the loaded code misses nothing.
     loading: RwLock<()>,
 }
 

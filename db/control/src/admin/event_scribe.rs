@@ -28,6 +28,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("DELETE", "/v1/tenants/{tenant}/tokens/{name}", EventCode::TokenRevoked),
     ("POST", "/v1/page/codes", EventCode::PageCodeMade),
     ("POST", "/v1/recheck", EventCode::NativeRechecked),
+    ("PUT", "/v1/slow", EventCode::SlowThresholdChanged),
     ("DELETE", "/v1/denied/{pattern}", EventCode::NativeDenialEnded),
     ("POST", "/v1/tenants", EventCode::TenantCreated),
     ("PATCH", "/v1/tenants/{tenant}", EventCode::TenantChanged),
@@ -35,10 +36,13 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/tenants/{tenant}/rotate", EventCode::TenantTokenRotated),
     ("DELETE", "/v1/tenants/{tenant}/old-token", EventCode::TenantOldTokenRevoked),
     ("POST", "/v1/tenants/{tenant}/tables", EventCode::TableCreated),
+    ("PATCH", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableChanged),
     ("DELETE", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableDropped),
     ("POST", "/v1/tenants/{tenant}/grants", EventCode::GrantGiven),
     ("DELETE", "/v1/tenants/{tenant}/grants/given/{table}/{to}", EventCode::GrantRevoked),
     ("DELETE", "/v1/tenants/{tenant}/grants/received/{owner}/{table}", EventCode::GrantGivenUp),
+    ("PUT", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretSet),
+    ("DELETE", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretRemoved),
     ("DELETE", "/v1/tenants/{tenant}/extensions/{name}", EventCode::ExtensionUnloaded),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/suspend", EventCode::ExtensionSuspended),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/resume", EventCode::ExtensionResumed),
@@ -134,7 +138,7 @@ pub(super) fn decoded(part: &str) -> String {
 /// The sender of a push, as its event tells.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PushSource {
-    /// Who pushes.
+    /// The caller that pushes.
     pub(super) actor: EventActor,
     /// From where.
     pub(super) from: Option<IpAddr>,

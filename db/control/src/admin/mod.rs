@@ -24,7 +24,10 @@ mod events;
 mod finding;
 mod findings;
 mod grants;
+mod history;
 mod host_header;
+mod hot;
+mod key_digest;
 mod latency;
 mod library_loader;
 mod operator_credentials;
@@ -41,7 +44,9 @@ mod records;
 mod response;
 mod role;
 mod routes;
+mod secrets;
 mod series;
+mod slow;
 mod source_store;
 mod stat;
 mod token_rotation;
@@ -67,6 +72,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
+use crate::history::UsageHistory;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
@@ -76,6 +82,7 @@ pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, Restored
 pub use deny_list::DenyList;
 pub use finding::{Finding, FindingSeverity};
 use findings::LiveSamples;
+use hot::HotWatches;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
@@ -130,7 +137,7 @@ pub struct ControlState {
     live_samples: LiveSamples,
     /// The control port's certificate, if it speaks TLS.
     certificate: OnceLock<Arc<ServerCertificate>>,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
     artifacts: ArtifactStore,
@@ -141,6 +148,8 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
+    usage_history: UsageHistory,
+    hot_watches: HotWatches,
     /// Pages of records under way.
     record_pages: Arc<RecordPageLimiter>,
 }
@@ -154,8 +163,9 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens } =
-            extensions.into();
+        let extensions: RestoredExtensions = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
+            extensions;
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -175,7 +185,7 @@ impl ControlState {
             builds: BuildCounts::default(),
             live_samples: LiveSamples::default(),
             certificate: OnceLock::new(),
-            door: ConnectionLimiter::new(CONTROL_PORT.name),
+            limiter: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
             artifacts,
@@ -184,6 +194,8 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
+            usage_history,
+            hot_watches: HotWatches::default(),
             record_pages: Arc::default(),
         })
     }
@@ -202,6 +214,7 @@ impl ControlState {
         self.history.settle();
         self.collector.look(&self.directory, &self.events, now_ms());
         self.live_samples.look(self);
+        self.usage_history.look(&self.directory, now_ms());
     }
 }
 
@@ -273,7 +286,7 @@ async fn serve(
 ) {
     let plain = tls.is_none();
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => LimitedListener::new(listener, control.door.clone(), tls),
+        Ok(listener) => LimitedListener::new(listener, control.limiter.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;

@@ -89,7 +89,10 @@ pub(super) async fn page(
         let participant = control.directory.participant();
         let page =
             with_table(&view, &name, |table| copy_page(table, &participant, query.cursor.unwrap_or(0), now_ms()))?;
+        let shown = participant.shown().take();
         drop(participant);
+        // Nobody is shown what a crash may take back.
+        control.directory.wait_for_disk(shown)?;
         let json = serde_json::to_vec(&page).map_err(|error| ApiError::internal(error.to_string()))?;
         Ok::<_, ApiError>(PageBytes { json, _permit: permit })
     });

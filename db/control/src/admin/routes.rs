@@ -19,13 +19,14 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::page::PortHasTls;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
-    ChangeBudgetRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
-    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
+    ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
+    CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
+    TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, host_header, latency,
-    now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, stat, token_rotation, tokens,
-    top,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, history, host_header,
+    hot, latency, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets, slow,
+    stat, token_rotation, tokens, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -68,6 +69,10 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/stat" Either show_stat;
     GET "/v1/top" Either top::show;
     GET "/v1/latency" Either latency::show;
+    GET "/v1/history" Either history::show;
+    GET "/v1/slow" Tenant slow::list;
+    PUT "/v1/slow" Operator slow::change;
+    GET "/v1/slow/{id}" Tenant slow::explain;
     GET "/v1/workers" Viewer show_workers;
     GET "/metrics" Viewer prometheus::show;
     GET "/v1/overview" Either overview_page::show;
@@ -109,12 +114,17 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/tenants/{tenant}/tables" TenantViewer list_tables;
     POST "/v1/tenants/{tenant}/tables" Tenant create_table;
     GET "/v1/tenants/{tenant}/tables/{name}" TenantViewer show_table;
+    PATCH "/v1/tenants/{tenant}/tables/{name}" Tenant change_table;
     DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
+    GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
     GET "/v1/tenants/{tenant}/tables/{name}/records" Tenant records::page;
     GET "/v1/tenants/{tenant}/grants" TenantViewer grants::list;
     POST "/v1/tenants/{tenant}/grants" Tenant grants::create;
     DELETE "/v1/tenants/{tenant}/grants/given/{table}/{to}" Tenant grants::revoke;
     DELETE "/v1/tenants/{tenant}/grants/received/{owner}/{table}" Tenant grants::give_up;
+    GET "/v1/tenants/{tenant}/secrets" Tenant secrets::list;
+    PUT "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::set;
+    DELETE "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::remove;
     GET "/v1/tenants/{tenant}/extensions" TenantViewer list_extensions;
     PUT "/v1/tenants/{tenant}/extensions/{name}" Tenant push_extension, MAX_PUSH_BYTES;
     GET "/v1/tenants/{tenant}/extensions/{name}" TenantViewer show_extension;
@@ -257,6 +267,23 @@ async fn show_table(
     let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.sees_server()));
     let granted = || view.granted_by_name(&name).and_then(|grant| TableResponse::granted(grant));
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
+}
+
+/// Changes what a crash may take of a table's records. The answer comes when it holds, which for a table that was in
+/// memory only is when all of its records are on the disk.
+async fn change_table(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    JsonBody(change): JsonBody<ChangeTableRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let note = EventNote { text: change.summary(), ..EventNote::default() };
+    let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
+    let changed = tokio::task::spawn_blocking(move || directory.set_durability(id, &name, change.durability)).await;
+    let entry = changed.map_err(|_| ApiError::internal("the change of the table had a fault"))??;
+    let changed = TableResponse::own(&view, &entry, caller.sees_server());
+    Ok((Extension(note), axum::Json(changed)))
 }
 
 async fn drop_table(

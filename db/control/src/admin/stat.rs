@@ -83,7 +83,7 @@ pub(super) fn worker_counters(metrics: &ServerMetrics) -> Vec<BTreeMap<String, u
 pub(super) fn server_gauges(control: &ControlState) -> Vec<MetricReading> {
     let mut all = server_readings(control.metrics.uptime_s() as u64, &control.directory);
     all.extend(memory_readings());
-    let counts = control.door.counts();
+    let counts = control.limiter.counts();
     let counted =
         [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
             .map(load_counter);

@@ -23,6 +23,7 @@ use sandstorm_store::Epochs;
 
 mod browser;
 mod events;
+mod hot;
 mod overview;
 mod page;
 mod pushes;
@@ -178,6 +179,13 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/events?code=nonsense", "", [400, 400, 400, 401]),
     ("GET", "/v1/latency", "", [200, 200, 200, 401]),
     ("GET", "/v1/top", "", [200, 200, 200, 401]),
+    ("GET", "/v1/tenants/a/tables/none/hot?seconds=1", "", [404, 404, 403, 401]),
+    ("GET", "/v1/history?by=hours", "", [200, 200, 200, 401]),
+    ("GET", "/v1/history?tenant=a", "", [200, 200, 403, 401]),
+    ("GET", "/v1/slow", "", [200, 200, 200, 401]),
+    ("GET", "/v1/slow?tenant=a&limit=3", "", [200, 200, 403, 401]),
+    ("PUT", "/v1/slow", r#"{"threshold_us":5000}"#, [200, 403, 403, 401]),
+    ("PUT", "/v1/slow", r#"{"threshold_us":60000001}"#, [400, 403, 403, 401]),
     ("GET", "/v1/top?tenant=a&rows=tables", "", [200, 200, 403, 401]),
     ("GET", "/v1/latency?tenant=a", "", [200, 200, 403, 401]),
     ("GET", "/v1/extensions", "", [200, 200, 200, 401]),

@@ -12,15 +12,15 @@ use super::{ControlState, now_ms};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TopQuery {
+pub(super) struct TopParameters {
     tenant: Option<String>,
-    rows: Option<TopRows>,
+    rows: Option<RequestedRows>,
 }
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum TopRows {
+enum RequestedRows {
     /// Tenants.
     Tenants,
     /// Extensions.
@@ -32,10 +32,10 @@ enum TopRows {
 pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Query(query): Query<TopQuery>,
+    Query(query): Query<TopParameters>,
 ) -> ApiResult<TopResponse> {
     let views = caller.views(&control, query.tenant.as_deref())?;
-    let is_wanted = |rows: TopRows| query.rows.is_none_or(|wanted| wanted == rows);
+    let is_wanted = |rows: RequestedRows| query.rows.is_none_or(|wanted| wanted == rows);
     let now_ms = now_ms();
     let mut top = TopResponse {
         at_ms: now_ms,
@@ -46,14 +46,14 @@ pub(super) async fn show(
         tables: Vec::new(),
     };
     for view in &views {
-        if is_wanted(TopRows::Tenants) {
+        if is_wanted(RequestedRows::Tenants) {
             top.tenants.push(TenantUseResponse::of(view, now_ms));
         }
-        if is_wanted(TopRows::Extensions) {
+        if is_wanted(RequestedRows::Extensions) {
             let extensions = view.sorted_extensions();
             top.extensions.extend(extensions.into_iter().map(|extension| ExtensionUseResponse::of(view, extension)));
         }
-        if is_wanted(TopRows::Tables) {
+        if is_wanted(RequestedRows::Tables) {
             let tables = view.sorted_tables();
             top.tables.extend(tables.into_iter().map(|table| TableUseResponse::of(&view.tenant.name, table)));
         }

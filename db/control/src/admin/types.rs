@@ -18,22 +18,30 @@ mod access_tokens;
 mod budget;
 mod events;
 mod grants;
+mod history;
+mod hot;
 mod latency;
 mod overview;
 mod rebuild;
 mod records;
+mod secrets;
+mod slow;
 mod top;
 
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use history::HistoryResponse;
+pub use hot::{HotKeyResponse, HotResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use overview::{CallerResponse, OverviewQuotaResponse, OverviewResponse, TenantRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
 pub use records::{RecordPageResponse, RecordResponse};
+pub use secrets::SecretResponse;
+pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 
 /// `GET /v1/health`.
@@ -235,6 +243,21 @@ pub struct CreateTableRequest {
     pub durability: TableDurability,
 }
 
+/// `PATCH /v1/tenants/{tenant}/tables/{name}`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeTableRequest {
+    /// What a crash may take of its records from now on.
+    pub durability: TableDurability,
+}
+
+impl ChangeTableRequest {
+    /// What it changes, for the list of changes.
+    pub fn summary(&self) -> String {
+        format!("durability {}", self.durability.name())
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableResponse {
@@ -246,7 +269,7 @@ pub struct TableResponse {
     pub mode: &'static str,
     /// Whether it is ordered.
     pub ordered: bool,
-    /// `none` or `interval`: what a crash may take of its records.
+    /// `none`, `interval` or `disk`: what a crash may take of its records.
     pub durability: &'static str,
     /// Its quota in bytes.
     pub quota_bytes: u64,
@@ -296,7 +319,7 @@ impl TableResponse {
                 StorageMode::Cache => "cache",
             },
             ordered: entry.table.is_ordered(),
-            durability: entry.durability.name(),
+            durability: entry.durability().name(),
             quota_bytes: entry.quota_bytes,
             records: stats.records,
             bytes: stats.bytes,

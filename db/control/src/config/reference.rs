@@ -11,6 +11,7 @@ use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
 use sandstorm_catalog::{QuotaDeclaration, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::CodePolicy;
+use sandstorm_server::limits::SLOW_MAX_US;
 use sandstorm_server::limits::ports::SOCKET_MODE;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -68,6 +69,8 @@ fn shown(key: &str, value: u64) -> String {
     }
 }
 
+const SLOW_MEANING: &str = "microseconds from arrival to answer from which a request is kept as [slow](operations.md#slow-requests); 0: none is";
+
 fn root() -> ReferenceSection {
     let rows = vec![
         row(
@@ -97,6 +100,7 @@ fn root() -> ReferenceSection {
             "true",
             "whether calls take turns while their records come from memory; false is for measuring",
         ),
+        number("slow_us", "`--slow-us`", "10,000", (0, SLOW_MAX_US), SLOW_MEANING),
         row(
             "state",
             "`--state`, `SANDSTORM_STATE`",
@@ -378,8 +382,8 @@ fn tenants() -> Vec<ReferenceSection> {
             "durability",
             "",
             "as before a restart, else `none`",
-            "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms; \
-             another one than before begins with an empty table",
+            "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms, \
+             `disk` nothing that was acknowledged; one that was `none` before begins with an empty table",
         ),
     ];
     let grants = vec![
@@ -488,6 +492,7 @@ fn the_pages_ranges_are_what_is_refused() {
         for ReferenceRow { key, range, .. } in rows {
             let Some((min, max)) = range else { continue };
             looked_at += 1;
+            let (min, max) = (min as i64, max as i64);
             for (value, is_taken) in [(min, true), (max, true), (min - 1, false), (max + 1, false)] {
                 takes(&format!("{before}{key} = {value}"), is_taken);
             }

@@ -32,6 +32,7 @@ event_codes! {
     ServerStarted, "server.started", "The server began to serve its control port.";
     ServerStopping, "server.stopping", "The operator asked the server to stop.";
     ServerStopped, "server.stopped", "The server stopped in order. If it is missing before `server.started`, it did not.";
+    SlowThresholdChanged, "server.slow_threshold_changed", "The time from which requests are kept as slow was changed.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";
@@ -46,10 +47,13 @@ event_codes! {
     PageCodeMade, "page.code_made", "A code was made that begins a session of the page.";
     PageSignedIn, "page.signed_in", "Somebody signed in to the page.";
     TableCreated, "table.created", "A table was created.";
+    TableChanged, "table.changed", "A table got another durability; the text says which.";
     TableDropped, "table.dropped", "A table was dropped with its records.";
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";
     GrantGivenUp, "grant.given_up", "A granted table was given up by the grantee's side.";
+    SecretSet, "secret.set", "A secret of a tenant was set, or replaced.";
+    SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
     ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";

@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 
 use super::code::EventCode;
 use super::event::{EventActor, EventFilter, NewEvent, ServerEvent};
-use super::file::EventFiles;
 use crate::config::ConfigError;
-use crate::limits::{EVENT_WAITERS, EVENT_WAITERS_PER_TENANT, EVENTS_PER_FILE};
+use crate::json_lines::JsonLineFiles;
+use crate::limits::{EVENT_LINE_BYTES, EVENT_WAITERS, EVENT_WAITERS_PER_TENANT, EVENTS_PER_FILE};
 
 /// The folder in the state directory.
 const FOLDER: &str = "events";
@@ -62,7 +62,7 @@ struct EventStream {
     events: VecDeque<ServerEvent>,
     /// Events up to this number may have been dropped to make room.
     dropped_id: u64,
-    files: Option<EventFiles>,
+    files: Option<JsonLineFiles<ServerEvent>>,
 }
 
 /// Events that were read.
@@ -78,8 +78,9 @@ pub struct EventPage {
 
 impl EventStream {
     fn open(folder: &Path, name: &str) -> Result<EventStream, ConfigError> {
-        let (files, events) = EventFiles::open(folder, name)
-            .map_err(|error| ConfigError::new(format!("events in {}: {error}", folder.display())))?;
+        let (files, events): (_, Vec<ServerEvent>) =
+            JsonLineFiles::open(folder, name, EVENTS_PER_FILE, EVENT_LINE_BYTES)
+                .map_err(|error| ConfigError::new(format!("events in {}: {error}", folder.display())))?;
         let is_whole = events.len() < EVENTS_PER_FILE;
         let dropped_id = events.first().filter(|_| !is_whole).map_or(0, |first| first.id.saturating_sub(1));
         Ok(EventStream { events: events.into(), dropped_id, files: Some(files) })

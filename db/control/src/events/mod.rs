@@ -4,7 +4,6 @@
 mod code;
 mod collector;
 mod event;
-mod file;
 mod log;
 
 pub use code::EventCode;

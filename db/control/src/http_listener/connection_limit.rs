@@ -30,7 +30,7 @@ pub(crate) struct ConnectionLimiter {
     name: &'static str,
     /// Connections at a time.
     limit: usize,
-    held: Mutex<LimiterState>,
+    state: Mutex<LimiterState>,
     /// Signals that a connection has left, or can be evicted.
     room: Notify,
     failures: Mutex<AuthFailures>,
@@ -92,7 +92,7 @@ pub(crate) struct ConnectionPermit(PermitHandle);
 /// A request's handle of its connection's slot.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitHandle {
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     seat: Arc<TrackedConnection>,
 }
 
@@ -120,7 +120,7 @@ impl ConnectionLimiter {
         Arc::new(ConnectionLimiter {
             name,
             limit,
-            held: Mutex::default(),
+            state: Mutex::default(),
             room: Notify::new(),
             failures: Mutex::default(),
             counts: ConnectionCounters::default(),
@@ -136,8 +136,8 @@ impl ConnectionLimiter {
         loop {
             let left = self.room.notified();
             {
-                let held = self.held.lock();
-                if held.live < self.limit || !held.waiting.is_empty() {
+                let state = self.state.lock();
+                if state.live < self.limit || !state.waiting.is_empty() {
                     return;
                 }
             }
@@ -155,38 +155,38 @@ impl ConnectionLimiter {
     pub(crate) fn place(self: &Arc<ConnectionLimiter>, from: IpAddr) -> Option<ConnectionPermit> {
         let from = from.to_canonical();
         let address = (!from.is_loopback()).then(|| ip_prefix(from));
-        let mut held = self.held.lock();
+        let mut state = self.state.lock();
         let has_room = match address {
             Some(own) => {
-                let all: usize = held.remote.values().sum();
-                let mine = held.remote.get(&own).copied().unwrap_or(0);
+                let all: usize = state.remote.values().sum();
+                let mine = state.remote.get(&own).copied().unwrap_or(0);
                 let of_one = MAX_CONNECTIONS_PER_ADDRESS.min(self.remote_limit());
-                (mine < of_one || self.shed(&mut held, |seat| seat.address == Some(own)))
+                (mine < of_one || self.shed(&mut state, |seat| seat.address == Some(own)))
                     && (all < self.remote_limit()
                         || mine >= of_one
-                        || self.shed(&mut held, |seat| seat.address.is_some()))
+                        || self.shed(&mut state, |seat| seat.address.is_some()))
             }
             None => true,
         };
-        if !has_room || (held.live >= self.limit && !self.shed(&mut held, |_| true)) {
+        if !has_room || (state.live >= self.limit && !self.shed(&mut state, |_| true)) {
             self.counts.crowded.fetch_add(1, Relaxed);
             return None;
         }
-        held.live += 1;
+        state.live += 1;
         if let Some(address) = address {
-            *held.remote.entry(address).or_default() += 1;
+            *state.remote.entry(address).or_default() += 1;
         }
         let seat = Arc::new(TrackedConnection { address, shed: AtomicBool::new(false), state: Mutex::default() });
-        held.wait(&seat);
-        Some(ConnectionPermit(PermitHandle { door: self.clone(), seat }))
+        state.wait(&seat);
+        Some(ConnectionPermit(PermitHandle { limiter: self.clone(), seat }))
     }
 
     /// Evicts the connection that has waited longest of those that match. Returns whether there was one. Its slot is
     /// free at once.
-    fn shed(&self, held: &mut LimiterState, meant: impl Fn(&TrackedConnection) -> bool) -> bool {
-        let found = held.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
-        let Some(seat) = found.and_then(|key| held.waiting.remove(&key)) else { return false };
-        held.leave(seat.address);
+    fn shed(&self, state: &mut LimiterState, meant: impl Fn(&TrackedConnection) -> bool) -> bool {
+        let found = state.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
+        let Some(seat) = found.and_then(|key| state.waiting.remove(&key)) else { return false };
+        state.leave(seat.address);
         let mut state = seat.state.lock();
         state.waits = None;
         seat.shed.store(true, Relaxed);
@@ -199,7 +199,7 @@ impl ConnectionLimiter {
 
     /// Evicts the connection that has waited longest, to free its file descriptor. Returns whether there was one.
     pub(crate) fn evict_one(&self) -> bool {
-        self.shed(&mut self.held.lock(), |_| true)
+        self.shed(&mut self.state.lock(), |_| true)
     }
 
     /// Notes that the process may open no more files.
@@ -214,7 +214,7 @@ impl ConnectionLimiter {
 
     /// Whether half of the slots are in use: then connections should not outlive their requests.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.held.lock().live > self.limit / 2
+        self.state.lock().live > self.limit / 2
     }
 
     /// Counts a connection that failed before its first request.
@@ -285,14 +285,14 @@ impl PermitHandle {
     /// Marks the connection as safe while a request with a good token is worked on, until its answer begins. Operators'
     /// connections always become safe; tenants' only while some slots stay evictable.
     pub(crate) fn serve(&self, operator: bool) {
-        let mut held = self.door.held.lock();
-        if self.is_evicted() || !operator && held.safe >= self.door.remote_limit() {
+        let mut state = self.limiter.state.lock();
+        if self.is_evicted() || !operator && state.safe >= self.limiter.remote_limit() {
             return;
         }
         let waits = self.seat.state.lock().waits.take();
         if let Some(key) = waits {
-            held.waiting.remove(&key);
-            held.safe += 1;
+            state.waiting.remove(&key);
+            state.safe += 1;
         }
     }
 
@@ -309,16 +309,16 @@ impl ConnectionPermit {
 
     /// Notes that the answer begins: the connection waits again, behind all others.
     pub(crate) fn answered(&self) {
-        let PermitHandle { door, seat } = &self.0;
-        let mut held = door.held.lock();
+        let PermitHandle { limiter, seat } = &self.0;
+        let mut state = limiter.state.lock();
         let waits = seat.state.lock().waits.take();
         match waits {
-            Some(key) => drop(held.waiting.remove(&key)),
+            Some(key) => drop(state.waiting.remove(&key)),
             None if self.0.is_evicted() => return,
-            None => held.safe -= 1,
+            None => state.safe -= 1,
         }
-        held.wait(seat);
-        door.room.notify_one();
+        state.wait(seat);
+        limiter.room.notify_one();
     }
 
     /// Ready once the connection has been evicted.
@@ -336,18 +336,18 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let PermitHandle { door, seat } = &self.0;
-        let mut held = door.held.lock();
+        let PermitHandle { limiter, seat } = &self.0;
+        let mut state = limiter.state.lock();
         if self.0.is_evicted() {
             return;
         }
         let waits = seat.state.lock().waits.take();
         match waits {
-            Some(key) => drop(held.waiting.remove(&key)),
-            None => held.safe -= 1,
+            Some(key) => drop(state.waiting.remove(&key)),
+            None => state.safe -= 1,
         }
-        held.leave(seat.address);
-        door.room.notify_one();
+        state.leave(seat.address);
+        limiter.room.notify_one();
     }
 }
 
@@ -389,13 +389,13 @@ mod tests {
         ip_prefix(text.parse().unwrap())
     }
 
-    fn take(door: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
-        door.place(address.parse().unwrap())
+    fn take(limiter: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
+        limiter.place(address.parse().unwrap())
     }
 
     /// A connection with a request with a good token in progress.
-    fn serve(door: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
-        take(door, address).inspect(|place| place.visit().serve(true))
+    fn serve(limiter: &Arc<ConnectionLimiter>, address: &str) -> Option<ConnectionPermit> {
+        take(limiter, address).inspect(|place| place.visit().serve(true))
     }
 
     fn is_asked_to_leave(place: &ConnectionPermit) -> bool {
@@ -404,61 +404,64 @@ mod tests {
 
     #[test]
     fn other_machines_leave_places_for_this_one_and_for_each_other() {
-        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let limiter = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
         let of_one: Vec<_> =
-            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| serve(&door, "10.0.0.1").expect("its share")).collect();
-        assert!(take(&door, "10.0.0.1").is_none() && take(&door, "::ffff:10.0.0.1").is_none());
-        let others: Vec<_> =
-            (0..MAX_CONNECTIONS).filter_map(|n| serve(&door, &format!("10.0.{}.{}", n / 200 + 1, n % 200))).collect();
-        assert_eq!(of_one.len() + others.len(), door.remote_limit());
-        assert!(door.is_crowded());
-        let own: Vec<_> =
-            (door.remote_limit()..MAX_CONNECTIONS).map(|_| serve(&door, "127.0.0.1").expect("kept free")).collect();
-        assert!(take(&door, "127.0.0.1").is_none());
+            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| serve(&limiter, "10.0.0.1").expect("its share")).collect();
+        assert!(take(&limiter, "10.0.0.1").is_none() && take(&limiter, "::ffff:10.0.0.1").is_none());
+        let others: Vec<_> = (0..MAX_CONNECTIONS)
+            .filter_map(|n| serve(&limiter, &format!("10.0.{}.{}", n / 200 + 1, n % 200)))
+            .collect();
+        assert_eq!(of_one.len() + others.len(), limiter.remote_limit());
+        assert!(limiter.is_crowded());
+        let own: Vec<_> = (limiter.remote_limit()..MAX_CONNECTIONS)
+            .map(|_| serve(&limiter, "127.0.0.1").expect("kept free"))
+            .collect();
+        assert!(take(&limiter, "127.0.0.1").is_none());
         assert!(!of_one.iter().chain(&others).chain(&own).any(is_asked_to_leave), "all of them are being served");
         drop((of_one, others, own));
-        let held = door.held.lock();
-        assert_eq!((held.live, held.safe, held.remote.len(), held.waiting.len()), (0, 0, 0, 0));
+        let state = limiter.state.lock();
+        assert_eq!((state.live, state.safe, state.remote.len(), state.waiting.len()), (0, 0, 0, 0));
     }
 
     #[test]
     fn where_a_limit_is_met_the_one_leaves_that_has_waited_longest_and_none_that_is_served() {
-        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
-        let served = serve(&door, "127.0.0.1").unwrap();
-        let half: Vec<_> = (0..10_000).map(|_| take(&door, "127.0.0.1").expect("always")).collect();
+        let limiter = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let served = serve(&limiter, "127.0.0.1").unwrap();
+        let half: Vec<_> = (0..10_000).map(|_| take(&limiter, "127.0.0.1").expect("always")).collect();
         let left = half.iter().filter(|place| is_asked_to_leave(place)).count();
         assert_eq!(left, 10_000 - (MAX_CONNECTIONS - 1));
         assert!(half[..left].iter().all(is_asked_to_leave) && !is_asked_to_leave(&served), "the oldest");
         // A connection that had its answer is the youngest; it may still be evicted later.
         served.answered();
-        let more: Vec<_> = (1..MAX_CONNECTIONS).map(|_| take(&door, "127.0.0.1").unwrap()).collect();
+        let more: Vec<_> = (1..MAX_CONNECTIONS).map(|_| take(&limiter, "127.0.0.1").unwrap()).collect();
         assert!(!is_asked_to_leave(&served));
-        let last = take(&door, "127.0.0.1").unwrap();
+        let last = take(&limiter, "127.0.0.1").unwrap();
         assert!(is_asked_to_leave(&served) && !is_asked_to_leave(&last));
         drop((served, half, more, last));
-        assert_eq!(door.held.lock().live, 0);
+        assert_eq!(limiter.state.lock().live, 0);
     }
 
     #[test]
     fn an_address_that_takes_its_share_pushes_out_its_own() {
-        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
-        let other = take(&door, "10.0.0.2").unwrap();
-        let own: Vec<_> = (0..1_000).map(|_| take(&door, "10.0.0.1").unwrap()).collect();
+        let limiter = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let other = take(&limiter, "10.0.0.2").unwrap();
+        let own: Vec<_> = (0..1_000).map(|_| take(&limiter, "10.0.0.1").unwrap()).collect();
         assert!(!is_asked_to_leave(&other));
         assert_eq!(own.iter().filter(|place| !is_asked_to_leave(place)).count(), MAX_CONNECTIONS_PER_ADDRESS);
-        let many: Vec<_> = (0..1_000).map(|n| take(&door, &format!("10.1.{}.{}", n / 200, n % 200)).unwrap()).collect();
+        let many: Vec<_> =
+            (0..1_000).map(|n| take(&limiter, &format!("10.1.{}.{}", n / 200, n % 200)).unwrap()).collect();
         assert!(is_asked_to_leave(&other) && !is_asked_to_leave(many.last().unwrap()));
-        assert_eq!(door.held.lock().live, door.remote_limit());
+        assert_eq!(limiter.state.lock().live, limiter.remote_limit());
     }
 
     #[test]
     fn tenants_leave_places_that_the_operator_can_have() {
-        let door = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
+        let limiter = ConnectionLimiter::with_limit("port", MAX_CONNECTIONS);
         let tenants: Vec<_> = (0..MAX_CONNECTIONS)
-            .map(|_| take(&door, "127.0.0.1").inspect(|place| place.visit().serve(false)).unwrap())
+            .map(|_| take(&limiter, "127.0.0.1").inspect(|place| place.visit().serve(false)).unwrap())
             .collect();
         assert!(!tenants.iter().any(is_asked_to_leave));
-        let operator = serve(&door, "127.0.0.1").expect("one of the last tenants' leaves");
+        let operator = serve(&limiter, "127.0.0.1").expect("one of the last tenants' leaves");
         assert_eq!(tenants.iter().filter(|place| is_asked_to_leave(place)).count(), 1);
         assert!(!is_asked_to_leave(&operator));
     }

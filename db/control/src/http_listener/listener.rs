@@ -32,7 +32,7 @@ pub(crate) struct LimitedListener {
     listener: TcpListener,
     /// Spare file descriptors for the moment when no others are left.
     spare: Vec<File>,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     tls: Option<TlsAcceptor>,
     timeouts: ConnectionTimeouts,
 }
@@ -64,7 +64,7 @@ impl Connected<IncomingStream<'_, LimitedListener>> for HttpPeer {
 /// A connection that releases its slot when it is closed.
 pub(crate) struct HttpConnection {
     stream: MaybeTlsStream,
-    door: Arc<ConnectionLimiter>,
+    limiter: Arc<ConnectionLimiter>,
     place: ConnectionPermit,
     timeouts: ConnectionTimeouts,
     /// The deadline of the current step: the handshake, the next request's header, its answer.
@@ -105,7 +105,7 @@ impl HttpConnection {
             return Poll::Ready(io::ErrorKind::ConnectionAborted.into());
         }
         ready!(self.deadline.as_mut().poll(cx));
-        self.door.counts().too_slow.fetch_add(1, Relaxed);
+        self.limiter.counts().too_slow.fetch_add(1, Relaxed);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
@@ -137,7 +137,7 @@ impl HttpConnection {
         match self.stream.poll_handshake(cx) {
             Poll::Pending => self.overdue(cx).map(Err),
             Poll::Ready(Err(why)) => {
-                self.door.broken(why);
+                self.limiter.broken(why);
                 Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
             }
             Poll::Ready(Ok(())) => {
@@ -152,11 +152,11 @@ impl LimitedListener {
     /// A listener, with TLS if there is an acceptor.
     pub(crate) fn new(
         listener: TcpListener,
-        door: Arc<ConnectionLimiter>,
+        limiter: Arc<ConnectionLimiter>,
         tls: Option<TlsAcceptor>,
     ) -> LimitedListener {
         let mut limited =
-            LimitedListener { listener, spare: Vec::new(), door, tls, timeouts: ConnectionTimeouts::default() };
+            LimitedListener { listener, spare: Vec::new(), limiter, tls, timeouts: ConnectionTimeouts::default() };
         limited.spare();
         limited
     }
@@ -186,8 +186,8 @@ impl LimitedListener {
             {
                 continue;
             }
-            self.door.no_files(&error);
-            self.door.evict_one();
+            self.limiter.no_files(&error);
+            self.limiter.evict_one();
             if self.spare.is_empty() || !no_files {
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -202,15 +202,15 @@ impl Listener for LimitedListener {
 
     async fn accept(&mut self) -> (HttpConnection, SocketAddr) {
         loop {
-            self.door.wait().await;
+            self.limiter.wait().await;
             let (stream, address) = self.next().await;
             self.spare();
             // A connection without a slot is closed at once: it would only delay others.
-            let Some(place) = self.door.place(address.ip()) else { continue };
+            let Some(place) = self.limiter.place(address.ip()) else { continue };
             let first = if self.tls.is_some() { self.timeouts.handshake } else { self.timeouts.header };
             let connection = HttpConnection {
                 stream: MaybeTlsStream::new(stream, self.tls.as_ref()),
-                door: self.door.clone(),
+                limiter: self.limiter.clone(),
                 place,
                 timeouts: self.timeouts,
                 deadline: Box::pin(sleep(first)),

@@ -259,6 +259,14 @@ impl MemcachedSession {
         }
     }
 
+    /// The one answer in place of those that have waited for the log in vain. A binary one would name a request: there
+    /// is none, the connection just ends.
+    pub fn not_durable(&self, out: &mut Vec<u8>) {
+        if !self.binary {
+            answers::push_line(&format!("SERVER_ERROR {}", crate::NOT_DURABLE), out);
+        }
+    }
+
     /// The next action after a batch that was run whole.
     fn ended(&mut self, end: BatchEnd, used: usize) -> (usize, Option<NextAction>) {
         match end {

@@ -36,13 +36,8 @@ impl World {
             directory.create_table(tenant, NewTable::named("t")).expect("a table");
         }
         directory.grant("shop", "t", "guest", access, GrantIssuer::Operator).expect("a grant");
-        let facts = ServerProperties {
-            metrics: ServerMetrics::new(1),
-            workers: 1,
-            started_ms: 0,
-            connections: 100,
-            slow_us: 0,
-        };
+        let facts = ServerProperties { metrics: ServerMetrics::new(1), workers: 1, started_ms: 0, connections: 100 };
+        facts.metrics.slow.set_ns(0);
         World { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
     }
 

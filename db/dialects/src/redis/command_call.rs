@@ -109,6 +109,15 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         found
     }
 
+    /// Reserves room in the log for the changes of a command on several keys. A transaction has done so for all of its
+    /// commands.
+    pub(super) fn reserve_log(&self, changes: usize, bytes: usize) -> CommandResult {
+        match &self.locked {
+            Some(locked) if !self.state.in_exec => Ok(locked.reserve_log(changes, bytes)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Has a function decide the update of a record, while no other thread writes it.
     pub(super) fn update<R>(
         &mut self,

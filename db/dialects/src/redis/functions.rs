@@ -53,7 +53,8 @@ pub(super) fn begin_encoding(call: &CommandCall<'_, '_>, count: usize, bytes: us
 
 /// Requests a call of the extension that the command names.
 pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandResult {
-    let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), call.context.facts.slow_us);
+    let metrics = Arc::clone(&call.context.facts.metrics);
+    let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), metrics);
     call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
     call.state.invokes = Some(Box::new((call.arg(1).to_vec(), args)));
     Ok(())

@@ -65,6 +65,7 @@ fn rename_if(call: &mut CommandCall<'_, '_>, absent: bool) -> CommandResult {
     let Some(record) = call.get(from)? else { return Err(NO_KEY.into()) };
     let refused = absent && call.get(to)?.is_some();
     if !refused && from != to {
+        call.reserve_log(2, from.len() + to.len() + record.value().len())?;
         copy_to(call, record, entry, to)?;
         call.update(from, |_| RecordUpdate::Delete(()))?;
     }
@@ -149,7 +150,9 @@ pub(super) fn randomkey(call: &mut CommandCall<'_, '_>) -> CommandResult {
 }
 
 pub(super) fn dbsize(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let records = call.table(false)?.table.stats().records;
+    let table = &call.table(false)?.table;
+    let records = table.stats().records;
+    table.note_all_read(call.context.participant.shown());
     call.reply.integer(records as i64);
     Ok(())
 }

@@ -28,6 +28,8 @@ pub struct RedisSession {
     state: RedisSessionState,
     /// A running command in pieces. Its bytes are the first of the input.
     suspended: Option<Box<SuspendedCommand>>,
+    /// The command that ran last.
+    last: &'static str,
 }
 
 /// A command of which some pieces have been run.
@@ -53,7 +55,12 @@ struct CommandOutcome<'w> {
 impl RedisSession {
     /// A new session at a port.
     pub(crate) fn new(service: &Arc<PortService>) -> RedisSession {
-        RedisSession { parser: RespParser::default(), state: RedisSessionState::new(service), suspended: None }
+        RedisSession {
+            parser: RespParser::default(),
+            state: RedisSessionState::new(service),
+            suspended: None,
+            last: "redis",
+        }
     }
 
     /// The identity that it acts for.
@@ -84,6 +91,11 @@ impl RedisSession {
     /// Whether another connection of its tenant has killed it.
     pub(crate) fn is_killed(&self) -> bool {
         self.state.registration.as_ref().is_some_and(|registration| registration.client.is_killed())
+    }
+
+    /// The name of the command that ran last.
+    pub(crate) fn last_command(&self) -> &'static str {
+        self.last
     }
 
     /// Whether a command has run in part.
@@ -297,6 +309,7 @@ impl RedisSession {
             }
         };
         let start = out.len();
+        self.last = spec.map_or("redis", |spec| spec.name);
         let reply = RespWriter { out, resp3: self.state.resp3 };
         let state = &mut self.state;
         let mut call = CommandCall { context, guard, view, state, locked: None, args, reply };
@@ -324,9 +337,9 @@ impl RedisSession {
     /// See [`super::super::ProtocolSession::answered`].
     pub(crate) fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
         if let Some(pending_slow_log) = self.state.pending_slow_log.take() {
-            let (begun, (usage, command, slow_us)) = *pending_slow_log;
+            let (begun, (usage, command, metrics)) = *pending_slow_log;
             let took_us = begun.elapsed().as_micros() as u64;
-            if took_us >= slow_us {
+            if took_us.saturating_mul(1000) >= metrics.slow.ns() {
                 usage.slow.note(took_us, command, &self.state.more().name.clone());
             }
         }
@@ -339,7 +352,7 @@ impl RedisSession {
 /// Notes a command in the tenant's log if it took long.
 fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
     // The time of an invocation is known when it has ended.
-    if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is_word(call.arg(0), "SLOWLOG") {
+    if call.context.facts.is_slow(took_us) && call.state.invokes.is_none() && !is_word(call.arg(0), "SLOWLOG") {
         let name = call.state.more().name.clone();
         view.tenant.usage.slow.note(took_us, CommandPreview::of(call.args), &name);
     }

@@ -12,6 +12,7 @@ use super::transaction_state::{PendingTransaction, WatchedKeys};
 use crate::{ConnectionIdentity, PortService};
 use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
+use sandstorm_metrics::ServerMetrics;
 
 /// The state that a connection's commands read and change.
 pub(super) struct RedisSessionState {
@@ -70,8 +71,8 @@ pub(super) struct TrackingState {
     pub(super) keys: Vec<Box<[u8]>>,
 }
 
-/// The start of a command, the usage with its slow log, the command, and the threshold in microseconds.
-pub(super) type PendingSlowLogEntry = (Instant, (Arc<TenantUsage>, CommandPreview, u64));
+/// The start of a command, the usage with its slow log, the command, and the threshold.
+pub(super) type PendingSlowLogEntry = (Instant, (Arc<TenantUsage>, CommandPreview, Arc<ServerMetrics>));
 
 /// State that few clients need.
 #[derive(Default)]

@@ -30,9 +30,17 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
         ("cluster-enabled", "no".into()),
         ("notify-keyspace-events", String::new()),
         ("slowlog-max-len", SLOW_ENTRIES.to_string()),
-        ("slowlog-log-slower-than", call.context.facts.slow_us.to_string()),
+        ("slowlog-log-slower-than", slower_than(call)),
         ("latency-monitor-threshold", "0".into()),
     ]
+}
+
+/// Microseconds from which a command is in the slow log; -1: none is.
+fn slower_than(call: &CommandCall<'_, '_>) -> String {
+    match call.context.facts.metrics.slow.us() {
+        0 => "-1".to_owned(),
+        us => us.to_string(),
+    }
 }
 
 /// Settings without an effect on answers: how a Redis stores small collections, when it frees, forks, logs and samples.

@@ -213,7 +213,9 @@ fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
             return Err(StoreError::ValueTooLarge.into());
         }
     }
-    for batch in call.rest(1).chunks(PLAN_OPERATIONS) {
+    let pairs = call.rest(1);
+    call.reserve_log(pairs.len() / 2, pairs.iter().map(|word| word.len()).sum())?;
+    for batch in pairs.chunks(PLAN_OPERATIONS) {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(crate::hash_key(&entry.table, key)));
         for pair in batch.chunks(2) {
             if let [key, value] = *pair {

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use sandstorm_store::{ExclusiveStripes, Participant, RecordTable, StripeSet};
+use sandstorm_store::{ExclusiveStripes, Participant, RecordTable, StoreError, StripeSet};
 
 /// The stripes to be locked, by table.
 #[derive(Default)]
@@ -38,6 +38,14 @@ impl<'w> StripeLockRequest<'w> {
 pub(super) struct StripeLocks<'w>(Vec<ExclusiveStripes<'w>>);
 
 impl<'w> StripeLocks<'w> {
+    /// Reserves room in the log for changes of so many keys, `bytes` of keys and values together, before the first is
+    /// made: so a command, or a transaction, is refused before it has begun and not in its middle.
+    pub(super) fn reserve_log(&self, changes: usize, bytes: usize) -> Result<(), StoreError> {
+        // All tables have one log.
+        let logged = self.0.iter().find(|locked| locked.table().is_logged());
+        logged.map_or(Ok(()), |locked| locked.reserve_log(changes, bytes))
+    }
+
     /// The locked stripes of a table.
     pub(super) fn of(&mut self, table: &RecordTable) -> Option<&mut ExclusiveStripes<'w>> {
         self.0.iter_mut().find(|locked| std::ptr::eq(locked.table(), table))

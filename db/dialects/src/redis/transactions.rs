@@ -9,7 +9,7 @@ use super::stripe_locks::{StripeLockRequest, StripeLocks};
 use super::transaction_state::{QueuedCommand, WatchedKey, WatchedKeys};
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use sandstorm_catalog::TenantView;
-use sandstorm_store::WatchedState;
+use sandstorm_store::{StoreError, WatchedState};
 
 pub(super) fn multi(call: &mut CommandCall<'_, '_>) -> CommandResult {
     if call.state.multi.is_some() {
@@ -195,6 +195,9 @@ pub(super) fn exec(
         call.reply.null_array();
         return Ok(());
     }
+    if let Err(why) = reserve_log(&locked, &multi.queued) {
+        return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
+    }
     let start = call.reply.out.len();
     call.reply.array(multi.queued.len());
     let mut too_long = false;
@@ -228,6 +231,19 @@ pub(super) fn exec(
         }
     }
     if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
+}
+
+/// Reserves room in the log for what the commands say. What they make of longer old values may still be refused, one
+/// by one.
+fn reserve_log(locked: &StripeLocks<'_>, queued: &[QueuedCommand]) -> Result<(), StoreError> {
+    let (mut changes, mut bytes) = (0, 0);
+    for one in queued.iter().filter(|one| one.spec.is(commands::WRITE)) {
+        let args = one.args();
+        changes += one.spec.keys(&args).count();
+        bytes += args.iter().map(|word| word.len()).sum::<usize>();
+    }
+    // A number that is counted up may be longer than what the command says.
+    if changes > 0 { locked.reserve_log(changes, bytes + changes * 24) } else { Ok(()) }
 }
 
 const TOO_MUCH_WORK: &str = "ERR the transaction takes too long: this command was not run, those before it were";

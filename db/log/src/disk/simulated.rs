@@ -60,6 +60,8 @@ struct DiskState {
     /// Bytes of all files, at most.
     capacity: Option<u64>,
     sync_time: Duration,
+    /// Locked for as long as no sync may end.
+    gate: Arc<Mutex<()>>,
     most_handles: usize,
 }
 
@@ -161,6 +163,11 @@ impl SimulatedDisk {
     /// Makes each sync take that long.
     pub fn set_sync_time(&self, time: Duration) {
         self.0.lock().sync_time = time;
+    }
+
+    /// Returns what no sync ends without: it takes as long as this is locked.
+    pub fn gate(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.0.lock().gate)
     }
 
     /// Returns the disk as it is found after the machine has stopped: of what was not synced, sectors and names are
@@ -323,7 +330,9 @@ impl LogFile for SimulatedFile {
             return Err(io::Error::other("input/output error"));
         }
         pending.into_iter().for_each(|(offset, bytes)| put(&mut file.synced, offset, &bytes));
+        let gate = Arc::clone(&state.gate);
         drop(state);
+        drop(gate.lock());
         if !time.is_zero() {
             std::thread::sleep(time);
         }

@@ -11,7 +11,8 @@ use crate::disk::{LogDisk, LogFile};
 use crate::limits::{SPARE_MARGIN_BYTES, SPARE_RETRY};
 use crate::segment_writer::make_spare_with_margin;
 use crate::{
-    ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, RecoveredLog, UnitBuilder,
+    ChangeLog, CheckpointWriter, LogError, LogFolder, LogOptions, LogRefusal, LoggedChange, PositionState,
+    RecoveredLog, UnitBuilder,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -42,7 +43,6 @@ fn what_is_durable_is_there_for_the_next_process_and_two_at_once_are_refused() {
                     let permit = log.admit(8, 8).expect("room");
                     let position = log.append(&put(&key, 1, &key), true);
                     drop(permit);
-                    log.kick();
                     positions.fetch_max(position, Ordering::SeqCst);
                 }
             })
@@ -369,4 +369,48 @@ fn a_log_of_many_segments_is_read_with_few_open_files() {
     let disk = disk.after_kill();
     let (_, end) = read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>)).expect("sound");
     assert!(end.segments.len() > 20 && disk.most_handles() < 5, "{} at once", disk.most_handles());
+}
+
+#[test]
+fn while_one_write_takes_too_long_changes_are_refused_and_what_waits_is_uncertain() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    let (gate, calls) = (disk.gate(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&calls);
+    log.on_progress(Box::new(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    }));
+    let long_write = gate.lock();
+    let position = log.append(&put(b"k", 1, b"v"), false);
+    log.request(position);
+    log.look_for_stall();
+    assert_eq!(log.state_of(position), PositionState::Waits);
+    while log.state_of(position) == PositionState::Waits {
+        // Until the writer's thread has it in its hands.
+        log.look_for_stall_of(Duration::ZERO);
+    }
+    assert_eq!(log.state_of(position), PositionState::Uncertain);
+    assert!(calls.load(Ordering::SeqCst) > 0, "those who wait are told");
+    assert!(matches!(log.admit(1, 1), Err(LogRefusal::Stalled)));
+    drop(long_write);
+    assert!(log.wait(position, LONG));
+    assert_eq!(log.state_of(position), PositionState::OnDisk);
+    log.look_for_stall_of(Duration::ZERO);
+    log.admit(1, 1).map(drop).expect("the disk works again");
+}
+
+#[test]
+fn a_position_that_somebody_waits_for_is_not_gathered_for_long() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    for version in 1..200 {
+        let position = log.append(&put(b"k", version, b"v"), false);
+        log.request(position);
+        while log.state_of(position) == PositionState::Waits {
+            std::thread::yield_now();
+        }
+        assert_eq!(log.state_of(position), PositionState::OnDisk);
+    }
+    // Each had a write of its own: none has waited for others to come.
+    assert!(disk.operations() > 2 * 199, "{} operations", disk.operations());
 }

@@ -275,6 +275,97 @@ fn switch_count(switches: &mut usize, polled: PollOutcome) {
     *switches += usize::from(polled == PollOutcome::Preempted);
 }
 
+// Fills its stack with words, or counts those that it finds there, a frame of 1,000 bytes after the other; calls the
+// host in each. Its arguments: the number of frames, and whether it writes.
+global_asm!(
+    ".p2align 4",
+    "sandstorm_test_deep_begin:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "mov edi, 16",
+    "call gs:[{args_copy}]",
+    "mov ecx, 16",
+    "mov ebx, gs:[ecx]",
+    "mov ebp, gs:[ecx + 4]",
+    "xor r12d, r12d",
+    "call 2f",
+    "mov edi, 32768",
+    "mov gs:[edi], r12",
+    "mov esi, 8",
+    "call gs:[{reply}]",
+    "mov eax, {done}",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    "2:",
+    "sub rsp, 1000",
+    "movabs rdx, {canary}",
+    "test ebp, ebp",
+    "jnz 4f",
+    ".rept 125",
+    "cmp rdx, [rsp + 8 * \\+]",
+    "jne 3f",
+    "inc r12d",
+    "3:",
+    ".endr",
+    "jmp 5f",
+    "4:",
+    ".rept 125",
+    "mov [rsp + 8 * \\+], rdx",
+    ".endr",
+    // Parameters are pushed on its stack.
+    "5:",
+    "xor edx, edx",
+    "call gs:[{now_ms}]",
+    "dec ebx",
+    "jz 6f",
+    "call 2b",
+    "6:",
+    "add rsp, 1000",
+    "ret",
+    "sandstorm_test_deep_end:",
+    args_copy = const HostFunction::ArgsCopy.address_at(),
+    now_ms = const HostFunction::NowMs.address_at(),
+    reply = const HostFunction::Reply.address_at(),
+    done = const abi::POLL_DONE,
+    canary = const CANARY,
+);
+
+#[test]
+fn no_stack_of_sandboxed_code_tells_one_tenant_what_another_had_on_it() {
+    /// As many as its calls have room for.
+    const DEEPEST: u32 = 900;
+    let code = code_between!(sandstorm_test_deep_begin, sandstorm_test_deep_end);
+    let extension = load(&image(one_page(), code, 0)).unwrap();
+    for can_make_more in [true, false] {
+        let mut world = World::new();
+        let [ada, bob] = ["ada", "bob"].map(|name| world.shared.view(name));
+        if !can_make_more {
+            world.engine.stop_making_stacks();
+        }
+        let mut run = |view: &Arc<TenantView>, frames: u32, writes: bool| {
+            world.view = Arc::clone(view);
+            let args = [frames.to_le_bytes(), u32::from(writes).to_le_bytes()].concat();
+            let (end, reply, text) = world.run(&extension, &args, long());
+            assert_eq!(end, PollOutcome::Done, "{frames} frames: {text}");
+            u64::from_le_bytes(reply.try_into().unwrap())
+        };
+        // Within what is accessible at first, at each place around its end, and far below it.
+        for frames in (1..20).chain([60, 200, DEEPEST, 3, 9]) {
+            run(&ada, frames, true);
+            assert!(run(&ada, frames, false) >= u64::from(frames) * 100, "it sees its own");
+            assert_eq!(run(&bob, DEEPEST, false), 0, "after {frames} frames");
+            if !can_make_more {
+                // There is one stack, which goes to and fro.
+                run(&bob, frames, true);
+                assert_eq!(run(&ada, DEEPEST, false), 0, "after {frames} frames");
+            }
+        }
+    }
+}
+
 // Answers that its transaction has met a conflict, whatever it has met.
 global_asm!(
     "sandstorm_test_again_begin:",

@@ -36,6 +36,7 @@ fn shown<'a>(records: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let table = db.table("sorted")?;
     let tx = (args[0] & 1 == 1).then(|| db.transaction());
+    let mut checks = 2;
     for step in args[1..].chunks_exact(5) {
         let (from, to, limit) = (key(step[1]), key(step[2]), usize::from(step[3]) + 1);
         let direction = if step[4] & 1 == 0 { Direction::Forward } else { Direction::Backward };
@@ -47,6 +48,11 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
             (_, Some(tx)) => {
                 let found = tx.range(table, &from, &to, limit, direction).await?;
                 db.reply(&shown(found.iter().map(|seen| (seen.key(), seen.value()))))?;
+                if checks == 0 {
+                    continue;
+                }
+                // Each of the transaction's own writes counts as a range, of which there is a limit.
+                checks -= 1;
                 let all = tx.range(table, &from, &to, 1_000, direction).await?;
                 if tx.count(table, &from, &to).await? != all.len() as u64 {
                     return Err(Error::new("the count is another"));

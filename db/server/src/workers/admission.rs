@@ -20,7 +20,7 @@ use super::pending_queries::QueryTag;
 use super::piece_budget::MessageWork;
 use super::port::PortContext;
 use super::record_operations::operation_context::RangeWork;
-use super::rejections;
+use super::rejections::{self, SHUTTING_DOWN};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
@@ -60,6 +60,8 @@ pub(super) struct AdmittedRequest<'d> {
     pub(super) ranges: RangeWork,
     /// The work that was done for it in this piece.
     pub(super) work: MessageWork,
+    /// How far the log has to be on the disk before its answer may leave.
+    pub(super) shown: Cell<u64>,
     /// The memory of its packet, if that is still in the device buffer.
     pub(super) packet: Option<&'d SharedBytes>,
     /// Whether one of its values is stored in its packet.
@@ -125,9 +127,6 @@ const HELLO_REQUIRED: AuthRejection = (
     "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
 );
 const WRONG_TOKEN: AuthRejection = (RpcStatus::Unauthenticated, "no tenant has this id and this token: check both");
-
-/// The text of an answer while the server is shutting down.
-const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
 
 /// A message without operations has no answer to wait for.
 const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);
@@ -260,6 +259,7 @@ pub(super) fn admit<'d>(
         requests,
         ranges,
         work: MessageWork::default(),
+        shown: Cell::new(0),
         packet,
         has_stored_value,
     });

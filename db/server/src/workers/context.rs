@@ -1,17 +1,23 @@
 //! The context that all parts of a worker share: its number, its view of the directory, its clock and its counters.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
 use sandstorm_catalog::DirectorySnapshot;
+use sandstorm_log::PositionState;
 use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
 use sandstorm_store::Participant;
 
+use super::held_answers::LogWatch;
 use super::latency_ledger::LatencyLedger;
 use super::recent_tenants::RecentTenants;
 use super::shared::SharedWorkerState;
-use crate::limits::CLOCK_MAX_AGE_US;
+use super::slow::SlowAnswer;
+use super::turn_history::TurnHistory;
+use crate::limits::{CLOCK_MAX_AGE_US, SLOW_PER_TURN};
+use sandstorm_accounts::{SlowCall, SlowRequest};
 
 /// The context of a worker: see the head of this file.
 pub(super) struct WorkerContext {
@@ -25,6 +31,10 @@ pub(super) struct WorkerContext {
     pub(super) recent_tenants: RecentTenants,
     /// Requests that were answered in this turn.
     pub(super) answered: LatencyLedger,
+    /// Whose invocations were polled lately.
+    pub(super) turns: RefCell<TurnHistory>,
+    /// The log that answers wait for.
+    pub(super) log: LogWatch,
     /// Whether the server is shutting down: nothing new is run.
     pub(super) is_draining: bool,
 }
@@ -69,11 +79,59 @@ impl WorkerClock {
 }
 
 impl WorkerContext {
+    /// Whether the log is on the disk up to a position.
+    #[inline]
+    pub(super) fn position_state(&self, position: u64) -> PositionState {
+        self.log.state_of(&self.shared, position)
+    }
+
     /// Counts the requests that were answered since the last call: their answers have left by `now_ns`.
     #[inline]
     pub(super) fn settle_answered(&mut self, now_ns: u64) {
         if !self.answered.is_empty() {
             self.answered.settle(&self.snapshot, self.index, now_ns);
+            if self.answered.has_slow() {
+                self.keep_slow(now_ns);
+            }
+            self.answered.slow_ns = self.shared.properties.metrics.slow.ns();
+        }
+    }
+}
+
+impl WorkerContext {
+    /// Keeps the slow requests among those that were answered.
+    #[cold]
+    fn keep_slow(&mut self, now_ns: u64) {
+        let slow = self.answered.take_slow();
+        for (number, answered) in slow.iter().enumerate() {
+            if let Some(view) = self.snapshot.tenant(answered.tenant) {
+                let slow = &view.tenant.usage.slow_requests;
+                if number >= SLOW_PER_TURN {
+                    slow.leave_out(answered.count);
+                } else if slow.admit(now_ns, answered.count) {
+                    slow.keep(self.slow_request(answered, now_ns, None));
+                }
+            }
+        }
+    }
+
+    /// A slow request, with whose turns there were while it waited.
+    #[cold]
+    pub(super) fn slow_request(&self, answered: &SlowAnswer, now_ns: u64, call: Option<SlowCall>) -> SlowRequest {
+        let SlowAnswer { class, subject, count, waiting_ns, service_ns, .. } = *answered;
+        let (turns, known_ns) = self.turns.borrow().since(now_ns.saturating_sub(waiting_ns + service_ns));
+        SlowRequest {
+            id: self.shared.properties.metrics.slow.next_id(),
+            at_ms: self.clock.now_ms,
+            class,
+            subject,
+            count,
+            waiting_ns,
+            service_ns,
+            worker: self.index as u32,
+            call,
+            turns,
+            known_ns: now_ns.saturating_sub(known_ns),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use sandstorm_log::PositionState;
 use sandstorm_net::driver::DatagramDriver;
 
 use super::connections::worker_connections::WorkerConnections;
@@ -62,7 +63,7 @@ impl IdleController {
         // A neighbour first offers and then checks the marks; so the offers are checked after the mark is set.
         let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
             || shared.inboxes[context.index].has_messages()
-            || connections.is_some_and(WorkerConnections::has_work);
+            || connections.is_some_and(|connections| connections.has_work(context));
         if !has_work && !shared.stop.load(SeqCst) && shared.directory.generation() == context.snapshot.generation() {
             let all_idle = idle.count_ones() as usize == shared.ports.len();
             wait_for_packets(context, connections, all_idle);
@@ -78,7 +79,9 @@ fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConn
     let port = &shared.ports[context.index];
     let (port_timer_us, is_outbox_full) = {
         let mut state = port.open();
-        if !state.driver.may_sleep() || !state.context.left_behind.is_empty() {
+        let held = state.context.held.first_position();
+        let has_released = held.is_some_and(|position| context.position_state(position) != PositionState::Waits);
+        if !state.driver.may_sleep() || !state.context.left_behind.is_empty() || has_released {
             return;
         }
         (state.context.timer_us, !state.context.outbox.is_empty())

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_deque::{Steal, Worker as Deque};
-use sandstorm_accounts::KillRecord;
+use sandstorm_accounts::{KillRecord, RequestSubject, SlowCall};
 use sandstorm_catalog::TenantView;
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
-use sandstorm_metrics::cause_index;
 use sandstorm_metrics::histogram::RequestClass;
+use sandstorm_metrics::{KILL_CAUSES, OPERATIONS, cause_index};
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
-use sandstorm_net::rpc::{Operation, RpcStatus};
-use sandstorm_runtime::{BeginError, Engine, PollOutcome};
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
+use sandstorm_runtime::{BeginError, Engine, InvocationTrace, PollOutcome};
 
 use super::context::{WorkerContext, count};
 use super::run_queue::{RunQueue, ScheduledTask};
+use super::slow::SlowAnswer;
 use super::steal::StealOffer;
 use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, UNKNOWN_PEER};
 use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
@@ -144,6 +145,7 @@ impl InvocationScheduler {
         in_guest_code.store(true, Relaxed);
         self.offer.wake_neighbour(context);
         self.engine.turn();
+        context.turns.borrow_mut().begin(context.clock.now_ns);
         if self.offer.is_over(context) {
             while let Some(task) = self.offer.pop() {
                 self.enqueue(context, task);
@@ -172,6 +174,7 @@ impl InvocationScheduler {
                 self.engine.poll(&context.participant, &mut next.task.invocation, context.clock.now_ms, interleave);
             let used_ns = next.task.invocation.cpu_ns() - before_ns;
             self.queue.charge(&next, used_ns);
+            context.turns.borrow_mut().note(self.queue.tenant(&next), used_ns);
             cpu_ns += used_ns;
             polls += 1;
             self.after_poll(context, next, outcome);
@@ -267,6 +270,9 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
     let waiting_ns = total_ns.saturating_sub(cpu_ns);
     view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
     extension.latency.record(context.index, waiting_ns, cpu_ns);
+    if total_ns >= context.shared.properties.metrics.slow.ns() {
+        keep_slow_call(context, task, outcome, now_ns);
+    }
     if let Some(TransactionCounts { commits, retries, conflicts }) = invocation.transactions() {
         tenant.transactions_committed.add(commits);
         tenant.transaction_retries.add(retries);
@@ -297,6 +303,44 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
             });
         }
     }
+}
+
+/// Keeps what a slow call did, and whose turns there were meanwhile.
+#[cold]
+fn keep_slow_call(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) {
+    let invocation = &task.invocation;
+    let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
+    let slow = &view.tenant.usage.slow_requests;
+    if !slow.admit(now_ns, 1) {
+        return;
+    }
+    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
+    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns } = invocation.trace();
+    let call = SlowCall {
+        extension: extension.name.to_string(),
+        version: extension.version,
+        outcome: match outcome {
+            PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => "ok",
+            PollOutcome::Failed { .. } => "failed",
+            PollOutcome::Killed(cause) => KILL_CAUSES[cause_index(*cause)],
+        },
+        cpu_ns,
+        polls,
+        switches,
+        reads,
+        read_bytes,
+        retries: invocation.transactions().map_or(0, |counts| counts.retries),
+        first_turn_ns: total_ns.saturating_sub(since_first_poll_ns),
+    };
+    let answered = SlowAnswer {
+        tenant: view.tenant.id,
+        class: RequestClass::Call,
+        subject: RequestSubject::of(OPERATIONS[OpKind::Invoke as usize]),
+        count: 1,
+        waiting_ns: total_ns.saturating_sub(cpu_ns),
+        service_ns: cpu_ns.min(total_ns),
+    };
+    slow.keep(context.slow_request(&answered, now_ns, Some(call)));
 }
 
 /// The text for a call of an extension that is throttled.

@@ -5,7 +5,12 @@
 //! with the next reading of the clock after its answer has left, which is that of the next turn: plain requests cost
 //! no reading of their own.
 
+use std::cmp::Reverse;
+
+use super::slow::SlowAnswer;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::DirectorySnapshot;
+use sandstorm_metrics::SlowThreshold;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::rpc::OpKind;
 
@@ -20,10 +25,15 @@ struct AnsweredRequests {
 }
 
 /// The ledger: see the head of this file. It holds no more than one turn answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LatencyLedger {
     entries: Vec<AnsweredRequests>,
+    /// What each entry is about, for the case that it is slow; empty where nothing is.
+    subjects: Vec<RequestSubject>,
+    slow: Vec<SlowAnswer>,
     begun_ns: u64,
+    /// From when on a request is slow.
+    pub(super) slow_ns: u64,
 }
 
 /// The kind of a plain operation; none for those that read and write nothing. Calls are counted when they end.
@@ -34,6 +44,18 @@ pub(super) fn class_of(op: OpKind) -> Option<RequestClass> {
         OpKind::Put | OpKind::Delete | OpKind::Increment => Some(RequestClass::Put),
         OpKind::Range => Some(RequestClass::Range),
         OpKind::Ping | OpKind::Hello | OpKind::Invoke => None,
+    }
+}
+
+impl Default for LatencyLedger {
+    fn default() -> LatencyLedger {
+        LatencyLedger {
+            entries: Vec::new(),
+            subjects: Vec::new(),
+            slow: Vec::new(),
+            begun_ns: 0,
+            slow_ns: SlowThreshold::OFF,
+        }
     }
 }
 
@@ -49,27 +71,58 @@ impl LatencyLedger {
         self.begun_ns = now_ns;
     }
 
-    /// Notes a request that is answered.
+    /// Notes a request that is answered. `subject` is asked for where it may turn out to be slow.
     #[inline]
-    pub(super) fn note(&mut self, tenant: u32, class: RequestClass, received_ns: u64) {
+    pub(super) fn note(
+        &mut self,
+        tenant: u32,
+        class: RequestClass,
+        received_ns: u64,
+        subject: impl FnOnce() -> RequestSubject,
+    ) {
         let (begun_ns, waiting_ns) = (self.begun_ns, self.begun_ns.saturating_sub(received_ns));
         let entry = AnsweredRequests { tenant, class, waiting_ns, begun_ns, count: 1 };
         match self.entries.last_mut() {
             Some(last) if *last == AnsweredRequests { count: last.count, ..entry } => last.count += 1,
-            _ => self.entries.push(entry),
+            _ => {
+                self.entries.push(entry);
+                if self.slow_ns != SlowThreshold::OFF {
+                    self.subjects.push(subject());
+                }
+            }
         }
     }
 
     /// Counts the requests for their tenants, as worker number `worker`: their answers have left by `now_ns`.
     pub(super) fn settle(&mut self, snapshot: &DirectorySnapshot, worker: usize, now_ns: u64) {
-        for entry in self.entries.drain(..) {
+        for (number, entry) in self.entries.drain(..).enumerate() {
             let AnsweredRequests { tenant, class, waiting_ns, begun_ns, count } = entry;
             // A tenant may have been deleted since.
             if let Some(view) = snapshot.tenant(tenant) {
                 let latency = view.tenant.usage.latency(worker).of(class);
-                latency.record(waiting_ns, now_ns.saturating_sub(begun_ns), count);
+                let service_ns = now_ns.saturating_sub(begun_ns);
+                latency.record(waiting_ns, service_ns, count);
+                if waiting_ns.saturating_add(service_ns) >= self.slow_ns
+                    && let Some(subject) = self.subjects.get(number)
+                {
+                    self.slow.push(SlowAnswer { tenant, class, subject: *subject, count, waiting_ns, service_ns });
+                }
             }
         }
+        self.subjects.clear();
+    }
+
+    /// Whether any of those that were counted was slow.
+    #[inline]
+    pub(super) fn has_slow(&self) -> bool {
+        !self.slow.is_empty()
+    }
+
+    /// Takes the slow ones, the slowest first.
+    #[cold]
+    pub(super) fn take_slow(&mut self) -> Vec<SlowAnswer> {
+        self.slow.sort_by_key(|slow| Reverse(slow.waiting_ns + slow.service_ns));
+        std::mem::take(&mut self.slow)
     }
 }
 
@@ -88,16 +141,20 @@ mod tests {
         }
         let snapshot = directory.snapshot();
         let id = |name: &str| snapshot.by_name(name).expect("a tenant").tenant.id;
-        let mut ledger = LatencyLedger::default();
+        let mut ledger = LatencyLedger { slow_ns: 16_000, ..LatencyLedger::default() };
+        let get = || RequestSubject::of("get");
         ledger.begin_batch(10_000);
-        (0..3).for_each(|_| ledger.note(id("one"), RequestClass::Get, 10_000));
-        ledger.note(id("two"), RequestClass::Put, 4_000);
+        (0..3).for_each(|_| ledger.note(id("one"), RequestClass::Get, 10_000, get));
+        ledger.note(id("two"), RequestClass::Put, 4_000, || RequestSubject::new("put", 3, b"k"));
         ledger.begin_batch(14_000);
-        ledger.note(id("one"), RequestClass::Get, 10_000);
-        ledger.note(u32::MAX, RequestClass::Get, 10_000);
+        ledger.note(id("one"), RequestClass::Get, 10_000, get);
+        ledger.note(u32::MAX, RequestClass::Get, 10_000, get);
         assert_eq!(ledger.entries.len(), 4, "adjacent ones are one entry");
         ledger.settle(&snapshot, 0, 20_000);
         assert!(ledger.is_empty());
+        let slow: Vec<_> = ledger.take_slow().into_iter().map(|slow| (slow.tenant, slow.count, slow.subject)).collect();
+        assert_eq!(slow, [(id("two"), 1, RequestSubject::new("put", 3, b"k"))], "the threshold is 16 us");
+        assert!(!ledger.has_slow());
         let read = |name: &str, class: RequestClass| {
             let counts = snapshot.by_name(name).expect("a tenant").tenant.usage.latencies()[class as usize].clone();
             (counts.total.count(), counts.total.sum_ns, counts.waiting.sum_ns, counts.service.sum_ns)

@@ -23,7 +23,7 @@ pub(super) fn resume<'p>(
     number: usize,
     response: &mut Vec<u8>,
 ) -> Option<AdmittedRequest<'p>> {
-    let SuspendedMessage { origin, response_id, index, .. } = postponed.suspended;
+    let SuspendedMessage { origin, response_id, shown, index, .. } = postponed.suspended;
     let ranges = mem::take(&mut postponed.suspended.ranges);
     let saved = mem::take(&mut postponed.suspended.response);
     if saved.is_empty() {
@@ -45,6 +45,7 @@ pub(super) fn resume<'p>(
         requests: 0,
         ranges,
         work: MessageWork::default(),
+        shown: Cell::new(shown),
         packet: None,
         has_stored_value: Cell::new(false),
     })
@@ -59,12 +60,13 @@ pub(super) fn suspend(
     let Some(end) = end else { return Vec::new() };
     let unfinished = admitted.into_iter().skip_while(|message| message.number != end.number);
     let suspended = unfinished.map(|message| {
-        let AdmittedRequest { number, origin, response_id, view, ranges, from, .. } = message;
+        let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, .. } = message;
         let index = if number == end.number { end.index } else { from };
         let has_answers = index > 0 && response_id.is_none();
         let response = responses.get_mut(number).filter(|_| has_answers);
         let response = response.map(|response| mem::take(&mut response.bytes)).unwrap_or_default();
-        SuspendedMessage { number, origin, response_id, view: Arc::clone(view), ranges, index, response }
+        let (view, shown) = (Arc::clone(view), shown.get());
+        SuspendedMessage { number, origin, response_id, view, ranges, shown, index, response }
     });
     suspended.collect()
 }
@@ -77,7 +79,7 @@ pub(super) fn refuse_postponed(
     (status, text): (RpcStatus, &str),
     port: &mut PortContext,
 ) {
-    let SuspendedMessage { origin, response_id, index, .. } = message.suspended;
+    let SuspendedMessage { origin, response_id, shown, index, .. } = message.suspended;
     let mut response = mem::take(&mut message.suspended.response);
     if response.is_empty() {
         start_response(&origin.header, origin.header.operations, &mut response);
@@ -89,11 +91,11 @@ pub(super) fn refuse_postponed(
             encode_refusal(&operation, status, text, response);
         };
         match response_id {
-            Some(response_id) => port.deliver(context.clock.now_us, response_id, index, refuse),
+            Some(response_id) => port.deliver(context, (response_id, index), shown, refuse),
             None => refuse(&mut response),
         }
     }
     if response_id.is_none() {
-        port.respond(context.clock.now_us, &origin, &response);
+        port.respond_when_durable(context, &origin, (&response, None), shown, None);
     }
 }

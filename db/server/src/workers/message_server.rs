@@ -7,8 +7,10 @@ use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
+use sandstorm_metrics::OPERATIONS;
 use sandstorm_net::rpc::{HelloResponse, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
@@ -45,6 +47,14 @@ struct PlannedOperation<'p> {
     /// The table that a plain operation names, if the tenant may access it so.
     table: Option<&'p TableEntry>,
     hash: u64,
+}
+
+impl AdmittedRequest<'_> {
+    /// Notes how far the log has to be on the disk for what the worker has just changed or read.
+    #[inline]
+    fn note_shown(&self, context: &WorkerContext) {
+        self.shown.set(self.shown.get().max(context.participant.shown().take()));
+    }
 }
 
 impl PlannedOperation<'_> {
@@ -136,7 +146,6 @@ impl MessageServer {
         costs: &mut BatchCosts,
         port: &mut PortContext,
     ) {
-        let now_us = executor.context.clock.now_us;
         let mut is_done = true;
         for message in admitted {
             is_done &= end.is_none_or(|end| end.number != message.number);
@@ -150,14 +159,14 @@ impl MessageServer {
             if !is_done || message.response_id.is_some() {
                 continue;
             }
-            if let Some(class) = class_of(message.first.op) {
-                let origin = &message.origin;
-                executor.context.answered.note(origin.header.tenant, class, origin.received_ns);
-            }
+            let (origin, class) = (&message.origin, class_of(message.first.op));
             let response = &mut self.responses[message.number];
-            match response.tail.take() {
-                Some(tail) => port.respond_shared(now_us, &message.origin, &response.bytes, tail),
-                None => port.respond(now_us, &message.origin, &response.bytes),
+            let answer = (&response.bytes[..], response.tail.take());
+            let has_left = port.respond_when_durable(&executor.context, origin, answer, message.shown.get(), class);
+            if let Some(class) = class.filter(|_| has_left) {
+                let first = &message.first;
+                let subject = || RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key);
+                executor.context.answered.note(origin.header.tenant, class, origin.received_ns, subject);
             }
         }
     }
@@ -295,6 +304,7 @@ impl MessageServer {
             let mut tail = (context.shared.zero_copy && planned.ends_response()).then_some(tail);
             let packet = zero_copy_packet(context, planned, port);
             let status = run_plain(context, planned, packet, bytes, tail.as_deref_mut());
+            planned.message.note_shown(context);
             let shared = tail.and_then(|tail| tail.as_deref()).map_or(0, <[u8]>::len);
             return (Some(status), bytes.len() - before, shared);
         };
@@ -315,10 +325,12 @@ impl MessageServer {
                 Some(run_plain(context, planned, packet, &mut self.answer, None))
             }
         };
+        planned.message.note_shown(&executor.context);
         if status.is_some() {
             let answer = &self.answer;
             let write = |response: &mut Vec<u8>| response.extend_from_slice(answer);
-            port.deliver(executor.context.clock.now_us, response_id, planned.index, write);
+            let shown = planned.message.shown.get();
+            port.deliver(&executor.context, (response_id, planned.index), shown, write);
         }
         (status, self.answer.len(), 0)
     }

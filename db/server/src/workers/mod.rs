@@ -10,14 +10,15 @@
 //!   [`message_pieces`], [`postponed_message`];
 //! - what a port remembers of its peers: [`sessions`], [`verified_peers`], [`pending_queries`], [`response_assembly`],
 //!   [`rx_zero_copy`], [`rejections`];
-//! - around the loop: [`context`], [`latency_ledger`], [`shared`], [`idle`] with [`spin`]; [`start`] with [`options`],
-//!   [`network`] and [`listeners`].
+//! - around the loop: [`context`], [`latency_ledger`], [`turn_history`] and [`slow`], [`shared`], [`idle`] with [`spin`];
+//!   [`start`] with [`options`], [`network`] and [`listeners`].
 
 mod admission;
 mod connections;
 mod context;
 mod early_drop;
 mod executor;
+mod held_answers;
 mod idle;
 mod ingress;
 mod invocations;
@@ -44,10 +45,12 @@ mod serve;
 mod sessions;
 mod shared;
 mod slot_map;
+mod slow;
 mod spin;
 mod start;
 mod steal;
 mod tasks;
+mod turn_history;
 mod verified_peers;
 mod worker;
 

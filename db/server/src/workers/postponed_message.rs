@@ -18,6 +18,8 @@ pub(super) struct SuspendedMessage {
     pub(super) response_id: Option<ResponseId>,
     pub(super) view: Arc<TenantView>,
     pub(super) ranges: RangeWork,
+    /// How far the log has to be on the disk before these may leave.
+    pub(super) shown: u64,
     /// The index of its first operation that was not run.
     pub(super) index: usize,
     /// The answers to those before; empty if there are none.
@@ -39,7 +41,8 @@ impl PostponedMessage {
         let peer = ([127, 0, 0, 1], 1).into();
         let origin = RequestOrigin { peer, request_id: 1, header, remembered: false, query, received_ns: 0 };
         let (view, ranges, response) = (Arc::clone(view), RangeWork::new(), Vec::new());
-        let suspended = SuspendedMessage { number: 0, origin, response_id: None, view, ranges, index: 0, response };
+        let suspended =
+            SuspendedMessage { number: 0, origin, response_id: None, view, ranges, shown: 0, index: 0, response };
         PostponedMessage { message, suspended }
     }
 

@@ -8,6 +8,9 @@ use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
 
 use crate::limits::{REJECTIONS, UNAUTHENTICATED_MESSAGE_BYTES};
 
+/// The text of an answer while the server is shutting down.
+pub(super) const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
+
 /// The rate limiter of one port's rejections.
 #[derive(Debug, Default)]
 pub(super) struct RejectionLimiter {

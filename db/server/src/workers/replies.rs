@@ -40,11 +40,13 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 }
                 if let Some((_, state)) = &mut open {
                     let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, bytes);
-                    state.context.deliver(context.clock.now_us, response, operation as usize, write);
+                    let shown = ended.task.invocation.shown_position();
+                    state.context.deliver(context, (response, operation as usize), shown, write);
                 }
             }
             ReplyTarget::Stream { worker, connection } => {
-                reply_to_connection(context, connections.as_deref_mut(), (worker, connection), &result);
+                let shown = ended.task.invocation.shown_position();
+                reply_to_connection(context, connections.as_deref_mut(), (worker, connection), (&result, shown));
             }
         }
         // Those of one tenant whose answers leave together are subtracted from its count together, before they leave:
@@ -69,16 +71,16 @@ fn reply_to_connection(
     context: &WorkerContext,
     connections: Option<&mut WorkerConnections>,
     (worker, connection): (u32, ConnectionId),
-    result: &InvocationResult<'_>,
+    (result, shown): (&InvocationResult<'_>, u64),
 ) {
     if worker as usize == context.index {
         if let Some(connections) = connections {
-            connections.deliver_result(connection, result, context.clock.now_us);
+            connections.deliver_result(connection, (result, shown), context);
         }
         return;
     }
     let InvocationResult { status, number, value } = *result;
-    let message = InboxMessage::InvocationResult { connection, status, number, value: value.to_vec() };
+    let message = InboxMessage::InvocationResult { connection, status, number, value: value.to_vec(), shown };
     context.shared.send_to_inbox(worker as usize, message);
 }
 

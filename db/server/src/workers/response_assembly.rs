@@ -42,13 +42,15 @@ struct PendingResponse<P> {
     /// response is written at once.
     parts: Vec<Option<(usize, usize)>>,
     missing: usize,
+    /// How far the log has to be on the disk before it may leave.
+    shown: u64,
     /// Bytes of `bytes` that its tenant is charged for while it waits.
     charged: usize,
 }
 
 impl<P> Default for PendingResponse<P> {
     fn default() -> PendingResponse<P> {
-        PendingResponse { origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0, charged: 0 }
+        PendingResponse { origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0, shown: 0, charged: 0 }
     }
 }
 
@@ -78,6 +80,7 @@ impl<P: Copy> ResponseAssembler<P> {
         let (id, waiting) = self.slots.open();
         waiting.origin = Some(origin);
         waiting.missing = operations;
+        waiting.shown = 0;
         if operations != 1 {
             waiting.parts.resize(operations, None);
         }
@@ -99,15 +102,16 @@ impl<P: Copy> ResponseAssembler<P> {
         Some(origin)
     }
 
-    /// Takes one operation's encoded answer. If no other is missing, writes the whole response and returns its origin.
-    /// An answer that is not awaited (any more) is dropped.
+    /// Takes one operation's encoded answer, which shows the log up to a position. If no other is missing, writes the
+    /// whole response and returns its origin and the highest of these positions. An answer that is not awaited (any
+    /// more) is dropped.
     pub(crate) fn part(
         &mut self,
         id: ResponseId,
-        index: usize,
+        (index, shown): (usize, u64),
         answer: &[u8],
         response: &mut Vec<u8>,
-    ) -> Option<RequestOrigin<P>> {
+    ) -> Option<(RequestOrigin<P>, u64)> {
         let waiting = self.slots.get_mut(id)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
@@ -122,6 +126,7 @@ impl<P: Copy> ResponseAssembler<P> {
             encode_refusal(&Operation::new(op), RpcStatus::TooLarge, RESPONSE_FULL_TEXT, &mut waiting.bytes);
         }
         *part = Some((start, waiting.bytes.len()));
+        waiting.shown = waiting.shown.max(shown);
         waiting.missing -= 1;
         if waiting.missing > 0 {
             *self.waiting_bytes.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
@@ -129,6 +134,7 @@ impl<P: Copy> ResponseAssembler<P> {
             return None;
         }
         let origin = waiting.origin.take()?;
+        let shown = waiting.shown;
         let charged = std::mem::take(&mut waiting.charged);
         start_response(&origin.header, waiting.parts.len() as u16, response);
         response.reserve(waiting.bytes.len());
@@ -149,7 +155,7 @@ impl<P: Copy> ResponseAssembler<P> {
             }
         }
         self.queries.end(origin.query);
-        Some(origin)
+        Some((origin, shown))
     }
 }
 
@@ -185,12 +191,16 @@ mod tests {
         let first = assembly.open(origin(1), 1);
         assert_eq!(assembly.take_single(first).map(|o| o.header.sequence), Some(1));
         let second = assembly.open(origin(2), 2);
-        assert!(assembly.take_single(first).is_none() && assembly.part(first, 0, &answer, &mut response).is_none());
+        assert!(
+            assembly.take_single(first).is_none() && assembly.part(first, (0, 0), &answer, &mut response).is_none()
+        );
         assert!(assembly.take_single(second).is_none(), "it waits for two");
-        assert!(assembly.part(second, 0, &answer, &mut response).is_none());
-        assert_eq!(assembly.part(second, 1, &answer, &mut response).map(|o| o.header.sequence), Some(2));
+        assert!(assembly.part(second, (0, 0), &answer, &mut response).is_none());
+        assert_eq!(assembly.part(second, (1, 0), &answer, &mut response).map(|(o, _)| o.header.sequence), Some(2));
         let third = assembly.open(origin(3), 1);
-        assert!(assembly.part(second, 0, &answer, &mut response).is_none() && assembly.take_single(first).is_none());
+        assert!(
+            assembly.part(second, (0, 0), &answer, &mut response).is_none() && assembly.take_single(first).is_none()
+        );
         assert_eq!(assembly.take_single(third).map(|o| o.header.sequence), Some(3));
         assert!(assembly.take_single(third).is_none());
         assert_eq!(assembly.slots.live(), 0);
@@ -203,16 +213,16 @@ mod tests {
         let small = encoded(&Operation::new(OpKind::Invoke));
         let tickets: Vec<ResponseId> = (0..200).map(|sequence| assembly.open(origin(sequence), 2)).collect();
         for id in &tickets {
-            assert!(assembly.part(*id, 0, &large, &mut response).is_none());
+            assert!(assembly.part(*id, (0, 0), &large, &mut response).is_none());
         }
         assert!(assembly.waiting_bytes[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
         let other = MessageHeader { tenant: 8, ..origin(1).header };
         let others = assembly.open(RequestOrigin { header: other, ..origin(1) }, 2);
-        assert!(assembly.part(others, 0, &large, &mut response).is_none());
+        assert!(assembly.part(others, (0, 0), &large, &mut response).is_none());
         assert_eq!(assembly.waiting_bytes[&8], large.len(), "another tenant has room of its own");
         let mut cut = 0;
         for id in tickets.into_iter().chain([others]) {
-            assert!(assembly.part(id, 1, &small, &mut response).is_some());
+            assert!(assembly.part(id, (1, 0), &small, &mut response).is_some());
             cut += usize::from(response.len() < large.len());
         }
         assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
@@ -228,7 +238,7 @@ mod tests {
             for (done, index) in order.iter().enumerate() {
                 let value = [*index as u8; 3];
                 let answer = encoded(&Operation { value: &value, number: *index as u64, ..Operation::new(OpKind::Invoke) });
-                let finished = assembly.part(id, *index, &answer, &mut response);
+                let finished = assembly.part(id, (*index, 0), &answer, &mut response);
                 prop_assert_eq!(finished.is_some(), done + 1 == order.len());
             }
             let (header, operations) = MessageHeader::decode(&response).expect("a well-formed response");

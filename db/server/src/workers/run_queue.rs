@@ -379,6 +379,8 @@ impl<T> RunQueue<T> {
                     let now_ns = self.virtual_clock.read(self.active);
                     let found = &mut self.queues[queue as usize];
                     found.served_until_ns = found.served_until_ns.max(now_ns);
+                    // Each group begins with the task that has waited longest: no peer waits for all of another's.
+                    found.last_peer = found.tasks.front().map_or(found.last_peer, |first| first.peer);
                     TaskGroup { queue, left: GROUPED_TASKS }
                 }
             };
@@ -429,10 +431,13 @@ impl<T> RunQueue<T> {
     /// debt would block the tenant long after it has stopped.
     pub(crate) fn charge_tenant(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
         let (queue, round) = (self.queue(tenant, weight), self.round);
+        let now_ns = self.virtual_clock.read(self.active);
         let queue = &mut self.queues[queue as usize];
         let floor_ns = (-MAX_DEBT_ROUNDS * queue.quantum_ns()).min(queue.credit(round));
-        queue.use_up(cpu_ns.min(MAX_DEBT_NS));
+        let latest_ns = queue.served_until_ns.max(now_ns.saturating_add(MAX_DEBT_ROUNDS as u64 * QUANTUM_NS as u64));
+        queue.use_up(cpu_ns);
         queue.credit_ns = queue.credit_ns.max(floor_ns);
+        queue.served_until_ns = queue.served_until_ns.min(latest_ns);
     }
 
     /// Returns a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
@@ -556,9 +561,8 @@ impl<T> RunQueue<T> {
     }
 }
 
-/// Rounds of debt that [`RunQueue::charge_tenant`] leaves at most, and the time that it counts at most.
+/// Rounds of debt that [`RunQueue::charge_tenant`] leaves at most.
 const MAX_DEBT_ROUNDS: i64 = 8;
-const MAX_DEBT_NS: u64 = 1_000_000_000;
 /// Rounds that pay any debt of a second; few enough that their number does not run out.
 const DEBT_RESET_ROUNDS: u64 = 1 << 16;
 

@@ -66,7 +66,8 @@ impl PacketServer {
     ) -> usize {
         let shared = Arc::clone(&executor.context.shared);
         let mut state = shared.ports[executor.context.index].open();
-        let served = self.serve(executor, &mut state);
+        let released = state.context.release_held(&mut executor.context);
+        let served = self.serve(executor, &mut state) + released;
         let invocations = &executor.invocations;
         let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&invocations.live());
         self.is_transmit_deferred = few && invocations.has_short_polls() && connections.is_none();
@@ -99,7 +100,8 @@ impl PacketServer {
             if !shared.in_guest_code[victim].load(SeqCst) {
                 continue;
             }
-            let served = self.serve(executor, &mut state);
+            let released = state.context.release_held(&mut executor.context);
+            let served = self.serve(executor, &mut state) + released;
             state.transmit();
             if served > 0 {
                 executor.context.counters.packet_steals.add(served as u64);

@@ -23,6 +23,10 @@ pub(super) struct SharedWorkerState {
     pub(super) directory: Arc<Directory>,
     /// A bit for each worker that sleeps.
     pub(super) idle: CachePadded<AtomicU64>,
+    /// A bit for each port with answers that wait for the log.
+    pub(super) holding_ports: CachePadded<AtomicU64>,
+    /// A bit for each worker with such connections.
+    pub(super) holding_connections: CachePadded<AtomicU64>,
     /// Set while a worker runs invocations: its packets wait.
     pub(super) in_guest_code: Vec<CachePadded<AtomicBool>>,
     /// Messages between the workers' connections.

@@ -1,5 +1,6 @@
 //! Starting and stopping the workers.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use super::connections::budget::ConnectionBudget;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerClock, WorkerContext};
 use super::executor::RequestExecutor;
+use super::held_answers::LogWatch;
 use super::idle::IdleController;
 use super::invocations::InvocationScheduler;
 use super::latency_ledger::LatencyLedger;
@@ -40,6 +42,7 @@ use super::serve::PacketServer;
 use super::sessions::AuthenticatedSessions;
 use super::shared::SharedWorkerState;
 use super::tasks::InvocationTask;
+use super::turn_history::TurnHistory;
 use super::worker::Worker;
 use crate::cpu_affinity;
 use crate::limits::SESSIONS_PER_PORT;
@@ -79,7 +82,6 @@ impl Workers {
         let listening = listen.iter().filter_map(ListenerConfig::tcp).collect();
         let connection_budget = ConnectionBudget::new();
         let properties = ServerProperties {
-            slow_us: crate::limits::SLOW_US,
             metrics: Arc::clone(metrics),
             workers: options.workers,
             started_ms: unix_ms(),
@@ -99,6 +101,8 @@ impl Workers {
                 .collect(),
             directory,
             idle: Default::default(),
+            holding_ports: Default::default(),
+            holding_connections: Default::default(),
             stop: AtomicBool::new(false),
             epoch: Instant::now(),
             start: restart.0,
@@ -114,6 +118,12 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
+        let waking = Arc::downgrade(&shared);
+        shared.directory.on_log_progress(Arc::new(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.wake_holders();
+            }
+        }));
         let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
         for (index, (offered, ports)) in deques.into_iter().zip(worker_ports).enumerate() {
             // They start one by one: an error on the new thread is reported to this one, and the others are stopped.
@@ -157,6 +167,8 @@ impl Workers {
                 clock: WorkerClock::new(shared.epoch),
                 recent_tenants: RecentTenants::default(),
                 answered: LatencyLedger::default(),
+                turns: RefCell::new(TurnHistory::new()),
+                log: LogWatch::default(),
                 is_draining: false,
                 shared,
             };

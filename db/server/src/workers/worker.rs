@@ -5,7 +5,7 @@ use super::executor::RequestExecutor;
 use super::idle::IdleController;
 use super::replies::send_replies;
 use super::serve::PacketServer;
-use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_QUIET_US};
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_HELD_US, DRAIN_MAX_US, DRAIN_QUIET_US};
 
 /// A worker: the two fronts of its requests, its executor, and its idle state.
 pub(super) struct Worker {
@@ -39,12 +39,16 @@ impl Worker {
     fn run_once(&mut self) -> usize {
         self.begin_turn();
         let mut done = self.packets.serve_own_port(&mut self.executor, self.connections.as_deref());
+        self.executor.context.log.request();
         done += self.serve_connections();
+        self.executor.context.log.request();
         done += self.run_invocations();
+        self.executor.context.log.request();
         self.packets.flush_deferred(&self.executor.context);
         self.executor.context.participant.quiescent();
         if done == 0 {
             done = self.steal();
+            self.executor.context.log.request();
         }
         self.count_turn(done);
         done
@@ -118,7 +122,12 @@ impl Worker {
                 last_request_us = now_us;
             }
             let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= last_request_us + DRAIN_QUIET_US;
-            if is_over && self.executor.invocations.is_idle() {
+            let port = &self.executor.context.shared.ports[self.executor.context.index];
+            let has_held = !port.open().context.held.is_empty()
+                || self.connections.as_ref().is_some_and(|connections| connections.has_held());
+            // The log says of each in time whether it is on the disk.
+            let has_held = has_held && now_us < begun_us + DRAIN_HELD_US;
+            if is_over && !has_held && self.executor.invocations.is_idle() {
                 // Invocations that another worker has taken answer here.
                 let is_late = now_us >= begun_us + DRAIN_ANSWERS_US;
                 if is_late || !self.connections.as_ref().is_some_and(|connections| connections.has_invoking()) {

@@ -88,6 +88,12 @@ fn the_commands_that_show_them_parse() {
         "kills --tenant a --extension x --cause panic --since 30m --follow",
         "ext list --all --sort cpu --limit 3",
         "events --follow --since 12h --code extension --after 7 --limit 5",
+        "slow --tenant acme --since 30m --follow --limit 3",
+        "slow --threshold-us 0",
+        "explain 17",
+        "hot items --seconds 3 --limit 5 --tenant acme",
+        "history --by hours --since 7d --sort p99 --limit 3 --tenant acme",
+        "history",
         "top",
         "top extensions --sort kills_per_s --filter acme --interval 0.5",
         "top tables --batch -n 3 --limit 5",
@@ -185,6 +191,88 @@ fn client_and_server_have_the_same_uses() {
             expirations: 7,
             refusals: 8,
         }],
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_slow_requests() {
+    use sandstorm_control::admin::types as server;
+    mirrors::<sandstorm_client::control::SlowReport>(server::SlowResponse {
+        threshold_us: 1,
+        left_out: 2,
+        requests: vec![server::SlowRequestResponse {
+            id: 1,
+            at_ms: 2,
+            tenant: "a".into(),
+            class: "call",
+            operation: "invoke",
+            table: Some("t".into()),
+            key: Some("k".into()),
+            key_digest: Some("0".into()),
+            key_bytes: 3,
+            count: 4,
+            total_ns: 5,
+            waiting_ns: 6,
+            service_ns: 7,
+            worker: 8,
+            call: Some(server::SlowCallResponse {
+                extension: "x".into(),
+                version: 1,
+                outcome: "ok",
+                cpu_ns: 2,
+                turns: 3,
+                switches: 4,
+                waits: 5,
+                reads: 6,
+                read_bytes: 7,
+                retries: 8,
+                first_turn_ns: 9,
+            }),
+            turns: vec![server::TurnShareResponse { tenant: Some("b".into()), turns: 1, cpu_ns: 2 }],
+            known_ns: 9,
+        }],
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_history() {
+    use sandstorm_control::history::{HistoryPeriod, HistoryRow};
+    let row = HistoryRow {
+        tenant: Some("a".into()),
+        tenant_id: 1,
+        cpu_us: 2,
+        requests: 3,
+        over_quota: 4,
+        calls: 5,
+        killed: 6,
+        switches: 7,
+        p99_ns: 8,
+        memory_bytes: 9,
+        throttled_per_mille: 10,
+    };
+    mirrors::<sandstorm_client::control::HistoryReport>(sandstorm_control::admin::types::HistoryResponse {
+        periods: vec![HistoryPeriod { at_ms: 1, length_ms: 2, rows: vec![row] }],
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_hot_keys() {
+    use sandstorm_control::admin::types as server;
+    let key = || server::HotKeyResponse {
+        key: Some("k".into()),
+        key_digest: "0".into(),
+        key_bytes: 1,
+        count: 2,
+        error: 3,
+        share: 0.5,
+    };
+    mirrors::<sandstorm_client::control::HotReport>(server::HotResponse {
+        seconds: 1,
+        requests: 2,
+        bytes: 3,
+        missed: 4,
+        by_requests: vec![key()],
+        by_bytes: vec![key()],
     });
 }
 

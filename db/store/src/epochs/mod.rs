@@ -26,6 +26,7 @@ use self::protocol::{EpochCore, EpochMember, GRACE_EPOCHS};
 use crate::limits::{
     COMMIT_AHEAD_MS, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, RECLAIM_PRESSURE_BYTES, TURNS_PER_SIZE_GIVEN_BACK,
 };
+use crate::shown_position::ShownPosition;
 use crate::slabs;
 use crate::unit_of_changes::UnitOfChanges;
 
@@ -119,6 +120,7 @@ impl Epochs {
             turns: 0,
             is_freeing: false,
             unit_of_changes: UnitOfChanges::default(),
+            shown: ShownPosition::default(),
         }
     }
 
@@ -241,6 +243,8 @@ pub struct Participant {
     is_freeing: bool,
     /// Changes under the stripes that this thread holds.
     unit_of_changes: UnitOfChanges,
+    /// See [`ShownPosition`].
+    shown: ShownPosition,
 }
 
 impl std::fmt::Debug for Participant {
@@ -256,6 +260,12 @@ pub struct EpochGuard<'p> {
 }
 
 impl EpochGuard<'_> {
+    /// See [`Participant::shown`].
+    #[inline]
+    pub(super) fn shown(&self) -> &ShownPosition {
+        &self.participant.shown
+    }
+
     /// The epochs that the guard belongs to.
     pub(super) fn epochs(&self) -> &Arc<Epochs> {
         &self.participant.epochs
@@ -357,6 +367,12 @@ impl Participant {
     }
 
     /// Returns the changes under the stripes that this thread holds.
+    /// Returns how far the log has to be on the disk before what this thread has seen may be shown.
+    #[inline]
+    pub fn shown(&self) -> &ShownPosition {
+        &self.shown
+    }
+
     pub(super) fn unit_of_changes(&self) -> &UnitOfChanges {
         &self.unit_of_changes
     }

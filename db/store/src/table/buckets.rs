@@ -3,8 +3,8 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves
-//! (`chain_limits`).
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`](crate::limits::MAX_CHAIN_BUCKETS) in a row for an insert,
+//! [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`chain_limits`).
 //!
 //! # A stripe while it grows
 //! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a
@@ -53,7 +53,7 @@ use self::position::bucket_index;
 pub(super) use self::position::stripe_of;
 use super::zeroed_pages::ZeroedPages;
 use crate::epochs::IncrementalDrop;
-use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
+use crate::limits::{MAX_MOVED_CHAIN_BUCKETS, STRIPES};
 use crate::record::{RecordPtr, RecordRef};
 
 const SLOTS_PER_BUCKET: usize = 4;
@@ -352,7 +352,8 @@ impl BucketArray {
         }
     }
 
-    /// Inserts a record into this array, in a chain of at most `most` buckets.
+    /// Inserts a record into this array, in a chain of at most `most` buckets. `before_publication` is called once
+    /// nothing can fail any more, before readers can find the record.
     ///
     /// # Safety
     /// Locked.
@@ -362,10 +363,12 @@ impl BucketArray {
         record: RecordPtr,
         most: usize,
         spares: &mut SpareBuckets,
+        before_publication: impl FnOnce(),
     ) -> Result<InsertPosition, InsertError> {
         let (mut bucket, mut length) = (self.home(hash), 1);
         let last = loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
+                before_publication();
                 slot.fill(hash, record);
                 return Ok(InsertPosition { length, added: false });
             }
@@ -379,6 +382,7 @@ impl BucketArray {
             }
         };
         let overflow_slot: NonNull<Bucket> = spares.take().ok_or(InsertError::OutOfMemory)?;
+        before_publication();
         let overflow = Bucket { slots: std::array::from_fn(|_| BucketSlot::default()) };
         // Neither empty nor a link: a record, which makes way for the link.
         if let Some(moved) = last.record() {
@@ -407,22 +411,6 @@ impl BucketArray {
             }
             _ => self,
         }
-    }
-
-    /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
-    /// [`BucketArray::target`].
-    ///
-    /// # Safety
-    /// Locked.
-    pub(super) unsafe fn insert_new(
-        &self,
-        hash: u64,
-        record: RecordPtr,
-        moved: usize,
-        spares: &mut SpareBuckets,
-    ) -> Result<bool, InsertError> {
-        // SAFETY: locked (caller).
-        unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|to| to.added)
     }
 
     /// Empties a slot that `find` returned for `hash`. The buckets given to `unlinked` must be retired.
@@ -478,7 +466,7 @@ impl BucketArray {
                     let hash = slot.hash.load(Ordering::Relaxed);
                     // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
                     let InsertPosition { length, added } =
-                        unsafe { self.insert(hash, record, usize::MAX, &mut SpareBuckets::default())? };
+                        unsafe { self.insert(hash, record, usize::MAX, &mut SpareBuckets::default(), || ())? };
                     debug_assert!(length <= MAX_MOVED_CHAIN_BUCKETS, "{length} buckets: see `crowds`");
                     moved.longest = moved.longest.max(length);
                     moved.added += usize::from(added);

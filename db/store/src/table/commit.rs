@@ -153,8 +153,9 @@ impl<'t> ExclusiveStripes<'t> {
             locked.check_garbage_limit()?;
         }
         let mut permits = Vec::new();
-        if let Some(log) = self.table.log.get() {
-            for change in changes {
+        for change in changes {
+            let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
+            if let Some(log) = locked.and_then(|locked| locked.log) {
                 permits.push(log.admit(change.key.len(), change.becomes.as_ref().map_or(0, |new| new.value.len()))?);
             }
         }
@@ -186,7 +187,7 @@ impl<'t> ExclusiveStripes<'t> {
             if let Some(index) = self.index_of(change.hash)
                 && let Some(found) = self.found(index, change, now_ms)
             {
-                self.locked[index].log_delete(change.key);
+                self.locked[index].log_delete(change.hash, change.key);
                 self.locked[index].unlink(change.hash, found);
             }
         }

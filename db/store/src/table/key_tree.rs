@@ -8,7 +8,7 @@
 
 use std::mem;
 
-use super::index::{IndexKey, KeyRange};
+use super::key_range::{IndexKey, KeyRange};
 
 /// Keys of a node at most: a node's search compares five, and a shift of all moves about a kilobyte.
 const MAX_KEYS: usize = 31;
@@ -20,19 +20,19 @@ const ROOM_KEYS: usize = 8;
 /// An ordered set of keys with positions.
 #[derive(Default)]
 pub(super) struct KeyTree {
-    root: TreeNode,
+    root: KeyNode,
     keys: u64,
 }
 
 #[derive(Default)]
-struct TreeNode {
+struct KeyNode {
     keys: Vec<IndexKey>,
     /// One more than keys; none in a leaf.
     children: Vec<Subtree>,
 }
 
 struct Subtree {
-    node: Box<TreeNode>,
+    node: Box<KeyNode>,
     /// Keys of the node and of all below.
     keys: u64,
 }
@@ -62,7 +62,7 @@ impl KeyTree {
             Insertion::Split(middle, right) => {
                 let left = mem::take(&mut self.root);
                 let left = Subtree { keys: self.keys + 1 - right.keys - 1, node: Box::new(left) };
-                self.root = TreeNode { keys: vec![middle], children: vec![left, right] };
+                self.root = KeyNode { keys: vec![middle], children: vec![left, right] };
             }
         }
         self.keys += 1;
@@ -143,7 +143,7 @@ impl KeyTree {
 
 /// The nodes of a tree that is being freed.
 pub(super) struct TreeParts {
-    nodes: Vec<TreeNode>,
+    nodes: Vec<KeyNode>,
 }
 
 impl TreeParts {
@@ -165,7 +165,7 @@ impl TreeParts {
     }
 }
 
-impl TreeNode {
+impl KeyNode {
     /// Returns the number of keys of the node that are smaller, and whether the next one is this.
     fn search(&self, key: &[u8]) -> (usize, bool) {
         match self.keys.binary_search_by(|own| own.as_slice().cmp(key)) {
@@ -215,7 +215,7 @@ impl TreeNode {
     fn split(&mut self, middle: usize) -> (IndexKey, Subtree) {
         let keys = self.keys.split_off(middle + 1);
         let children = if self.children.is_empty() { Vec::new() } else { self.children.split_off(middle + 1) };
-        let right = TreeNode { keys, children };
+        let right = KeyNode { keys, children };
         let middle = self.keys.pop().unwrap_or_default();
         self.trim();
         (middle, right.into())
@@ -330,7 +330,7 @@ impl TreeNode {
         }
         let skipped = is_here && !from.is_some_and(|(_, included)| included);
         for (index, key) in self.keys.iter().enumerate().skip(at) {
-            if !(skipped && index == at) && !show(key) {
+            if !(skipped && index == at || show(key)) {
                 return false;
             }
             if !self.children.get(index + 1).is_none_or(|child| child.node.ascend(None, show)) {
@@ -340,7 +340,7 @@ impl TreeNode {
         true
     }
 
-    /// As [`TreeNode::ascend`], from the largest key on down.
+    /// As [`KeyNode::ascend`], from the largest key on down.
     fn descend<'t>(&'t self, to: Option<(&[u8], bool)>, show: &mut dyn FnMut(&'t IndexKey) -> bool) -> bool {
         let (at, is_here) = to.map_or((self.keys.len(), false), |(to, _)| self.search(to));
         if is_here && to.is_some_and(|(_, included)| included) && !self.keys.get(at).is_none_or(&mut *show) {
@@ -361,8 +361,8 @@ impl TreeNode {
     }
 }
 
-impl From<TreeNode> for Subtree {
-    fn from(node: TreeNode) -> Subtree {
+impl From<KeyNode> for Subtree {
+    fn from(node: KeyNode) -> Subtree {
         let keys = node.keys.len() as u64 + node.children.iter().map(|child| child.keys).sum::<u64>();
         Subtree { node: Box::new(node), keys }
     }
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     /// Checks order, counts, depth and fill of a node and all below; returns the number of keys and the depth.
-    fn check(node: &TreeNode, at_edge: bool, is_root: bool) -> (u64, usize) {
+    fn check(node: &KeyNode, at_edge: bool, is_root: bool) -> (u64, usize) {
         assert!(node.keys.len() <= MAX_KEYS && node.keys.is_sorted_by(|a, b| a < b));
         assert!(is_root || at_edge || node.keys.len() >= MIN_KEYS, "{} keys", node.keys.len());
         assert!(is_root || !node.keys.is_empty());
@@ -495,7 +495,7 @@ mod tests {
         }
         model.compare(&mut random, keys);
         let mut nodes = 0;
-        fn count(node: &TreeNode, nodes: &mut u64) {
+        fn count(node: &KeyNode, nodes: &mut u64) {
             *nodes += 1;
             node.children.iter().for_each(|child| count(&child.node, nodes));
         }

@@ -110,6 +110,7 @@ impl RecordTable {
         // Before the lock: a removal that comes after it finds this.
         let mut absence = AbsentKeyWatch::new(absences, hash);
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
+        locked.note_seen(hash);
         if let Some(found) = locked.find(hash, key) {
             if !found.record.is_expired(now_ms) {
                 return WatchedState::Version(found.record.version());
@@ -128,6 +129,7 @@ impl ExclusiveStripes<'_> {
         let Some(index) = self.index_of(hash) else { return false };
         let locked = &mut self.locked[index];
         self.table.refresh(locked);
+        locked.note_seen(hash);
         let found = locked.find(hash, key).map(|found| found.record);
         match seen {
             WatchedState::Version(version) => {

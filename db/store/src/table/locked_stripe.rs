@@ -13,7 +13,9 @@ use super::buckets::{
     BUCKET_BYTES, BucketArray, BucketSlot, ChainCapacity, InsertError, RehashStats, SpareBuckets, stripe_of,
 };
 use super::eviction::EvictionQueue;
+use super::key_range::IndexKey;
 use super::stripe::{StripeState, TableStripe};
+use super::table_log::TableLog;
 use super::{RecordTable, index};
 use crate::epochs::{Garbage, GarbageCharge, OwnedRecord, PENDING_OVERHEAD_BYTES};
 use crate::limits::{EVICTION_VISITS, MAX_CHAIN_BUCKETS, MAX_CHAIN_GROUP_RECORDS, RECORD_CHARGE_BYTES, STRIPES};
@@ -33,6 +35,8 @@ pub(super) struct LockedStripe<'t> {
     pub(super) marks: RecordMarks,
     /// Whether changes are a part of a unit, which is logged when the stripes are unlocked.
     pub(super) is_grouped: bool,
+    /// The log of the table's changes, if they were logged when this was locked.
+    pub(super) log: Option<&'t TableLog>,
     /// The version of the record that is written now, which a log has given back. Nothing is logged then.
     pub(super) restored_version: Option<u64>,
 }
@@ -49,7 +53,7 @@ pub(super) struct FoundRecord<'t> {
 pub(super) struct UnpublishedRecord {
     record: RecordPtr,
     /// The copy of its key for the index of an ordered table, while it is not there yet.
-    entry: Option<index::IndexKey>,
+    entry: Option<IndexKey>,
 }
 
 impl Drop for UnpublishedRecord {
@@ -65,6 +69,12 @@ pub(super) fn record_charge(key_len: usize, value_len: usize, flags: u32, expire
 }
 
 impl RecordTable {
+    /// Returns the charge of an overflow bucket if a new record of that hash would need one; else 0.
+    #[cfg(test)]
+    pub(crate) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
+        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
+    }
+
     /// Charges added overflow buckets against the quota, and discharges unlinked ones.
     pub(super) fn account_buckets(&self, added: usize, unlinked: usize) {
         if added != unlinked {
@@ -137,7 +147,7 @@ impl<'t> LockedStripe<'t> {
     /// Removes a live record, and logs it.
     pub(super) fn delete_found(&mut self, hash: u64, found: FoundRecord<'t>) -> Result<(), StoreError> {
         let permit = self.admit_change(found.record.key().len(), 0)?;
-        self.log_delete(found.record.key());
+        self.log_delete(hash, found.record.key());
         self.end_change(permit);
         self.remove(hash, found);
         Ok(())
@@ -298,7 +308,7 @@ impl<'t> LockedStripe<'t> {
         hash: u64,
         record: RecordPtr,
         replaced: Option<FoundRecord<'t>>,
-        (entry, spares): (Option<index::IndexKey>, &mut SpareBuckets),
+        (entry, spares): (Option<IndexKey>, &mut SpareBuckets),
     ) -> Result<bool, StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
@@ -311,9 +321,9 @@ impl<'t> LockedStripe<'t> {
                 new.inherit(old.record);
             }
             self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
+            self.log_put(hash, new);
             old.slot.replace(record);
             self.retire(old.owned);
-            self.log_put(new);
             return Ok(false);
         }
         // A commit has made sure of this for all of its records.
@@ -322,10 +332,13 @@ impl<'t> LockedStripe<'t> {
         } else if !self.insert_index(new.key(), entry) {
             Err(self.no_memory())
         } else {
+            let before_publication = || self.log_put(hash, new);
             // SAFETY: locked: see `LockedStripe`; `put` found no record of this key.
-            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.map_err(|why| match why {
-                InsertError::ChainFull => StoreError::OutOfMemory,
-                InsertError::OutOfMemory => self.no_memory(),
+            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares, before_publication) }.map_err(|why| {
+                match why {
+                    InsertError::ChainFull => StoreError::OutOfMemory,
+                    InsertError::OutOfMemory => self.no_memory(),
+                }
             })
         };
         let Ok(added) = inserted else {
@@ -344,7 +357,6 @@ impl<'t> LockedStripe<'t> {
             }
             self.drop_stale_entries();
         }
-        self.log_put(new);
         Ok(added)
     }
 
@@ -356,7 +368,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.
-    fn insert_index(&self, key: &[u8], entry: Option<index::IndexKey>) -> bool {
+    fn insert_index(&self, key: &[u8], entry: Option<IndexKey>) -> bool {
         let Some(index) = &self.table.index else { return true };
         let entry = entry.or_else(|| index::copy_key(key));
         entry.map(|entry| index.insert(entry)).is_some()
@@ -426,7 +438,7 @@ impl<'t> LockedStripe<'t> {
             if !in_main {
                 self.state.queues.remember(hash);
             }
-            self.log_delete(found.record.key());
+            self.log_delete(hash, found.record.key());
             self.end_change(permit);
             self.remove(hash, found);
             self.stripe.evictions.add(1);

@@ -10,12 +10,15 @@
 //! retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod access_watch;
 mod array_regions;
 mod bucket_records;
 mod buckets;
+mod change_positions;
 mod commit;
 mod eviction;
 mod index;
+mod key_range;
 mod key_tree;
 mod key_watch;
 mod locked_stripe;
@@ -39,11 +42,14 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
+use self::access_watch::AccessWatch;
+pub use self::access_watch::{AccessReport, HotKey};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
+pub(crate) use self::change_positions::{ChangePositions, HashPart};
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
 use self::index::KeyIndex;
-pub use self::index::KeyRange;
+pub use self::key_range::KeyRange;
 pub use self::key_watch::WatchedState;
 use self::locked_stripe::LockedStripe;
 pub use self::prefetch::PREFETCH_BATCH;
@@ -51,7 +57,8 @@ pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
 pub use self::restore::RestoredRecord;
 use self::stripe::{StripeState, TableStripe};
-pub use self::table_log::TableLog;
+use self::table_log::TableLog;
+pub use self::table_log::TableLogging;
 pub use self::tablets::Tablet;
 use self::tablets::TabletSet;
 pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
@@ -60,7 +67,8 @@ use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
 use super::transactions::protocol::CommitMask;
 use super::{
-    EpochGuard, Epochs, Participant, RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, WriteOptions,
+    EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StorageMode, StoreCondition, StoreError, TableConfig,
+    WriteOptions,
 };
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
@@ -83,6 +91,7 @@ pub struct RecordTable {
     /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Readers of their keys wait, so that they
     /// see all of the transaction's writes or none. Beside `current`, so that reading it costs no cache line.
     commit_mask: CommitMask,
+    watch: AccessWatch,
     /// The log of its changes, if they are logged.
     log: OnceLock<TableLog>,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
@@ -133,6 +142,7 @@ impl RecordTable {
             record_lines: AtomicUsize::new(INITIAL_RECORD_LINES),
             current: AtomicPtr::new(Box::into_raw(buckets)),
             commit_mask: CommitMask::new(),
+            watch: AccessWatch::default(),
             log: OnceLock::new(),
             stripes: (0..STRIPES).map(|_| TableStripe::default()).collect(),
             growth: Mutex::new(()),
@@ -172,19 +182,30 @@ impl RecordTable {
     pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
-        unsafe { self.get_pinned(hash, key, now_ms) }
+        unsafe { self.get_pinned(hash, key, now_ms, guard.shown()) }
     }
 
-    /// As above for an invocation, without a guard.
+    /// As above for an invocation, without a guard: `shown` is its own.
     ///
     /// # Safety
     /// The caller holds a [`super::EpochPin`] of the table's epochs, and keeps it during 'a.
-    pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+    pub unsafe fn get_pinned<'a>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        shown: &ShownPosition,
+    ) -> Option<RecordRef<'a>> {
         if self.commit_mask.any() {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.
-        let record: RecordRef<'a> = unsafe { self.find_live(hash, key, now_ms) }?;
+        let record: Option<RecordRef<'a>> = unsafe { self.find_live(hash, key, now_ms) };
+        if self.watch.is_on() {
+            self.watch.note(hash, key, record.as_ref().map_or(0, |record| record.value().len()));
+        }
+        self.note_read(hash, shown);
+        let record = record?;
         if self.config.mode == StorageMode::Cache {
             record.touch();
         }
@@ -241,6 +262,7 @@ impl RecordTable {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
+        self.note_value(hash, key, value.len());
         self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
     }
 
@@ -256,23 +278,8 @@ impl RecordTable {
         condition: StoreCondition,
         now_ms: u64,
     ) -> Result<bool, StoreError> {
+        self.note_value(hash, key, 0);
         self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
-    }
-
-    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; returns the sum and the new
-    /// version.
-    ///
-    /// # Errors
-    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
-    pub fn increment(
-        &self,
-        participant: &Participant,
-        hash: u64,
-        key: &[u8],
-        delta: i64,
-        now_ms: u64,
-    ) -> Result<(i64, u64), StoreError> {
-        self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
     }
 
     /// The common part of all writes: checks, the stripe's lock, and the growth of the table.
@@ -286,6 +293,7 @@ impl RecordTable {
         self.check_key(hash, key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
+        locked.note_seen(hash);
         let is_full = locked.is_full();
         if locked.buckets.is_growing() {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
@@ -344,11 +352,7 @@ impl RecordTable {
         self.current.store(Box::into_raw(buckets), Ordering::Release);
     }
 
-    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); returns the next cursor, `None`
-    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their
-    /// hashes, while other threads write and the table grows. It visits a bounded number of buckets, so a call may show
-    /// fewer records than `limit`, or none, without being at the end.
-    pub fn scan<'g>(
+    fn scan_buckets<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
         cursor: u64,
@@ -356,7 +360,6 @@ impl RecordTable {
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Option<u64> {
-        self.check(guard.epochs());
         let (mut at, mut shown) = (cursor, 0);
         let mut page = BucketRecords::default();
         for _ in 0..SCAN_BUCKETS_PER_CALL {
@@ -470,12 +473,6 @@ impl RecordTable {
         unsafe { self.current().overflow_buckets() }
     }
 
-    /// Returns the charge of an overflow bucket if a new record of that hash would need one; else 0.
-    #[cfg(test)]
-    pub(super) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
-        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
-    }
-
     /// Removes every record, at once for every reader; the memory is given back piece by piece.
     ///
     /// # Errors
@@ -558,6 +555,7 @@ impl RecordTable {
             state,
             marks: RecordMarks::default(),
             is_grouped: false,
+            log: self.active_log(),
             restored_version: None,
         }
     }

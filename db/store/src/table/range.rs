@@ -5,7 +5,8 @@
 
 use arrayvec::ArrayVec;
 
-use super::index::{KeyBatch, KeyIndex, KeyRange};
+use super::index::{KeyBatch, KeyIndex};
+use super::key_range::KeyRange;
 use super::{ExclusiveStripes, RecordTable};
 use crate::limits::{
     EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_LOCKED,
@@ -13,7 +14,7 @@ use crate::limits::{
     RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_KEYS_PER_CALL,
     RANGE_KEYS_PER_MESSAGE, RANGE_MIN_KEYS,
 };
-use crate::{EpochGuard, Participant, RecordRef};
+use crate::{EpochGuard, Participant, RecordRef, ShownPosition};
 
 /// The table was not made as an ordered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,10 +137,10 @@ impl RecordTable {
     ) -> Result<RangeProgress, NotOrdered> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
-        unsafe { self.range_pinned(span, limit, now_ms, budget, f) }
+        unsafe { self.range_pinned(span, limit, now_ms, budget, guard.shown(), f) }
     }
 
-    /// As above for an invocation, without a guard.
+    /// As above for an invocation, without a guard: `shown` is its own.
     ///
     /// # Safety
     /// The caller holds a [`crate::EpochPin`] of the table's epochs, and keeps it during 'a.
@@ -149,6 +150,7 @@ impl RecordTable {
         limit: usize,
         now_ms: u64,
         budget: &mut ScanBudget,
+        shown: &ShownPosition,
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<RangeProgress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
@@ -174,6 +176,7 @@ impl RecordTable {
         if let Some(met) = met {
             span.advance(met);
         }
+        self.note_all_read(shown);
         Ok(if walk.is_finished() { RangeProgress::Finished } else { RangeProgress::More })
     }
 
@@ -187,11 +190,13 @@ impl RecordTable {
         &self,
         span: &KeyRange<'_>,
         limit: usize,
+        shown: &ShownPosition,
         f: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<RangeProgress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
         let mut batch = KeyBatch::default();
         index.read(span, limit, RANGE_CALL_KEY_BYTES, &mut batch);
+        self.note_all_read(shown);
         // Not under the index's lock: the receiver of the keys may be held up.
         let took_all = batch.keys().all(f);
         Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })

@@ -4,7 +4,8 @@
 //! quiescent points.
 
 use super::RecordTable;
-use crate::limits::STRIPES;
+use crate::broken_rules::{LogRule, is_broken};
+use crate::limits::{RESTART_VERSIONS, STRIPES};
 use crate::{Participant, StoreError, StripeSet};
 
 /// A record as it was.
@@ -36,6 +37,10 @@ impl RecordTable {
         let RestoredRecord { version, key, value, flags, expires_at_ms } = *record;
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
+        }
+        if expires_at_ms != 0 && expires_at_ms <= now_ms {
+            // It goes at once, and so does what it had replaced.
+            return self.restore_delete(participant, key, version);
         }
         let hash = self.hash(key);
         self.write(participant, hash, key, |locked| {
@@ -98,10 +103,15 @@ impl RecordTable {
         Ok(())
     }
 
-    /// Ends the restoring: versions go on behind the highest one. Another hash than before decides the stripe of a key.
-    pub fn end_restoring(&self, participant: &Participant) {
+    /// Ends the restoring: versions go on behind the highest one, with a gap for those that a crash has taken. Another
+    /// hash than before decides the stripe of a key. Returns the highest version now; it has to be on the disk before
+    /// the table is used.
+    pub fn end_restoring(&self, participant: &Participant) -> u64 {
         let highest = (0..STRIPES).map(|stripe| self.lock_stripe(participant, stripe).state.last_version).max();
-        self.raise_versions(participant, highest.unwrap_or(0));
+        let gap = if is_broken(LogRule::VersionsLeaveAGap) { 0 } else { RESTART_VERSIONS };
+        let version = highest.unwrap_or(0) + gap;
+        self.raise_versions(participant, version);
+        version
     }
 
     /// Sets the garbage beyond which puts are refused, bytes.

@@ -152,7 +152,25 @@ impl RecordTable {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
+        self.note_value(hash, key, value.len());
         self.write(participant, hash, key, |locked| locked.put(hash, key, ValueSource::External(value), write, now_ms))
+    }
+
+    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; returns the sum and the new
+    /// version.
+    ///
+    /// # Errors
+    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`RecordTable::put`].
+    pub fn increment(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        delta: i64,
+        now_ms: u64,
+    ) -> Result<(i64, u64), StoreError> {
+        self.note_value(hash, key, 0);
+        self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
     }
 
     /// Shows `f` the live record of `key`, under the lock of its stripe, and makes the change that it returns. Returns
@@ -189,6 +207,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
             let (change, marks) = f(live_record(found, now_ms));
+            self.note_value(hash, key, change.written_bytes());
             locked.marks = marks;
             locked.change(found, hash, key, now_ms, &change).map(|version| (change.answer(), version))
         })
@@ -202,6 +221,7 @@ impl RecordTable {
     pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
         let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
+        participant.shown().begin_holding();
         let grouped = |stripe| LockedStripe { is_grouped: true, ..self.lock_stripe(participant, stripe) };
         let locked = chosen.map(grouped).collect();
         ExclusiveStripes { table: self, participant, stripes, locked, growth }
@@ -213,6 +233,14 @@ fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<Record
 }
 
 impl<R> RecordUpdate<'_, R> {
+    /// Bytes of the value that it writes.
+    fn written_bytes(&self) -> usize {
+        match self {
+            RecordUpdate::Put { value, .. } => parts_len(value.parts()),
+            RecordUpdate::Keep(_) | RecordUpdate::Delete(_) => 0,
+        }
+    }
+
     fn answer(self) -> R {
         match self {
             RecordUpdate::Keep(answer) | RecordUpdate::Delete(answer) | RecordUpdate::Put { answer, .. } => answer,
@@ -275,9 +303,7 @@ impl std::fmt::Debug for ExclusiveStripes<'_> {
 impl Drop for ExclusiveStripes<'_> {
     /// Logs what was changed under these and the thread's other locks, before any of them is released.
     fn drop(&mut self) {
-        if self.table.log.get().is_some() {
-            self.participant.unit_of_changes().append();
-        }
+        self.append_unit();
     }
 }
 
@@ -308,12 +334,14 @@ impl<'t> ExclusiveStripes<'t> {
         self.table.refresh(locked);
         let found = locked.find(hash, key);
         let change = f(live_record(found, now_ms));
+        self.table.note_value(hash, key, change.written_bytes());
         let mut result = locked.change(found, hash, key, now_ms, &change);
         if result == Err(StoreError::OutOfMemory) && self.evict_for(&change, hash, key.len()) {
             let locked = &mut self.locked[index];
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
         }
+        self.locked[index].note_seen(hash);
         self.grow_after_write(index);
         result.map(|version| (change.answer(), version))
     }
@@ -346,13 +374,15 @@ impl<'t> ExclusiveStripes<'t> {
     pub fn clear(&mut self) -> Result<bool, StoreError> {
         if self.growth.is_some() {
             let is_empty = self.locked.iter().all(|locked| locked.stripe.records.get() == 0);
-            if let Some(log) = self.table.log.get().filter(|_| !is_empty) {
-                let permit = log.admit(0, 0)?;
-                self.participant.unit_of_changes().keep(permit);
+            if let Some(log) = self.locked.first().and_then(|locked| locked.log).filter(|_| !is_empty) {
+                if !self.participant.unit_of_changes().take_reserved(0, 0) {
+                    let permit = log.admit(0, 0)?;
+                    self.participant.unit_of_changes().keep(permit);
+                }
                 // What is written later has a higher version, whatever its stripe.
                 let version = self.locked.iter().map(|locked| locked.state.last_version).max().unwrap_or(0) + 1;
                 self.locked.iter_mut().for_each(|locked| locked.state.last_version = version);
-                self.table.log_clear(self.participant, version);
+                self.table.log_clear(log, self.participant, version);
             }
             self.remove_all();
         }

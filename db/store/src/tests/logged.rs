@@ -15,13 +15,13 @@ use super::{StorageMode, scaled};
 use crate::transactions::{KeyChange, NewRecord, commit};
 use crate::{
     Epochs, Participant, RecordTable, RecordUpdate, RestoredRecord, StoreCondition, StoreError, StripeSet, TableConfig,
-    TableLog, WriteOptions,
+    TableLogging, WriteOptions,
 };
 
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// Value, version, flags and expiry of each key.
-type TableContent = BTreeMap<Vec<u8>, (Vec<u8>, u64, u32, u64)>;
+pub(super) type TableContent = BTreeMap<Vec<u8>, (Vec<u8>, u64, u32, u64)>;
 
 fn content(table: &RecordTable, participant: &Participant, now_ms: u64) -> TableContent {
     let (guard, mut cursor, mut found) = (participant.guard(), Some(0), TableContent::new());
@@ -50,13 +50,17 @@ fn restore(table: &RecordTable, participant: &mut Participant, change: &LoggedCh
 }
 
 /// Two tables and the log in a folder, as they are after a start with another seed of the hash.
-struct LoggedTables {
-    log: Arc<ChangeLog>,
-    participant: Participant,
-    tables: [RecordTable; 2],
+pub(super) struct LoggedTables {
+    pub(super) log: Arc<ChangeLog>,
+    pub(super) participant: Participant,
+    pub(super) tables: [RecordTable; 2],
 }
 
 fn start(disk: &SimulatedDisk, mode: StorageMode, seed: u64) -> LoggedTables {
+    start_with(disk, mode, seed, TableLogging::AtOnce)
+}
+
+pub(super) fn start_with(disk: &SimulatedDisk, mode: StorageMode, seed: u64, logging: TableLogging) -> LoggedTables {
     let epochs = Epochs::new();
     let mut participant = epochs.register();
     let config = TableConfig { mode, quota_bytes: 60_000, ..TableConfig::default() };
@@ -69,14 +73,16 @@ fn start(disk: &SimulatedDisk, mode: StorageMode, seed: u64) -> LoggedTables {
     });
     let log = log.expect("sound").start().expect("started");
     for (number, table) in (1..).zip(&tables) {
-        table.end_restoring(&participant);
-        table.start_logging(TableLog::new(Arc::clone(&log), number));
+        let version = table.end_restoring(&participant);
+        log.append(&LoggedChange::of_table(ChangeKind::MakeTable, number, version, b"t"), false);
+        table.set_logging(&log, number, logging);
     }
+    assert!(log.wait(log.end(), LONG));
     LoggedTables { log, participant, tables }
 }
 
 impl LoggedTables {
-    fn contents(&self, now_ms: u64) -> [TableContent; 2] {
+    pub(super) fn contents(&self, now_ms: u64) -> [TableContent; 2] {
         [0, 1].map(|table| content(&self.tables[table], &self.participant, now_ms))
     }
 

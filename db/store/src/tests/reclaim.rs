@@ -2,6 +2,7 @@
 
 use super::super::record::COUNTED;
 use super::*;
+use crate::ShownPosition;
 use crate::limits::{GARBAGE_MIN_BYTES, TURNS_PER_SIZE_GIVEN_BACK};
 use crate::{StoreCondition, StoreError, slabs};
 use std::sync::atomic::Ordering;
@@ -14,7 +15,8 @@ fn a_pinned_record_stays_readable_while_its_key_is_overwritten() {
     let pin = writer.pin();
     #[allow(unsafe_code)]
     // SAFETY: the pin is held until after the last use of the record.
-    let record = unsafe { table.get_pinned(table.hash(b"key"), b"key", 0) }.expect("just written");
+    let record =
+        unsafe { table.get_pinned(table.hash(b"key"), b"key", 0, &ShownPosition::default()) }.expect("just written");
     let overwrites = scaled(10_000, 200) as u64;
     for n in 0..overwrites {
         put(&table, &writer, b"key", &n.to_le_bytes());

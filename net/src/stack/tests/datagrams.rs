@@ -114,7 +114,10 @@ fn a_neighbour_is_resolved_even_if_the_queue_is_full() {
     for number in 0..UNRESOLVED_DATAGRAMS {
         send(&mut one, peers(100 + (number / UNRESOLVED_PER_NEIGHBOUR) as u8)[0], b"waits");
     }
-    assert_eq!((one.stack_counters().held, one.stack_counters().unresolved), (UNRESOLVED_DATAGRAMS as u64, 0));
+    assert_eq!(
+        (one.stack_counters().awaiting_neighbour, one.stack_counters().unresolved),
+        (UNRESOLVED_DATAGRAMS as u64, 0)
+    );
     other.receive_raw();
     let far: PeerAddr = "192.0.2.5:9".parse().unwrap();
     send(&mut one, far, b"lost");

@@ -206,7 +206,7 @@ pub(super) fn operand(
     if constant.is_empty() || names_place(constant) { Err(UnknownMir::of(constant)) } else { Ok(()) }
 }
 
-/// Returns whether a text that should be a constant begins as a place does: it would be an access that nobody sees.
+/// Returns whether a text that should be a constant begins as a place does: it would be an access that no check sees.
 fn names_place(text: &str) -> bool {
     let inside = text.trim_start_matches(['(', '*', '&']);
     inside.strip_prefix('_').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))

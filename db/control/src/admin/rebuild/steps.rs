@@ -248,7 +248,7 @@ impl RebuildStep<'_> {
         }
         let replaced = directory.reinstall_extension(id, extension.clone()).inspect_err(|error| {
             if is_gone(error) {
-                // It was unloaded or replaced while the compiler worked: nobody else removes the new file.
+                // It was unloaded or replaced while the compiler worked. Nothing else removes the new file.
                 self.control.artifacts.forget(id, self.name, self.loaded.version);
             }
         })?;

@@ -94,7 +94,7 @@ fn what_is_used_is_counted_by_tenant_extension_and_table_and_shown_to_its_owner(
     let (of_a, _) = (server.tenant("a"), server.tenant("b"));
     load(&server, "a", "broken", (5, 2));
     let table = json!({"name": "t", "quota_bytes": 1 << 20});
-    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", table).0, 200);
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", table).0, 201);
     let snapshot = server.control.directory.snapshot();
     let usage = &snapshot.by_name("a").unwrap().tenant.usage;
     usage.worker(0).invocation_cpu_ns.add(7_000);
@@ -123,4 +123,64 @@ fn what_is_used_is_counted_by_tenant_extension_and_table_and_shown_to_its_owner(
     assert_eq!(lengths(&top(&of_a, "")), [1, 1, 1], "a tenant sees its own");
     assert_eq!(server.json("GET", "/v1/top?tenant=b", &of_a, Value::Null).0, 403);
     assert_eq!(server.operator("GET", "/v1/top?rows=keys", Value::Null).0, 400);
+}
+
+/// A slow request of a tenant, about a key.
+fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm_accounts::SlowRequest {
+    use sandstorm_accounts::{RequestSubject, SlowCall, SlowRequest};
+    SlowRequest {
+        id,
+        at_ms: 10 * id,
+        class: sandstorm_metrics::histogram::RequestClass::Call,
+        subject: RequestSubject::new("invoke", 0, b"secret"),
+        count: 1,
+        waiting_ns: 8_000_000,
+        service_ns: 3_000_000,
+        worker: 0,
+        call: Some(SlowCall { polls: 5, switches: 3, outcome: "ok", ..SlowCall::default() }),
+        turns,
+        known_ns: 11_000_000,
+    }
+}
+
+#[test]
+fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
+    use sandstorm_accounts::TurnShare;
+    let server = Server::without_builder();
+    let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
+    let snapshot = server.control.directory.snapshot();
+    let id = |name: &str| snapshot.by_name(name).unwrap().tenant.id;
+    let share = |tenant, cpu_ns| TurnShare { tenant, turns: 2, cpu_ns };
+    let slow = &snapshot.by_name("a").unwrap().tenant.usage.slow_requests;
+    slow.keep(slow_request(1, Vec::new()));
+    slow.keep(slow_request(7, vec![share(id("b"), 9), share(0, 5), share(id("a"), 3), share(u32::MAX, 1)]));
+    slow.leave_out(4);
+    let get = |token: &str, path: &str| server.json("GET", path, token, Value::Null);
+    let ids = |(status, list): (u16, Value)| {
+        assert_eq!(status, 200, "{list}");
+        list["requests"].as_array().unwrap().iter().map(|one| one["id"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let operator = server.operator.as_str();
+    assert_eq!(ids(get(operator, "/v1/slow")), [7, 1], "newest first");
+    assert_eq!(ids(get(operator, "/v1/slow?after=1")), [7]);
+    assert_eq!(ids(get(operator, "/v1/slow?since_ms=11&tenant=a")), [7]);
+    assert_eq!(ids(get(operator, "/v1/slow?limit=1")), [7]);
+    assert_eq!(ids(get(&of_b, "/v1/slow")), [0; 0]);
+    assert_eq!(get(&of_b, "/v1/slow/7").0, 404, "another's is as one that is not there");
+    let (_, shown) = get(operator, "/v1/slow/7");
+    assert_eq!((&shown["key"], &shown["key_bytes"], &shown["call"]["waits"]), (&Value::Null, &json!(6), &json!(1)));
+    let turns = |shown: &Value| {
+        let share = |share: &Value| (share["tenant"].as_str().map(str::to_owned), share["cpu_ns"].as_u64().unwrap());
+        shown["turns"].as_array().unwrap().iter().map(share).collect::<Vec<_>>()
+    };
+    assert_eq!(turns(&shown), [(Some("b".to_owned()), 9), (None, 6), (Some("a".to_owned()), 3)]);
+    let (_, own) = get(&of_a, "/v1/slow/7");
+    assert_eq!((own["key"].as_str(), &own["key_digest"]), (Some("secret"), &shown["key_digest"]));
+    assert_eq!(turns(&own), [(None, 15), (Some("a".to_owned()), 3)], "no other tenant has a name");
+    assert_eq!(get(&of_a, "/v1/slow").1["left_out"], 4);
+    assert_eq!(server.operator("PUT", "/v1/slow", json!({"threshold_us": 2500})).0, 200);
+    assert_eq!(get(&of_a, "/v1/slow").1["threshold_us"], 2_500);
+    assert_eq!(server.control.metrics.slow.ns(), 2_500_000);
+    assert_eq!(server.operator("PUT", "/v1/slow", json!({"threshold_us": 0})).0, 200);
+    assert_eq!(server.control.metrics.slow.ns(), u64::MAX);
 }

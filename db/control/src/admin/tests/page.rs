@@ -61,4 +61,5 @@ fn the_page_has_the_fields_of_the_bodies() {
     fields_of::<types::PushRequest>("Push");
     fields_of::<types::ChangeBudgetRequest>("ChangeBudget");
     fields_of::<types::RecheckRequest>("Recheck");
+    fields_of::<types::ChangeSlowRequest>("ChangeSlow");
 }

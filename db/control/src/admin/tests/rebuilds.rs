@@ -17,7 +17,7 @@ use sandstorm_net::{CodePolicy, CodeTier};
 /// of the source names (`not-native`, `not-sandboxed`), and natively one that has a denied text. It waits while it is
 /// stopped, and fails while it is broken.
 #[derive(Default)]
-pub(super) struct Scripted {
+pub(super) struct ScriptedBuilder {
     asked: Mutex<Vec<(u32, u64, CodeTier)>>,
     pub(super) broken: Mutex<bool>,
     stopped: Mutex<bool>,
@@ -28,7 +28,7 @@ pub(super) fn scripted_key() -> BuilderKey {
     BuilderKey::from_seed([7; 32])
 }
 
-impl Scripted {
+impl ScriptedBuilder {
     pub(super) fn stop(&self, stopped: bool) {
         *self.stopped.lock() = stopped;
         self.goes_on.notify_all();
@@ -47,7 +47,7 @@ fn text_of(code: &PushedCode) -> String {
     }
 }
 
-impl ArtifactBuilder for Scripted {
+impl ArtifactBuilder for ScriptedBuilder {
     fn build(&self, request: &BuildRequest) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         let BuildRequest { tenant, version, source, tier, .. } = request;
         self.asked.lock().push((*tenant, *version, *tier));
@@ -111,12 +111,12 @@ impl ArtifactBuilder for Scripted {
     }
 }
 
-pub(super) fn sources(builder: &Arc<Scripted>) -> ArtifactSources {
+pub(super) fn sources(builder: &Arc<ScriptedBuilder>) -> ArtifactSources {
     let builder: Arc<dyn ArtifactBuilder> = builder.clone();
     ArtifactSources { loader: |_| Ok(ExtensionLibrary::of_nothing()), ..ArtifactSources::from(Ok(builder)) }
 }
 
-pub(super) fn server(builder: &Arc<Scripted>) -> Server {
+pub(super) fn server(builder: &Arc<ScriptedBuilder>) -> Server {
     Server::start_from(sources(builder).into())
 }
 
@@ -179,7 +179,7 @@ impl Server {
 
 #[test]
 fn a_tenant_without_code_is_refused_everything_and_has_all_again_when_it_may() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     for name in ["one", "two"] {
@@ -213,7 +213,7 @@ fn a_tenant_without_code_is_refused_everything_and_has_all_again_when_it_may() {
 #[test]
 fn a_module_stays_in_the_sandboxed_tier_wherever_its_tenant_is_moved() {
     let folder = tempfile::tempdir().unwrap();
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = started(folder.path(), &builder);
     server.create("a", CodePolicy::Native);
     let path = "/v1/tenants/a/extensions/one/module";
@@ -259,7 +259,7 @@ fn a_module_stays_in_the_sandboxed_tier_wherever_its_tenant_is_moved() {
 
 #[test]
 fn a_tenant_is_moved_while_the_old_versions_serve_and_nothing_but_the_tier_changes() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     for _ in 0..3 {
@@ -308,7 +308,7 @@ fn a_tenant_is_moved_while_the_old_versions_serve_and_nothing_but_the_tier_chang
 
 #[test]
 fn what_cannot_be_built_for_the_other_tier_is_suspended_and_says_why() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "good", "").0, 201);
@@ -368,7 +368,7 @@ fn what_cannot_be_built_for_the_other_tier_is_suspended_and_says_why() {
 
 #[test]
 fn without_a_builder_nothing_is_changed_that_would_need_one() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let with = server(&builder);
     with.create("a", CodePolicy::Native);
     assert_eq!(with.push_to("a", "one", "").0, 201);
@@ -386,7 +386,7 @@ fn without_a_builder_nothing_is_changed_that_would_need_one() {
 
 #[test]
 fn a_panic_while_building_suspends_and_a_tenant_that_goes_meanwhile_is_left_alone() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "").0, 201);
@@ -418,7 +418,7 @@ fn a_panic_while_building_suspends_and_a_tenant_that_goes_meanwhile_is_left_alon
 #[test]
 fn what_is_unloaded_while_it_is_built_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = started(folder.path(), &builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "").0, 201);
@@ -436,7 +436,7 @@ fn what_is_unloaded_while_it_is_built_leaves_no_file() {
 
 #[test]
 fn a_push_that_was_built_before_the_policy_changed_is_refused() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     builder.stop(true);
@@ -456,7 +456,7 @@ fn a_push_that_was_built_before_the_policy_changed_is_refused() {
 
 #[test]
 fn rebuilds_are_bounded_and_the_last_ones_are_remembered() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     for number in 0..crate::limits::REBUILDS_RUNNING + 1 {
         server.create(&format!("t{number}"), CodePolicy::Native);
@@ -482,7 +482,7 @@ fn rebuilds_are_bounded_and_the_last_ones_are_remembered() {
 }
 
 /// A server with its state in that folder, as a start finds it.
-fn started(folder: &Path, builder: &Arc<Scripted>) -> Server {
+fn started(folder: &Path, builder: &Arc<ScriptedBuilder>) -> Server {
     started_with(folder, sources(builder), &[])
 }
 
@@ -510,7 +510,7 @@ pub(super) fn started_with(folder: &Path, sources: ArtifactSources, deny: &[&str
 fn sources_are_private_survive_a_restart_and_go_with_their_extensions() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let files = || {
         let found = std::fs::read_dir(folder.path().join("extensions")).unwrap().flatten();
         let mut names: Vec<_> = found.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -560,7 +560,7 @@ fn sources_are_private_survive_a_restart_and_go_with_their_extensions() {
 #[test]
 fn what_a_start_cannot_load_is_built_again_from_its_source() {
     let folder = tempfile::tempdir().unwrap();
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = started(folder.path(), &builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "").0, 201);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rebuilds::{Scripted, server, sources, started_with};
+use super::rebuilds::{ScriptedBuilder, server, sources, started_with};
 use super::*;
 use sandstorm_net::{CodePolicy, CodeTier};
 
@@ -33,7 +33,7 @@ fn outcome<'a>(results: &'a Results, name: &str) -> (&'a str, &'a str) {
 
 #[test]
 fn what_has_a_denied_pattern_moves_to_the_sandboxed_tier_under_its_name_and_version() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     server.create("b", CodePolicy::Sandboxed);
@@ -83,7 +83,7 @@ fn what_has_a_denied_pattern_moves_to_the_sandboxed_tier_under_its_name_and_vers
 
 #[test]
 fn what_has_a_denied_pattern_is_suspended_until_a_version_without_it_is_pushed() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     for (name, comment) in [("one", "peekable"), ("two", "peekable"), ("clean", "")] {
@@ -114,7 +114,7 @@ fn what_has_a_denied_pattern_is_suspended_until_a_version_without_it_is_pushed()
 
 #[test]
 fn what_passes_in_neither_tier_is_suspended_and_its_next_version_may_be_native() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "peekable not-sandboxed").0, 201);
@@ -129,7 +129,7 @@ fn what_passes_in_neither_tier_is_suspended_and_its_next_version_may_be_native()
 
 #[test]
 fn what_cannot_be_looked_at_is_suspended_and_not_loaded() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "").0, 201);
@@ -165,7 +165,7 @@ fn what_cannot_be_looked_at_is_suspended_and_not_loaded() {
 
 #[test]
 fn a_push_that_was_built_before_is_looked_at_again() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     builder.stop(true);
@@ -189,7 +189,7 @@ fn a_push_that_was_built_before_is_looked_at_again() {
 
 #[test]
 fn what_is_no_pattern_changes_nothing_and_a_rule_of_the_checker_needs_none() {
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let server = server(&builder);
     server.create("a", CodePolicy::Native);
     assert_eq!(server.push_to("a", "one", "").0, 201);
@@ -213,7 +213,7 @@ fn what_is_no_pattern_changes_nothing_and_a_rule_of_the_checker_needs_none() {
 #[test]
 fn what_is_denied_survives_a_restart_and_what_the_file_denies_is_looked_for_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let builder = Arc::new(Scripted::default());
+    let builder = Arc::new(ScriptedBuilder::default());
     let started = |deny: &[&str]| started_with(folder.path(), sources(&builder), deny);
     let server = started(&[]);
     server.create("a", CodePolicy::Native);

@@ -39,6 +39,7 @@ fn admitted(who: &str, has_tenant: bool) -> &'static [&'static str] {
         ("either", _) => &["operator", "viewer", "tenant", "its viewer", "another tenant", "another tenant's viewer"],
         ("operator", _) => &["operator"],
         ("viewer", _) => &["operator", "viewer"],
+        ("tenant", false) => &["operator", "tenant", "another tenant"],
         ("tenant", true) => &["operator", "tenant"],
         ("tenant viewer", true) => &["operator", "viewer", "tenant", "its viewer"],
         (who, _) => panic!("no rule {who:?}"),

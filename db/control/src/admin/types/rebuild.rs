@@ -81,7 +81,7 @@ pub struct RebuildResponse {
     pub started_at_ms: u64,
     /// Whether it is over.
     pub done: bool,
-    /// Extensions whose turn has not come.
+    /// Extensions that are still to be rebuilt.
     pub waiting: u64,
     /// What became of the others, in the order of their ends.
     pub results: Vec<RebuiltExtensionResponse>,

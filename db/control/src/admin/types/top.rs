@@ -2,7 +2,6 @@
 
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::{InvocationTotals, LoadedExtension};
-use sandstorm_metrics::MetricReading;
 use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::CodeTier;
 use sandstorm_store::StorageMode;
@@ -143,24 +142,22 @@ impl TenantUseResponse {
     /// What the tenant of `view` uses.
     pub fn of(view: &TenantView, now_ms: u64) -> TenantUseResponse {
         let (tenant, usage) = (&view.tenant, &view.tenant.usage);
-        let counters = usage.read();
-        let total = |name: &str| total_of(&counters, name);
+        let totals = usage.totals();
         let tables = || view.tables.values().map(|table| table.table.stats());
-        let (failed, killed) = (total("invocations_failed"), total("invocations_killed"));
         let mut latency = DurationCounts::default();
         usage.latencies().iter().for_each(|class| latency.add(&class.total));
         TenantUseResponse {
             name: tenant.name.clone(),
             id: tenant.id,
-            cpu_ns: total("invocation_cpu_ns"),
-            requests: total("requests"),
-            over_quota: total("over_quota"),
-            calls: total("invocations_done") + failed + killed,
-            failed,
-            killed,
-            switches: total("preemptions"),
+            cpu_ns: totals.cpu_ns,
+            requests: totals.requests,
+            over_quota: totals.over_quota,
+            calls: totals.calls,
+            failed: totals.failed,
+            killed: totals.killed,
+            switches: totals.switches,
             running: usage.running(),
-            connections: total("connections"),
+            connections: usage.connections(),
             records: tables().map(|stats| stats.records).sum(),
             record_bytes: tables().map(|stats| stats.bytes + stats.garbage_bytes).sum(),
             invocation_memory_bytes: usage.invocation_memory_bytes(),
@@ -171,13 +168,6 @@ impl TenantUseResponse {
             latency: DurationResponse::of(&latency, true),
         }
     }
-}
-
-/// A counter's value, those of its labels added up.
-fn total_of(counters: &[MetricReading], name: &str) -> u64 {
-    let reading = counters.iter().find(|reading| reading.metric.name == name);
-    debug_assert!(reading.is_some(), "there is no counter {name}");
-    reading.map_or(0, |reading| reading.values.iter().sum())
 }
 
 /// The quota of which the tenant has used the largest part. Tables count by what is in them, not by what they may have.

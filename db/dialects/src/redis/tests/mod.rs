@@ -46,13 +46,8 @@ impl World {
             let quota_bytes = Some(256 << 20);
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
-        let facts = ServerProperties {
-            metrics: ServerMetrics::new(1),
-            workers: 1,
-            started_ms: 0,
-            connections: 100,
-            slow_us: 0,
-        };
+        let facts = ServerProperties { metrics: ServerMetrics::new(1), workers: 1, started_ms: 0, connections: 100 };
+        facts.metrics.slow.set_ns(0);
         World { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
     }
 

@@ -2,6 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
+use super::held::HeldOutput;
 use super::permit::UnauthenticatedPermit;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
@@ -31,6 +32,10 @@ pub(in crate::workers) struct ClientConnection {
     /// Answers, from `sent` on not sent.
     out: Vec<u8>,
     sent: usize,
+    /// Answers that wait for the log.
+    pub(super) held: HeldOutput,
+    /// How far the log has to be on the disk before what its commands have seen may be shown.
+    pub(super) shown: u64,
     /// The events that the selector reports for it.
     pub(super) interest: SocketInterest,
     /// Whether its handshake waits for its turn; nothing is received then.
@@ -60,6 +65,8 @@ impl ClientConnection {
             needed: 1,
             out: Vec::new(),
             sent: 0,
+            held: HeldOutput::default(),
+            shown: 0,
             interest: SocketInterest::READ,
             is_handshake_delayed: false,
             is_queued: false,
@@ -79,12 +86,13 @@ impl ClientConnection {
 
     /// Bytes of its buffers and of its session, for instance of a transaction.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.session.used_bytes() + self.transport.used_bytes()
+        let own = self.input.capacity() + self.out.capacity() + self.held.used_bytes();
+        own + self.session.used_bytes() + self.transport.used_bytes()
     }
 
     /// Whether it may read and run more.
     pub(super) fn goes_on(&self) -> bool {
-        self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES
+        self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES && !self.held.is_some()
     }
 
     /// The events that the selector should report. Nothing, or the end alone, only if the connection goes on otherwise:
@@ -94,7 +102,9 @@ impl ClientConnection {
             // A client that has had an answer may have sent all it has, and waits for us.
             return SocketInterest { readable: false, writable: false, ended: !self.transport.saw_end() };
         }
-        SocketInterest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
+        // Most clients wait for their answers before they send more: these cost no calls of the selector.
+        let readable = self.goes_on() || self.held.is_unreported();
+        SocketInterest { readable, writable: self.unsent() > 0, ended: false }
     }
 
     /// Keeps input that was not used up.

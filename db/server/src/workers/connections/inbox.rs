@@ -14,8 +14,9 @@ use super::connection_id::ConnectionId;
 pub(in crate::workers) enum InboxMessage {
     /// A connection, with its input and its unsent answers.
     Connection(Box<ClientConnection>),
-    /// The result of an invocation that a connection waits for.
-    InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8> },
+    /// The result of an invocation that a connection waits for, and how far the log has to be on the disk before it may
+    /// be shown.
+    InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8>, shown: u64 },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
     /// Closes a connection whose permit another one has taken.

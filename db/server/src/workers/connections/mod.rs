@@ -11,6 +11,7 @@ pub(super) mod connection_id;
 mod event_loop;
 mod handshake_queue;
 mod handshakes;
+mod held;
 pub(super) mod inbox;
 mod permit;
 mod ready_queue;

@@ -2,8 +2,10 @@
 
 use std::mem;
 
+use sandstorm_accounts::RequestSubject;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
+use sandstorm_log::PositionState;
 use sandstorm_metrics::ConnectionReason;
 use sandstorm_net::rpc::{OpKind, Operation};
 
@@ -76,7 +78,11 @@ impl WorkerConnections {
                 }
             }
         };
-        note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);
+        connection.shown = connection.shown.max(executor.context.participant.shown().take());
+        let waits = !answers.is_empty() && executor.context.position_state(connection.shown) != PositionState::OnDisk;
+        if !waits {
+            note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);
+        }
         if matches!(outcome, ServeOutcome::Continue) {
             self.pieces = self.pieces.saturating_add(worked);
         }
@@ -86,7 +92,13 @@ impl WorkerConnections {
         executor.context.counters.connection_bytes_out.add(answers.len() as u64);
         let work = connection.transport.work(received.map_or(0, <[u8]>::len) + answers.len());
         executor.charge_connection(connection.session.identity(), (work / BYTES_PER_REQUEST) as u32);
-        let sent = connection.send(&mut answers, executor.context.clock.now_us);
+        let sent = if waits {
+            connection.hold(&mut answers);
+            self.note_held(id, &executor.context);
+            true
+        } else {
+            connection.send(&mut answers, executor.context.clock.now_us)
+        };
         debug_assert!(answers.is_empty(), "what one connection is told stays with it");
         answers.clear();
         if answers.capacity() > RETAINED_BUFFER_BYTES {
@@ -112,6 +124,7 @@ impl WorkerConnections {
         let grew = buffered > mem::replace(&mut connection.checked_bytes, buffered);
         let (counted, permit, is_closing) =
             (connection.tenant, connection.permit, connection.state == ConnectionPhase::Closing);
+        let has_held = connection.held.is_some();
         // The selector does not report the end of the input again, nor bytes that wait to be decrypted.
         let has_more = (connection.transport.has_ended() || connection.transport.has_rest()) && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
@@ -129,7 +142,7 @@ impl WorkerConnections {
             ServeOutcome::HandOver(home) => return self.hand_over(id, home, context),
             ServeOutcome::Keep | ServeOutcome::Continue => {}
         }
-        if is_closing && unsent == 0 {
+        if is_closing && unsent == 0 && !has_held {
             return self.end(id, context);
         }
         if tenant == 0 && waiting > UNAUTHENTICATED_INPUT_BYTES {
@@ -162,7 +175,8 @@ fn note_answered(
         && let Some(identity) = connection.session.identity()
     {
         let class = connection.session.request_class();
-        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns));
+        let subject = || RequestSubject::of(connection.session.last_command());
+        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns), subject);
     }
 }
 

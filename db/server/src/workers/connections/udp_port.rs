@@ -1,14 +1,20 @@
 //! memcached over UDP: requests of one datagram each, answered in one or more, for the tenant of the port.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sandstorm_log::PositionState;
 use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
-use sandstorm_net::r2p2::DatagramSink;
+use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 
+use super::held::mark_holding;
+use crate::limits::HELD_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
+use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
+use sandstorm_accounts::RequestSubject;
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
@@ -26,12 +32,34 @@ pub(in crate::workers) struct UdpPort {
     dropped: u64,
     outbox: Outbox,
     answer: Vec<u8>,
+    /// Answers that wait for the log.
+    held: VecDeque<HeldDatagram>,
+    /// Bytes of these.
+    held_bytes: usize,
+}
+
+/// An answer that waits for the log.
+struct HeldDatagram {
+    position: u64,
+    peer: PeerAddr,
+    request: u16,
+    answer: Vec<u8>,
 }
 
 impl UdpPort {
     pub(in crate::workers) fn new(driver: UdpDriver, service: &Arc<PortService>) -> UdpPort {
         let (session, burst) = (MemcachedSession::new(service), driver.burst());
-        UdpPort { driver, session, burst, next: 0, dropped: 0, outbox: Outbox::default(), answer: Vec::new() }
+        UdpPort {
+            driver,
+            session,
+            burst,
+            next: 0,
+            dropped: 0,
+            outbox: Outbox::default(),
+            answer: Vec::new(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+        }
     }
 
     /// Datagrams that were not answered.
@@ -47,6 +75,35 @@ impl UdpPort {
     /// Whether there are requests that are not answered yet.
     pub(super) fn has_requests(&self) -> bool {
         self.next < self.burst.len()
+    }
+
+    /// The position that the first answer waits for.
+    pub(super) fn first_held(&self) -> Option<u64> {
+        self.held.front().map(|held| held.position)
+    }
+
+    /// Sends the answers that need not wait any more. Returns their number.
+    pub(super) fn release_held(&mut self, context: &WorkerContext) -> usize {
+        let mut released = 0;
+        while let Some(position) = self.first_held() {
+            let state = context.position_state(position);
+            let Some(held) = (state != PositionState::Waits).then(|| self.held.pop_front()).flatten() else { break };
+            self.held_bytes -= held.answer.len();
+            let mut answer = held.answer;
+            if state == PositionState::Uncertain {
+                context.counters.answers_not_durable.add(1);
+                answer.clear();
+                self.session.not_durable(&mut answer);
+            }
+            for (header, part) in split_response(held.request, &answer).into_iter().flatten() {
+                self.outbox.send(held.peer, &[&header, part]);
+            }
+            released += 1;
+        }
+        if released > 0 {
+            self.driver.transmit(&mut self.outbox);
+        }
+        released
     }
 
     /// Answers requests, for a limited time, and sends waiting answers.
@@ -80,6 +137,18 @@ impl UdpPort {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
             }
             executor.context.counters.connection_bytes_out.add(self.answer.len() as u64);
+            let position = executor.context.participant.shown().take();
+            if !self.answer.is_empty() && executor.context.position_state(position) != PositionState::OnDisk {
+                if self.held_bytes + self.answer.len() <= HELD_DATAGRAM_BYTES {
+                    let answer = self.answer.clone();
+                    self.held_bytes += answer.len();
+                    self.held.push_back(HeldDatagram { position, peer, request: header.request, answer });
+                    mark_holding(position, &executor.context);
+                } else {
+                    self.dropped += 1;
+                }
+                continue;
+            }
             for (header, part) in split_response(header.request, &self.answer).into_iter().flatten() {
                 self.outbox.send(peer, &[&header, part]);
             }
@@ -90,7 +159,8 @@ impl UdpPort {
         {
             let received_ns = executor.context.clock.now_ns;
             executor.context.answered.begin_batch(received_ns);
-            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns);
+            let subject = || RequestSubject::of("memcached");
+            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns, subject);
         }
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {

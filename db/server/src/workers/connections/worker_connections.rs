@@ -4,12 +4,14 @@ use std::io;
 use std::mem;
 
 use sandstorm_dialects::InvocationResult;
+use sandstorm_log::PositionState;
 use sandstorm_metrics::{ConnectionReason, WorkerCounters};
 use sandstorm_net::driver::{EpollSelector, SocketInterest};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::handshake_queue::TlsHandshakeQueue;
+use super::held::HeldConnections;
 use super::inbox::InboxMessage;
 use super::ready_queue::ReadyQueue;
 use super::slots::ConnectionSlots;
@@ -41,6 +43,8 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) handshakes: TlsHandshakeQueue,
     /// Connections with waiting answers.
     pub(super) unsent: usize,
+    /// Those whose answers wait for the log.
+    pub(super) held: HeldConnections,
     /// Work of this turn on commands that continue in the next, in plain requests.
     pub(super) pieces: u32,
     /// When the timeouts were last checked.
@@ -78,6 +82,7 @@ impl WorkerConnections {
             answers: Vec::new(),
             handshakes: TlsHandshakeQueue::default(),
             unsent: 0,
+            held: HeldConnections::default(),
             pieces: 0,
             timeouts_checked_us: 0,
             accept_paused_until_us: None,
@@ -102,8 +107,8 @@ impl WorkerConnections {
     }
 
     /// Whether some are ready without a report of the selector.
-    pub(in crate::workers) fn has_work(&self) -> bool {
-        self.ready.len() > 0 || self.udp_ports.iter().any(UdpPort::has_requests)
+    pub(in crate::workers) fn has_work(&self, context: &WorkerContext) -> bool {
+        self.ready.len() > 0 || self.has_released(context) || self.udp_ports.iter().any(UdpPort::has_requests)
     }
 
     /// Puts a connection into a slot, and its socket into the selector. None if the kernel has no memory for that.
@@ -153,6 +158,9 @@ impl WorkerConnections {
                 let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
                 match self.admit(connection) {
                     Some(id) => {
+                        if self.slots.get(id).is_some_and(|connection| connection.held.is_some()) {
+                            self.note_held(id, context);
+                        }
                         self.publish_count(tenant, context);
                         if let Some(connection) = self.slots.get(id) {
                             let stream = connection.transport.stream();
@@ -183,18 +191,22 @@ impl WorkerConnections {
                 }
             }
             InboxMessage::Shed(id) => self.shed(id, context),
-            InboxMessage::InvocationResult { connection, status, number, value } => {
-                self.deliver_result(
-                    connection,
-                    &InvocationResult { status, number, value: &value },
-                    context.clock.now_us,
-                );
+            InboxMessage::InvocationResult { connection, status, number, value, shown } => {
+                let result = InvocationResult { status, number, value: &value };
+                self.deliver_result(connection, (&result, shown), context);
             }
         }
     }
 
-    /// Tells a connection the result of the invocation that it waits for. It goes on with the next turn.
-    pub(in crate::workers) fn deliver_result(&mut self, id: ConnectionId, result: &InvocationResult<'_>, now_us: u64) {
+    /// Tells a connection the result of the invocation that it waits for, which shows the log up to a position. It goes
+    /// on with the next turn.
+    pub(in crate::workers) fn deliver_result(
+        &mut self,
+        id: ConnectionId,
+        (result, shown): (&InvocationResult<'_>, u64),
+        context: &WorkerContext,
+    ) {
+        let mut is_new = false;
         let mut answers = mem::take(&mut self.answers);
         if let Some(connection) = self.slots.get(id)
             && connection.state == ConnectionPhase::Invoking
@@ -202,11 +214,21 @@ impl WorkerConnections {
             let (unsent, buffered) = (connection.unsent(), connection.buffered());
             connection.state = ConnectionPhase::Serving;
             connection.session.answered(result, &mut answers);
-            connection.append(&mut answers, now_us);
+            connection.shown = connection.shown.max(shown);
+            let had_held = connection.held.is_some();
+            if had_held || context.position_state(connection.shown) != PositionState::OnDisk {
+                connection.hold(&mut answers);
+                is_new = !had_held;
+            } else {
+                connection.append(&mut answers, context.clock.now_us);
+            }
             self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
             let (tenant, now) = (connection.tenant, connection.buffered());
             self.slots.buffered(tenant, buffered, now);
             self.queue(id);
+        }
+        if is_new {
+            self.note_held(id, context);
         }
         self.answers = answers;
     }

@@ -22,8 +22,9 @@
 use std::ptr::NonNull;
 
 use super::garbage::OwnedBucket;
-use super::{BUCKET_BYTES, Bucket, BucketArray, BucketSlot, SLOTS_PER_BUCKET, stripe_of};
+use super::{BUCKET_BYTES, Bucket, BucketArray, BucketSlot, InsertError, SLOTS_PER_BUCKET, stripe_of};
 use crate::limits::{CHAIN_RECORDS, MAX_CHAIN_BUCKETS, MAX_CHAIN_GROUP_RECORDS, MAX_MOVED_CHAIN_BUCKETS};
+use crate::record::RecordPtr;
 use crate::slabs;
 
 // Each bucket but the last has a link in place of a record.
@@ -80,6 +81,25 @@ impl ChainCapacity {
 }
 
 impl BucketArray {
+    /// Inserts a record that is not in the table; returns whether a bucket was added for it. `moved` as for
+    /// [`BucketArray::target`], `before_publication` as for `insert`.
+    ///
+    /// # Safety
+    /// Locked.
+    pub(in crate::table) unsafe fn insert_new(
+        &self,
+        hash: u64,
+        record: RecordPtr,
+        moved: usize,
+        spares: &mut SpareBuckets,
+        before_publication: impl FnOnce(),
+    ) -> Result<bool, InsertError> {
+        // SAFETY: locked (caller).
+        let target = unsafe { self.target(hash, moved) };
+        // SAFETY: as above.
+        unsafe { target.insert(hash, record, MAX_CHAIN_BUCKETS, spares, before_publication) }.map(|to| to.added)
+    }
+
     /// Returns the room of the chain that a new record of `hash` would join. `moved` as for [`BucketArray::target`].
     ///
     /// # Safety
@@ -178,7 +198,7 @@ mod tests {
                 RecordPtr::allocate(1, &hash.to_le_bytes(), ValueSource::Parts([b"", b"", b""]), 0, 0).expect("memory");
             records.push(record);
             // SAFETY: no other thread knows the array.
-            let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut SpareBuckets::default()) };
+            let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut SpareBuckets::default(), || ()) };
             assert!(inserted.is_ok());
         }
     }

@@ -131,6 +131,43 @@ fn answers_of_a_peer_leave_together() {
 }
 
 #[test]
+fn a_peer_with_many_calls_does_not_hold_up_those_of_another_one_of_the_tenant() {
+    let mut queue = RunQueue::new();
+    (0..200).for_each(|_| queue.push(1, 1, 1, 1));
+    for _ in 0..50 {
+        queue.push(1, 1, 2, 2);
+        let mut ended = 0;
+        // All that waited before it, and one group, since its peers may enter together.
+        while let Some(turn) = queue.next() {
+            queue.charge(&turn, 500);
+            ended += 1;
+            assert!(ended <= 200 + MAX_INTERLEAVED + GROUPED_TASKS, "{ended} calls of the other peer ended before");
+            if queue.done(turn) == 2 {
+                break;
+            }
+            queue.push(1, 1, 1, 1);
+        }
+    }
+}
+
+#[test]
+fn what_a_tenant_does_beside_calls_does_not_take_its_precedence_for_long() {
+    let mut queue = RunQueue::new();
+    queue.push(1, 1, 0, 1);
+    queue.charge_tenant(2, 1, u64::MAX);
+    // The other one's calls use as much as two tenants have in the rounds of the debt.
+    for _ in 0..2 * (MAX_DEBT_ROUNDS + 1) {
+        let turn = queue.next().expect("there is always one");
+        queue.charge(&turn, QUANTUM_NS as u64);
+        queue.again(turn);
+    }
+    (0..MAX_INTERLEAVED).for_each(|_| queue.push(1, 1, 0, 1));
+    (0..100).for_each(|_| queue.push(1, 1, 0, 1));
+    queue.push(2, 1, 0, 2);
+    assert_eq!(queue.lone.len(), 1, "it goes before those that wait");
+}
+
+#[test]
 fn tenants_that_ask_alike_wait_alike() {
     for (tenants, polls, poll_ns) in CASES {
         let report = run(tenants, polls, poll_ns);

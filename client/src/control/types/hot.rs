@@ -1,0 +1,39 @@
+//! The JSON bodies about hot keys.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/tenants/{tenant}/tables/{name}/hot`: the keys of a table that were used most.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HotReport {
+    /// Seconds for which was counted.
+    pub seconds: u64,
+    /// Reads and writes of keys of the table.
+    pub requests: u64,
+    /// Bytes of the values that they read or wrote.
+    pub bytes: u64,
+    /// Requests that were not counted, because two were at the same time.
+    pub missed: u64,
+    /// The keys with most requests, the first first.
+    pub by_requests: Vec<HotKeyReport>,
+    /// The keys with most bytes.
+    pub by_bytes: Vec<HotKeyReport>,
+}
+
+/// A key that is used much.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HotKeyReport {
+    /// Its first 64 bytes, for its tenant alone.
+    pub key: Option<String>,
+    /// A digest of the beginning of the key and its length, as slow requests have it.
+    pub key_digest: String,
+    /// Bytes of the key.
+    pub key_bytes: u64,
+    /// Its requests, or their bytes.
+    pub count: u64,
+    /// How much of that may be other keys'.
+    pub error: u64,
+    /// Its part of all requests, or bytes.
+    pub share: f64,
+}

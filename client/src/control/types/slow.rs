@@ -1,0 +1,115 @@
+//! The JSON bodies about slow requests.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/slow`: requests that took longer than the threshold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowReport {
+    /// Microseconds from arrival to answer from which a request is slow; 0: none is.
+    pub threshold_us: u64,
+    /// Slow requests that were not kept, because too many came at once.
+    pub left_out: u64,
+    /// Those that are kept and were asked for, newest first.
+    pub requests: Vec<SlowRequestReport>,
+}
+
+/// `PUT /v1/slow`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SlowPatch {
+    /// Microseconds from arrival to answer from which a request is slow; 0: none is.
+    pub threshold_us: u64,
+}
+
+/// A slow request, or several of one tenant that were answered together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowRequestReport {
+    /// Its number: they grow, over all tenants.
+    pub id: u64,
+    /// When it was answered, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Its tenant.
+    pub tenant: String,
+    /// The kind of request: `get`, `put`, `range`, `call`, `redis` or `memcached`.
+    pub class: String,
+    /// The operation, or the command of another protocol; of several, the first.
+    pub operation: String,
+    /// The table, if there is one and it is still there.
+    pub table: Option<String>,
+    /// The beginning of the key, for its tenant alone.
+    pub key: Option<String>,
+    /// A digest of the beginning of the key and its length: equal for equal ones until the server restarts.
+    pub key_digest: Option<String>,
+    /// Bytes of the key.
+    pub key_bytes: u64,
+    /// Requests that were answered together with it, and as slowly: itself among them.
+    pub count: u64,
+    /// From arrival to answer.
+    pub total_ns: u64,
+    /// The part of it in which nothing was done for it.
+    pub waiting_ns: u64,
+    /// The other part, until the answer had left; of calls, their CPU time.
+    pub service_ns: u64,
+    /// The worker that answered it.
+    pub worker: u32,
+    /// What it did, if it is a call.
+    pub call: Option<SlowCallReport>,
+    /// Whose calls had turns on that worker meanwhile, the longest first, its own among them.
+    pub turns: Vec<TurnShareReport>,
+    /// The part of its time, up to its end, for which turns are known.
+    pub known_ns: u64,
+}
+
+/// What a slow call did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowCallReport {
+    /// The extension.
+    pub extension: String,
+    /// Its version.
+    pub version: u64,
+    /// How it ended: `ok`, `failed`, or the cause of its kill.
+    pub outcome: String,
+    /// CPU time of its turns.
+    pub cpu_ns: u64,
+    /// Its turns.
+    pub turns: u32,
+    /// Those of them that ended because it computed past its slice.
+    pub switches: u32,
+    /// Those of them that ended because it waited for records, or yielded.
+    pub waits: u32,
+    /// Records that it read.
+    pub reads: u64,
+    /// Bytes of their values.
+    pub read_bytes: u64,
+    /// Runs that were begun anew, because its transaction met the writes of others.
+    pub retries: u64,
+    /// From its arrival until its first turn was over.
+    pub first_turn_ns: u64,
+}
+
+/// The turns of a tenant's calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TurnShareReport {
+    /// The tenant; `None`: others, which are not counted apart, are not there any more, or are not shown to the caller.
+    pub tenant: Option<String>,
+    /// Their number.
+    pub turns: u64,
+    /// Their CPU time.
+    pub cpu_ns: u64,
+}
+
+/// Which slow requests to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlowQuery {
+    /// Those of this tenant.
+    pub tenant: Option<String>,
+    /// Those from this time on, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Those with larger numbers.
+    pub after: u64,
+    /// How many at most; `None`: the server's choice.
+    pub limit: Option<usize>,
+}

@@ -1,0 +1,124 @@
+//! What `sandstorm ext new` begins an extension with: small applications that work as they are.
+
+use std::fmt::Write as _;
+
+/// A table that a template's extension needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemplateTable {
+    /// Its name.
+    pub name: &'static str,
+    /// Its keys are kept in order.
+    pub ordered: bool,
+}
+
+/// An application to begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtensionTemplate {
+    /// Its name, as `ext new --template` has it.
+    pub name: &'static str,
+    /// What it is, to be read after "an extension, ".
+    pub about: &'static str,
+    /// Its source.
+    pub(super) source: &'static str,
+    /// The tables that it uses.
+    pub tables: &'static [TemplateTable],
+    /// Arguments of a first call.
+    pub call: &'static str,
+}
+
+const fn hashed(name: &'static str) -> TemplateTable {
+    TemplateTable { name, ordered: false }
+}
+
+const fn ordered(name: &'static str) -> TemplateTable {
+    TemplateTable { name, ordered: true }
+}
+
+/// All templates; the first is the one that nobody has to name.
+pub const TEMPLATES: [ExtensionTemplate; 7] = [
+    ExtensionTemplate {
+        name: "counter",
+        about: "which counts visits",
+        source: include_str!("template/counter.rs.txt"),
+        tables: &[hashed("visits")],
+        call: "home",
+    },
+    ExtensionTemplate {
+        name: "leaderboard",
+        about: "a leaderboard",
+        source: include_str!("template/leaderboard.rs.txt"),
+        tables: &[hashed("players"), ordered("places")],
+        call: "add ann 10",
+    },
+    ExtensionTemplate {
+        name: "sessions",
+        about: "which keeps sessions",
+        source: include_str!("template/sessions.rs.txt"),
+        tables: &[hashed("sessions")],
+        call: "open ann",
+    },
+    ExtensionTemplate {
+        name: "rate-limiter",
+        about: "a rate limiter",
+        source: include_str!("template/rate-limiter.rs.txt"),
+        tables: &[hashed("limits")],
+        call: "ann 10 60",
+    },
+    ExtensionTemplate {
+        name: "index",
+        about: "users with a secondary index",
+        source: include_str!("template/index.rs.txt"),
+        tables: &[hashed("users"), ordered("by_city")],
+        call: "put 1 Rome Ann",
+    },
+    ExtensionTemplate {
+        name: "queue",
+        about: "a job queue",
+        source: include_str!("template/queue.rs.txt"),
+        tables: &[ordered("jobs")],
+        call: "add 0 send a letter",
+    },
+    ExtensionTemplate {
+        name: "graph",
+        about: "a graph of followers",
+        source: include_str!("template/graph.rs.txt"),
+        tables: &[ordered("edges")],
+        call: "follow ann bob",
+    },
+];
+
+impl ExtensionTemplate {
+    /// Returns the template of that name.
+    pub fn by_name(name: &str) -> Option<&'static ExtensionTemplate> {
+        TEMPLATES.iter().find(|template| template.name == name)
+    }
+
+    /// The commands that create its tables.
+    pub fn table_commands(&self) -> impl Iterator<Item = String> {
+        let command = |table: &TemplateTable| {
+            format!("sandstorm table create {}{}", table.name, if table.ordered { " --ordered" } else { "" })
+        };
+        self.tables.iter().map(command)
+    }
+
+    /// The command that calls an extension made of it.
+    pub fn call_command(&self, name: &str) -> String {
+        let call = self.call;
+        // Its words are one argument.
+        if call.contains(' ') {
+            format!("sandstorm invoke {name} '{call}'")
+        } else {
+            format!("sandstorm invoke {name} {call}")
+        }
+    }
+
+    /// The page beside its source.
+    pub(super) fn readme(&self, name: &str) -> String {
+        let mut tables = String::new();
+        for command in self.table_commands() {
+            let _never_fails = writeln!(tables, "    {command}");
+        }
+        let page = include_str!("template/README.md").replace("TABLES", &tables);
+        page.replace("CALL", &self.call_command(name)).replace("ABOUT", self.about).replace("NAME", name)
+    }
+}

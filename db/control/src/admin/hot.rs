@@ -1,0 +1,107 @@
+//! The route of a table's hottest keys: it counts for as long as it is asked to, and answers then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::ControlState;
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::key_digest::key_digest;
+use super::response::ApiResult;
+use super::types::{HotKeyResponse, HotResponse};
+use crate::limits::{HOT_KEYS, HOT_KEYS_MAX, HOT_SECONDS, HOT_SECONDS_MAX, HOT_WATCHES};
+use sandstorm_catalog::{DirectoryError, TenantView};
+use sandstorm_store::{AccessReport, HotKey};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HotParameters {
+    seconds: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// Watches under way, of all tables.
+#[derive(Debug, Default)]
+pub(super) struct HotWatches(Mutex<usize>);
+
+/// A watch of a table, until it is dropped: a caller that goes away ends it.
+struct TableWatch<'c> {
+    watches: &'c HotWatches,
+    view: Arc<TenantView>,
+    table: u64,
+    is_over: bool,
+}
+
+impl<'c> TableWatch<'c> {
+    fn start(watches: &'c HotWatches, view: Arc<TenantView>, table: u64) -> Result<TableWatch<'c>, ApiError> {
+        let busy = |message: String| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message);
+        let mut under_way = watches.0.lock();
+        if *under_way >= HOT_WATCHES {
+            return Err(busy(format!("{HOT_WATCHES} tables are watched already")).hint("try again when one has ended"));
+        }
+        let is_started = view.tables.get(&table).is_some_and(|entry| entry.table.start_watch());
+        if !is_started {
+            return Err(busy("the table is watched already".to_owned()).hint("try again when that has ended"));
+        }
+        *under_way += 1;
+        drop(under_way);
+        Ok(TableWatch { watches, view, table, is_over: false })
+    }
+
+    fn end(&mut self, top: usize) -> AccessReport {
+        self.is_over = true;
+        *self.watches.0.lock() -= 1;
+        self.view.tables.get(&self.table).map(|entry| entry.table.end_watch(top)).unwrap_or_default()
+    }
+}
+
+impl Drop for TableWatch<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(0);
+        }
+    }
+}
+
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    Query(HotParameters { seconds, limit }): Query<HotParameters>,
+) -> ApiResult<HotResponse> {
+    let view = caller.reach(&control, &tenant)?;
+    let seconds = seconds.unwrap_or(HOT_SECONDS);
+    if !(1..=HOT_SECONDS_MAX).contains(&seconds) {
+        return Err(ApiError::invalid(format!("seconds = {seconds} is outside of 1 to {HOT_SECONDS_MAX}"))
+            .hint("ask again to go on"));
+    }
+    let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
+    let table = view.table_by_name(&name).map(|entry| entry.id).ok_or_else(unknown)?;
+    let mut watch = TableWatch::start(&control.hot_watches, view.clone(), table)?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let AccessReport { requests, bytes, missed, by_requests, by_bytes } =
+        watch.end(limit.unwrap_or(HOT_KEYS).min(HOT_KEYS_MAX));
+    let shown = |keys: Vec<HotKey>, whole: u64| keys.into_iter().map(|key| shown(key, whole, &caller)).collect();
+    let (by_requests, by_bytes) = (shown(by_requests, requests), shown(by_bytes, bytes));
+    Ok(Json(HotResponse { seconds, requests, bytes, missed, by_requests, by_bytes }))
+}
+
+/// A key as the caller may see it: its bytes are shown to their tenant alone.
+fn shown(key: HotKey, whole: u64, caller: &RequestCaller) -> HotKeyResponse {
+    let HotKey { prefix, key_len, count, error } = key;
+    let key_digest = key_digest(&prefix, key_len);
+    HotKeyResponse {
+        key: (!caller.is_operator()).then(|| String::from_utf8_lossy(&prefix).into_owned()),
+        key_digest,
+        key_bytes: key_len as u64,
+        count,
+        error,
+        share: if whole == 0 { 0.0 } else { count as f64 / whole as f64 },
+    }
+}

@@ -1,0 +1,139 @@
+//! The routes of slow requests.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use serde::Deserialize;
+
+use super::ControlState;
+use super::body::JsonBody;
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::event_scribe::EventNote;
+use super::key_digest::key_digest;
+use super::response::{ApiResult, EMPTY_RESPONSE};
+use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
+use crate::limits::SLOW_PER_PAGE;
+use sandstorm_accounts::{SlowRequest, TurnShare};
+use sandstorm_catalog::{DirectorySnapshot, TenantView};
+use sandstorm_metrics::histogram::REQUEST_CLASSES;
+use sandstorm_server::limits::SLOW_MAX_US;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SlowParameters {
+    tenant: Option<String>,
+    #[serde(default)]
+    since_ms: u64,
+    #[serde(default)]
+    after: u64,
+    limit: Option<usize>,
+}
+
+pub(super) async fn list(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Query(query): Query<SlowParameters>,
+) -> ApiResult<SlowResponse> {
+    let SlowParameters { tenant, since_ms, after, limit } = query;
+    let snapshot = control.directory.snapshot();
+    let views = caller.views(&control, tenant.as_deref())?;
+    let mut found: Vec<(&Arc<TenantView>, SlowRequest)> = Vec::new();
+    for view in &views {
+        let recent = view.tenant.usage.slow_requests.recent().into_iter();
+        found.extend(recent.filter(|one| one.at_ms >= since_ms && one.id > after).map(|one| (view, one)));
+    }
+    found.sort_by_key(|(_, one)| std::cmp::Reverse(one.id));
+    found.truncate(limit.unwrap_or(SLOW_PER_PAGE));
+    let requests = found.into_iter().map(|(view, one)| response_of(&snapshot, view, one, &caller)).collect();
+    let left_out = views.iter().map(|view| view.tenant.usage.slow_requests.left_out()).sum();
+    Ok(Json(SlowResponse { threshold_us: control.metrics.slow.us(), left_out, requests }))
+}
+
+pub(super) async fn explain(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path(id): Path<u64>,
+) -> ApiResult<SlowRequestResponse> {
+    let snapshot = control.directory.snapshot();
+    for view in &caller.views(&control, None)? {
+        if let Some(request) = view.tenant.usage.slow_requests.find(id) {
+            return Ok(Json(response_of(&snapshot, view, request, &caller)));
+        }
+    }
+    Err(ApiError::not_found(format!("there is no slow request {id}"))
+        .hint("the latest 64 of each tenant are kept until the server stops; `GET /v1/slow` lists them"))
+}
+
+pub(super) async fn change(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(ChangeSlowRequest { threshold_us }): JsonBody<ChangeSlowRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    if threshold_us > SLOW_MAX_US {
+        return Err(ApiError::invalid(format!("threshold_us = {threshold_us} is outside of 0 to {SLOW_MAX_US}"))
+            .hint("0: no request is kept as slow"));
+    }
+    control.metrics.slow.set_us(threshold_us);
+    let note = EventNote { text: format!("threshold_us = {threshold_us}"), ..EventNote::default() };
+    Ok((Extension(note), EMPTY_RESPONSE))
+}
+
+/// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to the operator
+/// alone.
+fn response_of(
+    snapshot: &DirectorySnapshot,
+    view: &TenantView,
+    request: SlowRequest,
+    caller: &RequestCaller,
+) -> SlowRequestResponse {
+    let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, worker, call, turns, known_ns } =
+        request;
+    let is_own = !caller.is_operator();
+    let key = || String::from_utf8_lossy(subject.key_prefix()).into_owned();
+    let mut shares: Vec<TurnShareResponse> = Vec::new();
+    for TurnShare { tenant, turns, cpu_ns } in turns {
+        let is_shown = tenant == view.tenant.id || !is_own;
+        let named = snapshot.tenant(tenant).filter(|_| is_shown).map(|other| other.tenant.name.clone());
+        match shares.iter_mut().find(|share| share.tenant == named) {
+            Some(share) => {
+                share.turns += u64::from(turns);
+                share.cpu_ns += cpu_ns;
+            }
+            None => shares.push(TurnShareResponse { tenant: named, turns: turns.into(), cpu_ns }),
+        }
+    }
+    SlowRequestResponse {
+        id,
+        at_ms,
+        tenant: view.tenant.name.clone(),
+        class: REQUEST_CLASSES[class as usize],
+        operation: subject.operation,
+        table: view.tables.get(&subject.table).map(|table| table.name.to_string()),
+        key: (is_own && subject.key_len() > 0).then(key),
+        key_digest: (subject.key_len() > 0).then(|| key_digest(subject.key_prefix(), subject.key_len())),
+        key_bytes: subject.key_len() as u64,
+        count,
+        total_ns: waiting_ns + service_ns,
+        waiting_ns,
+        service_ns,
+        worker,
+        call: call.map(|call| SlowCallResponse {
+            extension: call.extension,
+            version: call.version,
+            outcome: call.outcome,
+            cpu_ns: call.cpu_ns,
+            turns: call.polls,
+            switches: call.switches,
+            // The last one ended the call.
+            waits: call.polls.saturating_sub(call.switches).saturating_sub(1),
+            reads: call.reads,
+            read_bytes: call.read_bytes,
+            retries: call.retries,
+            first_turn_ns: call.first_turn_ns,
+        }),
+        turns: shares,
+        known_ns,
+    }
+}

@@ -1,0 +1,150 @@
+//! What extensions of both tiers have beside their tables' reads and writes: checked arithmetic, random numbers, a
+//! clock of microseconds, expiry, secrets, writes of many records.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::*;
+
+/// Both tiers' builds of a source.
+fn both(name: &str, text: &str) -> [Arc<LoadedExtension>; 2] {
+    let library = ExtensionLibrary::load(&compile(name, text), builder::api_fingerprint()).unwrap();
+    [Arc::new(LoadedExtension::new(name, 1, library, BudgetOverride::default())), sandboxed(name, text)]
+}
+
+const SUMS: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let number = args[1];
+    let result = match args[0] {
+        b'+' => number + 1,
+        b'-' => number - 1,
+        b'*' => number * 2,
+        b'<' => 1 << number,
+        b's' => [number, number].iter().sum(),
+        b'n' => (-(number as i8)) as u8,
+        _ => number.wrapping_add(1),
+    };
+    db.reply(&[result])
+}
+"#;
+
+#[test]
+fn what_overflows_is_a_kill_with_its_line_in_both_tiers() {
+    let mut world = World::new();
+    for extension in both("sums", SUMS) {
+        let killed = [
+            (b"+\xff", "attempt to add with overflow at src/lib.rs:6"),
+            (b"-\x00", "attempt to subtract with overflow at src/lib.rs:7"),
+            (b"*\x80", "attempt to multiply with overflow at src/lib.rs:8"),
+            (b"<\x08", "attempt to shift left with overflow at src/lib.rs:9"),
+            (b"s\x80", "attempt to add with overflow"),
+            (b"n\x80", "attempt to negate with overflow at src/lib.rs:11"),
+        ];
+        for (args, expected) in killed {
+            let (end, _, text) = world.run(&extension, args, long());
+            assert_eq!(end, PollOutcome::Killed(KillCause::Panic), "{expected}");
+            assert!(text.starts_with(expected), "{text}");
+        }
+        for (args, result) in [(b"+\xfe", 255), (b"-\x01", 0), (b"*\x7f", 254), (b"<\x07", 128), (b"w\xff", 0)] {
+            let (end, reply, text) = world.run(&extension, args, long());
+            assert_eq!((end, reply), (PollOutcome::Done, vec![result]), "{text}");
+        }
+    }
+}
+
+const CHANCE: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    let mut bytes = [0; 3_000];
+    db.random_bytes(&mut bytes);
+    if bytes.chunks(50).any(|part| part.iter().all(|byte| *byte == 0)) || db.random_below(2) > 1 {
+        return Err(Error::new("not random"));
+    }
+    db.reply(&db.random().to_le_bytes())?;
+    db.reply(&db.now_us().to_le_bytes())
+}
+"#;
+
+#[test]
+fn random_numbers_differ_from_call_to_call_and_the_clock_is_the_machines() {
+    let mut world = World::new();
+    let mut seen = Vec::new();
+    for extension in both("chance", CHANCE) {
+        for _ in 0..20 {
+            let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+            let (end, reply, text) = world.run(&extension, b"", long());
+            let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+            assert_eq!(end, PollOutcome::Done, "{text}");
+            let (number, now_us) = reply.split_at(8);
+            let now_us = u64::from_le_bytes(now_us.try_into().unwrap());
+            // A machine whose clock is set back meanwhile is not meant.
+            assert!((before..=after).contains(&now_us) || after < before, "{before} {now_us} {after}");
+            seen.push(number.to_vec());
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 40);
+}
+
+const WRITES: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    let table = db.table("sorted")?;
+    let entries: Vec<([u8; 2], [u8; 1])> = (0..100_u16).map(|number| (number.to_be_bytes(), [7])).collect();
+    db.put_many(table, &entries).await?;
+    db.put(table, b"k", b"old").flags(9).expires_in_ms(60_000).await?;
+    let ttl = db.ttl(table, b"k").await?;
+    let in_time = matches!(ttl, Some(TimeToLive::Ms(59_000..)));
+    db.reply(format!("{in_time} {:?} ", db.put(table, b"k", b"x").if_value(b"other").await.is_err()).as_bytes())?;
+    db.put(table, b"k", b"new").if_value(b"old").flags(9).expires_in_ms(5).await?;
+    db.reply(format!("{} {} ", db.touch(table, b"k", 0).await?, db.touch(table, b"none", 5).await?).as_bytes())?;
+    let record = db.get(table, b"k").await?.ok_or("it is there")?;
+    let (value, flags) = (record.value().to_vec(), record.flags());
+    db.reply(format!("{value:?} {flags} {:?} {:?} ", db.ttl(table, b"k").await?, db.ttl(table, b"none").await?).as_bytes())?;
+    let deleted = db.delete_range(table, &[0, 10], &[0, 90], 50).await?;
+    let rest = db.delete_range(table, &[0, 10], &[0, 90], 50).await?;
+    let many = db.delete_many(table, &[&[0, 1][..], &[0, 2], b"none"]).await?;
+    db.reply(format!("{deleted} {rest} {many} {}", db.count(table, b"", b"").await?).as_bytes())?;
+    db.delete_range(table, b"", b"", 1_000).await?;
+    Ok(())
+}
+"#;
+
+#[test]
+fn records_are_written_and_deleted_by_the_hundred_and_their_expiry_is_read_and_changed() {
+    let shared = SharedWorld::new();
+    let sorted = NewTable { quota_bytes: Some(16 << 20), ordered: true, ..NewTable::named("sorted") };
+    shared.directory.create_table("ada", sorted).unwrap();
+    let mut world = World::on(shared, 0);
+    for extension in both("writes", WRITES) {
+        let (end, reply, text) = world.run(&extension, b"", long());
+        assert_eq!(end, PollOutcome::Done, "{text}");
+        let expected = "true true true false [110, 101, 119] 9 Some(Never) None 50 30 2 19";
+        assert_eq!(String::from_utf8(reply).unwrap(), expected);
+    }
+}
+
+const SECRETS: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    db.reply(&db.secret(core::str::from_utf8(args)?)?)
+}
+"#;
+
+#[test]
+fn code_reads_its_own_tenants_secrets() {
+    let shared = SharedWorld::new();
+    let long_one = vec![b's'; sandstorm_catalog::limits::SECRET_BYTES];
+    shared.directory.set_secret("ada", "short", b"word", 0).unwrap();
+    shared.directory.set_secret("ada", "long", &long_one, 0).unwrap();
+    let mut world = World::on(shared, 0);
+    for extension in both("secrets", SECRETS) {
+        for (name, value) in [("short", &b"word"[..]), ("long", &long_one)] {
+            assert_eq!(world.run(&extension, name.as_bytes(), long()).1, value, "{name}");
+        }
+        let (end, _, text) = world.run(&extension, b"none", long());
+        let not_found = sandstorm_api::abi::STATUS_NOT_FOUND;
+        assert_eq!((end, &*text), (PollOutcome::Failed { code: not_found }, "the tenant has no secret \"none\""));
+    }
+}

@@ -1,0 +1,150 @@
+//! Answers to connections that wait for the log's disk. A connection whose answers wait is neither read nor run: what
+//! it sends meanwhile waits in the kernel. So it holds one turn's answers at most, and they keep their order.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use sandstorm_accounts::RequestSubject;
+use sandstorm_log::PositionState;
+
+use super::connection::{ClientConnection, ConnectionPhase};
+use super::connection_id::ConnectionId;
+use super::udp_port::UdpPort;
+use super::worker_connections::WorkerConnections;
+use crate::limits::connections::RETAINED_BUFFER_BYTES;
+use crate::workers::context::WorkerContext;
+
+/// The answers of a connection that wait.
+#[derive(Default)]
+pub(super) struct HeldOutput {
+    bytes: Vec<u8>,
+    /// How far the log has to be on the disk before they may leave.
+    position: u64,
+    /// Whether the selector has reported the connection since: it is not to do so again.
+    is_reported: bool,
+}
+
+impl HeldOutput {
+    /// Whether there are any.
+    #[inline]
+    pub(super) fn is_some(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Bytes of their memory.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether the selector need not be told to be quiet.
+    pub(super) fn is_unreported(&self) -> bool {
+        self.is_some() && !self.is_reported
+    }
+
+    /// Notes that the selector has reported the connection.
+    pub(super) fn note_report(&mut self) {
+        self.is_reported = self.is_some();
+    }
+}
+
+impl ClientConnection {
+    /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
+    pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
+        self.held.position = self.held.position.max(self.shown);
+        if self.held.bytes.is_empty() && answers.capacity() > RETAINED_BUFFER_BYTES {
+            self.held.bytes = mem::take(answers);
+        } else {
+            self.held.bytes.append(answers);
+        }
+    }
+}
+
+/// The connections of a worker whose answers wait, in the order in which they began to.
+#[derive(Default)]
+pub(super) struct HeldConnections(VecDeque<(u64, ConnectionId)>);
+
+impl WorkerConnections {
+    /// Notes that the answers of a connection wait.
+    pub(super) fn note_held(&mut self, id: ConnectionId, context: &WorkerContext) {
+        let Some(connection) = self.slots.get(id) else { return };
+        let position = connection.held.position;
+        self.held.0.push_back((position, id));
+        mark_holding(position, context);
+    }
+
+    /// Lets the answers go on that need not wait any more. Returns their number.
+    pub(super) fn release_held(&mut self, context: &mut WorkerContext) -> usize {
+        let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_held(context)).sum();
+        while let Some((position, id)) = self.held.0.front().copied() {
+            if context.position_state(position) == PositionState::Waits {
+                return released;
+            }
+            self.held.0.pop_front();
+            released += usize::from(self.release_connection(id, context));
+        }
+        let bit = 1 << context.index;
+        if context.shared.holding_connections.load(Relaxed) & bit != 0
+            && !self.udp_ports.iter().any(|port| port.first_held().is_some())
+        {
+            context.shared.holding_connections.fetch_and(!bit, SeqCst);
+        }
+        released
+    }
+
+    /// Returns whether the connection is there, and its answers go on.
+    fn release_connection(&mut self, id: ConnectionId, context: &mut WorkerContext) -> bool {
+        let Some(connection) = self.slots.get(id).filter(|connection| connection.held.is_some()) else { return false };
+        let state = context.position_state(connection.held.position);
+        if state == PositionState::Waits {
+            // The result of an invocation has come to it since.
+            self.note_held(id, context);
+            return false;
+        }
+        let (unsent, buffered) = (connection.unsent(), connection.buffered());
+        let mut answers = mem::take(&mut connection.held).bytes;
+        if state == PositionState::Uncertain {
+            // Which of them are still true is unknown: the client gets one error in place of all, and no more.
+            context.counters.answers_not_durable.add(1);
+            answers.clear();
+            connection.session.not_durable(&mut answers);
+            connection.state = ConnectionPhase::Closing;
+        }
+        connection.append(&mut answers, context.clock.now_us);
+        self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
+        let (tenant, now) = (connection.tenant, connection.buffered());
+        if let Some(identity) = connection.session.identity()
+            && connection.state == ConnectionPhase::Serving
+        {
+            let ready_ns = connection.ready_ns.take().unwrap_or(context.clock.now_ns);
+            context.answered.begin_batch(context.clock.now_ns);
+            let subject = || RequestSubject::of(connection.session.last_command());
+            context.answered.note(identity.tenant(), connection.session.request_class(), ready_ns, subject);
+        }
+        self.slots.buffered(tenant, buffered, now);
+        self.queue(id);
+        true
+    }
+
+    /// Whether answers that had to wait need not any more.
+    pub(super) fn has_released(&self, context: &WorkerContext) -> bool {
+        let first = self.held.0.front().map(|(position, _)| *position);
+        let mut waits = first.into_iter().chain(self.udp_ports.iter().filter_map(UdpPort::first_held));
+        waits.any(|position| context.position_state(position) != PositionState::Waits)
+    }
+
+    /// Whether answers wait.
+    pub(in crate::workers) fn has_held(&self) -> bool {
+        !self.held.0.is_empty() || self.udp_ports.iter().any(|port| port.first_held().is_some())
+    }
+}
+
+/// Has the log's thread wake this worker, and write up to a position.
+pub(super) fn mark_holding(position: u64, context: &WorkerContext) {
+    context.counters.answers_held.add(1);
+    context.log.want(position);
+    let bit = 1 << context.index;
+    if context.shared.holding_connections.load(Relaxed) & bit == 0 {
+        context.shared.holding_connections.fetch_or(bit, SeqCst);
+    }
+}

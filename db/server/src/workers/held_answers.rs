@@ -1,0 +1,253 @@
+//! Answers that wait for the log's disk: what they show, a crash could still take back. They wait here, and the worker
+//! goes on. Each leaves, in their order, once the log is on the disk up to its position.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use hashbrown::HashMap;
+use sandstorm_log::{ChangeLog, PositionState};
+use sandstorm_metrics::histogram::RequestClass;
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
+use sandstorm_net::r2p2::PeerAddr;
+use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus};
+use sandstorm_net::shared_bytes::SharedBytes;
+
+use super::operation_response::encode_refusal;
+use super::response_assembly::{RequestOrigin, start_response};
+use super::shared::SharedWorkerState;
+use crate::limits::{HELD_ANSWERS_BYTES, POOLED_HELD_ANSWERS, POOLED_RESPONSE_BYTES};
+
+/// The text of an answer that has waited in vain.
+pub(super) const NOT_DURABLE_TEXT: &str =
+    "it was done, but its disk has failed or takes too long: a crash may take it back; read before you write again";
+
+/// A worker's view of the log of tables with durability.
+#[derive(Default)]
+pub(super) struct LogWatch {
+    log: OnceCell<Arc<ChangeLog>>,
+    /// The highest position that an answer of this worker waits for.
+    wanted: Cell<u64>,
+}
+
+impl LogWatch {
+    /// Whether the log is on the disk up to a position that a table of this server has given.
+    #[inline]
+    pub(super) fn state_of(&self, shared: &SharedWorkerState, position: u64) -> PositionState {
+        if position == 0 { PositionState::OnDisk } else { self.state_in_log(shared, position) }
+    }
+
+    fn state_in_log(&self, shared: &SharedWorkerState, position: u64) -> PositionState {
+        if self.log.get().is_none()
+            && let Some(log) = shared.directory.change_log()
+        {
+            let _once = self.log.set(log);
+        }
+        // A position comes from a log.
+        self.log.get().map_or(PositionState::Uncertain, |log| log.state_of(position))
+    }
+
+    /// Notes that an answer waits for a position.
+    pub(super) fn want(&self, position: u64) {
+        self.wanted.set(self.wanted.get().max(position));
+    }
+
+    /// Has the log written up to what is waited for.
+    #[inline]
+    pub(super) fn request(&self) {
+        if self.wanted.get() > 0
+            && let Some(log) = self.log.get()
+        {
+            log.request(self.wanted.take());
+        }
+    }
+}
+
+impl SharedWorkerState {
+    /// Notes that a port has answers that wait, and wakes its worker if they need not wait any more.
+    pub(super) fn mark_holding_port(&self, port: usize, is_over: impl FnOnce() -> bool) {
+        let bit = 1 << port;
+        if self.holding_ports.load(Relaxed) & bit == 0 {
+            self.holding_ports.fetch_or(bit, SeqCst);
+        }
+        // The log's thread may have looked for sleeping workers just before. The worker itself looks before it sleeps.
+        if self.idle.load(SeqCst) & bit != 0 && is_over() {
+            self.ports[port].waker.wake();
+        }
+    }
+
+    /// Wakes the sleeping workers that hold answers.
+    pub(super) fn wake_holders(&self) {
+        let holding = self.holding_ports.load(SeqCst) | self.holding_connections.load(SeqCst);
+        let mut sleeping = holding & self.idle.load(SeqCst);
+        while sleeping != 0 {
+            self.ports[sleeping.trailing_zeros() as usize].waker.wake();
+            sleeping &= sleeping - 1;
+        }
+    }
+}
+
+/// An answer that waits.
+pub(super) struct HeldAnswer {
+    pub(super) position: u64,
+    pub(super) origin: RequestOrigin<PeerAddr>,
+    pub(super) bytes: Vec<u8>,
+    /// The value behind them, if it is sent from its record.
+    pub(super) tail: Option<SharedBytes>,
+    /// As what its latency is counted.
+    pub(super) class: Option<RequestClass>,
+}
+
+impl HeldAnswer {
+    fn size(&self) -> usize {
+        size_of::<HeldAnswer>() + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
+    }
+}
+
+/// The answers of a port that wait.
+#[derive(Default)]
+pub(super) struct HeldAnswers {
+    /// Positions do not go down from one to the next.
+    queue: VecDeque<HeldAnswer>,
+    bytes: usize,
+    by_tenant: HashMap<u32, usize>,
+    /// Buffers for further ones.
+    pool: Vec<Vec<u8>>,
+}
+
+impl HeldAnswers {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The position that the first one waits for.
+    pub(super) fn first_position(&self) -> Option<u64> {
+        self.queue.front().map(|answer| answer.position)
+    }
+
+    /// Keeps an answer; returns false if there is no room for its tenant's.
+    pub(super) fn push(
+        &mut self,
+        position: u64,
+        origin: &RequestOrigin<PeerAddr>,
+        response: &[u8],
+        tail: Option<SharedBytes>,
+        class: Option<RequestClass>,
+    ) -> bool {
+        let own = self.by_tenant.get(&origin.header.tenant).copied().unwrap_or(0);
+        if !DynamicThreshold::of(HELD_ANSWERS_BYTES).admits(self.bytes, own) {
+            return false;
+        }
+        let mut bytes = self.pool.pop().unwrap_or_default();
+        bytes.extend_from_slice(response);
+        let position = position.max(self.queue.back().map_or(0, |last| last.position));
+        let answer = HeldAnswer { position, origin: *origin, bytes, tail, class };
+        self.bytes += answer.size();
+        *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
+        self.queue.push_back(answer);
+        true
+    }
+
+    /// Takes the first one.
+    pub(super) fn pop(&mut self) -> Option<HeldAnswer> {
+        let answer = self.queue.pop_front()?;
+        self.bytes -= answer.size();
+        let tenant = answer.origin.header.tenant;
+        if let Some(own) = self.by_tenant.get_mut(&tenant) {
+            *own -= answer.size();
+            if *own == 0 {
+                self.by_tenant.remove(&tenant);
+            }
+        }
+        Some(answer)
+    }
+
+    /// Takes the buffer of an answer that has left.
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.pool.len() < POOLED_HELD_ANSWERS && bytes.capacity() <= POOLED_RESPONSE_BYTES {
+            bytes.clear();
+            self.pool.push(bytes);
+        }
+    }
+}
+
+/// The answer in place of one that has waited in vain: each of its operations is `NotDurable`.
+pub(super) fn not_durable_response(header: &MessageHeader, response: &[u8]) -> Vec<u8> {
+    let (mut instead, mut operations) = (Vec::new(), 0);
+    let kinds: Vec<OpKind> = MessageHeader::decode(response).map_or_else(
+        |_| Vec::new(),
+        |(answered, all)| {
+            operations = answered.operations;
+            all.map_while(Result::ok).map(|operation| operation.op).collect()
+        },
+    );
+    start_response(header, operations, &mut instead);
+    for index in 0..usize::from(operations) {
+        // The last one may be without its value, which is a get's.
+        let op = kinds.get(index).copied().unwrap_or(OpKind::Get);
+        let text = if index == 0 { NOT_DURABLE_TEXT } else { "" };
+        encode_refusal(&Operation::new(op), RpcStatus::NotDurable, text, &mut instead);
+    }
+    instead
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_net::rpc::encode_operation;
+
+    use super::super::pending_queries::QueryTag;
+    use super::*;
+
+    fn origin(tenant: u32) -> RequestOrigin<PeerAddr> {
+        let header = MessageHeader { flags: 0, operations: 2, tenant, session: 1, sequence: 1, acked: 0 };
+        let peer = ([127, 0, 0, 1], 1).into();
+        RequestOrigin { peer, request_id: 1, header, remembered: true, query: QueryTag::NONE, received_ns: 0 }
+    }
+
+    #[test]
+    fn answers_leave_in_their_order_and_never_before_an_earlier_one() {
+        let mut held = HeldAnswers::default();
+        for (position, tenant) in [(5, 1), (3, 2), (9, 1)] {
+            assert!(held.push(position, &origin(tenant), b"answer", None, None));
+        }
+        let positions: Vec<u64> = std::iter::from_fn(|| held.pop()).map(|answer| answer.position).collect();
+        assert_eq!(positions, [5, 5, 9]);
+        assert!(held.by_tenant.is_empty() && held.bytes == 0);
+    }
+
+    #[test]
+    fn one_tenant_does_not_take_the_room_of_all() {
+        let mut held = HeldAnswers::default();
+        let large = vec![0; 1 << 20];
+        let mut count = 0;
+        while held.push(1, &origin(1), &large, None, None) {
+            count += 1;
+        }
+        assert!(count > 10 && count * large.len() < HELD_ANSWERS_BYTES, "{count}");
+        assert!(held.push(1, &origin(2), &large, None, None), "another tenant has room of its own");
+    }
+
+    #[test]
+    fn each_operation_of_an_answer_that_waited_in_vain_says_so() {
+        let mut response = Vec::new();
+        let of = origin(1);
+        start_response(&of.header, 3, &mut response);
+        for op in [OpKind::Put, OpKind::Increment] {
+            encode_operation(&Operation { value: b"old", ..Operation::new(op) }, &mut response);
+        }
+        // The header of a get whose value lies elsewhere.
+        let get = Operation { value: &[7; 5000], ..Operation::new(OpKind::Get) };
+        let before = response.len();
+        encode_operation(&get, &mut response);
+        response.truncate(before + sandstorm_net::rpc::OP_HEADER_LEN);
+        let instead = not_durable_response(&of.header, &response);
+        let (header, operations) = MessageHeader::decode(&instead).expect("a message");
+        let said: Vec<_> = operations.map(|operation| operation.expect("whole")).collect();
+        assert_eq!(header.sequence, of.header.sequence);
+        let kinds: Vec<_> = said.iter().map(|operation| (operation.op, operation.status)).collect();
+        assert_eq!(kinds, [OpKind::Put, OpKind::Increment, OpKind::Get].map(|op| (op, RpcStatus::NotDurable)));
+        assert_eq!(said[0].value, NOT_DURABLE_TEXT.as_bytes());
+    }
+}

@@ -1,0 +1,79 @@
+//! `sandstorm hot`.
+
+use clap::Args;
+use sandstorm_client::control::{HotKeyReport, HotReport};
+
+use super::output::{CliError, OutputPrinter, columns};
+use super::session::CliSession;
+
+/// The keys of a table that are used most.
+#[derive(Debug, Args)]
+pub(super) struct HotArgs {
+    /// Name of the table
+    table: String,
+    /// Seconds to count, at most 60
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Keys to show of each kind
+    #[arg(long, default_value_t = 10)]
+    limit: usize,
+}
+
+pub(super) fn run(session: &CliSession, args: &HotArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let report = session.control().hot(&session.tenant()?, &args.table, args.seconds, args.limit)?;
+    out.show(&report, table)
+}
+
+fn table(report: &HotReport) -> String {
+    let HotReport { seconds, requests, bytes, missed, by_requests, by_bytes } = report;
+    let seconds = *seconds.max(&1) as f64;
+    let rate = |count: u64| format!("{:.1}", count as f64 / seconds);
+    let row = |key: &HotKeyReport| {
+        vec![
+            key.key.clone().unwrap_or_else(|| format!("#{}", key.key_digest)),
+            key.key_bytes.to_string(),
+            rate(key.count),
+            format!("{:.2}", 100.0 * key.share),
+            format!("{:.2}", if key.count == 0 { 0.0 } else { 100.0 * key.error as f64 / key.count as f64 }),
+        ]
+    };
+    let rows = |keys: &[HotKeyReport]| keys.iter().map(row).collect::<Vec<_>>();
+    let mut text = format!("{} requests/s, {} bytes of values/s\n", rate(*requests), rate(*bytes));
+    if *missed > 0 {
+        text.push_str(&format!("{missed} requests were not counted: two were at the same time\n"));
+    }
+    text.push_str(&columns(&["KEY", "KEY_BYTES", "REQ/S", "SHARE%", "ERROR%"], &rows(by_requests)));
+    text.push('\n');
+    text.push_str(&columns(&["KEY", "KEY_BYTES", "BYTES/S", "SHARE%", "ERROR%"], &rows(by_bytes)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_escaped_with_their_rates_and_shares() {
+        let key = |key: Option<&str>, count, share| HotKeyReport {
+            key: key.map(str::to_owned),
+            key_digest: "00ff".into(),
+            key_bytes: 9,
+            count,
+            error: count / 10,
+            share,
+        };
+        let report = HotReport {
+            seconds: 5,
+            requests: 1_000,
+            bytes: 50,
+            missed: 3,
+            by_requests: vec![key(Some("a\u{1b}[2J\tb"), 500, 0.5)],
+            by_bytes: vec![key(None, 50, 1.0)],
+        };
+        let text = table(&report);
+        assert!(text.starts_with("200.0 requests/s, 10.0 bytes of values/s\n3 requests were not counted"), "{text}");
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[3], ["a\\u{1b}[2J\\tb", "9", "100.0", "50.00", "10.00"], "{text}");
+        assert_eq!(lines[6], ["#00ff", "9", "10.0", "100.00", "10.00"], "{text}");
+    }
+}

@@ -1,0 +1,249 @@
+//! `sandstorm slow` and `sandstorm explain`.
+
+use std::time::Duration;
+
+use clap::Args;
+use sandstorm_catalog::format_utc;
+use sandstorm_client::control::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
+
+use super::events::{parse_age, since_ms};
+use super::latency::format_duration;
+use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::session::CliSession;
+use sandstorm_terminal::escape_one_line;
+
+/// The time between two looks for new ones.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Requests that took long, over all protocols.
+#[derive(Debug, Args)]
+pub(super) struct SlowArgs {
+    /// Requests to show, at most; with --follow, before those that come
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    /// Requests from this long ago on, such as 90s, 30m, 12h, 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    since: Option<Duration>,
+    /// Go on with requests as they come, until interrupted
+    #[arg(long, short = 'f')]
+    follow: bool,
+    /// Set the time from arrival to answer from which a request is slow, in microseconds, until the server restarts;
+    /// 0: none is
+    #[arg(long, value_name = "MICROSECONDS", conflicts_with_all = ["limit", "since", "follow"])]
+    threshold_us: Option<u64>,
+}
+
+/// Where the time of a slow request went.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Its number, which `sandstorm slow` shows
+    id: u64,
+}
+
+pub(super) fn run(session: &CliSession, args: &SlowArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    if let Some(threshold_us) = args.threshold_us {
+        session.control().set_slow_threshold(&SlowPatch { threshold_us })?;
+        return out.done(&match threshold_us {
+            0 => "no request is kept as slow".to_owned(),
+            us => format!("requests of {} or more are kept as slow", format_duration(us.saturating_mul(1000))),
+        });
+    }
+    let mut query = SlowQuery {
+        tenant: session.named_tenant().map(str::to_owned),
+        since_ms: since_ms(args.since),
+        after: 0,
+        limit: Some(args.limit),
+    };
+    let mut report = session.control().slow(&query)?;
+    if !args.follow {
+        return out.show(&report, table);
+    }
+    loop {
+        for request in report.requests.iter().rev() {
+            query.after = query.after.max(request.id);
+            if out.json { out.json(request)? } else { out.line(&escape_one_line(&cells(request).join("  ")))? }
+        }
+        std::thread::sleep(FOLLOW_INTERVAL);
+        query.limit = Some(usize::MAX);
+        report = session.control().slow(&query)?;
+    }
+}
+
+fn cells(request: &SlowRequestReport) -> Vec<String> {
+    let SlowRequestReport { id, at_ms, tenant, class, operation, count, call, .. } = request;
+    let what = match call {
+        Some(call) => format!("{} v{}", call.extension, call.version),
+        None => operation.clone(),
+    };
+    let key = request.key.clone().or_else(|| request.key_digest.as_ref().map(|digest| format!("#{digest}")));
+    vec![
+        id.to_string(),
+        format_utc(*at_ms),
+        tenant.clone(),
+        class.clone(),
+        what,
+        request.table.clone().unwrap_or_else(|| "-".to_owned()),
+        key.unwrap_or_else(|| "-".to_owned()),
+        count.to_string(),
+        format_duration(request.total_ns),
+        format_duration(request.waiting_ns),
+        format_duration(request.service_ns),
+    ]
+}
+
+fn table(report: &SlowReport) -> String {
+    let rows: Vec<Vec<String>> = report.requests.iter().map(cells).collect();
+    let heads =
+        ["ID", "TIME (UTC)", "TENANT", "CLASS", "OPERATION", "TABLE", "KEY", "COUNT", "TOOK", "WAITING", "SERVICE"];
+    let mut text = columns(&heads, &rows);
+    match report.threshold_us {
+        0 => text.push_str("no request is kept as slow now: --threshold-us sets from when on\n"),
+        us if rows.is_empty() => {
+            text.push_str(&format!("none took {} or more\n", format_duration(us.saturating_mul(1000))));
+        }
+        _ => {}
+    }
+    if report.left_out > 0 {
+        text.push_str(&format!("{} more were slow and are not kept: too many came at once\n", report.left_out));
+    }
+    text
+}
+
+pub(super) fn explain(session: &CliSession, args: &ExplainArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let request = session.control().slow_request(args.id)?;
+    out.show(&request, explanation)
+}
+
+/// A part of the time, as a line.
+fn line(ns: u64, text: &str) -> String {
+    format!("{:>9}  {}\n", format_duration(ns), escape_one_line(text))
+}
+
+/// Where the time went, in prose.
+fn explanation(request: &SlowRequestReport) -> String {
+    let SlowRequestReport { id, at_ms, tenant, operation, total_ns, waiting_ns, service_ns, worker, .. } = request;
+    let what = match &request.call {
+        Some(call) => {
+            format!("call of {} version {} by tenant {tenant}: {}", call.extension, call.version, call.outcome)
+        }
+        None => match (&request.table, request.count) {
+            (Some(table), 1) => format!("{operation} of tenant {tenant} in table {table}"),
+            (None, 1) => format!("{operation} of tenant {tenant}"),
+            (_, count) => format!("{count} requests of tenant {tenant} that were answered together, {operation} first"),
+        },
+    };
+    let mut text = format!("{id}: {}\n", escape_one_line(&what));
+    text.push_str(&format!("answered at {} (UTC) by worker {worker}\n", format_utc(*at_ms)));
+    text.push_str(&line(*total_ns, "from its arrival until it was answered"));
+    match &request.call {
+        Some(call) => text.push_str(&call_lines(call, *total_ns)),
+        None => {
+            text.push_str(&line(*waiting_ns, "it waited: for its turn, or between its pieces"));
+            text.push_str(&line(*service_ns, "it was served, with what was answered beside it, and sent"));
+        }
+    }
+    text.push_str(&turn_lines(request));
+    text
+}
+
+fn call_lines(call: &SlowCallReport, total_ns: u64) -> String {
+    let SlowCallReport { cpu_ns, turns, switches, waits, reads, read_bytes, retries, first_turn_ns, .. } = call;
+    let later_ns = total_ns.saturating_sub(*first_turn_ns);
+    let mut text = line(*first_turn_ns, "until its first turn was over");
+    text.push_str(&line(later_ns, &format!("from then on: {turns} turns in all")));
+    text.push_str(&line(*cpu_ns, "it computed itself"));
+    text.push_str(&format!("           switched out {switches} times, because it computed past its slice\n"));
+    text.push_str(&format!("           gave its turn away {waits} times, to wait for records or to yield\n"));
+    text.push_str(&format!("           read {reads} records, {}\n", format_bytes(*read_bytes)));
+    if *retries > 0 {
+        text.push_str(&format!("           began anew {retries} times: others wrote what its transaction had read\n"));
+    }
+    text
+}
+
+/// Whose turns there were meanwhile.
+fn turn_lines(request: &SlowRequestReport) -> String {
+    let own_ns = request.call.as_ref().map_or(0, |call| call.cpu_ns);
+    let mut text = String::new();
+    if request.known_ns < request.total_ns {
+        text.push_str(&format!(
+            "of the last {} of it the worker knows whose turns it served:\n",
+            format_duration(request.known_ns)
+        ));
+    } else {
+        text.push_str("meanwhile its worker served:\n");
+    }
+    let mut served_ns = 0;
+    for TurnShareReport { tenant, turns, cpu_ns } in &request.turns {
+        served_ns += cpu_ns;
+        let is_own = tenant.as_deref() == Some(&request.tenant);
+        let whose = match tenant {
+            Some(tenant) if is_own && own_ns > 0 => format!("calls of {tenant}, this one among them"),
+            Some(tenant) => format!("calls of {tenant}"),
+            None => "calls of other tenants".to_owned(),
+        };
+        text.push_str(&line(*cpu_ns, &format!("{whose}: {turns} turns")));
+    }
+    let rest_ns = request.known_ns.saturating_sub(served_ns);
+    text.push_str(&line(rest_ns, "packets and connections of all tenants, or nothing: the system ran something else"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_says_where_the_time_went_and_names_who_had_the_turns() {
+        let share =
+            |tenant: Option<&str>, turns, cpu_ns| TurnShareReport { tenant: tenant.map(str::to_owned), turns, cpu_ns };
+        let call = SlowCallReport {
+            extension: "sum".into(),
+            version: 3,
+            outcome: "ok".into(),
+            cpu_ns: 2_000_000,
+            turns: 22,
+            switches: 20,
+            waits: 1,
+            reads: 10,
+            read_bytes: 2_048,
+            first_turn_ns: 4_100_000,
+            ..SlowCallReport::default()
+        };
+        let request = SlowRequestReport {
+            id: 17,
+            tenant: "shop\u{1b}[2J".into(),
+            operation: "invoke".into(),
+            count: 1,
+            total_ns: 14_000_000,
+            waiting_ns: 12_000_000,
+            service_ns: 2_000_000,
+            call: Some(call),
+            turns: vec![
+                share(Some("mallory"), 90, 9_000_000),
+                share(Some("shop\u{1b}[2J"), 22, 2_000_000),
+                share(None, 1, 500_000),
+            ],
+            known_ns: 14_000_000,
+            ..SlowRequestReport::default()
+        };
+        let text = explanation(&request);
+        for line in [
+            "17: call of sum version 3 by tenant shop\\u{1b}[2J: ok",
+            "   14.0ms  from its arrival until it was answered",
+            "   4.10ms  until its first turn was over",
+            "   9.90ms  from then on: 22 turns in all",
+            "           switched out 20 times, because it computed past its slice",
+            "           read 10 records, 2.0 KiB",
+            "   9.00ms  calls of mallory: 90 turns",
+            "   2.00ms  calls of shop\\u{1b}[2J, this one among them: 22 turns",
+            "    500us  calls of other tenants: 1 turns",
+            "   2.50ms  packets and connections of all tenants, or nothing: the system ran something else",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
+        }
+        let report = SlowReport { threshold_us: 10_000, left_out: 5, requests: vec![request] };
+        assert!(table(&report).contains("5 more were slow"), "{}", table(&report));
+        assert!(table(&SlowReport::default()).contains("--threshold-us"));
+    }
+}

@@ -1,0 +1,44 @@
+//! Rules of the log that tests break on purpose, to see that they are found.
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogRule {
+    /// Who reads a record, or its absence, has its position.
+    ReadsAreNoted,
+    /// Who reads many records has the table's position.
+    WholeReadsAreNoted,
+    /// Who writes on a condition has the position of what was there.
+    ConditionsAreNoted,
+    /// Who changes a record has the change's position.
+    ChangesAreNoted,
+    /// Who makes several changes at once has their unit's position.
+    UnitsAreNoted,
+    /// A reader waits until what it has read is in the log.
+    UnitsAreWaitedFor,
+    /// A start skips the versions that a crash may have taken.
+    VersionsLeaveAGap,
+}
+
+#[cfg(test)]
+thread_local! {
+    static BROKEN: std::cell::Cell<Option<LogRule>> = const { std::cell::Cell::new(None) };
+}
+
+/// Breaks a rule on this thread, or none.
+#[cfg(test)]
+pub(crate) fn break_rule(rule: Option<LogRule>) {
+    BROKEN.set(rule);
+}
+
+/// Whether a rule is broken on this thread.
+#[cfg(test)]
+pub(crate) fn is_broken(rule: LogRule) -> bool {
+    BROKEN.get() == Some(rule)
+}
+
+/// Whether a rule is broken on this thread: none is outside of tests.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn is_broken(_rule: LogRule) -> bool {
+    false
+}

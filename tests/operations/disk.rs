@@ -1,0 +1,297 @@
+//! Promise: in a table with durability `disk` nothing that a client was told is gone after a kill of the server: no
+//! write that was acknowledged, and no record that was shown to somebody else, in any protocol. Kills the real binary
+//! with SIGKILL while clients of all protocols write and read. `SANDSTORM_KILLS` sets how many times.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sandstorm_client::blocking::Client;
+use sandstorm_client::control::{DurabilityLevel, TableMode, TablePatch, TableSpec, TenantSpec};
+use sandstorm_client::{Config, PutOptions};
+
+use crate::records::{LONG, RecordServer};
+
+const KEYS: u64 = 20;
+
+/// What the clients of one life of a server know.
+#[derive(Default)]
+struct Knowledge {
+    /// The highest number that was acknowledged or shown, by key.
+    known: Mutex<BTreeMap<String, u64>>,
+    /// The highest number that was sent.
+    sent: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Knowledge {
+    fn note(of: &Mutex<BTreeMap<String, u64>>, key: &str, number: u64) {
+        let mut all = of.lock().unwrap();
+        let last = all.entry(key.to_owned()).or_default();
+        *last = number.max(*last);
+    }
+}
+
+/// A client of one protocol. An error ends its work: the server is gone.
+trait CountingClient {
+    /// Writes a number under a key of its own.
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String>;
+    /// Reads any key; `None`: there is none.
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String>;
+}
+
+fn text<E: std::fmt::Display>(error: E) -> String {
+    error.to_string()
+}
+
+struct RedisCounting(BufReader<TcpStream>, bool);
+
+impl RedisCounting {
+    fn ask(&mut self, words: &[&str]) -> Result<String, String> {
+        let mut bytes = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
+        self.0.get_ref().write_all(bytes.as_bytes()).map_err(text)?;
+        self.line()
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line).map_err(text)? == 0 || line.starts_with('-') {
+            return Err(line);
+        }
+        Ok(line)
+    }
+}
+
+impl CountingClient for RedisCounting {
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
+        let value = number.to_string();
+        if !self.1 {
+            return self.ask(&["SET", key, &value]).map(drop);
+        }
+        self.ask(&["MULTI"])?;
+        self.ask(&["SET", key, &value])?;
+        self.ask(&["SET", &format!("{key}:twin"), &value])?;
+        self.ask(&["EXEC"])?;
+        self.line()?;
+        self.line().map(drop)
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
+        if self.ask(&["GET", key])?.starts_with("$-1") {
+            return Ok(None);
+        }
+        self.line()?.trim().parse().map(Some).map_err(text)
+    }
+}
+
+struct MemcachedCounting(BufReader<TcpStream>);
+
+impl MemcachedCounting {
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line).map_err(text)? == 0 || line.contains("ERROR") {
+            return Err(line);
+        }
+        Ok(line)
+    }
+}
+
+impl CountingClient for MemcachedCounting {
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
+        let value = number.to_string();
+        let command = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+        self.0.get_ref().write_all(command.as_bytes()).map_err(text)?;
+        self.line().map(drop)
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
+        self.0.get_ref().write_all(format!("get {key}\r\n").as_bytes()).map_err(text)?;
+        if self.line()?.starts_with("END") {
+            return Ok(None);
+        }
+        let number = self.line()?.trim().parse().map_err(text)?;
+        self.line()?;
+        Ok(Some(number))
+    }
+}
+
+struct OwnCounting(Client, u64);
+
+impl CountingClient for OwnCounting {
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
+        let value = number.to_string();
+        self.0.put(self.1, key.as_bytes(), value.as_bytes(), &PutOptions::default()).map(drop).map_err(text)
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
+        let record = self.0.get(self.1, key.as_bytes()).map_err(text)?;
+        record.map(|record| String::from_utf8_lossy(&record.value).parse().map_err(text)).transpose()
+    }
+}
+
+fn stream(address: &str) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    BufReader::new(stream)
+}
+
+/// The clients of all protocols; the sealed one does not see that it is on loopback.
+fn clients(server: &RecordServer, table: u64) -> Vec<Box<dyn CountingClient + Send>> {
+    let tenant = server.control.tenant("shop").unwrap().id;
+    let own = |sealing| {
+        let config =
+            Config::new(server.data.parse().unwrap(), tenant).sealing(sealing).deadline(Duration::from_secs(3));
+        Box::new(OwnCounting(Client::connect(config.token(TOKEN.to_owned())).unwrap(), table))
+    };
+    vec![
+        Box::new(RedisCounting(stream(&server.redis), false)),
+        Box::new(RedisCounting(stream(&server.redis), true)),
+        Box::new(MemcachedCounting(stream(&server.memcached))),
+        own(sandstorm_client::Sealing::default()),
+        own(sandstorm_client::Sealing::Always),
+    ]
+}
+
+const TOKEN: &str = "a-token-that-is-long-enough-for-a-test";
+
+/// Has all clients write and read until the server is killed.
+fn write_and_kill(server: RecordServer, table: u64, from: u64, random: &mut SmallRng) -> Knowledge {
+    let (all, knowledge) = (clients(&server, table), Knowledge::default());
+    let (count, lives_ms) = (all.len() as u64, random.random_range(30..400));
+    std::thread::scope(|scope| {
+        for (own, mut client) in (0..).zip(all) {
+            let (mut random, knowledge) = (SmallRng::seed_from_u64(random.random()), &knowledge);
+            scope.spawn(move || {
+                for number in from.. {
+                    let key = format!("{own}:{}", random.random_range(0..KEYS));
+                    Knowledge::note(&knowledge.sent, &key, number);
+                    if client.put(&key, number).is_err() {
+                        return;
+                    }
+                    Knowledge::note(&knowledge.known, &key, number);
+                    let other = format!("{}:{}", random.random_range(0..count), random.random_range(0..KEYS));
+                    match client.get(&other) {
+                        Ok(Some(number)) => Knowledge::note(&knowledge.known, &other, number),
+                        Ok(None) => {}
+                        Err(_) => return,
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(lives_ms));
+        drop(server);
+    });
+    knowledge
+}
+
+fn table_with(durability: DurabilityLevel) -> TableSpec {
+    let (name, mode) = ("items".to_owned(), TableMode::Store);
+    TableSpec { name, mode, durability, quota_bytes: Some(64 << 20), ..TableSpec::default() }
+}
+
+fn start_with(folder: &Path, durability: DurabilityLevel) -> (RecordServer, u64) {
+    let server = RecordServer::start(folder);
+    let token = Some(TOKEN.to_owned());
+    server
+        .control
+        .create_tenant(&TenantSpec { name: "shop".into(), token, open: true, ..TenantSpec::default() })
+        .unwrap();
+    let table = server.control.create_table("shop", &table_with(durability)).unwrap();
+    assert_eq!(table.durability, durability);
+    (server, table.id)
+}
+
+#[test]
+fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
+    let kills = std::env::var("SANDSTORM_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5);
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = SmallRng::seed_from_u64(kills);
+    let (mut server, table) = start_with(folder.path(), DurabilityLevel::Disk);
+    let mut from = 1;
+    for kill in 0..kills {
+        let knowledge = write_and_kill(server, table, from, &mut random);
+        server = RecordServer::start(folder.path());
+        let mut reader = RedisCounting(stream(&server.redis), false);
+        let (known, sent) = (knowledge.known.into_inner().unwrap(), knowledge.sent.into_inner().unwrap());
+        assert!(known.len() > 5, "the clients have done something");
+        for (key, number) in &known {
+            let found = reader.get(key).unwrap().unwrap_or(0);
+            let most = sent.get(key).copied().unwrap_or(0).max(*number);
+            assert!(found >= *number && found <= most, "kill {kill}, {key}: {found} instead of {number} to {most}");
+            if key.starts_with("1:") {
+                assert_eq!(reader.get(&format!("{key}:twin")).unwrap(), Some(found), "a transaction is whole");
+            }
+        }
+        from = sent.values().max().copied().unwrap_or(from) + 1;
+    }
+}
+
+#[test]
+fn a_table_in_memory_becomes_durable_while_it_is_used_and_is_so_when_that_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, table) = start_with(folder.path(), DurabilityLevel::None);
+    let mut client = RedisCounting(stream(&server.redis), false);
+    for key in 0..2_000 {
+        client.put(&format!("before:{key}"), key).unwrap();
+    }
+    let set = |server: &RecordServer, durability| {
+        server.control.change_table("shop", "items", &TablePatch { durability }).unwrap().durability
+    };
+    assert_eq!(set(&server, DurabilityLevel::Disk), DurabilityLevel::Disk);
+    client.put("after", 7).unwrap();
+    drop(server);
+
+    let server = RecordServer::start(folder.path());
+    assert_eq!(server.control.table("shop", "items").unwrap().durability, DurabilityLevel::Disk);
+    let mut client = RedisCounting(stream(&server.redis), false);
+    for key in 0..2_000 {
+        assert_eq!(client.get(&format!("before:{key}")).unwrap(), Some(key));
+    }
+    assert_eq!(client.get("after").unwrap(), Some(7));
+    // No longer, and again: what was written meanwhile is not lost, what was deleted does not come back.
+    assert_eq!(set(&server, DurabilityLevel::None), DurabilityLevel::None);
+    client.ask(&["DEL", "before:3"]).unwrap();
+    client.put("between", 8).unwrap();
+    assert_eq!(set(&server, DurabilityLevel::Interval), DurabilityLevel::Interval);
+    assert_eq!(set(&server, DurabilityLevel::Disk), DurabilityLevel::Disk);
+    drop(server);
+
+    let server = RecordServer::start(folder.path());
+    let mut client = RedisCounting(stream(&server.redis), false);
+    assert_eq!((client.get("before:3").unwrap(), client.get("between").unwrap()), (None, Some(8)));
+    assert_eq!(set(&server, DurabilityLevel::None), DurabilityLevel::None);
+    drop(server);
+    let server = RecordServer::start(folder.path());
+    let mut client = RedisCounting(stream(&server.redis), false);
+    assert_eq!(client.get("between").unwrap(), None, "it was in memory only");
+    let own = clients(&server, table);
+    assert_eq!(own.len(), 5);
+}
+
+#[test]
+fn a_pipeline_is_answered_in_its_order_when_its_writes_are_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _) = start_with(folder.path(), DurabilityLevel::Disk);
+    let mut stream = stream(&server.redis);
+    let mut commands = String::new();
+    for number in 0..500 {
+        commands += &format!("SET k{number} {number}\r\nPING\r\nGET k{number}\r\nINCR count\r\n");
+    }
+    // The last one closes the connection, behind all answers.
+    commands += "QUIT\r\n";
+    stream.get_ref().write_all(commands.as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let expected: String = (0..500)
+        .map(|number: u32| {
+            let value = number.to_string();
+            format!("+OK\r\n+PONG\r\n${}\r\n{value}\r\n:{}\r\n", value.len(), number + 1)
+        })
+        .collect();
+    assert_eq!(said, expected + "+OK\r\n");
+}
