@@ -100,7 +100,7 @@ fn server_overview(control: &ControlState) -> OverviewResponse {
     }
     OverviewResponse {
         counters: server_counters(control),
-        workers: super::stat::worker_counters(&control.metrics).iter().map(|worker| busy_us(worker)).collect(),
+        workers: super::stat::worker_counters(&control.metrics).iter().map(busy_us).collect(),
         findings: Some(findings::current(control)),
         tenants_in_all: views.len() as u64,
         tenants: rows.into_iter().map(|(_, row)| row).collect(),
