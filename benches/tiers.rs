@@ -2,6 +2,8 @@
 //! Run: `cargo bench -p sandstorm-experiments --bench tiers`, with ` -- TEXT` for the rows that have the text. Ratios
 //! within one run are what counts.
 //!
+//! It also prints how long the slices of an endless loop are in either tier.
+//!
 //! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
 //! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long. The last rows do
 //! the same for arithmetic without checks for overflow, and with them, in each tier.
@@ -24,6 +26,8 @@ use sandstorm_store::{Epochs, Participant, WriteOptions};
 const ROUNDS: usize = 9;
 /// Tenants by turns of whom none finds what it left: more than a worker keeps memories for.
 const TENANTS: usize = 2_000;
+/// CPU time of a slice beside another tenant, microseconds: that of the server's workers.
+const CONTENDED_SLICE_US: u64 = 50;
 /// Records of the table: more than the processor's caches hold.
 const RECORDS: u64 = 1_000_000;
 
@@ -35,6 +39,20 @@ pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 ";
+
+const ENDLESS: &str = "#![no_std]
+use sandstorm_api::prelude::*;
+
+/// Never ends.
+pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    let mut number = 0_u64;
+    loop {
+        number = core::hint::black_box(number.wrapping_mul(3) + 1);
+    }
+}
+";
+/// Slices of the endless loop that are measured in each tier.
+const SLICES: usize = 10_000;
 
 /// Arithmetic without a read: what compilers make of it.
 const KERNELS: &str = include_str!("kernels.rs");
@@ -163,8 +181,43 @@ impl TierBench {
         started.elapsed().as_nanos() as f64 / number as f64
     }
 
+    /// Prints how long the slices of an endless loop are beside another tenant's calls, as a worker limits them then.
+    fn slices(&mut self, beside: &Pair) {
+        if !is_wanted("slices of an endless loop") {
+            return;
+        }
+        let endless = self.pair("endless", ENDLESS, "");
+        let budget = Budget { total_us: 60_000_000, ..Budget::default() };
+        let call = Case { name: "", at_once: 1, tenants: 1, number: 1, args: &|_| Vec::new() };
+        self.engine.limit_slices(Some(CONTENDED_SLICE_US));
+        for (tier, extension) in [("native", &endless.native), ("sandboxed", &endless.sandboxed)] {
+            let mut slices_us = Vec::new();
+            let mut invocation = self.engine.begin(&self.views[1], extension, &[], budget).expect("it fits");
+            while slices_us.len() < SLICES {
+                self.calls(&beside.sandboxed, &call, 1);
+                let started = Instant::now();
+                let polled = self.engine.poll(&self.participant, &mut invocation, 0, true);
+                assert_eq!(polled, PollOutcome::Preempted, "{}", String::from_utf8_lossy(invocation.text()));
+                slices_us.push(started.elapsed().as_nanos() as f64 / 1_000.0);
+            }
+            self.engine.finish(&self.participant, invocation);
+            slices_us.sort_by(f64::total_cmp);
+            let at = |share: f64| slices_us[((SLICES - 1) as f64 * share) as usize];
+            let within = slices_us.partition_point(|us| *us <= 200.0) as f64 / SLICES as f64;
+            println!(
+                "an endless loop's slices, {tier}: p50 {:.0} us, p99 {:.0}, p99.9 {:.0}, longest {:.0}; {:.2} % up to 200 us",
+                at(0.5),
+                at(0.99),
+                at(0.999),
+                at(1.0),
+                within * 100.0
+            );
+        }
+        self.engine.limit_slices(None);
+    }
+
     fn compare(&mut self, pair: &Pair, case: &Case<'_>) {
-        if std::env::args().nth(1).is_some_and(|wanted| !wanted.starts_with('-') && !case.name.contains(&wanted)) {
+        if !is_wanted(case.name) {
             return;
         }
         let (mut ones, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -190,6 +243,11 @@ impl TierBench {
             ratios[ratios.len() - 1]
         );
     }
+}
+
+/// Whether a row is among those that the command line names.
+fn is_wanted(name: &str) -> bool {
+    std::env::args().nth(1).is_none_or(|wanted| wanted.starts_with('-') || name.contains(&wanted))
 }
 
 struct Case<'a> {
@@ -248,6 +306,7 @@ fn main() {
             &Case { name, at_once: 1, tenants, number: 200_000 / tenants.isqrt() as u64, args: &none },
         );
     }
+    bench.slices(&empty);
     let get = bench.pair("get", include_str!("../ext/get/src/lib.rs"), "");
     let get_args = |number: u64| with_key(key_of(scattered(number)));
     let chain = bench.pair("chain", include_str!("../ext/chain/src/lib.rs"), "");

@@ -212,13 +212,13 @@ fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = SmallRng::seed_from_u64(kills);
     let (mut server, table) = start_with(folder.path(), DurabilityLevel::Disk);
-    let mut from = 1;
+    let (mut from, mut answered) = (1, 0);
     for kill in 0..kills {
         let knowledge = write_and_kill(server, table, from, &mut random);
         server = RecordServer::start(folder.path());
         let mut reader = RedisCounting(stream(&server.redis), false);
         let (known, sent) = (knowledge.known.into_inner().unwrap(), knowledge.sent.into_inner().unwrap());
-        assert!(known.len() > 5, "the clients have done something");
+        answered += known.len();
         for (key, number) in &known {
             let found = reader.get(key).unwrap().unwrap_or(0);
             let most = sent.get(key).copied().unwrap_or(0).max(*number);
@@ -229,6 +229,7 @@ fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
         }
         from = sent.values().max().copied().unwrap_or(from) + 1;
     }
+    assert!(answered > 5, "the clients have done something");
 }
 
 #[test]

@@ -358,6 +358,22 @@ macro_rules! clear_parameters {
     };
 }
 
+/// Where a stack is closed, touching what lies below opens it: still as the module's code, whose fault that is. Else the
+/// invocation ends.
+macro_rules! open_stack_or_end {
+    () => {
+        "cmp qword ptr [r11 + {closed_end}], 0
+        je 9f
+        or qword ptr [rsp - {closed_call}], 0
+        jmp 8b
+        9:
+        mov dword ptr [r11 + {state}], {host}
+        mov dword ptr [r11 + {pending}], 0
+        mov eax, {overflow}
+        jmp {landing_pad}"
+    };
+}
+
 macro_rules! stubs {
     ($($number:literal)*) => {
         concat!($(".p2align 4\nmov eax, ", $number, "\njmp 2f\n"),*)
@@ -408,18 +424,9 @@ unsafe extern "C" fn host_stubs() {
         "mov dword ptr [r11 + {pending}], 0",
         "pop r11",
         "jmp 7f",
-        // There is too little stack left. If that is because it is closed, touching what lies below opens it: still as
-        // the module's code, whose fault that is.
+        // There is too little stack left.
         "5:",
-        "cmp qword ptr [r11 + {closed_end}], 0",
-        "je 9f",
-        "or qword ptr [rsp - {closed_call}], 0",
-        "jmp 8b",
-        "9:",
-        "mov dword ptr [r11 + {state}], {host}",
-        "mov dword ptr [r11 + {pending}], 0",
-        "mov eax, {overflow}",
-        "jmp {landing_pad}",
+        open_stack_or_end!(),
         // The call has more to do: it goes on, or is made again after others had their turn.
         "6:",
         "cmp dword ptr [r11 + {pending}], 0",

@@ -196,7 +196,7 @@ fn simulate(seed: u64) -> Result<(), String> {
 
 #[test]
 fn a_crash_takes_nothing_that_was_acknowledged_or_shown() {
-    for seed in 0..scaled(150, 3) as u64 {
+    for seed in 0..scaled(60, 3) as u64 {
         simulate(seed).unwrap_or_else(|why| panic!("{why}"));
     }
 }
