@@ -206,7 +206,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/tenants/a/tables/gone", "", [404, 404, 403, 401]),
     ("GET", "/v1/tenants/a/tables/there/records", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/tables/there/records?cursor=18446744073709551615", "", [200, 200, 403, 401]),
-    ("GET", "/v1/tenants/a/tables/there/records?cursor=-1", "", [400, 400, 400, 401]),
+    ("GET", "/v1/tenants/a/tables/there/records?cursor=-1", "", [400, 400, 403, 401]),
     ("GET", "/v1/tenants/a/tables/gone/records", "", [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/tables/there", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/grants", "", [200, 200, 403, 401]),
