@@ -190,11 +190,11 @@ impl TierBench {
         let budget = Budget { total_us: 60_000_000, ..Budget::default() };
         let call = Case { name: "", at_once: 1, tenants: 1, number: 1, args: &|_| Vec::new() };
         self.engine.limit_slices(Some(CONTENDED_SLICE_US));
-        for (tier, extension) in [("native", &endless.native), ("sandboxed", &endless.sandboxed)] {
+        for (tier, extension) in [("native", &endless.one), ("sandboxed", &endless.other)] {
             let mut slices_us = Vec::new();
             let mut invocation = self.engine.begin(&self.views[1], extension, &[], budget).expect("it fits");
             while slices_us.len() < SLICES {
-                self.calls(&beside.sandboxed, &call, 1);
+                self.calls(&beside.other, &call, 1);
                 let started = Instant::now();
                 let polled = self.engine.poll(&self.participant, &mut invocation, 0, true);
                 assert_eq!(polled, PollOutcome::Preempted, "{}", String::from_utf8_lossy(invocation.text()));

@@ -9,8 +9,8 @@ use crate::record::TableId;
 use crate::{Error, yield_now};
 
 impl Db<'_> {
-    /// Counts the keys of an ordered table with `from <= key < to` (empty `to`: to the end of the table), in logarithmic
-    /// time: a few microseconds for a million.
+    /// Counts the keys of an ordered table with `from <= key < to` (empty `to`: to the end of the table), in
+    /// logarithmic time: a few microseconds for a million.
     ///
     /// As in [`Db::range_keys`], no record is looked for: a key counts until its expired record is removed, which takes
     /// some seconds. For a count that holds when the invocation's writes are made, see [`Transaction::count`].

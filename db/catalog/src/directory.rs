@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use super::change_log;
+use super::directory_log::DirectoryLog;
 use super::directory_state::{ChangeEffect, DirectoryState};
-use super::durability::{CurrentDurability, DirectoryLog};
 use super::error::{DirectoryError, check_name, over_quota, unknown_table};
 use super::grant::FIRST_GRANTED_ID;
 use super::grant_end::{end_table_grants, end_tenant_grants};
@@ -19,6 +19,7 @@ use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
 use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
+use super::table_durability::CurrentDurability;
 use super::tenant_code::TenantCode;
 use super::tenant_ref::TenantRef;
 use super::{TableEntry, TenantAccount, TenantView};

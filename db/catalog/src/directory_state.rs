@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::TableEntry;
-use super::durability::TableDurability;
 use super::grant::{Grant, GrantAccess};
+use super::table_durability::TableDurability;
 
 /// The ids of the next tenants and tables; behind the lock for changes.
 #[derive(Debug)]

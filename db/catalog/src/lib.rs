@@ -9,6 +9,7 @@
 mod change_log;
 mod code_policy;
 mod directory;
+mod directory_log;
 mod directory_state;
 mod durability;
 mod error;
@@ -29,6 +30,7 @@ mod secrets;
 mod snapshot;
 mod suspending;
 mod suspension;
+mod table_durability;
 mod tenant_code;
 mod tenant_ref;
 #[cfg(any(test, feature = "testing"))]
@@ -51,7 +53,7 @@ use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
 pub use directory::{Directory, TenantChange};
-pub use durability::{CheckpointRequests, LogProgressHook, TableDurability};
+pub use directory_log::{CheckpointRequests, LogProgressHook};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
@@ -63,6 +65,7 @@ pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
+pub use table_durability::TableDurability;
 pub use tenant_code::TenantCode;
 pub use tenant_ref::TenantRef;
 pub use token_match::TokenMatch;
@@ -270,7 +273,7 @@ pub struct TableEntry {
     /// The records.
     pub table: RecordTable,
     /// What a crash may take of them, and its number in the log.
-    pub(crate) durability: durability::CurrentDurability,
+    pub(crate) durability: table_durability::CurrentDurability,
     /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
     /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,

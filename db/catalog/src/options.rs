@@ -1,8 +1,8 @@
 //! Options of the directory, of a new tenant and of a new table.
 
-use super::durability::TableDurability;
 use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
+use super::table_durability::TableDurability;
 use crate::limits::TENANTS;
 use sandstorm_accounts::token::TokenHash;
 use sandstorm_extension::CodePolicy;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::directory_state::DirectoryState;
-use super::durability::CurrentDurability;
 use super::error::DirectoryError;
 use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
@@ -15,6 +14,7 @@ use super::journal::{
 use super::secrets::TenantSecrets;
 use super::snapshot::DirectorySnapshot;
 use super::suspension::Suspension;
+use super::table_durability::CurrentDurability;
 use super::tenant_code::TenantCode;
 use super::token_rotation::{ClockReading, OldToken};
 use super::{Directory, TableEntry, TenantAccount, TenantView, change_log, grants};

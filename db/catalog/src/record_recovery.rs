@@ -10,7 +10,7 @@ use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog};
 use sandstorm_store::{RecordTable, StoreError};
 
 use super::Directory;
-use super::durability::log_name;
+use super::directory_log::log_name;
 use super::restore_lanes::RestoreLanes;
 use super::snapshot::DirectorySnapshot;
 use crate::limits::{CHANGE_DURABILITY_MOST, RESTORE_LOG_EVERY};

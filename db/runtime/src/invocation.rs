@@ -21,6 +21,7 @@ use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::host::HOST_CALLS;
 use super::invocation_random::InvocationRandom;
+use super::invocation_trace::InvocationTrace;
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
@@ -60,21 +61,6 @@ pub enum BeginError {
 /// The caller's own data about an invocation, for its end. It lies with the invocation, so that queues only move a
 /// pointer.
 pub type UserData = [u64; 3];
-
-/// What an invocation did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InvocationTrace {
-    /// Its polls.
-    pub polls: u32,
-    /// Those of them that ended by a switch, because it computed past its slice.
-    pub switches: u32,
-    /// Records that it read.
-    pub reads: u64,
-    /// Bytes of their values.
-    pub read_bytes: u64,
-    /// Time since the end of its first poll; 0: it was not polled.
-    pub since_first_poll_ns: u64,
-}
 
 /// The progress of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,6 +32,7 @@ mod idle_lists;
 mod invocation;
 mod invocation_memory;
 mod invocation_random;
+mod invocation_trace;
 pub mod limits;
 mod mapping;
 mod pending_copies;
@@ -54,6 +55,7 @@ mod worker_block;
 mod xstate;
 
 pub use engine::{Engine, PollOutcome};
-pub use invocation::{BeginError, InvocationHandle, InvocationTrace, UserData};
+pub use invocation::{BeginError, InvocationHandle, UserData};
+pub use invocation_trace::InvocationTrace;
 pub use signals::install_process_handlers;
 pub use watchdog::Watchdog;

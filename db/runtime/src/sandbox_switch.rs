@@ -358,8 +358,8 @@ macro_rules! clear_parameters {
     };
 }
 
-/// Where a stack is closed, touching what lies below opens it: still as the module's code, whose fault that is. Else the
-/// invocation ends.
+/// Where a stack is closed, touching what lies below opens it: still as the module's code, whose fault that is. Else
+/// the invocation ends.
 macro_rules! open_stack_or_end {
     () => {
         "cmp qword ptr [r11 + {closed_end}], 0

@@ -26,8 +26,8 @@ pub const INDEX_CHARGE_BYTES: u64 = 104;
 pub const INDEX_INLINE_KEY_BYTES: usize = 32;
 /// Bytes of memory that a thread keeps for the next unit of logged changes: what most transactions take.
 pub const RETAINED_UNIT_BYTES: usize = 4 << 10;
-/// Counters of a part of a watch of a table's hottest keys. With eight parts a key is found that has one in two thousand
-/// of the requests; a request of a key without a counter looks at all of its part, 60 ns.
+/// Counters of a part of a watch of a table's hottest keys. With eight parts a key is found that has one in two
+/// thousand of the requests; a request of a key without a counter looks at all of its part, 60 ns.
 pub const WATCH_COUNTERS: usize = 256;
 /// Parts of such a watch, each with a lock: more than there are workers on most machines.
 pub const WATCH_PARTS: usize = 8;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::durability::TableDurability;
+use super::super::table_durability::TableDurability;
 use super::super::versions::ExtensionVersions;
 use super::super::{GrantAccess, QuotaChanges, TokenHash};
 use sandstorm_extension::{BudgetOverride, CodePolicy};

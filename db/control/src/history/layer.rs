@@ -89,13 +89,13 @@ fn with_total(rows: HashMap<u32, HistoryRow>) -> Vec<HistoryRow> {
     std::iter::once(total).chain(rows).collect()
 }
 
-/// What of a row an order goes by.
-type RowValue = fn(&HistoryRow) -> u64;
+/// By what rows are sorted.
+type RowOrder = fn(&HistoryRow) -> u64;
 
 /// The ids of the tenants that used most: half of them by CPU time, the others by requests, kills, and what was refused
 /// or dropped.
 pub(super) fn choose(rows: &HashMap<u32, HistoryRow>) -> Vec<u32> {
-    let orders: [(usize, RowValue); 4] = [
+    let orders: [(usize, RowOrder); 4] = [
         (HISTORY_TENANTS / 2, |row| row.cpu_us),
         (HISTORY_TENANTS / 4, |row| row.requests),
         (HISTORY_TENANTS / 8, |row| row.killed),

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
@@ -10,8 +11,8 @@ use sandstorm_log::PositionState;
 use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
 use sandstorm_store::Participant;
 
-use super::held_answers::LogWatch;
 use super::latency_ledger::LatencyLedger;
+use super::log_watch::LogWatch;
 use super::recent_tenants::RecentTenants;
 use super::shared::SharedWorkerState;
 use super::slow::SlowAnswer;
@@ -83,6 +84,16 @@ impl WorkerContext {
     #[inline]
     pub(super) fn position_state(&self, position: u64) -> PositionState {
         self.log.state_of(&self.shared, position)
+    }
+
+    /// Has the log's thread wake this worker for answers to connections, and write up to a position.
+    pub(super) fn mark_holding_connections(&self, position: u64) {
+        self.counters.answers_held.add(1);
+        self.log.want(position);
+        let bit = 1 << self.index;
+        if self.shared.holding_connections.load(Relaxed) & bit == 0 {
+            self.shared.holding_connections.fetch_or(bit, SeqCst);
+        }
     }
 
     /// Counts the requests that were answered since the last call: their answers have left by `now_ns`.

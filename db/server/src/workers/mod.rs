@@ -10,8 +10,8 @@
 //!   [`message_pieces`], [`postponed_message`];
 //! - what a port remembers of its peers: [`sessions`], [`verified_peers`], [`pending_queries`], [`response_assembly`],
 //!   [`rx_zero_copy`], [`rejections`];
-//! - around the loop: [`context`], [`latency_ledger`], [`turn_history`] and [`slow`], [`shared`], [`idle`] with [`spin`];
-//!   [`start`] with [`options`], [`network`] and [`listeners`].
+//! - around the loop: [`context`], [`latency_ledger`], [`turn_history`] and [`slow`], [`shared`], [`idle`] with
+//!   [`spin`]; [`start`] with [`options`], [`network`] and [`listeners`].
 
 mod admission;
 mod connections;
@@ -25,6 +25,7 @@ mod invocations;
 mod latency_ledger;
 mod listener_config;
 mod listeners;
+mod log_watch;
 mod message_pieces;
 mod message_server;
 mod network;
@@ -33,6 +34,7 @@ mod options;
 mod pending_queries;
 mod piece_budget;
 mod port;
+mod port_answers;
 mod postponed_message;
 mod recent_tenants;
 mod record_operations;

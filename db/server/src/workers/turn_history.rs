@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a list of all polls: the sums of the windows that the request lies in, nothing lost, nothing made up.
+        /// Against a list of all polls: the sums of the windows of the request, nothing lost, nothing made up.
         #[test]
         fn turns_add_up(
             polls in prop::collection::vec((1u32..12, 1u64..200_000, 0u64..3 * TURN_WINDOW_NS), 1..400),

@@ -22,6 +22,7 @@ mod key_range;
 mod key_tree;
 mod key_watch;
 mod locked_stripe;
+mod logged_changes;
 mod prefetch;
 mod range;
 mod rehash;

@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::held::HeldOutput;
+use super::held_output::HeldOutput;
 use super::permit::UnauthenticatedPermit;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};

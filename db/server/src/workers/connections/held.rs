@@ -1,7 +1,6 @@
 //! Answers to connections that wait for the log's disk. A connection whose answers wait is neither read nor run: what
 //! it sends meanwhile waits in the kernel. So it holds one turn's answers at most, and they keep their order.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -15,39 +14,6 @@ use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
 use crate::workers::context::WorkerContext;
 
-/// The answers of a connection that wait.
-#[derive(Default)]
-pub(super) struct HeldOutput {
-    bytes: Vec<u8>,
-    /// How far the log has to be on the disk before they may leave.
-    position: u64,
-    /// Whether the selector has reported the connection since: it is not to do so again.
-    is_reported: bool,
-}
-
-impl HeldOutput {
-    /// Whether there are any.
-    #[inline]
-    pub(super) fn is_some(&self) -> bool {
-        !self.bytes.is_empty()
-    }
-
-    /// Bytes of their memory.
-    pub(super) fn used_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    /// Whether the selector need not be told to be quiet.
-    pub(super) fn is_unreported(&self) -> bool {
-        self.is_some() && !self.is_reported
-    }
-
-    /// Notes that the selector has reported the connection.
-    pub(super) fn note_report(&mut self) {
-        self.is_reported = self.is_some();
-    }
-}
-
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
     pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
@@ -60,17 +26,13 @@ impl ClientConnection {
     }
 }
 
-/// The connections of a worker whose answers wait, in the order in which they began to.
-#[derive(Default)]
-pub(super) struct HeldConnections(VecDeque<(u64, ConnectionId)>);
-
 impl WorkerConnections {
     /// Notes that the answers of a connection wait.
     pub(super) fn note_held(&mut self, id: ConnectionId, context: &WorkerContext) {
         let Some(connection) = self.slots.get(id) else { return };
         let position = connection.held.position;
         self.held.0.push_back((position, id));
-        mark_holding(position, context);
+        context.mark_holding_connections(position);
     }
 
     /// Lets the answers go on that need not wait any more. Returns their number.
@@ -136,15 +98,5 @@ impl WorkerConnections {
     /// Whether answers wait.
     pub(in crate::workers) fn has_held(&self) -> bool {
         !self.held.0.is_empty() || self.udp_ports.iter().any(|port| port.first_held().is_some())
-    }
-}
-
-/// Has the log's thread wake this worker, and write up to a position.
-pub(super) fn mark_holding(position: u64, context: &WorkerContext) {
-    context.counters.answers_held.add(1);
-    context.log.want(position);
-    let bit = 1 << context.index;
-    if context.shared.holding_connections.load(Relaxed) & bit == 0 {
-        context.shared.holding_connections.fetch_or(bit, SeqCst);
     }
 }

@@ -12,6 +12,7 @@ mod event_loop;
 mod handshake_queue;
 mod handshakes;
 mod held;
+mod held_output;
 pub(super) mod inbox;
 mod permit;
 mod ready_queue;

@@ -9,7 +9,6 @@ use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 
-use super::held::mark_holding;
 use crate::limits::HELD_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
@@ -143,7 +142,7 @@ impl UdpPort {
                     let answer = self.answer.clone();
                     self.held_bytes += answer.len();
                     self.held.push_back(HeldDatagram { position, peer, request: header.request, answer });
-                    mark_holding(position, &executor.context);
+                    executor.context.mark_holding_connections(position);
                 } else {
                     self.dropped += 1;
                 }

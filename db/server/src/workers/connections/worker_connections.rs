@@ -11,7 +11,7 @@ use sandstorm_net::driver::{EpollSelector, SocketInterest};
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::handshake_queue::TlsHandshakeQueue;
-use super::held::HeldConnections;
+use super::held_output::HeldConnections;
 use super::inbox::InboxMessage;
 use super::ready_queue::ReadyQueue;
 use super::slots::ConnectionSlots;

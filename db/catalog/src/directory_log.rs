@@ -1,0 +1,153 @@
+//! The log that keeps the records of tables with durability, and the requests for its checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
+use sandstorm_store::RecordTable;
+
+use super::table_durability::TableDurability;
+
+/// Called by the log's thread after the log has got on.
+pub type LogProgressHook = Arc<dyn Fn() + Send + Sync>;
+
+/// The log of a server that keeps records. It is made with the first table that needs it.
+#[derive(Default)]
+pub(super) struct DirectoryLog {
+    place: Mutex<LogPlace>,
+    /// Held while a table's durability changes.
+    pub(super) changing: Mutex<()>,
+    pub(super) checkpoints: CheckpointRequests,
+}
+
+#[derive(Default)]
+struct LogPlace {
+    log: Option<Arc<ChangeLog>>,
+    /// The folder in which it is made when it is needed.
+    folder: Option<PathBuf>,
+    hook: Option<LogProgressHook>,
+}
+
+impl LogPlace {
+    fn connect(&self) {
+        if let (Some(log), Some(hook)) = (&self.log, self.hook.clone()) {
+            log.on_progress(Box::new(move || hook()));
+        }
+    }
+}
+
+impl DirectoryLog {
+    /// Has the changes of tables that are made from here on logged.
+    pub(super) fn set(&self, log: Arc<ChangeLog>) {
+        let mut place = self.place.lock();
+        place.log = Some(log);
+        place.connect();
+    }
+
+    /// Sets the folder in which a log is made when it is needed.
+    pub(super) fn set_folder(&self, folder: &Path) {
+        self.place.lock().folder = Some(folder.to_owned());
+    }
+
+    /// Has `hook` called by the log's thread, once there is a log.
+    pub(super) fn set_hook(&self, hook: LogProgressHook) {
+        let mut place = self.place.lock();
+        place.hook = Some(hook);
+        place.connect();
+    }
+
+    /// The log, if there is one.
+    pub(super) fn get(&self) -> Option<Arc<ChangeLog>> {
+        self.place.lock().log.clone()
+    }
+
+    /// The log, which is made if there is none and its folder is known.
+    ///
+    /// # Errors
+    /// The log cannot be made.
+    pub(super) fn get_or_make(&self) -> Result<Option<Arc<ChangeLog>>, LogError> {
+        let mut place = self.place.lock();
+        if place.log.is_none()
+            && let Some(folder) = &place.folder
+        {
+            let disk = Arc::new(LogFolder::lock(folder)?);
+            let log = RecoveredLog::read(disk, LogOptions::default(), &mut |_, _| Ok(()))?.start()?;
+            place.log = Some(log);
+            place.connect();
+        }
+        Ok(place.log.clone())
+    }
+
+    /// Has a new table's changes logged. Before the folder is known, the tables get their log when it is read.
+    ///
+    /// # Errors
+    /// The log cannot be made.
+    pub(super) fn attach(
+        &self,
+        table: &RecordTable,
+        (number, name): (u64, &str),
+        durability: TableDurability,
+    ) -> Result<(), LogError> {
+        if let Some(log) = self.get_or_make()? {
+            log_name(&log, number, name, 0);
+            table.set_logging(&log, number, durability.logging());
+        }
+        Ok(())
+    }
+}
+
+/// Requests for a checkpoint, which the checkpointer's thread serves.
+#[derive(Default)]
+pub struct CheckpointRequests {
+    state: Mutex<RequestState>,
+    served: Condvar,
+}
+
+#[derive(Default)]
+struct RequestState {
+    /// The number of the last request.
+    last: u64,
+    /// The number up to which they are served, and the last one's error.
+    served: u64,
+    error: Option<LogError>,
+}
+
+impl CheckpointRequests {
+    /// The number of the last request that is not served yet.
+    pub fn pending(&self) -> Option<u64> {
+        let state = self.state.lock();
+        (state.last > state.served).then_some(state.last)
+    }
+
+    /// Notes that the requests up to one are served by a checkpoint that began after them, or that it failed.
+    pub fn serve(&self, request: u64, error: Option<LogError>) {
+        let mut state = self.state.lock();
+        (state.served, state.error) = (request, error);
+        self.served.notify_all();
+    }
+
+    /// Asks for a checkpoint that begins from now on, and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// The checkpoint's, or that there was none in time.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        state.last += 1;
+        let (own, until) = (state.last, Instant::now() + timeout);
+        while state.served < own {
+            if self.served.wait_until(&mut state, until).timed_out() {
+                return Err(LogError::unusable("log", "no checkpoint was written in time"));
+            }
+        }
+        state.error.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Tells the log a table's name, for people who read it, and its highest version. Returns whether there was room.
+pub(super) fn log_name(log: &Arc<ChangeLog>, number: u64, name: &str, version: u64) -> bool {
+    let Ok(_permit) = log.admit(name.len(), 0) else { return false };
+    log.append(&LoggedChange::of_table(ChangeKind::MakeTable, number, version, name.as_bytes()), false);
+    true
+}

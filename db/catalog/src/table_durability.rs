@@ -1,0 +1,75 @@
+//! What a crash may take of a table's records.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use sandstorm_store::TableLogging;
+use serde::{Deserialize, Serialize};
+
+/// What a crash may take of a table's records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TableDurability {
+    /// All of them: they are in memory only.
+    #[default]
+    None,
+    /// The writes of the last 100 ms: they are acknowledged at once.
+    Interval,
+    /// Nothing that was acknowledged or shown: answers wait for the disk.
+    Disk,
+}
+
+impl TableDurability {
+    const ALL: [TableDurability; 3] = [TableDurability::None, TableDurability::Interval, TableDurability::Disk];
+
+    /// Its name, as the control API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TableDurability::None => "none",
+            TableDurability::Interval => "interval",
+            TableDurability::Disk => "disk",
+        }
+    }
+
+    /// Whether this is the default.
+    pub fn is_none(&self) -> bool {
+        *self == TableDurability::None
+    }
+
+    /// What it means for the table's changes.
+    pub(super) fn logging(self) -> TableLogging {
+        match self {
+            TableDurability::None => TableLogging::Off,
+            TableDurability::Interval => TableLogging::AtOnce,
+            TableDurability::Disk => TableLogging::Awaited,
+        }
+    }
+}
+
+/// The durability of a table, and its number in the log (0: none); both may change while it is used.
+#[derive(Debug)]
+pub(super) struct CurrentDurability {
+    durability: AtomicU8,
+    number: AtomicU64,
+}
+
+impl CurrentDurability {
+    pub(super) fn new(durability: TableDurability, number: u64) -> CurrentDurability {
+        CurrentDurability { durability: AtomicU8::new(durability as u8), number: AtomicU64::new(number) }
+    }
+
+    pub(super) fn get(&self) -> TableDurability {
+        let index = usize::from(self.durability.load(Relaxed));
+        TableDurability::ALL.get(index).copied().unwrap_or_default()
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
+    }
+
+    /// Under the directory's lock for changes.
+    pub(super) fn set(&self, durability: TableDurability, number: u64) {
+        self.number.store(number, Relaxed);
+        self.durability.store(durability as u8, Relaxed);
+    }
+}

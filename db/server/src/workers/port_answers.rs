@@ -1,0 +1,137 @@
+//! Answers of a port: each leaves once the log is on the disk up to what it shows, and waits until then.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use sandstorm_accounts::RequestSubject;
+use sandstorm_log::PositionState;
+use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
+use sandstorm_net::r2p2::PeerAddr;
+use sandstorm_net::shared_bytes::SharedBytes;
+
+use super::context::WorkerContext;
+use super::held_answers::not_durable_response;
+use super::port::{PortContext, shrink_to_pool};
+use super::response_assembly::{RequestOrigin, ResponseId, start_response};
+
+impl PortContext {
+    /// Sends a response once the log is on the disk up to `shown`; if that is in doubt, an error instead. Returns
+    /// whether it has left by now.
+    #[inline]
+    pub(super) fn respond_when_durable(
+        &mut self,
+        context: &WorkerContext,
+        origin: &RequestOrigin<PeerAddr>,
+        (response, tail): (&[u8], Option<SharedBytes>),
+        shown: u64,
+        class: Option<RequestClass>,
+    ) -> bool {
+        match context.position_state(shown) {
+            PositionState::OnDisk => self.respond_whole(context.clock.now_us, origin, response, tail),
+            PositionState::Waits => return self.hold(context, origin, (response, tail), shown, class),
+            PositionState::Uncertain => {
+                context.counters.answers_not_durable.add(1);
+                let instead = not_durable_response(&origin.header, response);
+                self.respond(context.clock.now_us, origin, &instead);
+            }
+        }
+        true
+    }
+
+    fn respond_whole(
+        &mut self,
+        now_us: u64,
+        origin: &RequestOrigin<PeerAddr>,
+        response: &[u8],
+        tail: Option<SharedBytes>,
+    ) {
+        match tail {
+            Some(tail) => self.respond_shared(now_us, origin, response, tail),
+            None => self.respond(now_us, origin, response),
+        }
+    }
+
+    /// Keeps an answer until the log is on the disk. Its request counts as one that is being run.
+    #[cold]
+    fn hold(
+        &mut self,
+        context: &WorkerContext,
+        origin: &RequestOrigin<PeerAddr>,
+        (response, tail): (&[u8], Option<SharedBytes>),
+        shown: u64,
+        class: Option<RequestClass>,
+    ) -> bool {
+        if !self.held.push(shown, origin, response, tail, class) {
+            context.counters.answers_not_durable.add(1);
+            let instead = not_durable_response(&origin.header, response);
+            self.respond(context.clock.now_us, origin, &instead);
+            return true;
+        }
+        context.counters.answers_held.add(1);
+        self.assembly.queries.begin(origin.query);
+        context.log.want(shown);
+        let is_over = || context.position_state(shown) != PositionState::Waits;
+        context.shared.mark_holding_port(self.index, is_over);
+        false
+    }
+
+    /// Sends the answers that need not wait any more, and notes each. Returns their number.
+    pub(super) fn release_held(&mut self, context: &mut WorkerContext) -> usize {
+        let mut released = 0;
+        while let Some(position) = self.held.first_position() {
+            let state = context.position_state(position);
+            if state == PositionState::Waits {
+                return released;
+            }
+            let Some(answer) = self.held.pop() else { break };
+            self.assembly.queries.end(answer.origin.query);
+            let now_us = context.clock.now_us;
+            if state == PositionState::OnDisk {
+                self.respond_whole(now_us, &answer.origin, &answer.bytes, answer.tail);
+            } else {
+                context.counters.answers_not_durable.add(1);
+                let instead = not_durable_response(&answer.origin.header, &answer.bytes);
+                self.respond(now_us, &answer.origin, &instead);
+            }
+            if let Some(class) = answer.class {
+                context.answered.begin_batch(context.clock.now_ns);
+                let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
+                context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
+            }
+            self.held.recycle(answer.bytes);
+            released += 1;
+        }
+        let bit = 1 << self.index;
+        if context.shared.holding_ports.load(Relaxed) & bit != 0 {
+            context.shared.holding_ports.fetch_and(!bit, SeqCst);
+        }
+        released
+    }
+
+    /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response
+    /// if no other answer is missing.
+    pub(super) fn deliver(
+        &mut self,
+        context: &WorkerContext,
+        (id, operation): (ResponseId, usize),
+        shown: u64,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let mut answer = std::mem::take(&mut self.answer);
+        if let Some(origin) = self.assembly.take_single(id) {
+            start_response(&origin.header, 1, &mut answer);
+            write(&mut answer);
+            self.respond_when_durable(context, &origin, (&answer, None), shown, None);
+        } else {
+            answer.clear();
+            write(&mut answer);
+            let mut response = std::mem::take(&mut self.response);
+            if let Some((origin, shown)) = self.assembly.part(id, (operation, shown), &answer, &mut response) {
+                self.respond_when_durable(context, &origin, (&response, None), shown, None);
+            }
+            shrink_to_pool(&mut response);
+            self.response = response;
+        }
+        shrink_to_pool(&mut answer);
+        self.answer = answer;
+    }
+}
