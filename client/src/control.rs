@@ -5,6 +5,7 @@
 //! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. An answer that is
 //! not a success (2xx) has a [`ControlErrorBody`].
 
+mod access;
 mod error;
 mod secrets;
 mod types;

@@ -1,12 +1,17 @@
-//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts.
+//! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts, backups, monitoring,
+//! the page, packages.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod backups;
+mod browser;
 mod builder_tls;
 mod code_tiers;
 mod disk;
+mod http;
+mod monitoring;
+mod packages;
 mod records;
 mod restart;
 mod rotation;

@@ -5,6 +5,7 @@ use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod access;
 mod events;
 mod history;
 mod hot;
@@ -14,6 +15,7 @@ mod records;
 mod slow;
 mod top;
 
+pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
 pub use hot::{HotKeyReport, HotReport};

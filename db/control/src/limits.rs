@@ -131,3 +131,37 @@ pub const SLOW_PER_PAGE: usize = 100;
 pub const EXTENSIONS_PER_PAGE: usize = 1_000;
 /// The same, at most: 5 MB.
 pub const EXTENSIONS_PER_PAGE_MAX: usize = 10_000;
+/// Tokens of viewers, at most: each is compared with what a request presents.
+pub const ACCESS_TOKENS_MAX: usize = 256;
+/// The same of one tenant's viewers.
+pub const ACCESS_TOKENS_PER_TENANT: usize = 8;
+/// Bytes of such a token's name, at most.
+pub const ACCESS_TOKEN_NAME_BYTES: usize = 64;
+/// Seconds after which such a token ends, at most: ten years, after which nobody remembers it.
+pub const ACCESS_TOKEN_LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;
+/// Sessions of the page at a time, at most: the oldest ends for one more.
+pub const PAGE_SESSIONS: usize = 1_024;
+/// The same of one tenant's.
+pub const PAGE_SESSIONS_PER_TENANT: usize = 32;
+/// A session ends after that time, whatever it does: a working day.
+pub const PAGE_SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3_600);
+/// A session ends if nothing asked for it for so long. A page that is open asks all the time.
+pub const PAGE_SESSION_IDLE: Duration = Duration::from_secs(3_600);
+/// Codes that begin a session, at most: the oldest goes for one more.
+pub const PAGE_CODES: usize = 64;
+/// Time in which such a code can be used: enough to type it.
+pub const PAGE_CODE_LIFETIME: Duration = Duration::from_secs(120);
+/// Least time between two readings for the page: however many look at it, the server is read once.
+pub const PAGE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// Tenants in one overview, at most, those with most requests first: 400 KB.
+pub const PAGE_TENANTS: usize = 1_024;
+/// Extensions in one overview, at most, those with most CPU time first.
+pub const PAGE_EXTENSIONS: usize = 256;
+/// Kills and events in one overview, at most.
+pub const PAGE_KILLS: usize = 50;
+/// Extensions and tables of which Prometheus gets series, if it does not say how many: seven series each.
+pub const METRIC_SERIES: usize = 50;
+/// The same, at most.
+pub const METRIC_SERIES_MAX: usize = 1_000;
+/// Least time between two samples of counters for findings: growth is counted over one to two of these.
+pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);

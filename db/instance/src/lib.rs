@@ -14,7 +14,7 @@ use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_log::LogError;
-use sandstorm_metrics::ServerMetrics;
+use sandstorm_metrics::{ServerMetrics, WatchdogCounts};
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::Watchdog;
 use sandstorm_server::checkpointer::Checkpointer;
@@ -190,6 +190,16 @@ impl PreparedDataPlane {
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.set_network(workers.network(), workers.device());
+        // Whoever reads counters does not keep its thread.
+        let watched = Arc::downgrade(&watchdog);
+        metrics.set_watchdog(Box::new(move || {
+            let counts = |watched: Arc<Watchdog>| WatchdogCounts {
+                looks: watched.samples(),
+                requests: watched.requests(),
+                late: watched.late(),
+            };
+            watched.upgrade().map(counts).unwrap_or_default()
+        }));
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         let checkpointer =

@@ -5,11 +5,15 @@
 //! no locked instruction. Readers add the workers up. A sum is a view of a moment; each counter in it is exact.
 #![deny(unsafe_code)]
 
+pub mod alerts;
+pub mod dashboard;
 mod device;
 pub mod histogram;
 pub mod latency;
 pub mod limits;
 mod memory;
+mod naming;
+mod series;
 mod slow_threshold;
 pub mod text;
 
@@ -26,6 +30,11 @@ use sandstorm_net::rpc;
 use device::NetworkDescription;
 pub use device::{DEVICE_METRICS, DeviceProbe, DeviceState};
 pub use memory::{MEMORY_METRICS, memory_readings};
+pub use naming::ConventionalName;
+pub use series::{
+    BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, CONTROL_METRICS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS,
+    SERVER_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
+};
 pub use slow_threshold::SlowThreshold;
 
 /// A count with a single writer: that thread alone may call [`SingleWriterCounter::add`] and
@@ -436,55 +445,6 @@ mod tenant_counters {
     }
 }
 
-/// The metrics of the directory, which workers do not count, in the order in which the control port reads them.
-pub const SERVER_METRICS: &[MetricSpec] = &[
-    gauge("uptime_seconds", "Seconds since the server started."),
-    gauge("tenants", "Tenants."),
-    gauge("tables", "Tables of all tenants."),
-    gauge("extensions", "Extensions loaded for all tenants."),
-    gauge("extensions_sandboxed", "Those of them that run in the sandboxed tier; the others are native."),
-    gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
-    gauge("extensions_slowed", "Extensions whose calls are admitted at a bounded rate because they keep being killed."),
-    gauge("records", "Records in all tables."),
-    gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
-    gauge("records_evicted", "Records evicted from the tables that are there now."),
-    gauge("records_expired", "Records expired in the tables that are there now."),
-    gauge(
-        "garbage_bytes",
-        "Bytes of replaced and deleted records that are not freed yet, since they may still be read.",
-    ),
-    gauge(
-        "writes_held_back",
-        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
-    ),
-    gauge(
-        "writes_without_memory",
-        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
-    ),
-    gauge(
-        "slab_bytes",
-        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
-    ),
-    gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
-    gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
-];
-
-/// The metrics of the control port, in the order in which `admin` reads them.
-pub const CONTROL_METRICS: &[MetricSpec] = &[
-    counter("control_wrong_tokens", "Control requests with an unknown token."),
-    counter(
-        "control_connections_limited",
-        "Control connections closed because their address, or all other machines together, reached the limit of connections, and all of these were busy.",
-    ),
-    counter("control_shed", "Control connections closed in favour of a later one: they were idle for longest."),
-    counter(
-        "control_too_slow",
-        "Control connections closed because a handshake, a request or its answer took too long.",
-    ),
-    counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
-    counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
-];
-
 const fn counter(name: &'static str, meaning: &'static str) -> MetricSpec {
     MetricSpec { name, kind: MetricKind::Counter, label: None, meaning }
 }
@@ -494,14 +454,20 @@ const fn gauge(name: &'static str, meaning: &'static str) -> MetricSpec {
 }
 
 /// All counters of the server.
-#[derive(Debug)]
 pub struct ServerMetrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// A description of the workers' network.
     network: OnceLock<NetworkDescription>,
+    watchdog: OnceLock<WatchdogProbe>,
     /// From when on a request counts as slow.
     pub slow: SlowThreshold,
+}
+
+impl std::fmt::Debug for ServerMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerMetrics").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
 }
 
 /// A metric and its values, one a label value.
@@ -521,6 +487,7 @@ impl ServerMetrics {
             started: Instant::now(),
             workers,
             network: OnceLock::new(),
+            watchdog: OnceLock::new(),
             slow: SlowThreshold::default(),
         })
     }
@@ -529,6 +496,17 @@ impl ServerMetrics {
     pub fn set_network(&self, about: &str, device: Option<DeviceProbe>) {
         // It is set once, when the workers have started.
         let _was_set = self.network.set(NetworkDescription { about: about.to_owned(), device });
+    }
+
+    /// Sets where the watchdog's counts are read.
+    pub fn set_watchdog(&self, probe: WatchdogProbe) {
+        // It is set once, when the workers have started.
+        let _was_set = self.watchdog.set(probe);
+    }
+
+    /// The watchdog's counts; none on a server without one.
+    pub fn watchdog(&self) -> WatchdogCounts {
+        self.watchdog.get().map(|probe| probe()).unwrap_or_default()
     }
 
     /// The description of the workers' network, and its state, as text.

@@ -55,17 +55,19 @@ fn every_kind_of_malformed_message_is_counted_under_its_name() {
 
 #[test]
 fn names_are_unique_and_each_has_a_meaning() {
-    let all: Vec<&MetricSpec> = SERVER_METRICS
-        .iter()
-        .chain(MEMORY_METRICS)
-        .chain(DEVICE_METRICS)
-        .chain(WorkerCounters::METRICS)
-        .chain(TenantCounters::METRICS)
-        .collect();
+    let all: Vec<&MetricSpec> = text::SECTIONS.iter().flat_map(|(_, metrics)| metrics.iter()).collect();
     let mut names: Vec<&str> = all.iter().map(|metric| metric.name).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), all.len());
+    // Old and new ones together: a name has one meaning.
+    let mut shown: Vec<String> = all.iter().map(|metric| ConventionalName::of(metric).name).collect();
+    let kept = all.iter().map(|metric| metric.name.to_owned()).filter(|name| !shown.contains(name));
+    shown.extend(kept.collect::<Vec<_>>());
+    let count = shown.len();
+    shown.sort_unstable();
+    shown.dedup();
+    assert_eq!(shown.len(), count);
     assert!(all.iter().all(|metric| metric.meaning.trim().ends_with('.')));
 }
 
@@ -132,16 +134,20 @@ fn prometheus_text_says_each_metric_once_and_escapes_labels() {
         labels: vec![("tenant", tenant.to_owned())],
         readings: readings(TenantCounters::METRICS, counters.values()),
     };
-    let text = text::prometheus(&[group("a"), group("b\"\n")]);
-    assert_eq!(text.matches("# TYPE sandstorm_tenant_requests counter\n").count(), 1);
-    assert!(
-        text.contains("sandstorm_tenant_requests{tenant=\"a\"} 5\nsandstorm_tenant_requests{tenant=\"b\\\"\\n\"} 5\n")
-    );
-    assert!(text.contains("sandstorm_tenant_invocations_killed{tenant=\"a\",cause=\"panic\"} 0\n"));
+    let groups = [group("a"), group("b\"\n")];
+    let text = text::prometheus(&groups, text::OldNames::Hidden);
+    let name = "sandstorm_tenant_requests_total";
+    assert_eq!(text.matches(&format!("# TYPE {name} counter\n")).count(), 1);
+    assert!(text.contains(&format!("{name}{{tenant=\"a\"}} 5\n{name}{{tenant=\"b\\\"\\n\"}} 5\n")), "{text}");
+    assert!(text.contains("sandstorm_tenant_invocations_killed_total{tenant=\"a\",cause=\"panic\"} 0\n"));
+    assert!(!text.contains("sandstorm_tenant_requests{"), "the old name is hidden");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (_, value) = line.rsplit_once(' ').unwrap();
-        value.parse::<u64>().unwrap();
+        value.parse::<f64>().unwrap();
     }
+    let both = text::prometheus(&groups, text::OldNames::Shown);
+    assert!(both.contains("\nsandstorm_tenant_requests{tenant=\"a\"} 5\n"));
+    assert!(both.contains("# HELP sandstorm_tenant_requests Old name of sandstorm_tenant_requests_total,"));
 }
 
 #[test]
@@ -151,8 +157,9 @@ fn a_renamed_metric_is_read_under_its_old_name_too() {
     for name in ["control_connections_limited", "control_crowded"] {
         assert!(flat.contains(&(name.to_owned(), 4)), "{flat:?}");
     }
-    let text = text::prometheus(&[text::LabelledReadings { labels: Vec::new(), readings: renamed }]);
-    assert!(text.contains("\nsandstorm_control_connections_limited 4\n# HELP sandstorm_control_crowded Old name of "));
+    let groups = [text::LabelledReadings { labels: Vec::new(), readings: renamed }];
+    let text = text::prometheus(&groups, text::OldNames::Shown);
+    assert!(text.contains("\nsandstorm_control_connections_limited_total 4\n"), "{text}");
     assert!(text.contains("\nsandstorm_control_crowded 4\n"), "{text}");
 
     let counters = WorkerCounters::default();
@@ -160,7 +167,8 @@ fn a_renamed_metric_is_read_under_its_old_name_too() {
     let refused = readings(WorkerCounters::METRICS, counters.values());
     let of = |reason: &str| text::flat(&refused).find(|(name, _)| *name == format!("connections_refused.{reason}"));
     assert_eq!((of("unauthenticated").unwrap().1, of("stranger").unwrap().1), (2, 2));
-    let text = text::prometheus(&[text::LabelledReadings { labels: Vec::new(), readings: refused }]);
+    let groups = [text::LabelledReadings { labels: Vec::new(), readings: refused }];
+    let text = text::prometheus(&groups, text::OldNames::Hidden);
     assert!(
         text.contains("reason=\"unauthenticated\"} 2\n") && !text.contains("reason=\"stranger\""),
         "sums count it once"
@@ -175,4 +183,56 @@ fn the_page_is_current() {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(found, text::markdown_page(), "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p sandstorm-metrics");
+}
+
+/// A file below docs/, which `UPDATE_DOCS` writes.
+fn is_current(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, text, "docs/{name} is old: UPDATE_DOCS=1 cargo test -p sandstorm-metrics");
+}
+
+#[test]
+fn the_files_for_prometheus_and_grafana_are_current() {
+    is_current("monitoring/sandstorm.rules.yml", &alerts::rules_file());
+    is_current("monitoring/sandstorm.rules.test.yml", &alerts::rules_test_file("sandstorm.rules.yml"));
+    is_current("monitoring/grafana.json", &dashboard::dashboard_file());
+}
+
+/// Names of metrics in a text, without the prefix.
+fn named_in(text: &str) -> Vec<&str> {
+    let parts = text.split("sandstorm_").skip(1);
+    parts
+        .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())])
+        .collect()
+}
+
+#[test]
+fn alerts_and_the_board_ask_for_metrics_that_there_are() {
+    let all = text::SECTIONS.iter().flat_map(|(_, metrics)| metrics.iter());
+    let names: Vec<String> = all.map(|metric| ConventionalName::of(metric).name).collect();
+    let is_there = |name: &str| {
+        names.iter().any(|known| known == name || name.strip_suffix("_bucket").is_some_and(|stem| known == stem))
+    };
+    for rule in alerts::ALERT_RULES {
+        for name in named_in(rule.expression) {
+            assert!(is_there(name), "{}: {name}", rule.name);
+            let is_provoked = rule.provoked_by.iter().any(|(series, _)| named_in(series).contains(&name));
+            assert!(is_provoked, "{}: nothing provokes {name}", rule.name);
+        }
+    }
+    let board = dashboard::dashboard_file();
+    let on_board = named_in(&board);
+    for name in &on_board {
+        assert!(is_there(name), "{name}");
+    }
+    assert!(on_board.len() > 100 && alerts::ALERT_RULES.len() >= 20);
+    let mut rules: Vec<&str> = alerts::ALERT_RULES.iter().map(|rule| rule.name).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    assert_eq!(rules.len(), alerts::ALERT_RULES.len());
 }

@@ -1,11 +1,13 @@
 //! The metrics as text: for Prometheus, and as the page `docs/metrics.md`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::histogram::LATENCY_METRICS;
 use super::{
-    CONTROL_METRICS, DEVICE_METRICS, MEMORY_METRICS, MetricReading, MetricSpec, SERVER_METRICS, TenantCounters,
-    WorkerCounters,
+    BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, MEMORY_METRICS, MetricKind,
+    MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS, TABLE_METRICS, TenantCounters,
+    WATCHDOG_METRICS, WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
@@ -40,39 +42,63 @@ pub struct LabelledReadings {
     pub readings: Vec<MetricReading>,
 }
 
+/// Whether metrics that were renamed appear under their old names, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldNames {
+    /// They do: the values under a name of the release before, in the units of that release.
+    Shown,
+    /// They do not.
+    Hidden,
+}
+
 /// The text that Prometheus scrapes: each metric's meaning and type once, then its values.
-pub fn prometheus(groups: &[LabelledReadings]) -> String {
+pub fn prometheus(groups: &[LabelledReadings], old_names: OldNames) -> String {
+    let mut families: Vec<(&MetricSpec, Vec<(&LabelledReadings, &MetricReading)>)> = Vec::new();
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for group in groups {
+        for reading in &group.readings {
+            let place = *places.entry(reading.metric.name).or_insert_with(|| {
+                families.push((reading.metric, Vec::new()));
+                families.len() - 1
+            });
+            if let Some((_, samples)) = families.get_mut(place) {
+                samples.push((group, reading));
+            }
+        }
+    }
     let mut text = String::new();
-    let mut seen: Vec<&str> = Vec::new();
-    for first in groups.iter().flat_map(|group| &group.readings) {
-        let name = first.metric.name;
-        if seen.contains(&name) {
+    for (metric, readings) in &families {
+        let named = ConventionalName::of(metric);
+        head(&mut text, &named.name, metric.kind, metric.meaning.trim());
+        readings.iter().for_each(|(group, reading)| samples(&mut text, group, reading, &named));
+        if old_names == OldNames::Hidden {
             continue;
         }
-        seen.push(name);
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "# HELP {PREFIX}{name} {}", first.metric.meaning.trim());
-        let _ = writeln!(text, "# TYPE {PREFIX}{name} {}", first.metric.kind.name());
-        family(&mut text, groups, name, name);
-        if let Some(old) = old_name(name) {
-            let _ = writeln!(text, "# HELP {PREFIX}{old} Old name of {PREFIX}{name}, until the next release.");
-            let _ = writeln!(text, "# TYPE {PREFIX}{old} {}", first.metric.kind.name());
-            family(&mut text, groups, name, old);
+        for old in [Some(metric.name), old_name(metric.name)].into_iter().flatten().filter(|old| *old != named.name) {
+            let meaning = format!("Old name of {PREFIX}{}, until the next release.", named.name);
+            head(&mut text, old, metric.kind, &meaning);
+            let old = ConventionalName { name: old.to_owned(), divisor: 1 };
+            readings.iter().for_each(|(group, reading)| samples(&mut text, group, reading, &old));
         }
     }
     text
 }
 
-/// The samples of one metric, under the name `shown`.
-fn family(text: &mut String, groups: &[LabelledReadings], name: &str, shown: &str) {
-    for group in groups {
-        for reading in group.readings.iter().filter(|reading| reading.metric.name == name) {
-            samples(text, group, reading, shown);
-        }
-    }
+/// What is the same for as long as the server runs, as labels of a metric whose value is 1.
+pub fn build_info(version: &str) -> String {
+    let mut text = String::new();
+    head(&mut text, "build_info", MetricKind::Gauge, "1; the labels say what runs.");
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{PREFIX}build_info{{{}}} 1", label("version", version));
+    text
 }
 
-fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading, shown: &str) {
+fn head(text: &mut String, name: &str, kind: MetricKind, meaning: &str) {
+    let _ = writeln!(text, "# HELP {PREFIX}{name} {}", meaning.replace('\\', "\\\\").replace('\n', "\\n"));
+    let _ = writeln!(text, "# TYPE {PREFIX}{name} {}", kind.name());
+}
+
+fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading, named: &ConventionalName) {
     let family = reading.metric.label;
     for (index, value) in reading.values.iter().enumerate() {
         let mut labels: Vec<String> = group.labels.iter().map(|(name, value)| label(name, value)).collect();
@@ -80,7 +106,7 @@ fn samples(text: &mut String, group: &LabelledReadings, reading: &MetricReading,
             labels.push(label(name, values.get(index).copied().unwrap_or("unknown")));
         }
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(text, "{PREFIX}{shown}{labels} {value}");
+        let _ = writeln!(text, "{PREFIX}{}{labels} {}", named.name, named.value(*value));
     }
 }
 
@@ -107,15 +133,37 @@ pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
     })
 }
 
+/// The sections of the page, and their metrics: all that there are.
+pub const SECTIONS: [(&str, &[MetricSpec]); 13] = [
+    ("The server", SERVER_METRICS),
+    ("Its memory", MEMORY_METRICS),
+    ("What is kept on the disk", PERSISTENCE_METRICS),
+    ("The builder", BUILD_METRICS),
+    ("The watchdog", WATCHDOG_METRICS),
+    ("The control port", CONTROL_METRICS),
+    ("A kernel-bypass device, on servers with one", DEVICE_METRICS),
+    ("Each worker (label `worker`)", WorkerCounters::METRICS),
+    ("Each tenant (label `tenant`)", TenantCounters::METRICS),
+    ("Quotas of each tenant (label `tenant`; in `/metrics` alone)", QUOTA_METRICS),
+    ("Extensions with most CPU time (labels `tenant` and `extension`; in `/metrics` alone)", EXTENSION_METRICS),
+    ("Tables with most bytes (labels `tenant` and `table`; in `/metrics` alone)", TABLE_METRICS),
+    ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),
+];
+
 /// The page `docs/metrics.md`.
 pub fn markdown_page() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
          Made from `db/metrics/src/`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm-metrics` \
          rewrites it).\n\n\
-         `GET /metrics` (operator's token) gives them to Prometheus with the prefix `sandstorm_`; `GET /v1/stat` gives \
-         them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
-         their growth. A [configuration of Prometheus](operations.md#as-a-service).\n",
+         `GET /metrics` (a viewer's token) gives them to Prometheus with the prefix `sandstorm_`, by its conventions: counters end in \
+         `_total`, times are seconds, parts of a thousand are ratios. `GET /v1/stat` gives \
+         them as JSON under the names on the left, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
+         their growth. `sandstorm_build_info` has the version. A [configuration of Prometheus, alerts and a board](operations.md#prometheus).\n",
+    );
+    text.push_str(
+        "\nUntil the next release `/metrics` has the names on the left as well, in their units, unless it is asked for \
+         `/metrics?old_names=false`.\n",
     );
     text.push_str("\nOld names, until the next release:");
     for (at, (new, old)) in RENAMED_METRICS.iter().enumerate() {
@@ -125,17 +173,9 @@ pub fn markdown_page() -> String {
         let _ = write!(text, "; of `{metric}` the value `{old}` is `{new}` (in `GET /v1/stat` under both)");
     }
     text.push_str(".\n");
-    let sections: [(&str, &[MetricSpec]); 7] = [
-        ("The server", SERVER_METRICS),
-        ("Its memory", MEMORY_METRICS),
-        ("The control port", CONTROL_METRICS),
-        ("A kernel-bypass device, on servers with one", DEVICE_METRICS),
-        ("Each worker (label `worker`)", WorkerCounters::METRICS),
-        ("Each tenant (label `tenant`)", TenantCounters::METRICS),
-        ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),
-    ];
-    for (title, metrics) in sections {
-        let _ = write!(text, "\n## {title}\n\n| name | type | label | meaning |\n|---|---|---|---|\n");
+    for (title, metrics) in SECTIONS {
+        let _ =
+            write!(text, "\n## {title}\n\n| name | in Prometheus | type | label | meaning |\n|---|---|---|---|---|\n");
         for metric in metrics {
             let label = match metric.label {
                 None => String::new(),
@@ -143,8 +183,9 @@ pub fn markdown_page() -> String {
             };
             let _ = writeln!(
                 text,
-                "| `{}` | {} | {label} | {} |",
+                "| `{}` | `{}` | {} | {label} | {} |",
                 metric.name,
+                ConventionalName::of(metric).name,
                 metric.kind.name(),
                 metric.meaning.trim().replace('|', "\\|")
             );

@@ -54,6 +54,9 @@ pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
 /// Period of the watchdog, microseconds, while tenants' code runs: the delay with which it may see that a slice is
 /// over. In a prototype that took 6-12 % of a core.
 pub const WATCHDOG_PERIOD_US: u64 = 100;
+/// The watchdog counts a look that comes later than planned by so much, microseconds: ten periods, far more than the
+/// kernel takes to wake a thread where a processor is free.
+pub const WATCHDOG_LATE_US: u64 = 1_000;
 /// Minimum of that period, microseconds, where the watchdog knows when a slice will be over.
 pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
 /// Length of the watchdog's nap, microseconds: the delay with which it may see the end of the first slice after so many

@@ -30,8 +30,8 @@ use super::tenant_permits::ProcessPermits;
 use super::worker_block::{STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use super::{InvocationHandle, clock, signals};
 use crate::limits::{
-    SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_NAP_AFTER_US, WATCHDOG_NAP_US, WATCHDOG_PARK_FALLBACK_US,
-    WATCHDOG_PERIOD_US, WATCHDOG_SHORT_NAP_US,
+    SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_LATE_US, WATCHDOG_NAP_AFTER_US, WATCHDOG_NAP_US,
+    WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US, WATCHDOG_SHORT_NAP_US,
 };
 use sandstorm_extension::CallTrust;
 
@@ -71,6 +71,11 @@ impl Watchdog {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
+    /// Returns how often it has looked more than [`WATCHDOG_LATE_US`] later than planned.
+    pub fn late(&self) -> u64 {
+        self.shared.late.load(Ordering::Relaxed)
+    }
+
     pub(super) fn shared(&self) -> &Arc<WatchdogState> {
         &self.shared
     }
@@ -98,6 +103,7 @@ pub(super) struct WatchdogState {
     has_membarrier: bool,
     samples: AtomicU64,
     requests: AtomicU64,
+    late: AtomicU64,
     workers: Mutex<Vec<WatchedWorker>>,
     /// Idle invocations that one engine has in excess and another can use.
     spare: Mutex<Vec<InvocationHandle>>,
@@ -212,8 +218,16 @@ impl WatchdogState {
             match (calm(unproven_at), calm(unknown_at)) {
                 (true, _) => self.nap(NAPPING, WATCHDOG_NAP_US),
                 (false, true) => self.nap(NAPPING_SHORT, WATCHDOG_SHORT_NAP_US),
-                (false, false) => std::thread::sleep(sample.next),
+                (false, false) => self.sleep_until_next(now, sample.next),
             }
+        }
+    }
+
+    /// Sleeps until the next look, and counts it if it comes late.
+    fn sleep_until_next(&self, now: Instant, next: Duration) {
+        std::thread::sleep(next);
+        if now.elapsed() > next + Duration::from_micros(WATCHDOG_LATE_US) {
+            self.late.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -2,6 +2,7 @@
 //! for the needs of a driver beside the kernel's network stack.
 
 mod dpdk_ports;
+pub(super) mod live;
 mod systemd_unit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,9 @@ use super::output::{CliError, OutputPrinter};
 /// Check what a server needs of this machine.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
+    /// Ask the running server what is wrong with it now, instead of checking this machine
+    #[arg(long, conflicts_with_all = ["eal", "interface", "unit"])]
+    pub(super) live: bool,
     /// Also start DPDK with these arguments, and print what its devices can do
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     eal: Option<String>,

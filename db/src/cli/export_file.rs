@@ -83,6 +83,10 @@ impl ExportLine {
     /// # Errors
     /// What is wrong with it, for people.
     pub(super) fn parse(line: &[u8]) -> Result<ExportLine, String> {
+        // A list would be taken for an object that has these fields in this order.
+        if !line.trim_ascii_start().starts_with(b"{") {
+            return Err("it is no line of an export: it is no JSON object".to_owned());
+        }
         let line: AnyLine =
             serde_json::from_slice(line).map_err(|error| format!("it is no line of an export: {error}"))?;
         if let Some(format) = line.format {

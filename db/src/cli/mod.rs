@@ -23,6 +23,7 @@ mod kills;
 mod latency;
 mod load;
 mod log;
+mod man;
 mod progress;
 mod rebuild;
 mod secret;
@@ -35,6 +36,7 @@ mod tenant;
 mod test_runner;
 mod token;
 mod top;
+mod ui;
 
 #[cfg(test)]
 mod tests;
@@ -135,7 +137,7 @@ enum CliCommand {
     Stop,
     /// Show whether the server runs, and where its ports are
     Health,
-    /// Make a token, or its hash for a configuration file
+    /// Tokens of viewers: create, list, revoke; and a token or its hash for a configuration file: new, hash
     #[command(subcommand, arg_required_else_help = true)]
     Token(token::TokenCommand),
     /// The operator's token: show whether an old one still works, replace it
@@ -178,7 +180,8 @@ enum CliCommand {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
-    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices
+    /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices; or
+    /// what is wrong with a running server (--live)
     Doctor(doctor::DoctorArgs),
     /// Show what the server does now: counters, one row a second
     Stat(stat::StatArgs),
@@ -194,6 +197,8 @@ enum CliCommand {
     Slow(slow::SlowArgs),
     /// Show where the time of a slow request went, and whom it waited for
     Explain(slow::ExplainArgs),
+    /// Show where the page in a browser is, with a code that signs in once
+    Ui(ui::UiArgs),
     /// Show the calls that the server killed recently, and why
     Kills(kills::KillsArgs),
     /// A builder on its own host: serve, key, build
@@ -204,6 +209,8 @@ enum CliCommand {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write manual pages, one for each command
+    Man(man::ManArgs),
 }
 
 /// Parses the command line, runs the command, and prints its error.
@@ -224,7 +231,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 19] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -238,6 +245,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 18] = [
     (&["push", "deploy", "check", "test", "new", "extension", "extensions"], "ext"),
     (&["user", "users", "account", "tenants"], "tenant"),
     (&["tables"], "table"),
+    (&["page", "web", "dashboard", "console"], "ui"),
     (&["benchmark", "measure"], "bench"),
     (&["htop", "ps", "processes"], "top"),
     (&["slowlog"], "slow"),
@@ -294,7 +302,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
             out.done("the server stops")
         }
         CliCommand::Health => serve::health(&session(), out),
-        CliCommand::Token(command) => token::run(&command, out),
+        CliCommand::Token(command) => token::run(session, &command, out),
         CliCommand::Operator(command) => token::operator(&session(), &command, out),
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
@@ -309,6 +317,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
         CliCommand::Ext(command) => ext::run(session, command, out),
         CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
+        CliCommand::Doctor(args) if args.live => doctor::live::run(&session(), out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
@@ -317,8 +326,10 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::History(args) => history::run(&session(), &args, out),
         CliCommand::Slow(args) => slow::run(&session(), &args, out),
         CliCommand::Explain(args) => slow::explain(&session(), &args, out),
+        CliCommand::Ui(args) => ui::run(&session(), &args, out),
         CliCommand::Kills(args) => kills::run(&session(), &args, out),
         CliCommand::Builder(command) => builder::run(&cli.global, command, out),
         CliCommand::Completions { shell } => completions::run(shell),
+        CliCommand::Man(args) => man::run(&args, out),
     }
 }

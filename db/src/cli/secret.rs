@@ -27,7 +27,7 @@ pub(super) enum SecretCommand {
     List,
     /// Remove a secret
     Rm {
-        /// Its name
+        /// Name of the secret
         name: String,
     },
 }

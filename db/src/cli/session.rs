@@ -62,6 +62,11 @@ impl CliSession {
         &self.state
     }
 
+    /// The control port's address with its scheme.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The control port: with the given token, else the operator's if it can be read, else the tenant's.
     pub(super) fn control(&self) -> &Control {
         self.control.get_or_init(|| {

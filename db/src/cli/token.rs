@@ -1,25 +1,56 @@
-//! `sandstorm token …` and `sandstorm operator …`: tokens as such, and the operator's own.
+//! `sandstorm token …` and `sandstorm operator …`: tokens as such, those of viewers, and the operator's own.
 
 use std::io::{IsTerminal, Read};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use sandstorm_accounts::{TokenHash, token};
+use sandstorm_catalog::format_utc;
 use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
-use sandstorm_client::control::RotatedToken;
+use sandstorm_client::control::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, RotatedToken};
 use sandstorm_control::config::read_operator_token;
 use serde_json::json;
 
-use super::output::{CliError, OutputPrinter, fields};
+use super::output::{CliError, OutputPrinter, columns, fields};
 use super::session::CliSession;
 
-/// Makes tokens; contacts no server.
+/// Makes tokens.
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
     /// Make a token, and print it with its token_hash for the configuration file; contacts no server
     New,
     /// Read a token from standard input, and print its token_hash for the configuration file
     Hash,
+    /// Make a viewer's token, and print it: it sees counters, events, kills and names, and changes nothing
+    Create {
+        /// Name of the token, such as prometheus
+        name: String,
+        /// What it sees: the server, or the tenant of --tenant
+        #[arg(long, value_enum, default_value_t = ViewerRole::Viewer)]
+        role: ViewerRole,
+        /// How long it works: 90s, 30m, 1h, 7d [default: until it is revoked]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        expires: Option<Duration>,
+    },
+    /// List viewers' tokens, without the tokens themselves: all, or those of the viewers of --tenant
+    List,
+    /// Revoke a viewer's token: it is void at once, with the sessions of the page that began with it
+    Revoke {
+        /// Name of the token
+        name: String,
+        /// Whose it is: of a viewer of the server, or of the tenant of --tenant
+        #[arg(long, value_enum, default_value_t = ViewerRole::Viewer)]
+        role: ViewerRole,
+    },
+}
+
+/// The roles that tokens are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ViewerRole {
+    /// Sees the whole server.
+    Viewer,
+    /// Sees one tenant.
+    TenantViewer,
 }
 
 /// The operator's token.
@@ -83,8 +114,15 @@ pub(super) fn describe_time_left(until_ms: u64) -> String {
     }
 }
 
-pub(super) fn run(command: &TokenCommand, out: &OutputPrinter) -> Result<(), CliError> {
+pub(super) fn run(
+    session: impl FnOnce() -> CliSession,
+    command: &TokenCommand,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     let (token, stored) = match command {
+        TokenCommand::Create { .. } | TokenCommand::List | TokenCommand::Revoke { .. } => {
+            return viewers(&session(), command, out);
+        }
         TokenCommand::New => {
             let token = token::generate();
             let stored = TokenHash::of(token.as_bytes());
@@ -99,6 +137,38 @@ pub(super) fn run(command: &TokenCommand, out: &OutputPrinter) -> Result<(), Cli
     match token {
         Some(token) => out.line(&format!("token: {token}\ntoken_hash: {stored}")),
         None => out.line(&stored),
+    }
+}
+
+/// The tokens of viewers.
+fn viewers(session: &CliSession, command: &TokenCommand, out: &OutputPrinter) -> Result<(), CliError> {
+    let control = session.control();
+    let tenant_of = |role: ViewerRole| match role {
+        ViewerRole::Viewer => Ok(None),
+        ViewerRole::TenantViewer => session.tenant().map(Some),
+    };
+    match command {
+        TokenCommand::New | TokenCommand::Hash => Ok(()),
+        TokenCommand::Create { name, role, expires } => {
+            let spec = AccessTokenSpec { name: name.clone(), expires_s: expires.map(|expires| expires.as_secs()) };
+            let created = control.create_access_token(tenant_of(*role)?.as_deref(), &spec)?;
+            out.show(&created, |created: &CreatedAccessToken| {
+                format!("token: {}\n(a {}; it is not shown again)\n", created.token, created.access.role)
+            })
+        }
+        TokenCommand::List => out.show(&control.access_tokens(session.named_tenant())?, |tokens| {
+            let row = |token: &AccessTokenStatus| {
+                let ends = token.expires_ms.map_or("when revoked".to_owned(), format_utc);
+                let tenant = token.tenant.clone().unwrap_or_default();
+                vec![token.name.clone(), token.role.clone(), tenant, format_utc(token.created_ms), ends]
+            };
+            let rows: Vec<Vec<String>> = tokens.iter().map(row).collect();
+            columns(&["NAME", "ROLE", "TENANT", "MADE (UTC)", "ENDS (UTC)"], &rows)
+        }),
+        TokenCommand::Revoke { name, role } => {
+            control.revoke_access_token(tenant_of(*role)?.as_deref(), name)?;
+            out.done(&format!("the token {name} is void"))
+        }
     }
 }
 

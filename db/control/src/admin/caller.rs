@@ -2,34 +2,53 @@
 
 use std::sync::Arc;
 
-use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::access_tokens::AccessTokenKey;
 use super::body::body_read_error;
 use super::error::ApiError;
-use super::event_scribe::{CallerSlot, PushSource, address_of};
+use super::event_scribe::{PushSource, address_of};
+use super::role::AccessRole;
 use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES};
 use crate::events::EventActor;
-use crate::http_listener::{BodyRemainder, HttpPeer, buffer_short_body, close_after_response};
-use sandstorm_accounts::TokenHash;
+use crate::http_listener::{BodyRemainder, buffer_short_body, close_after_response};
 use sandstorm_accounts::limits::CHANGES_PER_S;
 use sandstorm_catalog::{TenantView, TokenMatch};
 
-/// The sender of a request, found by its token.
-pub(super) enum RequestCaller {
+/// The paths that forms of the page are posted to.
+const PAGE_FORMS: [&str; 2] = ["/ui/session", "/ui/sign-out"];
+
+/// What a caller is known by: when that ends, sessions that came of it end, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallerSource {
+    /// The operator's token.
     Operator,
-    Tenant(Arc<TenantView>),
+    /// A tenant's token, by the tenant's id.
+    Tenant(u32),
+    /// A token that was made for a viewer.
+    Made(AccessTokenKey),
+}
+
+/// The sender of a request, found by its token or session before the handler runs (`access.rs`).
+#[derive(Clone)]
+pub(super) struct RequestCaller {
+    role: AccessRole,
+    own: Option<Arc<TenantView>>,
+    token: TokenMatch,
+    source: CallerSource,
+    expires_ms: Option<u64>,
 }
 
 impl FromRequestParts<Arc<ControlState>> for RequestCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<RequestCaller, ApiError> {
-        authenticate(parts, control).await.map(|(caller, _)| caller)
+    async fn from_request_parts(parts: &mut Parts, _control: &Arc<ControlState>) -> Result<RequestCaller, ApiError> {
+        let known = parts.extensions.get::<RequestCaller>().cloned();
+        known.ok_or_else(|| ApiError::unauthorized("the request carries no token that is known"))
     }
 }
 
@@ -43,9 +62,10 @@ impl FromRequestParts<Arc<ControlState>> for CurrentTokenCaller {
         parts: &mut Parts,
         control: &Arc<ControlState>,
     ) -> Result<CurrentTokenCaller, ApiError> {
-        match authenticate(parts, control).await? {
-            (caller, TokenMatch::Current) => Ok(CurrentTokenCaller(caller)),
-            (_, TokenMatch::Old) => Err(ApiError::forbidden("an old token, in its grace, does not change tokens")
+        let caller = RequestCaller::from_request_parts(parts, control).await?;
+        match caller.token {
+            TokenMatch::Current => Ok(CurrentTokenCaller(caller)),
+            TokenMatch::Old => Err(ApiError::forbidden("an old token, in its grace, does not change tokens")
                 .hint("use the new one, or the operator's")),
         }
     }
@@ -58,42 +78,9 @@ impl FromRequestParts<Arc<ControlState>> for PushCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<PushCaller, ApiError> {
-        let (caller, _) = authenticate(parts, control).await?;
-        let actor = if caller.is_operator() { EventActor::Operator } else { EventActor::Tenant };
+        let caller = RequestCaller::from_request_parts(parts, control).await?;
+        let actor = caller.actor();
         Ok(PushCaller(caller, PushSource { actor, from: address_of(&parts.extensions) }))
-    }
-}
-
-/// Finds the owner of the token. Compares with all tokens, whether one matches or not; a wrong token is noted.
-async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestCaller, TokenMatch), ApiError> {
-    let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-        return Err(ApiError::unauthorized("the request carries no token"));
-    };
-    let Some(token) = value.as_bytes().strip_prefix(b"Bearer ") else {
-        return Err(ApiError::unauthorized("the authorization header is not `Bearer TOKEN`"));
-    };
-    let operator = TokenHash::of_presented(token).and_then(|presented| control.operator.shown(&presented));
-    let tenant = control.directory.snapshot().shown(token).map(|(view, shown)| (view.clone(), shown));
-    if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get()
-        && (operator.is_some() || tenant.is_some())
-    {
-        visit.serve(operator.is_some());
-    }
-    match (operator, tenant) {
-        (Some(shown), _) => {
-            CallerSlot::fill(parts, EventActor::Operator);
-            Ok((RequestCaller::Operator, shown))
-        }
-        (None, Some((view, shown))) => {
-            CallerSlot::fill(parts, EventActor::Tenant);
-            Ok((RequestCaller::Tenant(view), shown))
-        }
-        (None, None) => {
-            if let Some(ConnectInfo(HttpPeer(peer, _))) = parts.extensions.get() {
-                tokio::time::sleep(control.limiter.failed(peer.ip())).await;
-            }
-            Err(ApiError::unauthorized("unknown token"))
-        }
     }
 }
 
@@ -101,9 +88,9 @@ async fn authenticate(parts: &Parts, control: &ControlState) -> Result<(RequestC
 /// senders are closed, and so are those with more bytes than were read. Every error has the same form.
 pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let stranger = !headers.contains_key(header::AUTHORIZATION);
+    let has_token = headers.contains_key(header::AUTHORIZATION);
     let mut rest = BodyRemainder::Pending;
-    let mut response = if headers.contains_key(header::ORIGIN) {
+    let mut response = if headers.contains_key(header::ORIGIN) && !is_from_own_page(&request) {
         let refused = ApiError::forbidden("the request comes from a page in a browser (it has an `Origin`)");
         refused.hint("nothing here is for pages; use the command line or a client").into_response()
     } else if announced_body_len(headers) > MAX_ARTIFACT_BYTES.max(MAX_PUSH_BYTES) as u64 {
@@ -125,11 +112,21 @@ pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Req
         let failure = ApiError::new(status, "invalid", "the request's path or query is not understood");
         response = failure.hint("names are percent-encoded UTF-8, and a limit is a number").into_response();
     }
-    if stranger || rest == BodyRemainder::Pending || status == StatusCode::UNAUTHORIZED || control.limiter.is_crowded()
-    {
+    let is_known = has_token || response.extensions().get::<EventActor>().is_some();
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let is_refused = status == StatusCode::UNAUTHORIZED;
+    if !is_known || rest == BodyRemainder::Pending || is_refused || control.limiter.is_crowded() {
         close_after_response(&mut response);
     }
     response
+}
+
+/// Whether a request comes from the form of this server's own page: browsers name the page's origin in it.
+fn is_from_own_page(request: &Request) -> bool {
+    let of = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let (Some(origin), Some(host)) = (of(header::ORIGIN), of(header::HOST)) else { return false };
+    let own = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+    own && PAGE_FORMS.contains(&request.uri().path())
 }
 
 /// Bytes of the body that a request announces.
@@ -139,18 +136,79 @@ fn announced_body_len(headers: &HeaderMap) -> u64 {
 }
 
 impl RequestCaller {
-    /// The tenant of that name, if the caller may access it. Another tenant gets the same answer whether it exists or
-    /// not.
-    pub(super) fn reach(&self, control: &ControlState, tenant: &str) -> Result<Arc<TenantView>, ApiError> {
-        match self {
-            RequestCaller::Operator => Ok(control.directory.snapshot().find(tenant)?.clone()),
-            RequestCaller::Tenant(own) if own.tenant.name == tenant => Ok(own.clone()),
-            RequestCaller::Tenant(own) => Err(ApiError::forbidden(format!(
+    /// The owner of a token that the operator or a tenant has.
+    pub(super) fn new(
+        role: AccessRole,
+        own: Option<Arc<TenantView>>,
+        token: TokenMatch,
+        source: CallerSource,
+    ) -> RequestCaller {
+        RequestCaller { role, own, token, source, expires_ms: None }
+    }
+
+    /// The owner of a token or session that was made, which may end by itself.
+    pub(super) fn made(
+        role: AccessRole,
+        own: Option<Arc<TenantView>>,
+        source: CallerSource,
+        expires_ms: Option<u64>,
+    ) -> RequestCaller {
+        RequestCaller { role, own, token: TokenMatch::Current, source, expires_ms }
+    }
+
+    /// What its token stands for.
+    pub(super) fn role(&self) -> AccessRole {
+        self.role
+    }
+
+    /// What it is known by.
+    pub(super) fn source(&self) -> &CallerSource {
+        &self.source
+    }
+
+    /// The end of its token, in milliseconds since 1970, if that is set.
+    pub(super) fn expires_ms(&self) -> Option<u64> {
+        self.expires_ms
+    }
+
+    /// The tenant that is all it sees; `None`: it sees the whole server.
+    pub(super) fn own(&self) -> Option<&Arc<TenantView>> {
+        self.own.as_ref()
+    }
+
+    /// Whom events name.
+    pub(super) fn actor(&self) -> EventActor {
+        if self.own.is_some() { EventActor::Tenant } else { EventActor::Operator }
+    }
+
+    /// Refuses a tenant that is not the caller's own. Another tenant gets the same answer whether it exists or not.
+    pub(super) fn check_tenant(&self, tenant: &str) -> Result<(), ApiError> {
+        match &self.own {
+            Some(own) if own.tenant.name != tenant => Err(ApiError::forbidden(format!(
                 "the token is of tenant {:?} and does not reach {tenant:?}",
                 own.tenant.name
             ))
             .hint("use the operator's token, or that tenant's")),
+            _ => Ok(()),
         }
+    }
+
+    /// The tenant of that name, if the caller may access it.
+    pub(super) fn reach(&self, control: &ControlState, tenant: &str) -> Result<Arc<TenantView>, ApiError> {
+        self.check_tenant(tenant)?;
+        match &self.own {
+            Some(own) => Ok(own.clone()),
+            None => Ok(control.directory.snapshot().find(tenant)?.clone()),
+        }
+    }
+
+    /// The tenants that a request is about: the named one, or all that the caller sees.
+    pub(super) fn views(&self, control: &ControlState, tenant: Option<&str>) -> Result<Vec<Arc<TenantView>>, ApiError> {
+        Ok(match (tenant, &self.own) {
+            (Some(tenant), _) => vec![self.reach(control, tenant)?],
+            (None, Some(own)) => vec![own.clone()],
+            (None, None) => control.directory.snapshot().sorted().into_iter().cloned().collect(),
+        })
     }
 
     /// As [`RequestCaller::reach`], for a change that creates something: a tenant has a limited rate of these.
@@ -164,16 +222,13 @@ impl RequestCaller {
         Ok(view)
     }
 
+    /// Whether it may do everything.
     pub(super) fn is_operator(&self) -> bool {
-        matches!(self, RequestCaller::Operator)
+        self.role == AccessRole::Operator
     }
 
-    pub(super) fn operator(&self) -> Result<(), ApiError> {
-        match self {
-            RequestCaller::Operator => Ok(()),
-            RequestCaller::Tenant(_) => {
-                Err(ApiError::forbidden("a tenant's token does not reach this").hint("use the operator's token"))
-            }
-        }
+    /// Whether it sees the whole server, as an operator does.
+    pub(super) fn sees_server(&self) -> bool {
+        self.own.is_none()
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::access_tokens::AccessTokens;
 use super::artifact_store::ReloadedExtension;
 use super::deferred_builder::DeferredBuilder;
 use super::deny_list::DenyList;
@@ -44,6 +45,7 @@ pub struct RestoredExtensions {
     pub(super) deny: DenyList,
     pub(super) reloaded: Vec<ReloadedExtension>,
     pub(super) events: EventLog,
+    pub(super) access_tokens: AccessTokens,
     pub(super) usage_history: UsageHistory,
 }
 
@@ -81,10 +83,12 @@ impl RestoredExtensions {
             false => (ArtifactStore::open(&config.state)?, DenyList::open(&config.state, denied)?),
         };
         let events = if config.ephemeral { EventLog::in_memory() } else { EventLog::open(&config.state)? };
+        let access_tokens =
+            if config.ephemeral { AccessTokens::in_memory() } else { AccessTokens::open(&config.state)? };
         let usage_history =
             if config.ephemeral { UsageHistory::in_memory() } else { UsageHistory::open(&config.state)? };
         let read = RestoredExtensions::read(artifacts, artifact_sources, deny, directory);
-        Ok(RestoredExtensions { events, usage_history, ..read })
+        Ok(RestoredExtensions { events, access_tokens, usage_history, ..read })
     }
 
     /// Loads the stored artifacts.
@@ -95,8 +99,15 @@ impl RestoredExtensions {
         directory: &Directory,
     ) -> RestoredExtensions {
         let reloaded = artifacts.reload(directory, &artifact_sources);
-        let (events, usage_history) = (EventLog::in_memory(), UsageHistory::in_memory());
-        RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, usage_history }
+        RestoredExtensions {
+            artifact_sources,
+            artifacts,
+            deny,
+            reloaded,
+            events: EventLog::in_memory(),
+            access_tokens: AccessTokens::in_memory(),
+            usage_history: UsageHistory::in_memory(),
+        }
     }
 }
 
@@ -128,6 +139,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
             deny: DenyList::of(Vec::new()),
             reloaded: Vec::new(),
             events: EventLog::in_memory(),
+            access_tokens: AccessTokens::in_memory(),
             usage_history: UsageHistory::in_memory(),
         }
     }
@@ -198,6 +210,10 @@ impl ControlPlane {
         let identity = ServerCertificate::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
         let operator = OperatorCredentials::new(&operator, Some(config.state.clone()));
         let control = ControlState::new(served, extensions, operator, stop);
+        if let Some(identity) = &identity {
+            // It is set once.
+            let _was_set = control.certificate.set(Arc::clone(identity));
+        }
         let admin = config.beside_workers(|| AdminServer::start(config.control, control.clone(), identity.as_ref()));
         let admin = admin.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => ControlStartError::PortInUse(config.control),

@@ -4,11 +4,10 @@
 //! the path does not say ([`EventNote`]). Pushes record themselves: they go on when their client has gone.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::request::Parts;
 use axum::http::{Extensions, Method};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -23,6 +22,11 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/shutdown", EventCode::ServerStopping),
     ("POST", "/v1/operator/rotate", EventCode::OperatorTokenRotated),
     ("DELETE", "/v1/operator/old-token", EventCode::OperatorOldTokenRevoked),
+    ("POST", "/v1/tokens", EventCode::TokenCreated),
+    ("DELETE", "/v1/tokens/{name}", EventCode::TokenRevoked),
+    ("POST", "/v1/tenants/{tenant}/tokens", EventCode::TokenCreated),
+    ("DELETE", "/v1/tenants/{tenant}/tokens/{name}", EventCode::TokenRevoked),
+    ("POST", "/v1/page/codes", EventCode::PageCodeMade),
     ("POST", "/v1/recheck", EventCode::NativeRechecked),
     ("PUT", "/v1/slow", EventCode::SlowThresholdChanged),
     ("DELETE", "/v1/denied/{pattern}", EventCode::NativeDenialEnded),
@@ -56,31 +60,13 @@ pub(super) struct EventNote {
     pub(super) text: String,
 }
 
-/// Where the layer learns whose token a request carries: the caller's extractor writes it there.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CallerSlot(Arc<OnceLock<EventActor>>);
-
-impl CallerSlot {
-    /// Notes the owner of a request's token, if the layer wants to know.
-    pub(super) fn fill(parts: &Parts, actor: EventActor) {
-        if let Some(slot) = parts.extensions.get::<CallerSlot>() {
-            // A request has one token.
-            let _is_there = slot.0.set(actor);
-        }
-    }
-}
-
 /// The address that a request came from.
 pub(super) fn address_of(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get().map(|ConnectInfo(HttpPeer(peer, _))| peer.ip().to_canonical())
 }
 
 /// The layer: see the head of this file.
-pub(super) async fn record_change(
-    State(control): State<Arc<ControlState>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn record_change(State(control): State<Arc<ControlState>>, request: Request, next: Next) -> Response {
     let Some((template, code)) = change_of(&request) else { return next.run(request).await };
     let PathNames { tenant: in_path, subject } = PathNames::of(template, request.uri().path());
     let tenant_named = |name: &Option<String>| {
@@ -89,13 +75,13 @@ pub(super) async fn record_change(
     };
     // It may be gone afterwards.
     let before = tenant_named(&in_path);
-    let (slot, from) = (CallerSlot::default(), address_of(request.extensions()));
-    request.extensions_mut().insert(slot.clone());
+    let from = address_of(request.extensions());
     let mut response = next.run(request).await;
-    if let (true, Some(actor)) = (response.status().is_success(), slot.0.get()) {
+    // The check of access leaves there who the caller is.
+    if let (true, Some(actor)) = (response.status().is_success(), response.extensions().get::<EventActor>().copied()) {
         let note = response.extensions_mut().remove::<EventNote>().unwrap_or_default();
         let (tenant, subject) = (before.or_else(|| tenant_named(&note.tenant)), note.subject.or(subject));
-        control.events.record(NewEvent { code, actor: *actor, from, tenant, subject, count: 1, text: note.text });
+        control.events.record(NewEvent { code, actor, from, tenant, subject, count: 1, text: note.text });
     }
     response
 }
@@ -137,7 +123,7 @@ impl PathNames {
 }
 
 /// A part of a path without percent encoding. The router has decoded it before: it is UTF-8.
-fn decoded(part: &str) -> String {
+pub(super) fn decoded(part: &str) -> String {
     let (bytes, mut text) = (part.as_bytes(), Vec::with_capacity(part.len()));
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {

@@ -10,6 +10,7 @@ use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::response::ApiResult;
+use super::role::AccessRole;
 use super::types::EventsResponse;
 use crate::events::{EventCode, EventFilter};
 use crate::limits::{EVENT_WAIT_MAX_S, EVENTS_PER_PAGE, EVENTS_PER_PAGE_MAX};
@@ -33,21 +34,18 @@ pub(super) async fn list(
     Query(query): Query<EventsQuery>,
 ) -> ApiResult<EventsResponse> {
     let EventsQuery { after, since_ms, tenant, code, limit, wait_s } = query;
-    let visible_to = match (&caller, &tenant) {
-        (RequestCaller::Operator, _) => None,
-        (RequestCaller::Tenant(own), None) => Some((own.tenant.name.clone(), own.tenant.id)),
-        (RequestCaller::Tenant(_), Some(tenant)) => {
-            let own = caller.reach(&control, tenant)?;
-            Some((own.tenant.name.clone(), own.tenant.id))
-        }
-    };
+    if let Some(tenant) = &tenant {
+        caller.check_tenant(tenant)?;
+    }
+    let visible_to = caller.own().map(|own| (own.tenant.name.clone(), own.tenant.id));
+    let withholds_texts = caller.role() == AccessRole::Viewer;
     if let Some(code) = &code
         && !EventCode::ALL.iter().any(|known| known.name() == code || known.name().split('.').next() == Some(code))
     {
         return Err(ApiError::invalid(format!("there are no events of code {code:?}"))
             .hint("docs/operations.md lists the codes; the word before the dot stands for all that begin with it"));
     }
-    let filter = EventFilter { after, since_ms, tenant, visible_to, code };
+    let filter = EventFilter { after, since_ms, tenant, visible_to, withholds_texts, code };
     let limit = limit.unwrap_or(EVENTS_PER_PAGE).min(EVENTS_PER_PAGE_MAX);
     let waits_as = filter.visible_to.as_ref().map_or(0, |(_, id)| *id);
     let permit = if wait_s > 0 { control.events.wait(waits_as) } else { None };

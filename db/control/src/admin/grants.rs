@@ -23,7 +23,7 @@ pub(super) async fn list(
     Path(tenant): Path<String>,
 ) -> ApiResult<GrantsResponse> {
     let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(GrantsResponse::of(&view, caller.is_operator())))
+    Ok(axum::Json(GrantsResponse::of(&view, caller.sees_server())))
 }
 
 pub(super) async fn create(
@@ -36,7 +36,7 @@ pub(super) async fn create(
     let granter = if caller.is_operator() { GrantIssuer::Operator } else { GrantIssuer::Owner };
     let given = control.directory.grant(view.tenant.id, &new.table, &new.to, new.access, granter)?;
     let note = EventNote { subject: Some(format!("{}>{}", new.table, new.to)), ..EventNote::default() };
-    Ok((StatusCode::CREATED, Extension(note), axum::Json(GivenGrantResponse::of(&given, caller.is_operator()))))
+    Ok((StatusCode::CREATED, Extension(note), axum::Json(GivenGrantResponse::of(&given, caller.sees_server()))))
 }
 
 pub(super) async fn revoke(

@@ -30,11 +30,11 @@ pub(super) async fn show(
     Query(query): Query<HistoryParameters>,
 ) -> ApiResult<HistoryResponse> {
     let HistoryParameters { tenant, by, since_ms, limit } = query;
-    // An operator may ask for a tenant that is gone; a tenant sees itself alone, and no earlier one of its name.
-    let own = match (&caller, &tenant) {
-        (RequestCaller::Operator, _) => None,
-        (RequestCaller::Tenant(own), None) => Some(own.clone()),
-        (RequestCaller::Tenant(_), Some(tenant)) => Some(caller.reach(&control, tenant)?),
+    // Who sees the server may ask for a tenant that is gone; a tenant sees itself, and no earlier one of its name.
+    let own = match (caller.own(), &tenant) {
+        (None, _) => None,
+        (Some(own), None) => Some(own.clone()),
+        (Some(_), Some(tenant)) => Some(caller.reach(&control, tenant)?),
     };
     let is_shown = |row: &HistoryRow| match &own {
         Some(own) => row.tenant_id == own.tenant.id && row.tenant.as_ref() == Some(&own.tenant.name),

@@ -11,7 +11,6 @@ use super::types::{LatencyResponse, LatencyRowResponse};
 use super::{ControlState, now_ms};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
-use sandstorm_metrics::latency;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,17 +25,13 @@ pub(super) async fn show(
     caller: RequestCaller,
     Query(query): Query<LatencyQuery>,
 ) -> ApiResult<LatencyResponse> {
-    let views: Vec<Arc<TenantView>> = match (&caller, &query.tenant) {
-        (_, Some(tenant)) => vec![caller.reach(&control, tenant)?],
-        (RequestCaller::Operator, None) => control.directory.snapshot().sorted().into_iter().cloned().collect(),
-        (RequestCaller::Tenant(own), None) => vec![own.clone()],
-    };
+    let views = caller.views(&control, query.tenant.as_deref())?;
     let rows = views.iter().flat_map(|view| rows(view, query.buckets)).collect();
     Ok(axum::Json(LatencyResponse { at_ms: now_ms(), rows }))
 }
 
 /// A tenant's rows: by the kind of request, then by extension.
-fn rows(view: &TenantView, buckets: bool) -> Vec<LatencyRowResponse> {
+pub(super) fn rows(view: &TenantView, buckets: bool) -> Vec<LatencyRowResponse> {
     let name = &view.tenant.name;
     let classes = view.tenant.usage.latencies();
     let by_class = REQUEST_CLASSES.iter().zip(&classes).filter(|(_, counts)| counts.total.count() > 0);
@@ -50,10 +45,4 @@ fn rows(view: &TenantView, buckets: bool) -> Vec<LatencyRowResponse> {
         }
     }
     rows
-}
-
-/// The latencies as Prometheus reads them.
-pub(super) fn prometheus_text(control: &ControlState) -> String {
-    let snapshot = control.directory.snapshot();
-    latency::prometheus(snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect())
 }

@@ -8,8 +8,11 @@
 //! body. Bytes that are no HTTP get a bare status, and the connection is closed. A request with an `Origin` comes from
 //! a page in a browser and is refused.
 
+mod access;
+mod access_tokens;
 mod artifact_builder;
 mod artifact_store;
+mod authentication;
 mod body;
 mod caller;
 mod control_plane;
@@ -18,6 +21,8 @@ mod deny_list;
 mod error;
 mod event_scribe;
 mod events;
+mod finding;
+mod findings;
 mod grants;
 mod history;
 mod host_header;
@@ -27,17 +32,25 @@ mod latency;
 mod library_loader;
 mod operator_credentials;
 mod overview;
+mod overview_page;
+mod page;
+mod page_sessions;
+mod prometheus;
 mod push;
+mod quota_use;
 mod rebuild;
 mod recheck;
 mod records;
 mod response;
+mod role;
 mod routes;
 mod secrets;
+mod series;
 mod slow;
 mod source_store;
 mod stat;
 mod token_rotation;
+mod tokens;
 mod top;
 mod totals;
 pub mod types;
@@ -50,7 +63,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -61,20 +74,27 @@ use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
 use crate::history::UsageHistory;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
+pub use finding::{Finding, FindingSeverity};
+use findings::LiveSamples;
 use hot::HotWatches;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
+use overview_page::OverviewCache;
+use page_sessions::PageSessions;
 use rebuild::RebuildJobs;
 use records::RecordPageLimiter;
+pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::ListenerConfig;
+use series::BuildCounts;
 use version_history::VersionHistory;
 
 /// Bytes of a request's body, at most, other than a push.
@@ -110,6 +130,13 @@ pub struct ControlState {
     /// The start of the clock for rates of changes: the time of day may be set back.
     started: Instant,
     operator: OperatorCredentials,
+    access_tokens: AccessTokens,
+    page_sessions: PageSessions,
+    overviews: OverviewCache,
+    builds: BuildCounts,
+    live_samples: LiveSamples,
+    /// The control port's certificate, if it speaks TLS.
+    certificate: OnceLock<Arc<ServerCertificate>>,
     limiter: Arc<ConnectionLimiter>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: VersionHistory,
@@ -136,8 +163,9 @@ impl ControlState {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen } = served;
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, usage_history } =
-            extensions.into();
+        let extensions: RestoredExtensions = extensions.into();
+        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
+            extensions;
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about } in reloaded {
             history.loaded(tenant, &extension, about, None);
@@ -151,6 +179,12 @@ impl ControlState {
             listen,
             started: Instant::now(),
             operator,
+            access_tokens,
+            page_sessions: PageSessions::default(),
+            overviews: OverviewCache::default(),
+            builds: BuildCounts::default(),
+            live_samples: LiveSamples::default(),
+            certificate: OnceLock::new(),
             limiter: ConnectionLimiter::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history,
@@ -179,6 +213,7 @@ impl ControlState {
         self.directory.reap();
         self.history.settle();
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
     }
 }

@@ -1,6 +1,6 @@
 //! The operator's token: its stored digests, and its replacement while the server runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,11 @@ impl OperatorCredentials {
     pub fn new(token: &str, state: Option<PathBuf>) -> OperatorCredentials {
         let keys = OperatorTokenPair { current: TokenHash::of(token.as_bytes()), old: None };
         OperatorCredentials { keys: ArcSwap::from_pointee(keys), state, change_lock: Mutex::default() }
+    }
+
+    /// The state directory, if there is one.
+    pub(super) fn state_dir(&self) -> Option<&Path> {
+        self.state.as_deref()
     }
 
     /// Returns which of the operator's tokens was presented. Compares with all of them, each in constant time.

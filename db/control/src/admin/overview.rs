@@ -10,10 +10,10 @@ use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::response::ApiResult;
+use super::role::AccessRole;
 use super::stat::{KillFilter, recent_kills};
 use super::types::{ExtensionSummaryResponse, KillResponse};
 use crate::limits::{EXTENSIONS_PER_PAGE, EXTENSIONS_PER_PAGE_MAX, KILLS_PER_PAGE};
-use sandstorm_catalog::TenantView;
 use sandstorm_metrics::KILL_CAUSES;
 
 /// The word that stands for the server's measures among the causes of kills.
@@ -54,19 +54,6 @@ enum ExtensionOrder {
     Kills,
 }
 
-/// The tenants that a request is about: one, or all that the caller sees.
-pub(super) fn views(
-    control: &ControlState,
-    caller: &RequestCaller,
-    tenant: Option<&str>,
-) -> Result<Vec<Arc<TenantView>>, ApiError> {
-    Ok(match (caller, tenant) {
-        (_, Some(tenant)) => vec![caller.reach(control, tenant)?],
-        (RequestCaller::Operator, None) => control.directory.snapshot().sorted().into_iter().cloned().collect(),
-        (RequestCaller::Tenant(own), None) => vec![own.clone()],
-    })
-}
-
 fn kills(
     control: &ControlState,
     caller: &RequestCaller,
@@ -84,8 +71,12 @@ fn kills(
     }
     let notices = cause.as_ref().map(|cause| cause == NOTICE_CAUSE);
     let filter = KillFilter { extension, cause: cause.filter(|cause| cause != NOTICE_CAUSE), notices, since_ms };
-    let views = views(control, caller, tenant)?;
-    Ok(axum::Json(recent_kills(views.iter(), &filter, limit.unwrap_or(KILLS_PER_PAGE))))
+    let views = caller.views(control, tenant)?;
+    let mut found = recent_kills(views.iter(), &filter, limit.unwrap_or(KILLS_PER_PAGE));
+    if caller.role() == AccessRole::Viewer {
+        found.iter_mut().for_each(KillResponse::withhold_text);
+    }
+    Ok(axum::Json(found))
 }
 
 pub(super) async fn tenant_kills(
@@ -113,7 +104,7 @@ pub(super) async fn extensions(
 ) -> ApiResult<Vec<ExtensionSummaryResponse>> {
     let ExtensionsQuery { tenant, sort, limit } = query;
     let mut all: Vec<ExtensionSummaryResponse> = Vec::new();
-    for view in views(&control, &caller, tenant.as_deref())? {
+    for view in caller.views(&control, tenant.as_deref())? {
         for extension in view.sorted_extensions() {
             let shown = control.history.show(&view, extension);
             all.push(ExtensionSummaryResponse::of(&view.tenant.name, shown, &extension.latency.read().total));

@@ -8,7 +8,6 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
 use super::body::OptionalJsonBody;
-use super::caller::RequestCaller;
 use super::deny_list::DenyError;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
@@ -20,10 +19,8 @@ use sandstorm_builder::{DeniedPattern, is_checker_rule};
 /// `POST /v1/recheck`
 pub(super) async fn recheck(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     OptionalJsonBody(request): OptionalJsonBody<RecheckRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
     let RecheckRequest { rule, then } = request;
     let builder = control.artifact_sources.builder.as_ref();
     builder.map_err(|reason| {
@@ -51,11 +48,7 @@ const PATTERN_HINT: &str = "name a shape of syntax (docs/security.md lists them)
                             with `$_` for one and `$*` for any number of them";
 
 /// `GET /v1/denied`
-pub(super) async fn list(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-) -> ApiResult<Vec<DeniedPatternResponse>> {
-    caller.operator()?;
+pub(super) async fn list(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<DeniedPatternResponse>> {
     let (configured, revoked) = control.deny.listed();
     let configured = configured.into_iter().map(|pattern| DeniedPatternResponse { pattern, since_ms: None });
     let revoked =
@@ -66,10 +59,8 @@ pub(super) async fn list(
 /// `DELETE /v1/denied/{pattern}`
 pub(super) async fn end(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     Path(pattern): Path<String>,
 ) -> ApiResult<EmptyResponse> {
-    caller.operator()?;
     control.deny.remove(&pattern)?;
     tracing::warn!(pattern, "no longer denied to native code");
     Ok(EMPTY_RESPONSE)

@@ -1,19 +1,22 @@
 //! The routes: permissions, requests, responses.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post, put};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 
+use super::access::{AccessCheck, RouteAccess, check_access};
 use super::body::{JsonBody, RawBody};
 use super::caller::{PushCaller, RequestCaller, guard};
 use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource, record_change, record_push};
+use super::page::PortHasTls;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
     ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
@@ -21,8 +24,9 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, grants, history, host_header, hot,
-    latency, now_ms, overview, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, top,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, history, host_header,
+    hot, latency, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets, slow,
+    stat, token_rotation, tokens, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -34,62 +38,113 @@ use sandstorm_server::workers::ListenerConfig;
 /// The routes, with the address of each sender. A port without TLS answers only to names of its own.
 pub(super) fn service(control: Arc<ControlState>, plain: bool) -> IntoMakeServiceWithConnectInfo<Router, HttpPeer> {
     let guard = middleware::from_fn_with_state(control.clone(), guard);
-    let router = router(control).layer(guard);
+    let router = router(control).layer(Extension(PortHasTls(!plain))).layer(guard);
     let router = if plain { router.layer(middleware::from_fn(host_header::reject_foreign_host)) } else { router };
     router.into_make_service_with_connect_info()
 }
 
+/// A route: its method, its path, who may use it, and what answers.
+pub(super) struct ControlRoute {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) access: RouteAccess,
+    handler: fn() -> MethodRouter<Arc<ControlState>>,
+}
+
+/// Declares the routes: method, path, who may, handler, and the bytes of its body if these may be many.
+macro_rules! routes {
+    ($( $method:ident $path:literal $access:ident $handler:path $(, $body:expr)?; )*) => {
+        &[$( ControlRoute {
+            method: stringify!($method),
+            path: $path,
+            access: RouteAccess::$access,
+            handler: || on(MethodFilter::$method, $handler)$(.layer(DefaultBodyLimit::max($body)))?,
+        } ),*]
+    };
+}
+
+/// All routes. None can be without a rule.
+pub(super) const ROUTES: &[ControlRoute] = routes! {
+    GET "/v1/health" Anyone health;
+    GET "/v1/stat" Either show_stat;
+    GET "/v1/top" Either top::show;
+    GET "/v1/latency" Either latency::show;
+    GET "/v1/history" Either history::show;
+    GET "/v1/slow" Tenant slow::list;
+    PUT "/v1/slow" Operator slow::change;
+    GET "/v1/slow/{id}" Tenant slow::explain;
+    GET "/v1/workers" Viewer show_workers;
+    GET "/metrics" Viewer prometheus::show;
+    GET "/v1/overview" Either overview_page::show;
+    GET "/v1/findings" Viewer findings::show;
+    GET "/v1/caller" Either page::show_caller;
+    POST "/v1/page/codes" Either page::make_code;
+    GET "/ui" Anyone page::show;
+    GET "/ui/refused" Anyone page::refused;
+    GET "/ui/page.css" Anyone page::style;
+    GET "/ui/icon.svg" Anyone page::icon;
+    GET "/ui/page.js" Anyone page::script;
+    POST "/ui/session" Anyone page::sign_in;
+    POST "/ui/sign-out" Anyone page::sign_out;
+    GET "/v1/rebuilds/{id}" Operator rebuild::show;
+    POST "/v1/recheck" Operator recheck::recheck;
+    GET "/v1/denied" Operator recheck::list;
+    DELETE "/v1/denied/{pattern}" Operator recheck::end;
+    GET "/v1/events" Either events::list;
+    GET "/v1/extensions" Either overview::extensions;
+    GET "/v1/kills" Either overview::all_kills;
+    POST "/v1/shutdown" Operator shutdown;
+    GET "/v1/operator" Operator token_rotation::show_operator;
+    POST "/v1/operator/rotate" Operator token_rotation::rotate_operator;
+    DELETE "/v1/operator/old-token" Operator token_rotation::revoke_old_operator;
+    GET "/v1/tokens" Operator tokens::list;
+    POST "/v1/tokens" Operator tokens::create;
+    DELETE "/v1/tokens/{name}" Operator tokens::revoke;
+    GET "/v1/tenants" Either list_tenants;
+    POST "/v1/tenants" Operator create_tenant;
+    GET "/v1/tenants/{tenant}" TenantViewer show_tenant;
+    PATCH "/v1/tenants/{tenant}" Operator change_tenant;
+    DELETE "/v1/tenants/{tenant}" Operator delete_tenant;
+    POST "/v1/tenants/{tenant}/rotate" Tenant token_rotation::rotate_token;
+    DELETE "/v1/tenants/{tenant}/old-token" Tenant token_rotation::revoke_old_token;
+    GET "/v1/tenants/{tenant}/tokens" Tenant tokens::list_of_tenant;
+    POST "/v1/tenants/{tenant}/tokens" Tenant tokens::create_of_tenant;
+    DELETE "/v1/tenants/{tenant}/tokens/{name}" Tenant tokens::revoke_of_tenant;
+    GET "/v1/tenants/{tenant}/kills" TenantViewer overview::tenant_kills;
+    GET "/v1/tenants/{tenant}/tables" TenantViewer list_tables;
+    POST "/v1/tenants/{tenant}/tables" Tenant create_table;
+    GET "/v1/tenants/{tenant}/tables/{name}" TenantViewer show_table;
+    PATCH "/v1/tenants/{tenant}/tables/{name}" Tenant change_table;
+    DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
+    GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
+    GET "/v1/tenants/{tenant}/tables/{name}/records" Tenant records::page;
+    GET "/v1/tenants/{tenant}/grants" TenantViewer grants::list;
+    POST "/v1/tenants/{tenant}/grants" Tenant grants::create;
+    DELETE "/v1/tenants/{tenant}/grants/given/{table}/{to}" Tenant grants::revoke;
+    DELETE "/v1/tenants/{tenant}/grants/received/{owner}/{table}" Tenant grants::give_up;
+    GET "/v1/tenants/{tenant}/secrets" Tenant secrets::list;
+    PUT "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::set;
+    DELETE "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::remove;
+    GET "/v1/tenants/{tenant}/extensions" TenantViewer list_extensions;
+    PUT "/v1/tenants/{tenant}/extensions/{name}" Tenant push_extension, MAX_PUSH_BYTES;
+    GET "/v1/tenants/{tenant}/extensions/{name}" TenantViewer show_extension;
+    DELETE "/v1/tenants/{tenant}/extensions/{name}" Tenant unload_extension;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/module" Tenant push_module, MODULE_BYTES;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/artifact" Tenant upload_artifact, MAX_ARTIFACT_BYTES;
+    POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
+    POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
+};
+
 fn router(control: Arc<ControlState>) -> Router {
-    let extension = "/v1/tenants/{tenant}/extensions/{name}";
-    Router::new()
-        .route(extension, put(push_extension).layer(DefaultBodyLimit::max(MAX_PUSH_BYTES)))
-        .route(extension, get(show_extension).delete(unload_extension))
-        .route(
-            "/v1/tenants/{tenant}/extensions/{name}/artifact",
-            put(upload_artifact).layer(DefaultBodyLimit::max(MAX_ARTIFACT_BYTES)),
-        )
-        .route(
-            "/v1/tenants/{tenant}/extensions/{name}/module",
-            put(push_module).layer(DefaultBodyLimit::max(MODULE_BYTES)),
-        )
-        .route("/v1/tenants/{tenant}/extensions/{name}/suspend", post(suspend_extension))
-        .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
-        .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
-        .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
-        .route("/v1/tenants/{tenant}/tables/{name}/hot", get(hot::show))
-        .route("/v1/tenants/{tenant}/tables/{name}/records", get(records::page))
-        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).patch(change_table).delete(drop_table))
-        .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
-        .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
-        .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
-        .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
-        .route("/v1/tenants/{tenant}/secrets/{name}", put(secrets::set).delete(secrets::remove))
-        .route("/v1/tenants/{tenant}/secrets", get(secrets::list))
-        .route("/v1/tenants/{tenant}/kills", get(overview::tenant_kills))
-        .route("/v1/tenants/{tenant}/rotate", post(token_rotation::rotate_token))
-        .route("/v1/tenants/{tenant}/old-token", delete(token_rotation::revoke_old_token))
-        .route("/v1/operator", get(token_rotation::show_operator))
-        .route("/v1/operator/rotate", post(token_rotation::rotate_operator))
-        .route("/v1/operator/old-token", delete(token_rotation::revoke_old_operator))
-        .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
-        .route("/v1/tenants", get(list_tenants).post(create_tenant))
-        .route("/v1/rebuilds/{id}", get(rebuild::show))
-        .route("/v1/recheck", post(recheck::recheck))
-        .route("/v1/denied", get(recheck::list))
-        .route("/v1/denied/{pattern}", delete(recheck::end))
-        .route("/v1/events", get(events::list))
-        .route("/v1/kills", get(overview::all_kills))
-        .route("/v1/extensions", get(overview::extensions))
-        .route("/v1/slow", get(slow::list).put(slow::change))
-        .route("/v1/slow/{id}", get(slow::explain))
-        .route("/v1/stat", get(show_stat))
-        .route("/v1/top", get(top::show))
-        .route("/v1/latency", get(latency::show))
-        .route("/v1/history", get(history::show))
-        .route("/v1/workers", get(show_workers))
-        .route("/v1/health", get(health))
-        .route("/v1/shutdown", post(shutdown))
-        .route("/metrics", get(prometheus))
+    let mut router = Router::new();
+    for ControlRoute { method, path, access, handler } in ROUTES {
+        let check = AccessCheck { control: control.clone(), access: *access, route: (method, path) };
+        // A method that a route does not have is refused before its rule is asked.
+        let checked = handler().route_layer(middleware::from_fn_with_state(check, check_access));
+        router = router.route(path, checked);
+    }
+    router
         .fallback(|| async { ApiError::not_found("there is no such route").hint("all routes start with /v1/") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
@@ -106,24 +161,19 @@ async fn list_tenants(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
 ) -> ApiResult<Vec<TenantResponse>> {
-    Ok(axum::Json(match caller {
-        RequestCaller::Operator => {
-            control.directory.snapshot().sorted().into_iter().map(|view| TenantResponse::of(view)).collect()
-        }
-        RequestCaller::Tenant(own) => vec![TenantResponse::of(&own)],
-    }))
+    Ok(axum::Json(caller.views(&control, None)?.iter().map(|view| TenantResponse::of(view)).collect()))
 }
 
 async fn create_tenant(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     JsonBody(new): JsonBody<CreateTenantRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
     let CreateTenantRequest { name, id, open, token, home_worker, code, quotas } = new;
     if let Some(token) = &token {
-        let operator = TokenHash::of_presented(token.as_bytes()).and_then(|hash| control.operator.shown(&hash));
-        if operator.is_some() || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
+        let is_made = TokenHash::of_presented(token.as_bytes()).is_some_and(|presented| {
+            control.operator.shown(&presented).is_some() || control.access_tokens.shown(&presented).is_some()
+        });
+        if is_made || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
             return Err(ApiError::invalid("the token is another's already").hint("leave it out: one is made"));
         }
     }
@@ -152,11 +202,9 @@ async fn show_tenant(
 
 async fn change_tenant(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     Path(tenant): Path<String>,
     JsonBody(change): JsonBody<ChangeTenantRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
     let note = EventNote { text: change.summary(), ..EventNote::default() };
     let ChangeTenantRequest { open, home_worker, code, quotas } = change;
     let change = TenantChange { open, home_worker, code, quotas };
@@ -167,11 +215,14 @@ async fn change_tenant(
 
 async fn delete_tenant(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     Path(tenant): Path<String>,
 ) -> ApiResult<EmptyResponse> {
-    caller.operator()?;
-    let view = control.directory.delete_tenant(&tenant)?;
+    let id = control.directory.snapshot().find(tenant.as_str())?.tenant.id;
+    let view = control.access_tokens.delete_with_tenant(id, || {
+        // By its id: another one may have got its name meanwhile.
+        control.directory.delete_tenant(id).map_err(ApiError::from)
+    })?;
+    control.page_sessions.end_of_tenant(view.tenant.id);
     control.history.deleted(view.tenant.id);
     control.artifacts.remove_tenant(&view);
     Ok(EMPTY_RESPONSE)
@@ -185,7 +236,7 @@ async fn list_tables(
     Path(tenant): Path<String>,
 ) -> ApiResult<Vec<TableResponse>> {
     let view = caller.reach(&control, &tenant)?;
-    let own = view.sorted_tables().into_iter().map(|entry| TableResponse::own(&view, entry, caller.is_operator()));
+    let own = view.sorted_tables().into_iter().map(|entry| TableResponse::own(&view, entry, caller.sees_server()));
     Ok(axum::Json(
         own.chain(view.sorted_granted().into_iter().filter_map(|grant| TableResponse::granted(grant))).collect(),
     ))
@@ -202,7 +253,7 @@ async fn create_table(
     let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered, durability };
     let entry = control.directory.create_table(view.tenant.id, new)?;
     let note = EventNote { subject: Some(entry.name.to_string()), ..EventNote::default() };
-    let created = TableResponse::own(&view, &entry, caller.is_operator());
+    let created = TableResponse::own(&view, &entry, caller.sees_server());
     Ok((StatusCode::CREATED, Extension(note), axum::Json(created)))
 }
 
@@ -213,7 +264,7 @@ async fn show_table(
 ) -> ApiResult<TableResponse> {
     let view = caller.reach(&control, &tenant)?;
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
-    let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.is_operator()));
+    let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.sees_server()));
     let granted = || view.granted_by_name(&name).and_then(|grant| TableResponse::granted(grant));
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
 }
@@ -231,7 +282,7 @@ async fn change_table(
     let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
     let changed = tokio::task::spawn_blocking(move || directory.set_durability(id, &name, change.durability)).await;
     let entry = changed.map_err(|_| ApiError::internal("the change of the table had a fault"))??;
-    let changed = TableResponse::own(&view, &entry, caller.is_operator());
+    let changed = TableResponse::own(&view, &entry, caller.sees_server());
     Ok((Extension(note), axum::Json(changed)))
 }
 
@@ -308,7 +359,9 @@ async fn run_queued(
     let loaded = tokio::task::spawn_blocking(move || {
         // Kept to the end, even if the client has disconnected.
         let _held = turn;
+        let begun = Instant::now();
         let loaded = load(&control, &view, &name);
+        control.builds.note(loaded.is_ok(), begun.elapsed());
         let result = loaded.as_ref().map(PushResponse::summary).map_err(ApiError::message);
         record_push(&control, &view, &name, source, result);
         loaded
@@ -405,11 +458,9 @@ async fn resume_extension(
 
 async fn change_budget(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     Path((tenant, name)): Path<(String, String)>,
     JsonBody(change): JsonBody<ChangeBudgetRequest>,
 ) -> ApiResult<EmptyResponse> {
-    caller.operator()?;
     control.directory.set_budget(&tenant, &name, change.into())?;
     Ok(EMPTY_RESPONSE)
 }
@@ -417,27 +468,14 @@ async fn change_budget(
 // ---- kills, counters, the server ----
 
 async fn show_stat(State(control): State<Arc<ControlState>>, caller: RequestCaller) -> ApiResult<StatResponse> {
-    Ok(axum::Json(match caller {
-        RequestCaller::Operator => stat::server_stats(&control),
-        RequestCaller::Tenant(own) => stat::tenant_stats(&own),
+    Ok(axum::Json(match caller.own() {
+        None => stat::server_stats(&control),
+        Some(own) => stat::tenant_stats(own),
     }))
 }
 
-async fn show_workers(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
-    Ok(axum::Json(stat::worker_counters(&control.metrics)))
-}
-
-async fn prometheus(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
-    let text = stat::prometheus_text(&control) + &latency::prometheus_text(&control);
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
+async fn show_workers(State(control): State<Arc<ControlState>>) -> impl IntoResponse {
+    axum::Json(stat::worker_counters(&control.metrics))
 }
 
 /// Answers any caller. The builder's own text, for instance with a folder's name, is for callers with a token.
@@ -452,7 +490,7 @@ async fn health(
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
         uptime_s: control.metrics.uptime_s() as u64,
         warnings: match &caller {
-            Ok(caller) if caller.operator().is_ok() => {
+            Ok(caller) if caller.is_operator() => {
                 ListenerConfig::in_want(&control.listen, &control.directory.snapshot())
             }
             _ => Vec::new(),
@@ -477,8 +515,7 @@ fn persistence_status(directory: &Directory, known: bool) -> String {
     }
 }
 
-async fn shutdown(State(control): State<Arc<ControlState>>, caller: RequestCaller) -> ApiResult<EmptyResponse> {
-    caller.operator()?;
+async fn shutdown(State(control): State<Arc<ControlState>>) -> ApiResult<EmptyResponse> {
     (control.stop)();
     Ok(EMPTY_RESPONSE)
 }

@@ -13,7 +13,6 @@ use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
 use super::key_digest::key_digest;
-use super::overview::views;
 use super::response::{ApiResult, EMPTY_RESPONSE};
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 use crate::limits::SLOW_PER_PAGE;
@@ -40,7 +39,7 @@ pub(super) async fn list(
 ) -> ApiResult<SlowResponse> {
     let SlowParameters { tenant, since_ms, after, limit } = query;
     let snapshot = control.directory.snapshot();
-    let views = views(&control, &caller, tenant.as_deref())?;
+    let views = caller.views(&control, tenant.as_deref())?;
     let mut found: Vec<(&Arc<TenantView>, SlowRequest)> = Vec::new();
     for view in &views {
         let recent = view.tenant.usage.slow_requests.recent().into_iter();
@@ -59,7 +58,7 @@ pub(super) async fn explain(
     Path(id): Path<u64>,
 ) -> ApiResult<SlowRequestResponse> {
     let snapshot = control.directory.snapshot();
-    for view in &views(&control, &caller, None)? {
+    for view in &caller.views(&control, None)? {
         if let Some(request) = view.tenant.usage.slow_requests.find(id) {
             return Ok(Json(response_of(&snapshot, view, request, &caller)));
         }
@@ -70,10 +69,8 @@ pub(super) async fn explain(
 
 pub(super) async fn change(
     State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
     JsonBody(ChangeSlowRequest { threshold_us }): JsonBody<ChangeSlowRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    caller.operator()?;
     if threshold_us > SLOW_MAX_US {
         return Err(ApiError::invalid(format!("threshold_us = {threshold_us} is outside of 0 to {SLOW_MAX_US}"))
             .hint("0: no request is kept as slow"));

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::types::{KillResponse, StatResponse};
 use super::{ControlState, now_ms};
-use sandstorm_metrics::text::{LabelledReadings, flat, prometheus as text};
+use sandstorm_metrics::text::flat;
 use sandstorm_metrics::{CONTROL_METRICS, DeviceState, MetricReading, ServerMetrics, memory_readings, readings};
 
+use super::series;
 use super::totals::server_readings;
 use sandstorm_catalog::TenantView;
 
@@ -57,11 +58,15 @@ pub(super) fn recent_kills<'a>(
 
 /// The whole server's counters.
 pub(super) fn server_stats(control: &ControlState) -> StatResponse {
-    let mut counters: BTreeMap<String, u64> = flat(&control.metrics.read()).collect();
-    counters.extend(flat(&gauges(control)));
+    let counters = server_counters(control);
     let snapshot = control.directory.snapshot();
     let tenants = snapshot.iter().map(|view| (view.tenant.name.clone(), tenant_counters(view))).collect();
     StatResponse { at_ms: now_ms(), counters, workers: worker_counters(&control.metrics), tenants }
+}
+
+/// The whole server's counters, by their names.
+pub(super) fn server_counters(control: &ControlState) -> BTreeMap<String, u64> {
+    flat(&control.metrics.read()).chain(flat(&server_gauges(control))).collect()
 }
 
 /// One tenant's counters.
@@ -74,21 +79,8 @@ pub(super) fn worker_counters(metrics: &ServerMetrics) -> Vec<BTreeMap<String, u
     (0..metrics.workers()).map(|worker| flat(&metrics.read_worker(worker)).collect()).collect()
 }
 
-/// The text that Prometheus reads.
-pub(super) fn prometheus_text(control: &ControlState) -> String {
-    let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: gauges(control) }];
-    for worker in 0..control.metrics.workers() {
-        let readings = control.metrics.read_worker(worker);
-        groups.push(LabelledReadings { labels: vec![("worker", worker.to_string())], readings });
-    }
-    for view in control.directory.snapshot().sorted() {
-        let readings = view.tenant.usage.read();
-        groups.push(LabelledReadings { labels: vec![("tenant", view.tenant.name.clone())], readings });
-    }
-    text(&groups)
-}
-
-fn gauges(control: &ControlState) -> Vec<MetricReading> {
+/// The readings of the server as a whole, but for its workers.
+pub(super) fn server_gauges(control: &ControlState) -> Vec<MetricReading> {
     let mut all = server_readings(control.metrics.uptime_s() as u64, &control.directory);
     all.extend(memory_readings());
     let counts = control.limiter.counts();
@@ -96,6 +88,7 @@ fn gauges(control: &ControlState) -> Vec<MetricReading> {
         [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
             .map(load_counter);
     all.extend(control.metrics.device().iter().flat_map(DeviceState::readings));
+    all.extend(series::server_readings(control));
     all.extend(readings(CONTROL_METRICS, counted.into_iter().map(|count| vec![count]).collect()));
     all
 }
@@ -104,7 +97,7 @@ fn load_counter(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-fn tenant_counters(view: &TenantView) -> BTreeMap<String, u64> {
+pub(super) fn tenant_counters(view: &TenantView) -> BTreeMap<String, u64> {
     let used = view.used(now_ms()).into_iter().map(|(name, used)| (format!("tenant_used.{name}"), used));
     flat(&view.tenant.usage.read()).chain(used).collect()
 }

@@ -21,6 +21,7 @@ use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
 use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
+mod browser;
 mod events;
 mod hot;
 mod overview;
@@ -28,6 +29,7 @@ mod page;
 mod pushes;
 mod rebuilds;
 mod rechecks;
+mod roles;
 
 /// A builder in this process, without the sandbox, which needs a program of its own.
 struct TestBuilder {
@@ -204,7 +206,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/tenants/a/tables/gone", "", [404, 404, 403, 401]),
     ("GET", "/v1/tenants/a/tables/there/records", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/tables/there/records?cursor=18446744073709551615", "", [200, 200, 403, 401]),
-    ("GET", "/v1/tenants/a/tables/there/records?cursor=-1", "", [400, 400, 400, 401]),
+    ("GET", "/v1/tenants/a/tables/there/records?cursor=-1", "", [400, 400, 403, 401]),
     ("GET", "/v1/tenants/a/tables/gone/records", "", [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/tables/there", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/grants", "", [200, 200, 403, 401]),
@@ -231,6 +233,9 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),
     ("POST", "/v1/tenants/a/rotate", "", [200, 200, 403, 401]),
     ("DELETE", "/v1/tenants/a", "", [200, 403, 403, 401]),
+    ("GET", "/v1/tokens", "", [200, 403, 403, 401]),
+    ("GET", "/v1/overview?tenant=a", "", [200, 200, 403, 401]),
+    ("POST", "/v1/tenants/a/tokens", r#"{"name":"v"}"#, [201, 201, 403, 401]),
     ("GET", "/v1/nowhere", "", [404, 404, 404, 404]),
     ("PATCH", "/v1/stat", "", [405, 405, 405, 405]),
 ];
@@ -437,18 +442,27 @@ fn kills_are_shown_newest_first_and_to_their_own_tenant_only() {
 fn prometheus_reads_workers_tenants_and_the_server() {
     let server = Server::without_builder();
     server.tenant("a");
+    server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t", "quota_bytes": 1_000_000}));
     server.control.metrics.worker(1).unwrap().packets_in.add(7);
     let (status, text) = server.raw("GET", "/metrics", Some(&server.operator), b"");
     assert_eq!(status, 200);
     for line in [
         "# TYPE sandstorm_packets_in counter",
         "sandstorm_packets_in{worker=\"1\"} 7",
+        "# TYPE sandstorm_packets_received_total counter",
+        "sandstorm_packets_received_total{worker=\"1\"} 7",
+        "sandstorm_tenant_quota_used_ratio{tenant=\"a\",quota=\"tables\"} 0.016",
+        "sandstorm_table_quota_bytes{tenant=\"a\",table=\"t\"} 1000000",
+        "sandstorm_builds_waiting 0",
+        "sandstorm_builder_ready 0",
         "sandstorm_tenants 1",
         "sandstorm_tenant_requests{tenant=\"a\"} 0",
         "sandstorm_requests{worker=\"0\",op=\"get\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing");
     }
+    let (_, text) = server.raw("GET", "/metrics?old_names=false&top=0", Some(&server.operator), b"");
+    assert!(!text.contains("sandstorm_packets_in") && !text.contains("sandstorm_table_quota_bytes"), "{text}");
 }
 
 fn source(name: &str, body: &str) -> Value {

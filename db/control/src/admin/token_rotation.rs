@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 
 use super::ControlState;
 use super::body::OptionalJsonBody;
-use super::caller::{CurrentTokenCaller, RequestCaller};
+use super::caller::{CallerSource, CurrentTokenCaller};
 use super::error::ApiError;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{OperatorTokenResponse, RotateTokenRequest, RotateTokenResponse, TenantResponse};
@@ -33,6 +33,7 @@ pub(super) async fn rotate_token(
 ) -> ApiResult<RotateTokenResponse> {
     let id = caller.authorize_change(&control, &tenant)?.tenant.id;
     let token = control.directory.rotate_with_grace(id, grace(rotate)?)?;
+    control.page_sessions.end_of(&CallerSource::Tenant(id));
     let snapshot = control.directory.snapshot();
     let old_until_ms = snapshot.find(id)?.tenant.old_token().map(OldToken::until_ms);
     Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
@@ -45,33 +46,30 @@ pub(super) async fn revoke_old_token(
 ) -> ApiResult<TenantResponse> {
     let id = caller.reach(&control, &tenant)?.tenant.id;
     control.directory.revoke_old_token(id)?;
+    control.page_sessions.end_of(&CallerSource::Tenant(id));
     Ok(axum::Json(TenantResponse::of(control.directory.snapshot().find(id)?)))
 }
 
-pub(super) async fn show_operator(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-) -> ApiResult<OperatorTokenResponse> {
-    caller.operator()?;
+pub(super) async fn show_operator(State(control): State<Arc<ControlState>>) -> ApiResult<OperatorTokenResponse> {
     Ok(axum::Json(OperatorTokenResponse { old_until_ms: control.operator.old_expires_at_ms() }))
 }
 
 pub(super) async fn rotate_operator(
     State(control): State<Arc<ControlState>>,
-    CurrentTokenCaller(caller): CurrentTokenCaller,
+    _current: CurrentTokenCaller,
     OptionalJsonBody(rotate): OptionalJsonBody<RotateTokenRequest>,
 ) -> ApiResult<RotateTokenResponse> {
-    caller.operator()?;
     let rotated = control.operator.rotate(grace(rotate)?);
+    control.page_sessions.end_of(&CallerSource::Operator);
     let (token, old_until_ms) = rotated.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
 }
 
 pub(super) async fn revoke_old_operator(
     State(control): State<Arc<ControlState>>,
-    CurrentTokenCaller(caller): CurrentTokenCaller,
+    _current: CurrentTokenCaller,
 ) -> ApiResult<EmptyResponse> {
-    caller.operator()?;
     control.operator.revoke_old();
+    control.page_sessions.end_of(&CallerSource::Operator);
     Ok(EMPTY_RESPONSE)
 }

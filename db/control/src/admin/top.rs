@@ -6,7 +6,6 @@ use axum::extract::{Query, State};
 use serde::Deserialize;
 
 use super::caller::RequestCaller;
-use super::overview::views;
 use super::response::ApiResult;
 use super::types::{ExtensionUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 use super::{ControlState, now_ms};
@@ -35,7 +34,7 @@ pub(super) async fn show(
     caller: RequestCaller,
     Query(query): Query<TopParameters>,
 ) -> ApiResult<TopResponse> {
-    let views = views(&control, &caller, query.tenant.as_deref())?;
+    let views = caller.views(&control, query.tenant.as_deref())?;
     let is_wanted = |rows: RequestedRows| query.rows.is_none_or(|wanted| wanted == rows);
     let now_ms = now_ms();
     let mut top = TopResponse {

@@ -14,24 +14,28 @@ use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_store::StorageMode;
 
+mod access_tokens;
 mod budget;
 mod events;
 mod grants;
 mod history;
 mod hot;
 mod latency;
+mod overview;
 mod rebuild;
 mod records;
 mod secrets;
 mod slow;
 mod top;
 
+pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use history::HistoryResponse;
 pub use hot::{HotKeyResponse, HotResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
+pub use overview::{CallerResponse, OverviewQuotaResponse, OverviewResponse, TenantRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
@@ -534,6 +538,13 @@ impl KillResponse {
 }
 
 impl KillResponse {
+    /// Leaves out what the tenant's code said: it may tell of records.
+    pub(super) fn withhold_text(&mut self) {
+        if self.cause == "panic" {
+            self.text = "(for the tenant and the operator)".to_owned();
+        }
+    }
+
     /// The entry among a tenant's kills for a notice.
     pub fn from_notice(tenant: &str, notice: sandstorm_accounts::PolicyEvent) -> KillResponse {
         KillResponse {

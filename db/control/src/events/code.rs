@@ -42,6 +42,10 @@ event_codes! {
     TenantUnthrottled, "tenant.unthrottled", "None of a tenant's datagrams were dropped early for ten seconds.";
     OperatorTokenRotated, "operator.token_rotated", "The operator got a new token.";
     OperatorOldTokenRevoked, "operator.old_token_revoked", "The grace of the operator's old token was ended.";
+    TokenCreated, "token.created", "A token was made for a viewer.";
+    TokenRevoked, "token.revoked", "A viewer's token was revoked.";
+    PageCodeMade, "page.code_made", "A code was made that begins a session of the page.";
+    PageSignedIn, "page.signed_in", "Somebody signed in to the page.";
     TableCreated, "table.created", "A table was created.";
     TableChanged, "table.changed", "A table got another durability; the text says which.";
     TableDropped, "table.dropped", "A table was dropped with its records.";

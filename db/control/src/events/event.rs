@@ -103,6 +103,8 @@ pub struct EventFilter {
     pub tenant: Option<String>,
     /// Those that this tenant may see: its own name and id.
     pub visible_to: Option<(String, u32)>,
+    /// Without what panics of tenants' code said.
+    pub withholds_texts: bool,
     /// Those of this code, or of all codes that begin with it and a dot.
     pub code: Option<String>,
 }
@@ -130,6 +132,11 @@ impl EventFilter {
     /// The event as the reader may see it: a tenant is not told where the operator sits.
     pub(super) fn shown(&self, event: &ServerEvent) -> ServerEvent {
         let hides = self.visible_to.is_some() && event.actor != EventActor::Tenant;
-        ServerEvent { from: event.from.filter(|_| !hides), ..event.clone() }
+        let mut shown = ServerEvent { from: event.from.filter(|_| !hides), ..event.clone() };
+        if self.withholds_texts && event.code == EventCode::CallKilled {
+            // What stands behind the cause is the text of the tenant's code, which may tell of its records.
+            shown.text.truncate(event.text.find(": ").unwrap_or(event.text.len()));
+        }
+        shown
     }
 }

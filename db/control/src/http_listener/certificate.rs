@@ -21,6 +21,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 use sandstorm_server::workers::ListenerConfig;
 
+use super::certificate_end::not_after_s;
 use crate::config::{ConfigError, PortTls, ServerSettings, TlsPort, prepare_state_dir, write_private};
 use crate::limits::{MADE_CERTIFICATE_YEARS, MAX_PEM_BYTES};
 
@@ -104,6 +105,11 @@ impl ServerCertificate {
         let current = self.current.load();
         let certificate = current.cert.first().map_or(&[][..], |certificate| certificate.as_ref());
         format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, certificate).as_ref()))
+    }
+
+    /// When the certificate ends, in seconds since 1970.
+    pub(crate) fn not_after_s(&self) -> Option<i64> {
+        not_after_s(self.current.load().cert.first()?)
     }
 
     /// The certificate's file.

@@ -3,6 +3,7 @@
 //! tokens.
 
 mod certificate;
+mod certificate_end;
 mod certificate_watcher;
 mod connection_limit;
 mod early_response;

@@ -27,6 +27,28 @@ fn client_and_server_have_the_same_events() {
 }
 
 #[test]
+fn client_and_server_have_the_same_tokens_of_viewers() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
+    let access = server::AccessTokenResponse {
+        name: "prometheus".into(),
+        role: "tenant-viewer",
+        tenant: Some("a".into()),
+        created_ms: 1,
+        expires_ms: Some(2),
+    };
+    mirrors::<client::CreatedAccessToken>(server::CreateAccessTokenResponse { access, token: "x".into() });
+    mirrors::<client::PageCode>(server::PageCodeResponse { code: "y".into(), lifetime_s: 120, path: "/ui" });
+    let severity = sandstorm_control::admin::FindingSeverity::Bad;
+    let (title, text, advice) = ("a".to_owned(), "b".to_owned(), "c".to_owned());
+    mirrors::<client::LiveFinding>(sandstorm_control::admin::Finding { code: "x", severity, title, text, advice });
+    let spec = client::AccessTokenSpec { name: "n".into(), expires_s: Some(3) };
+    let text = serde_json::to_string(&spec).expect("it can be written");
+    let read: server::CreateAccessTokenRequest = serde_json::from_str(&text).expect("the server reads it");
+    assert_eq!((read.name.as_str(), read.expires_s), ("n", Some(3)));
+}
+
+#[test]
 fn client_and_server_have_the_same_latencies() {
     use sandstorm_client::control as client;
     use sandstorm_control::admin::types as server;
@@ -57,6 +79,12 @@ fn the_commands_that_show_them_parse() {
     for line in [
         "stat latency --interval 0.5 -n 3 --sort waiting --limit 5 --tenant acme",
         "stat latency --all",
+        "token create prometheus --expires 90d",
+        "token create dashboard --role tenant-viewer --tenant acme",
+        "token list",
+        "token revoke dashboard --role tenant-viewer",
+        "ui --open",
+        "doctor --live",
         "kills --tenant a --extension x --cause panic --since 30m --follow",
         "ext list --all --sort cpu --limit 3",
         "events --follow --since 12h --code extension --after 7 --limit 5",

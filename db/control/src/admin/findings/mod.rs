@@ -1,0 +1,25 @@
+//! What is wrong with the running server, in prose: a reading of the server, and rules that are pure functions of it.
+
+mod reader;
+mod reading;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::ControlState;
+use super::finding::Finding;
+use super::response::ApiResult;
+use axum::extract::State;
+pub(super) use reader::LiveSamples;
+
+/// `GET /v1/findings`
+pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<Finding>> {
+    Ok(axum::Json(current(&control)))
+}
+
+/// The findings of now, the worst first.
+pub(super) fn current(control: &ControlState) -> Vec<Finding> {
+    rules::findings(&reader::read(control))
+}

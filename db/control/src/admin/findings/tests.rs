@@ -1,0 +1,158 @@
+//! Each finding is provoked by numbers, and by nothing else.
+
+use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
+use super::rules;
+use crate::admin::finding::FindingSeverity;
+
+/// A server with which nothing is wrong.
+fn healthy() -> LiveReading {
+    LiveReading {
+        seconds: 10.0,
+        busy: vec![0.5, 0.2],
+        keeps_changes: true,
+        build_places: 64,
+        tenants: vec![TenantPressure {
+            name: "a".into(),
+            quotas: vec![("tables", 3, 64), ("extensions", 0, 0)],
+            ..TenantPressure::default()
+        }],
+        extensions: vec![ExtensionState { tenant: "a".into(), name: "x".into(), ..ExtensionState::default() }],
+        tables: vec![TableLoad {
+            tenant: "a".into(),
+            name: "t".into(),
+            records: 10,
+            slots: 64,
+            ..TableLoad::default()
+        }],
+        ends: vec![("The control port's certificate".into(), 86_400 * 365)],
+        machine: MachineState {
+            huge_pages: "madvise".into(),
+            memory_bytes: 100 << 30,
+            available_bytes: 50 << 30,
+            open_files: 10,
+            open_files_max: 1_024,
+            disk_free_bytes: 50 << 30,
+            disk_bytes: 100 << 30,
+        },
+        ..LiveReading::default()
+    }
+}
+
+fn codes(reading: &LiveReading) -> Vec<&'static str> {
+    rules::findings(reading).iter().map(|finding| finding.code).collect()
+}
+
+/// What is changed, and the one finding that this makes.
+type Provocation = (&'static str, fn(&mut LiveReading));
+
+fn grow(reading: &mut LiveReading, name: &str, by: u64) {
+    reading.growth.insert(name.to_owned(), by);
+}
+
+fn set(reading: &mut LiveReading, name: &str, to: u64) {
+    reading.now.insert(name.to_owned(), to);
+}
+
+const PROVOCATIONS: &[Provocation] = &[
+    ("changes_refused", |reading| reading.changes_refused = Some("no space left".into())),
+    ("log_failed", |reading| reading.log_failure = Some("input/output error".into())),
+    ("log_stalled", |reading| set(reading, "log_pending_bytes", 100 << 20)),
+    ("checkpoint_late", |reading| set(reading, "log_bytes_since_checkpoint", 1 << 30)),
+    ("disk_nearly_full", |reading| reading.machine.disk_free_bytes = 1 << 30),
+    ("ephemeral", |reading| reading.keeps_changes = false),
+    ("quota_nearly_used", |reading| reading.tenants[0].quotas[0].1 = 60),
+    ("tenant_throttled", |reading| reading.tenants[0].dropped_early_per_mille = 120),
+    ("tenant_over_quota", |reading| reading.tenants[0].over_quota = 100),
+    ("table_full", |reading| reading.tables[0].refusals = 5),
+    ("extension_killed", |reading| {
+        (reading.extensions[0].killed, reading.extensions[0].cause) = (20, "total_budget");
+    }),
+    ("extension_suspended", |reading| reading.extensions[0].suspended = Some("by the operator".into())),
+    ("extension_slowed", |reading| reading.extensions[0].slowed_to_per_s = 10),
+    ("calls_crowded", |reading| grow(reading, "invocations_killed.crowded", 50)),
+    ("worker_saturated", |reading| reading.busy[1] = 0.99),
+    ("watchdog_late", |reading| grow(reading, "watchdog_late", 500)),
+    ("calls_crowd_workers", |reading| set(reading, "invocations_live", 3_000)),
+    ("clock_stepped", |reading| reading.clock_step_ms = -5_000),
+    ("packets_dropped", |reading| grow(reading, "packets_dropped_early", 1_000)),
+    ("packets_unsent", |reading| grow(reading, "packets_unsent", 1_000)),
+    ("retransmissions", |reading| {
+        grow(reading, "retransmissions", 1_000);
+        grow(reading, "packets_out", 10_000);
+    }),
+    ("device_link_down", |reading| set(reading, "device_link_up", 0)),
+    ("no_builder", |reading| reading.no_builder = Some("no rustc".into())),
+    ("build_queue_full", |reading| set(reading, "builds_waiting", 40)),
+    ("garbage_held", |reading| reading.tables[0].garbage_bytes = 200 << 20),
+    ("table_chains", |reading| reading.tables[0].records = 200),
+    ("out_of_memory", |reading| grow(reading, "writes_without_memory", 3)),
+    ("memory_low", |reading| reading.machine.available_bytes = 1 << 30),
+    ("huge_pages_off", |reading| {
+        reading.machine.huge_pages = "never".into();
+        set(reading, "record_bytes", 8 << 30);
+    }),
+    ("files_nearly_used", |reading| reading.machine.open_files = 1_000),
+    ("ends_soon", |reading| reading.ends[0].1 = 86_400),
+    ("wrong_tokens", |reading| grow(reading, "control_wrong_tokens", 10)),
+    ("control_crowded", |reading| grow(reading, "control_shed", 100)),
+];
+
+#[test]
+fn a_healthy_server_has_no_findings() {
+    assert_eq!(codes(&healthy()), [""; 0]);
+}
+
+#[test]
+fn each_finding_is_made_by_its_numbers_alone_and_says_what_to_do() {
+    for (code, provoke) in PROVOCATIONS {
+        let mut reading = healthy();
+        provoke(&mut reading);
+        let found = rules::findings(&reading);
+        assert_eq!(found.iter().map(|finding| finding.code).collect::<Vec<_>>(), [*code]);
+        let finding = &found[0];
+        let is_sentence = |text: &str| text.ends_with(['.', ')']) && text.len() > 10;
+        assert!(is_sentence(&finding.title) && is_sentence(&finding.text) && !finding.advice.is_empty(), "{finding:?}");
+    }
+    assert!(PROVOCATIONS.len() >= 30);
+}
+
+#[test]
+fn the_page_lists_the_findings() {
+    let page = include_str!("../../../../../docs/operations.md");
+    let listed: Vec<&str> = page
+        .split("<!-- findings -->")
+        .nth(1)
+        .expect("a list")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code))
+        .collect();
+    let known: Vec<&str> = PROVOCATIONS.iter().map(|(code, _)| *code).collect();
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn a_thousand_of_a_kind_are_a_few_lines_and_the_worst_come_first() {
+    let mut reading = healthy();
+    let tenant = |number: u64| TenantPressure {
+        name: format!("t{number}"),
+        dropped_early_per_mille: number,
+        ..TenantPressure::default()
+    };
+    reading.tenants = (1..=1_000).map(tenant).collect();
+    reading.changes_refused = Some("no space left".into());
+    let found = rules::findings(&reading);
+    assert_eq!(found.len(), 6);
+    assert_eq!((found[0].code, found[0].severity), ("changes_refused", FindingSeverity::Bad));
+    assert!(found[1].text.contains("t1000") && found[5].text.contains("995 more"), "{found:?}");
+}
+
+#[test]
+fn nothing_is_divided_by_no_time() {
+    let mut reading = LiveReading { seconds: 0.0, ..healthy() };
+    for (_, provoke) in PROVOCATIONS {
+        provoke(&mut reading);
+    }
+    for finding in rules::findings(&reading) {
+        assert!(!finding.text.contains("NaN") && !finding.text.contains("inf"), "{finding:?}");
+    }
+}

@@ -1,0 +1,230 @@
+//! What the page shows: one reading of the server, or of a tenant, that all who look at it share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::quota_use::quota_uses;
+use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
+use super::types::{
+    EventsResponse, ExtensionSummaryResponse, KillResponse, OverviewResponse, TableResponse, TenantResponse,
+    TenantRowResponse,
+};
+use super::{ControlState, now_ms};
+use super::{findings, latency};
+use crate::events::EventFilter;
+use crate::limits::{PAGE_EXTENSIONS, PAGE_KILLS, PAGE_SNAPSHOT_INTERVAL, PAGE_TENANTS};
+use sandstorm_catalog::TenantView;
+use sandstorm_metrics::limits::LATENCY_TENANTS;
+
+/// What a reading is of: a tenant, by its id, or the server; and whether texts of tenants' code are left out.
+type ReadingKey = (Option<u32>, bool);
+
+/// Readings that are not older than [`PAGE_SNAPSHOT_INTERVAL`].
+#[derive(Default)]
+pub(super) struct OverviewCache {
+    readings: Mutex<HashMap<ReadingKey, (Instant, Bytes)>>,
+}
+
+impl OverviewCache {
+    /// The reading, or a new one if it is old.
+    fn get(&self, key: ReadingKey, read: impl FnOnce() -> Result<Bytes, ApiError>) -> Result<Bytes, ApiError> {
+        let (mut readings, now) = (self.readings.lock(), Instant::now());
+        if let Some((at, bytes)) = readings.get(&key)
+            && now.duration_since(*at) < PAGE_SNAPSHOT_INTERVAL
+        {
+            return Ok(bytes.clone());
+        }
+        // What nobody looks at any more is not kept.
+        readings.retain(|_, (at, _)| now.duration_since(*at) < 4 * PAGE_SNAPSHOT_INTERVAL);
+        let bytes = read()?;
+        readings.insert(key, (now, bytes.clone()));
+        Ok(bytes)
+    }
+}
+
+impl std::fmt::Debug for OverviewCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OverviewCache(..)")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OverviewQuery {
+    tenant: Option<String>,
+}
+
+/// `GET /v1/overview`
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Query(query): Query<OverviewQuery>,
+) -> Result<impl IntoResponse, ApiError> {
+    let withholds = caller.sees_server();
+    let view = match (&query.tenant, caller.own()) {
+        (Some(tenant), _) => Some(caller.reach(&control, tenant)?),
+        (None, own) => own.cloned(),
+    };
+    let key = (view.as_ref().map(|view| view.tenant.id), withholds);
+    let bytes = control.overviews.get(key, || {
+        let overview = match &view {
+            Some(view) => tenant_overview(&control, view, withholds),
+            None => server_overview(&control),
+        };
+        serde_json::to_vec(&overview).map(Bytes::from).map_err(|error| ApiError::internal(error.to_string()))
+    })?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], bytes))
+}
+
+fn server_overview(control: &ControlState) -> OverviewResponse {
+    let snapshot = control.directory.snapshot();
+    let views: Vec<Arc<TenantView>> = snapshot.sorted().into_iter().cloned().collect();
+    let mut rows: Vec<(u64, TenantRowResponse)> = views.iter().map(|view| tenant_row(view)).collect();
+    rows.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name.cmp(&other.name)));
+    rows.truncate(PAGE_TENANTS);
+    for (_, row) in rows.iter_mut().take(LATENCY_TENANTS) {
+        if let Some(view) = snapshot.by_name(&row.name) {
+            row.p99_ns = all_kinds_p99_ns(view);
+        }
+    }
+    OverviewResponse {
+        counters: server_counters(control),
+        workers: super::stat::worker_counters(&control.metrics).iter().map(busy_us).collect(),
+        findings: Some(findings::current(control)),
+        tenants_in_all: views.len() as u64,
+        tenants: rows.into_iter().map(|(_, row)| row).collect(),
+        ..common_overview(control, &views, None, true)
+    }
+}
+
+fn tenant_overview(control: &ControlState, view: &Arc<TenantView>, withholds: bool) -> OverviewResponse {
+    let own = (view.tenant.name.clone(), view.tenant.id);
+    OverviewResponse {
+        counters: tenant_counters(view),
+        tenants_in_all: 1,
+        tenants: vec![TenantRowResponse { p99_ns: all_kinds_p99_ns(view), ..tenant_row(view).1 }],
+        tenant: Some(TenantResponse::of(view)),
+        quotas: quota_uses(view),
+        tables: view.sorted_tables().into_iter().map(|entry| TableResponse::own(view, entry, false)).collect(),
+        latency: latency::rows(view, false),
+        ..common_overview(control, std::slice::from_ref(view), Some(own), withholds)
+    }
+}
+
+/// What overviews of the server and of tenants have in common: extensions, kills and events.
+fn common_overview(
+    control: &ControlState,
+    views: &[Arc<TenantView>],
+    visible_to: Option<(String, u32)>,
+    withholds: bool,
+) -> OverviewResponse {
+    let mut loaded: Vec<_> = views
+        .iter()
+        .flat_map(|view| view.sorted_extensions().into_iter().map(move |extension| (view, extension)))
+        .map(|(view, extension)| (extension.stats.read().cpu_us, view, extension))
+        .collect();
+    let extensions_in_all = loaded.len() as u64;
+    loaded.sort_by_key(|(cpu_us, ..)| std::cmp::Reverse(*cpu_us));
+    loaded.truncate(PAGE_EXTENSIONS);
+    let summary = |(_, view, extension): (u64, &Arc<TenantView>, &Arc<sandstorm_extension::LoadedExtension>)| {
+        let shown = control.history.show(view, extension);
+        ExtensionSummaryResponse::of(&view.tenant.name, shown, &extension.latency.read().total)
+    };
+    let filter = KillFilter { extension: None, cause: None, notices: None, since_ms: 0 };
+    let mut kills = recent_kills(views.iter(), &filter, PAGE_KILLS);
+    if withholds {
+        kills.iter_mut().for_each(KillResponse::withhold_text);
+    }
+    let withholds_texts = withholds;
+    let filter = EventFilter { visible_to, withholds_texts, ..EventFilter::default() };
+    let events: EventsResponse = control.events.read(&filter, PAGE_KILLS).into();
+    OverviewResponse {
+        at_ms: now_ms(),
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: control.metrics.uptime_s() as u64,
+        extensions_in_all,
+        extensions: loaded.into_iter().map(summary).collect(),
+        kills,
+        events: events.events,
+        ..OverviewResponse::default()
+    }
+}
+
+/// A tenant's row, and how busy it is.
+fn tenant_row(view: &TenantView) -> (u64, TenantRowResponse) {
+    let counters = tenant_counters(view);
+    let get = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let killed = counters.iter().filter(|(name, _)| name.starts_with("tenant_invocations_killed."));
+    let killed = killed.map(|(_, count)| count).sum();
+    let fullest = quota_uses(view).into_iter().max_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    let requests = get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes");
+    let stats = |bytes, table: &Arc<sandstorm_catalog::TableEntry>| bytes + table.table.stats().bytes;
+    let row = TenantRowResponse {
+        name: view.tenant.name.clone(),
+        home_worker: view.tenant.home_worker,
+        requests,
+        calls: get("tenant_invocations_done") + get("tenant_invocations_failed") + killed,
+        killed,
+        cpu_ns: get("tenant_invocation_cpu_ns"),
+        over_quota: get("tenant_over_quota"),
+        dropped_early_per_mille: get("tenant_dropped_early_per_mille"),
+        record_bytes: view.tables.values().fold(0, stats),
+        extensions: view.extensions.len() as u64,
+        suspended: view.suspended_extensions() as u64,
+        p99_ns: 0,
+        fullest,
+    };
+    (requests + row.cpu_ns / 1_000, row)
+}
+
+/// The 99th percentile of all requests of a tenant.
+fn all_kinds_p99_ns(view: &TenantView) -> u64 {
+    let mut all = sandstorm_metrics::histogram::DurationCounts::default();
+    view.tenant.usage.latencies().iter().for_each(|counts| all.add(&counts.total));
+    if all.count() == 0 { 0 } else { all.quantile_ns(990_000) }
+}
+
+fn busy_us(worker: &BTreeMap<String, u64>) -> u64 {
+    worker.get("busy_us").copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::role::AccessRole;
+
+    #[test]
+    fn however_many_look_the_server_is_read_once_a_second() {
+        let cache = OverviewCache::default();
+        let mut reads = 0;
+        let begun = Instant::now();
+        for _ in 0..1_000 {
+            let read = || {
+                reads += 1;
+                Ok(Bytes::from_static(b"{}"))
+            };
+            cache.get((None, true), read).expect("a reading");
+        }
+        let most = 1 + begun.elapsed().as_secs();
+        assert!(reads <= most, "{reads} readings in {:?}", begun.elapsed());
+        assert!(cache.get((Some(7), true), || Err(ApiError::internal("no"))).is_err(), "another tenant's is another's");
+    }
+
+    #[test]
+    fn roles_of_browsers_change_nothing() {
+        for role in AccessRole::ALL {
+            assert!(matches!(role.as_viewer(), AccessRole::Viewer | AccessRole::TenantViewer), "{role:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The text that Prometheus reads.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+
+use super::{ControlState, series, stat};
+use crate::limits::{METRIC_SERIES, METRIC_SERIES_MAX};
+use sandstorm_metrics::latency;
+use sandstorm_metrics::text::{LabelledReadings, OldNames, build_info, prometheus};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetricsQuery {
+    /// Whether metrics appear under their names of the release before, too; they do unless this says otherwise.
+    #[serde(default = "is_default")]
+    old_names: bool,
+    /// Of how many extensions and tables there are series.
+    top: Option<usize>,
+}
+
+fn is_default() -> bool {
+    true
+}
+
+/// `GET /metrics`
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    Query(MetricsQuery { old_names, top }): Query<MetricsQuery>,
+) -> impl IntoResponse {
+    let old_names = if old_names { OldNames::Shown } else { OldNames::Hidden };
+    let text = metrics_text(&control, old_names, top.unwrap_or(METRIC_SERIES).min(METRIC_SERIES_MAX));
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+fn metrics_text(control: &ControlState, old_names: OldNames, top: usize) -> String {
+    let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: stat::server_gauges(control) }];
+    for worker in 0..control.metrics.workers() {
+        let readings = control.metrics.read_worker(worker);
+        groups.push(LabelledReadings { labels: vec![("worker", worker.to_string())], readings });
+    }
+    let snapshot = control.directory.snapshot();
+    for view in snapshot.sorted() {
+        let mut readings = view.tenant.usage.read();
+        readings.extend(series::quota_readings(view));
+        groups.push(LabelledReadings { labels: vec![("tenant", view.tenant.name.clone())], readings });
+    }
+    groups.extend(series::extension_readings(control, top));
+    groups.extend(series::table_readings(control, top));
+    let latencies = snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect();
+    build_info(env!("CARGO_PKG_VERSION")) + &prometheus(&groups, old_names) + &latency::prometheus(latencies)
+}

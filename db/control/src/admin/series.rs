@@ -1,0 +1,137 @@
+//! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number
+//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes.
+
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::ControlState;
+use super::quota_use::quota_uses;
+use sandstorm_catalog::TenantView;
+use sandstorm_metrics::text::LabelledReadings;
+use sandstorm_metrics::{
+    BUILD_METRICS, EXTENSION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS, TABLE_METRICS, USED_QUOTAS,
+    WATCHDOG_METRICS, readings,
+};
+
+/// Counts of pushes.
+#[derive(Debug, Default)]
+pub(super) struct BuildCounts {
+    loaded: AtomicU64,
+    refused: AtomicU64,
+    took_us: AtomicU64,
+}
+
+impl BuildCounts {
+    /// Counts a push that was decided, and how long that took.
+    pub(super) fn note(&self, is_loaded: bool, took: Duration) {
+        let decided = if is_loaded { &self.loaded } else { &self.refused };
+        decided.fetch_add(1, Ordering::Relaxed);
+        self.took_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// The readings of the builder, the watchdog and the disk.
+pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
+    let (running, waiting) = control.queue.load();
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let BuildCounts { loaded, refused, took_us } = &control.builds;
+    let builds = vec![
+        vec![u64::from(control.artifact_sources.builder.is_ok())],
+        vec![running as u64],
+        vec![waiting as u64],
+        vec![load(loaded), load(refused)],
+        vec![load(took_us)],
+    ];
+    let watched = control.metrics.watchdog();
+    let watchdog = [watched.looks, watched.requests, watched.late].map(|count| vec![count]).to_vec();
+    let log = control.directory.change_log();
+    let pending = log.as_ref().map_or(0, |log| log.end().saturating_sub(log.durable()));
+    let kept = [
+        u64::from(control.directory.not_kept().is_some()),
+        u64::from(log.as_ref().is_some_and(|log| log.failure().is_some())),
+        pending,
+        log.as_ref().map_or(0, |log| log.bytes_since_checkpoint()),
+    ];
+    let kept = kept.map(|value| vec![value]).to_vec();
+    [readings(PERSISTENCE_METRICS, kept), readings(BUILD_METRICS, builds), readings(WATCHDOG_METRICS, watchdog)]
+        .concat()
+}
+
+/// The readings of a tenant's quotas.
+pub(super) fn quota_readings(view: &TenantView) -> Vec<MetricReading> {
+    let uses = quota_uses(view);
+    let per_mille = |name: &&str| {
+        let quota = uses.iter().find(|quota| quota.name == *name);
+        quota.map_or(0, |quota| (quota.ratio() * 1_000.0).round() as u64)
+    };
+    readings(QUOTA_METRICS, vec![USED_QUOTAS.iter().map(per_mille).collect()])
+}
+
+/// The readings of the extensions with most CPU time.
+pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+    let snapshot = control.directory.snapshot();
+    let mut all: Vec<_> = snapshot
+        .iter()
+        .flat_map(|view| view.extensions.values().map(move |extension| (view, extension)))
+        .map(|(view, extension)| (extension.stats.read().cpu_us, view, extension))
+        .collect();
+    all.sort_by_key(|(cpu_us, view, extension)| (Reverse(*cpu_us), view.tenant.id, extension.name.to_string()));
+    all.truncate(most);
+    let of = |(_, view, extension): (u64, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
+        let extension: &sandstorm_extension::LoadedExtension = extension;
+        let shown = control.history.show(view, extension);
+        let values = vec![
+            vec![shown.stats.ok, shown.stats.failed, shown.stats.killed],
+            vec![shown.stats.cpu_us],
+            vec![u64::from(shown.suspended)],
+            vec![u64::from(shown.slowed_to_per_s > 0)],
+        ];
+        let labels = vec![("tenant", view.tenant.name.clone()), ("extension", shown.name)];
+        LabelledReadings { labels, readings: readings(EXTENSION_METRICS, values) }
+    };
+    all.into_iter().map(of).collect()
+}
+
+/// The readings of the tables with most bytes.
+pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+    let snapshot = control.directory.snapshot();
+    let mut all: Vec<_> = snapshot
+        .iter()
+        .flat_map(|view| view.tables.values().map(move |entry| (view, entry)))
+        .map(|(view, entry)| (entry.table.stats(), view, entry))
+        .collect();
+    all.sort_by_key(|(stats, view, entry)| (Reverse(stats.bytes), view.tenant.id, entry.id));
+    all.truncate(most);
+    let of = |(stats, view, entry): (sandstorm_store::TableStats, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
+        let entry: &sandstorm_catalog::TableEntry = entry;
+        let counts = [
+            stats.records,
+            stats.bytes,
+            entry.quota_bytes,
+            stats.garbage_bytes,
+            stats.evictions,
+            stats.expirations,
+            stats.refusals,
+        ];
+        let values = counts.map(|value| vec![value]).to_vec();
+        let labels = vec![("tenant", view.tenant.name.clone()), ("table", entry.name.to_string())];
+        LabelledReadings { labels, readings: readings(TABLE_METRICS, values) }
+    };
+    all.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quotas_with_a_use_are_those_of_the_catalogue() {
+        use sandstorm_catalog::{Directory, DirectoryOptions, NewTenant};
+        let directory = Directory::with_options(sandstorm_store::Epochs::new(), DirectoryOptions::default());
+        let (view, _) =
+            directory.create_tenant(NewTenant { name: "a".into(), ..NewTenant::default() }).expect("a tenant");
+        let used: Vec<&str> = view.used(0).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(used, USED_QUOTAS);
+    }
+}

@@ -1,0 +1,439 @@
+// The page. It reads `/v1/overview` and shows it. Whatever comes from the server becomes text, never markup: names and
+// texts are chosen by tenants.
+'use strict';
+
+const POLL_MS = 2000;
+const SAMPLES = 150;
+const VIEWS = [['overview', 'Overview'], ['tenants', 'Tenants'], ['extensions', 'Extensions'], ['kills', 'Kills'], ['events', 'Events']];
+const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+let caller = {role: '', tenant: null};
+let latest = null;
+let before = null;
+let history = [];
+let paused = false;
+let filter = '';
+let orders = {};
+let timer = 0;
+
+// ---- text and elements ----
+
+/** Text without characters that are invisible, or that turn the direction of writing. */
+function shown(value) {
+  return String(value ?? '').replace(UNSAFE, (c) => '\\u{' + c.codePointAt(0).toString(16) + '}');
+}
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? '' : value);
+  }
+  for (const child of children.flat()) {
+    if (child instanceof Node) made.append(child);
+    else if (child !== undefined && child !== null) made.append(document.createTextNode(shown(child)));
+  }
+  return made;
+}
+
+function svg(name, attributes, ...children) {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function count(value) {
+  if (value === undefined || value === null || Number.isNaN(value)) return '–';
+  const size = Math.abs(value);
+  for (const [unit, letter] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']]) {
+    if (size >= unit) return (value / (letter === 'k' ? 1e3 : unit)).toFixed(1) + ' ' + letter;
+  }
+  return size < 10 && size % 1 ? value.toFixed(1) : String(Math.round(value));
+}
+
+function bytes(value) {
+  for (const [unit, name] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']]) {
+    if (value >= unit) return (value / unit).toFixed(1) + ' ' + name;
+  }
+  return Math.round(value || 0) + ' B';
+}
+
+function duration(ns) {
+  if (!ns) return '–';
+  for (const [unit, name] of [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs']]) {
+    if (ns >= unit) return (ns / unit).toFixed(ns / unit < 10 ? 1 : 0) + ' ' + name;
+  }
+  return ns + ' ns';
+}
+
+function percent(part) {
+  return (part * 100).toFixed(part < 0.1 ? 1 : 0) + ' %';
+}
+
+function time(ms) {
+  return new Date(ms).toISOString().replace('T', ' ').slice(0, 19);
+}
+
+function uptime(seconds) {
+  const days = Math.floor(seconds / 86400);
+  const rest = new Date((seconds % 86400) * 1000).toISOString().slice(11, 19);
+  return days ? days + ' d ' + rest : rest;
+}
+
+// ---- readings ----
+
+function view() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, '').split('/');
+  let about = null;
+  try { about = rest.length ? decodeURIComponent(rest.join('/')) : null; } catch { about = null; }
+  if (name === 'tenant' && about) return {name, tenant: about};
+  return {name: VIEWS.some(([known]) => known === name) ? name : 'overview', tenant: null};
+}
+
+async function get(path) {
+  const answer = await fetch(path, {credentials: 'same-origin', cache: 'no-store', redirect: 'error'});
+  if (answer.status === 401) {
+    location.reload();
+    throw new Error('signed out');
+  }
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.message || 'status ' + answer.status);
+  return body;
+}
+
+/** Growth a second between the two latest readings. */
+function rate(now, then, elapsed) {
+  return then === undefined || then === null || elapsed <= 0 || now < then ? NaN : (now - then) / elapsed;
+}
+
+async function poll() {
+  clearTimeout(timer);
+  const state = document.getElementById('state');
+  const asked = view().tenant;
+  try {
+    if (!paused && document.visibilityState === 'visible') {
+      const read = await get('/v1/overview' + (asked === null ? '' : '?tenant=' + encodeURIComponent(asked)));
+      if (view().tenant === asked) take(read, asked);
+      state.textContent = shown(`${caller.role}${caller.tenant ? ' of ' + caller.tenant : ''}, version ${read.version}, up ${uptime(read.uptime_s)}`);
+      state.className = '';
+    } else if (paused) {
+      state.textContent = 'paused';
+    }
+  } catch (error) {
+    state.textContent = shown('no answer: ' + error.message);
+    state.className = 'bad';
+  }
+  clearTimeout(timer);
+  timer = setTimeout(poll, POLL_MS);
+}
+
+function take(read, asked) {
+  if (latest && latest.about !== asked) { before = null; history = []; latest = null; }
+  if (latest && latest.read.at_ms === read.at_ms) return draw();
+  if (latest && read.uptime_s < latest.read.uptime_s) history = [];
+  before = latest && read.uptime_s >= latest.read.uptime_s ? latest.read : null;
+  latest = {read, about: asked};
+  history.push(sample(read, before));
+  if (history.length > SAMPLES) history.shift();
+  draw();
+}
+
+function sum(counters, prefix) {
+  let total = 0;
+  for (const [name, value] of Object.entries(counters)) if (name === prefix || name.startsWith(prefix + '.')) total += value;
+  return total;
+}
+
+function sample(read, then) {
+  const elapsed = then ? (read.at_ms - then.at_ms) / 1000 : 0;
+  const of = (name) => then ? rate(sum(read.counters, name), sum(then.counters, name), elapsed) : NaN;
+  const prefix = read.tenant ? 'tenant_' : '';
+  const busy = then ? read.workers.map((us, at) => rate(us, then.workers[at], elapsed) / 1e6) : [];
+  return {
+    requests: of(prefix + 'requests'),
+    calls: of(prefix + 'invocations_done'),
+    kills: of(prefix + 'invocations_killed'),
+    cpu: of(prefix + 'invocation_cpu_ns') / 1e9,
+    busy: busy.length ? Math.max(...busy) : NaN,
+    refused: of(prefix + 'over_quota'),
+  };
+}
+
+/** Tenants with their rates. */
+function tenantRows() {
+  const {read} = latest;
+  const elapsed = before ? (read.at_ms - before.at_ms) / 1000 : 0;
+  const then = new Map((before ? before.tenants : []).map((row) => [row.name, row]));
+  return read.tenants.map((row) => {
+    const old = then.get(row.name) || {};
+    const of = (name) => rate(row[name], old[name], elapsed);
+    const use = row.fullest ? (row.fullest.limit ? row.fullest.used / row.fullest.limit : 0) : 0;
+    return {...row, per_s: of('requests'), calls_s: of('calls'), cpu: of('cpu_ns') / 1e9, use};
+  });
+}
+
+function extensionRows() {
+  const {read} = latest;
+  const elapsed = before ? (read.at_ms - before.at_ms) / 1000 : 0;
+  const key = (row) => JSON.stringify([row.tenant, row.name]);
+  const then = new Map((before ? before.extensions : []).map((row) => [key(row), row]));
+  return read.extensions.map((row) => {
+    const old = then.get(key(row));
+    const of = (name) => rate(row.stats[name], old && old.stats[name], elapsed);
+    const state = row.suspended ? 'suspended' : row.slowed_to_per_s ? `slowed to ${row.slowed_to_per_s}/s` : 'runs';
+    return {...row, calls: row.stats.invocations, killed: row.stats.killed, calls_s: of('invocations'), cpu: of('cpu_us') / 1e6, state};
+  });
+}
+
+// ---- parts of the page ----
+
+function card(title, value, name) {
+  return element('li', {class: 'card'}, element('b', {'data-name': name}, value), element('span', {}, title));
+}
+
+function chart(title, lines, format) {
+  const all = lines.flatMap((line) => history.map((one) => one[line])).filter((value) => Number.isFinite(value));
+  const most = Math.max(...all, 0);
+  const top = most > 0 ? most * 1.08 : 1;
+  const drawn = lines.map((line, at) => {
+    const points = history.map((one, x) => [x, one[line]]).filter(([, y]) => Number.isFinite(y));
+    const text = points.map(([x, y]) => `${((x + SAMPLES - history.length) * 300 / (SAMPLES - 1)).toFixed(1)},${(60 - y * 58 / top).toFixed(1)}`);
+    return svg('polyline', {class: 'line' + (at + 1), points: text.join(' ')});
+  });
+  const last = lines.map((line) => history.length ? history[history.length - 1][line] : NaN);
+  const now = last.map((value) => Number.isFinite(value) ? format(value) : '–').join(', ');
+  const picture = svg('svg', {viewBox: '0 0 300 62', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown(`${title}: now ${now}, at most ${format(most)}`)},
+    svg('line', {x1: 0, x2: 300, y1: 60, y2: 60}), ...drawn);
+  return element('figure', {}, element('figcaption', {}, element('span', {}, title), element('span', {}, `${now} (most ${format(most)})`)), picture);
+}
+
+/** A table whose columns are [key, title, cell, is a number, is text]. */
+function table(id, caption, columns, rows, first) {
+  const order = orders[id] || (orders[id] = {key: first, up: false});
+  const value = (row) => { const found = row[order.key]; return typeof found === 'number' && Number.isNaN(found) ? -1 : found ?? ''; };
+  const sorted = order.key ? [...rows].sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    const ahead = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y));
+    return order.up ? ahead : -ahead;
+  }) : rows;
+  const head = columns.map(([key, title, , isNumber]) => {
+    const button = element('button', {type: 'button', 'data-sort': `${id}.${key}`}, title);
+    button.addEventListener('click', () => {
+      orders[id] = {key, up: order.key === key ? !order.up : !isNumber};
+      draw();
+      document.querySelector(`[data-sort="${CSS.escape(id + '.' + key)}"]`)?.focus();
+    });
+    const sort = order.key === key ? (order.up ? 'ascending' : 'descending') : null;
+    return element('th', {scope: 'col', class: isNumber ? 'number' : null, 'aria-sort': sort}, button);
+  });
+  const body = sorted.map((row) => element('tr', {}, columns.map(([, , cell, isNumber, isText]) =>
+    element('td', {class: isNumber ? 'number' : isText ? 'text' : null}, cell(row)))));
+  if (!body.length) body.push(element('tr', {}, element('td', {class: 'empty', colspan: columns.length}, 'none')));
+  return element('div', {class: 'wide', tabindex: 0, role: 'region', 'aria-label': caption},
+    element('table', {id}, element('caption', {}, caption), element('thead', {}, element('tr', {}, head)), element('tbody', {}, body)));
+}
+
+function filtered(rows, text) {
+  const wanted = filter.toLowerCase();
+  return wanted ? rows.filter((row) => text(row).toLowerCase().includes(wanted)) : rows;
+}
+
+function filterField() {
+  const field = element('input', {type: 'search', id: 'filter', 'aria-label': 'Filter', placeholder: 'filter', maxlength: 64});
+  field.value = filter;
+  field.addEventListener('input', () => { filter = field.value; draw(); });
+  return element('p', {}, field);
+}
+
+function tenantLink(name) {
+  return element('a', {href: '#/tenant/' + encodeURIComponent(name)}, name);
+}
+
+function use(quota) {
+  if (!quota) return '–';
+  const part = quota.limit ? quota.used / quota.limit : 0;
+  const text = quota.name.endsWith('bytes') ? `${bytes(quota.used)} of ${bytes(quota.limit)}` : `${count(quota.used)} of ${count(quota.limit)}`;
+  return element('span', {class: part >= 0.9 ? 'bad' : part >= 0.8 ? 'mind' : null, title: text}, `${quota.name} ${percent(part)}`);
+}
+
+function tenantsTable(rows, caption) {
+  return table('tenants', caption, [
+    ['name', 'Tenant', (row) => tenantLink(row.name)],
+    ['per_s', 'Requests/s', (row) => count(row.per_s), true],
+    ['requests', 'Requests', (row) => count(row.requests), true],
+    ['calls_s', 'Calls/s', (row) => count(row.calls_s), true],
+    ['cpu', 'CPU', (row) => Number.isNaN(row.cpu) ? '–' : percent(row.cpu), true],
+    ['p99_ns', 'p99', (row) => duration(row.p99_ns), true],
+    ['killed', 'Kills', (row) => count(row.killed), true],
+    ['over_quota', 'Refused', (row) => count(row.over_quota), true],
+    ['dropped_early_per_mille', 'Dropped', (row) => row.dropped_early_per_mille ? element('span', {class: 'bad'}, percent(row.dropped_early_per_mille / 1000)) : '0', true],
+    ['record_bytes', 'Records', (row) => bytes(row.record_bytes), true],
+    ['use', 'Fullest quota', (row) => use(row.fullest)],
+    ['suspended', 'Suspended', (row) => row.suspended ? element('span', {class: 'bad'}, row.suspended) : '0', true],
+  ], rows, 'per_s');
+}
+
+function extensionsTable(rows, caption) {
+  return table('extensions', caption, [
+    ['tenant', 'Tenant', (row) => tenantLink(row.tenant)],
+    ['name', 'Extension', (row) => row.name],
+    ['version', 'Version', (row) => row.version, true],
+    ['tier', 'Tier', (row) => row.tier],
+    ['state', 'State', (row) => element('span', {class: row.suspended ? 'bad' : row.slowed_to_per_s ? 'mind' : null}, row.state)],
+    ['cpu', 'CPU', (row) => Number.isNaN(row.cpu) ? '–' : percent(row.cpu), true],
+    ['calls_s', 'Calls/s', (row) => count(row.calls_s), true],
+    ['calls', 'Calls', (row) => count(row.calls), true],
+    ['p50_ns', 'p50', (row) => duration(row.p50_ns), true],
+    ['p99_ns', 'p99', (row) => duration(row.p99_ns), true],
+    ['killed', 'Kills', (row) => count(row.killed), true],
+  ], rows, 'cpu');
+}
+
+function killsTable(rows, caption) {
+  return table('kills', caption, [
+    ['at_ms', 'Time (UTC)', (row) => time(row.at_ms)],
+    ['tenant', 'Tenant', (row) => tenantLink(row.tenant)],
+    ['extension', 'Extension', (row) => `${row.extension} v${row.version}`],
+    ['cause', 'Cause', (row) => row.cause],
+    ['cpu_us', 'CPU', (row) => duration(row.cpu_us * 1000), true],
+    ['wall_us', 'Wall', (row) => duration(row.wall_us * 1000), true],
+    ['worker', 'Worker', (row) => row.worker, true],
+    ['text', 'Text', (row) => row.text, false, true],
+  ], rows, 'at_ms');
+}
+
+function eventsTable(rows, caption) {
+  return table('events', caption, [
+    ['at_ms', 'Time (UTC)', (row) => time(row.at_ms)],
+    ['code', 'Event', (row) => row.code],
+    ['actor', 'By', (row) => row.from ? `${row.actor}@${row.from}` : row.actor],
+    ['tenant', 'Tenant', (row) => row.tenant ? tenantLink(row.tenant) : ''],
+    ['subject', 'About', (row) => row.subject || ''],
+    ['count', 'Times', (row) => row.count, true],
+    ['text', 'Text', (row) => row.text, false, true],
+  ], rows, 'at_ms');
+}
+
+function findings(found) {
+  if (!found) return [];
+  if (!found.length) return [element('h2', {}, 'Findings'), element('p', {class: 'good', id: 'findings'}, 'Nothing that needs a look.')];
+  const items = found.map((one) => element('li', {class: one.severity === 'bad' ? 'bad' : null}, element('b', {}, one.title), ' ', one.text, ' ', one.advice));
+  return [element('h2', {}, 'Findings'), element('ul', {class: 'findings', id: 'findings'}, items)];
+}
+
+// ---- views ----
+
+const DRAW = {
+  overview() {
+    const {read} = latest;
+    const counters = read.counters;
+    if (read.tenant) return DRAW.tenant();
+    return [
+      element('ul', {class: 'cards'},
+        card('tenants', read.tenants_in_all, 'tenants'), card('extensions', read.extensions_in_all, 'extensions'),
+        card('records', count(counters.records), 'records'), card('bytes of records', bytes(counters.record_bytes), 'record_bytes'),
+        card('resident memory', bytes(counters.resident_bytes)), card('calls under way', count(counters.invocations_live)),
+        card('connections', count(counters.connections), 'connections'), card('suspended extensions', counters.extensions_suspended, 'extensions_suspended'),
+        card('kills so far', count(sum(counters, 'invocations_killed')), 'kills'), card('throttled flows', counters.throttled, 'throttled')),
+      findings(read.findings),
+      element('h2', {}, 'Last five minutes'),
+      element('div', {class: 'charts'},
+        chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count), chart('CPU of calls, of a core', ['cpu'], percent),
+        chart('Busiest worker', ['busy'], percent), chart('Kills/s', ['kills'], count)),
+      element('h2', {}, 'Busiest tenants'), tenantsTable(tenantRows().slice(0, 10), 'The ten with most requests'),
+      element('h2', {}, 'Extensions with most CPU time'), extensionsTable(extensionRows().slice(0, 10), 'The ten with most CPU time'),
+      element('h2', {}, 'Latest kills'), killsTable(read.kills.slice(0, 5), 'The latest five'),
+    ].flat();
+  },
+  tenants() {
+    const rows = filtered(tenantRows(), (row) => row.name);
+    return [element('h2', {}, 'Tenants'), filterField(), tenantsTable(rows, `${rows.length} of ${latest.read.tenants_in_all}`)];
+  },
+  extensions() {
+    const rows = filtered(extensionRows(), (row) => `${row.tenant} ${row.name} ${row.state}`);
+    return [element('h2', {}, 'Extensions'), filterField(), extensionsTable(rows, `${rows.length} of ${latest.read.extensions_in_all}`)];
+  },
+  kills() {
+    const rows = filtered(latest.read.kills, (row) => `${row.tenant} ${row.extension} ${row.cause} ${row.text}`);
+    return [element('h2', {}, 'Kills'), filterField(), killsTable(rows, 'The latest')];
+  },
+  events() {
+    const rows = filtered(latest.read.events, (row) => `${row.code} ${row.actor} ${row.tenant || ''} ${row.subject || ''} ${row.text}`);
+    return [element('h2', {}, 'Events'), filterField(), eventsTable(rows, 'The latest')];
+  },
+  tenant() {
+    const {read} = latest;
+    if (!read.tenant) return [element('p', {class: 'empty'}, 'reading …')];
+    const row = tenantRows()[0];
+    const tenant = read.tenant;
+    return [
+      element('h2', {}, 'Tenant ', tenant.name),
+      element('ul', {class: 'cards'},
+        card('requests', count(row.requests), 'requests'), card('p99 of all requests', duration(row.p99_ns)), card('kills', count(row.killed), 'kills'),
+        card('refused by a quota', count(row.over_quota)), card('bytes of records', bytes(row.record_bytes), 'record_bytes'),
+        card('calls under way', tenant.running), card('code', tenant.code), card('home worker', tenant.home_worker)),
+      element('div', {class: 'charts'}, chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count),
+        chart('CPU of calls, of a core', ['cpu'], percent), chart('Refused/s', ['refused'], count)),
+      element('h2', {}, 'Latency'),
+      table('latency', 'Since the tenant was created, or its extension loaded', [
+        ['class', 'Kind', (one) => one.extension === null ? one.class : `${one.class} ${one.extension} v${one.version}`],
+        ['count', 'Count', (one) => count(one.total.count), true],
+        ['p50', 'p50', (one) => duration(one.total.p50_ns), true], ['p90', 'p90', (one) => duration(one.total.p90_ns), true],
+        ['p99', 'p99', (one) => duration(one.total.p99_ns), true], ['p999', 'p99.9', (one) => duration(one.total.p999_ns), true],
+        ['waiting', 'Waiting p99', (one) => duration(one.waiting.p99_ns), true], ['service', 'Service p99', (one) => duration(one.service.p99_ns), true],
+      ], read.latency, null),
+      element('h2', {}, 'Quotas'),
+      table('quotas', 'What is used of what may be', [
+        ['name', 'Quota', (one) => one.name], ['used', 'Used', (one) => one.name.endsWith('bytes') ? bytes(one.used) : count(one.used), true],
+        ['limit', 'Limit', (one) => one.name.endsWith('bytes') ? bytes(one.limit) : count(one.limit), true],
+        ['part', '', (one) => element('meter', {min: 0, max: 1, high: 0.9, value: one.limit ? one.used / one.limit : 0, 'aria-label': one.name})],
+      ], read.quotas, null),
+      element('h2', {}, 'Tables'),
+      table('tables', 'Its own', [
+        ['name', 'Table', (one) => one.name], ['mode', 'Mode', (one) => one.mode], ['records', 'Records', (one) => count(one.records), true],
+        ['bytes', 'Bytes', (one) => bytes(one.bytes), true], ['quota_bytes', 'Quota', (one) => bytes(one.quota_bytes), true],
+        ['evictions', 'Evicted', (one) => count(one.evictions), true], ['refusals', 'Refused', (one) => count(one.refusals), true],
+      ], read.tables, null),
+      element('h2', {}, 'Extensions'), extensionsTable(extensionRows(), `${read.extensions_in_all} loaded`),
+      element('h2', {}, 'Kills'), killsTable(read.kills, 'The latest'),
+      element('h2', {}, 'Events'), eventsTable(read.events, 'The latest'),
+    ];
+  },
+};
+
+function draw() {
+  const {name} = view();
+  const nav = document.getElementById('views');
+  const links = VIEWS.map(([known, title]) => element('a', {href: '#/' + known, 'aria-current': known === name ? 'page' : null}, title));
+  if (document.activeElement?.parentElement !== nav) nav.replaceChildren(...links);
+  if (!latest) return;
+  const main = document.getElementById('main');
+  // What has the keyboard, and where tables are scrolled to, stays over a new reading.
+  const active = document.activeElement;
+  const selector = active?.id ? '#' + CSS.escape(active.id) : active?.dataset?.sort ? `[data-sort="${CSS.escape(active.dataset.sort)}"]` : active?.getAttribute?.('href') && main.contains(active) ? `main a[href="${CSS.escape(active.getAttribute('href'))}"]` : null;
+  const caret = active?.id === 'filter' ? active.selectionStart : null;
+  const scrolled = new Map([...main.querySelectorAll('.wide')].map((part) => [part.getAttribute('aria-label'), part.scrollLeft]));
+  main.replaceChildren(...DRAW[name]());
+  for (const part of main.querySelectorAll('.wide')) part.scrollLeft = scrolled.get(part.getAttribute('aria-label')) || 0;
+  if (selector && document.activeElement === document.body) {
+    const again = document.querySelector(selector);
+    again?.focus({preventScroll: true});
+    if (caret !== null && again?.setSelectionRange) again.setSelectionRange(caret, caret);
+  }
+}
+
+addEventListener('hashchange', () => { filter = ''; document.getElementById('main').focus({preventScroll: true}); draw(); poll(); });
+addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') poll(); });
+addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  const isTyping = event.target instanceof HTMLInputElement;
+  if (event.key === 'Escape' && isTyping) { event.target.value = ''; filter = ''; event.target.blur(); draw(); return; }
+  if (isTyping) return;
+  if (event.key === '/') { event.preventDefault(); document.getElementById('filter')?.focus(); }
+  if (event.key === 'p') { paused = !paused; poll(); }
+  const at = Number(event.key);
+  if (at >= 1 && at <= VIEWS.length) location.hash = '#/' + VIEWS[at - 1][0];
+});
+
+draw();
+get('/v1/caller').then((found) => { caller = found; }).catch(() => {}).finally(poll);

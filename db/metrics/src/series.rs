@@ -1,0 +1,148 @@
+//! Metrics that the control port reads where they are asked for: of the directory and the store, of extensions, tables
+//! and quotas, of the builder, the watchdog and the log.
+
+use super::{MetricKind, MetricSpec, counter, gauge};
+
+/// The metrics of the directory, which workers do not count, in the order in which the control port reads them.
+pub const SERVER_METRICS: &[MetricSpec] = &[
+    gauge("uptime_seconds", "Seconds since the server started."),
+    gauge("tenants", "Tenants."),
+    gauge("tables", "Tables of all tenants."),
+    gauge("extensions", "Extensions loaded for all tenants."),
+    gauge("extensions_sandboxed", "Those of them that run in the sandboxed tier; the others are native."),
+    gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
+    gauge("extensions_slowed", "Extensions whose calls are admitted at a bounded rate because they keep being killed."),
+    gauge("records", "Records in all tables."),
+    gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
+    gauge("records_evicted", "Records evicted from the tables that are there now."),
+    gauge("records_expired", "Records expired in the tables that are there now."),
+    gauge(
+        "garbage_bytes",
+        "Bytes of replaced and deleted records that are not freed yet, since they may still be read.",
+    ),
+    gauge(
+        "writes_held_back",
+        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
+    ),
+    gauge(
+        "writes_without_memory",
+        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
+    ),
+    gauge(
+        "slab_bytes",
+        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
+    ),
+    gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
+    gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
+];
+
+/// The metrics of the control port, in the order in which `admin` reads them.
+pub const CONTROL_METRICS: &[MetricSpec] = &[
+    counter("control_wrong_tokens", "Control requests with an unknown token."),
+    counter(
+        "control_connections_limited",
+        "Control connections closed because their address, or all other machines together, reached the limit of connections, and all of these were busy.",
+    ),
+    counter("control_shed", "Control connections closed in favour of a later one: they were idle for longest."),
+    counter(
+        "control_too_slow",
+        "Control connections closed because a handshake, a request or its answer took too long.",
+    ),
+    counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
+    counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
+];
+
+/// Results of an extension's calls, in the order of the counts of `extension_calls`.
+pub const CALL_RESULTS: &[&str] = &["ok", "failed", "killed"];
+
+/// Quotas that have a use, in the order in which the catalogue lists them.
+pub const USED_QUOTAS: &[&str] = &[
+    "memory_bytes",
+    "invocation_memory_bytes",
+    "concurrent_invocations",
+    "tables",
+    "extensions",
+    "pushes_per_hour",
+    "grants_given",
+    "grants_received",
+];
+
+/// Results of builds, in the order of the counts of `builds`.
+pub const BUILD_RESULTS: &[&str] = &["loaded", "refused"];
+
+/// Of an extension (labels `tenant` and `extension`).
+pub const EXTENSION_METRICS: &[MetricSpec] = &[
+    family("extension_calls", MetricKind::Counter, ("result", CALL_RESULTS), "Calls that ended, by how."),
+    counter("extension_cpu_us", "CPU time of calls that ended, in microseconds."),
+    gauge("extension_suspended", "1 while its calls are refused until it is resumed."),
+    gauge("extension_slowed", "1 while its calls are admitted at a bounded rate, because they keep being killed."),
+];
+
+/// Of a table (labels `tenant` and `table`).
+pub const TABLE_METRICS: &[MetricSpec] = &[
+    gauge("table_records", "Records."),
+    gauge("table_record_bytes", "Bytes of records, with overhead."),
+    gauge("table_quota_bytes", "Its quota in bytes."),
+    gauge("table_garbage_bytes", "Bytes of replaced and deleted records that are not freed yet."),
+    counter("table_evictions", "Records evicted to make room."),
+    counter("table_expirations", "Records removed because they had expired."),
+    counter("table_refusals", "Writes refused because of the quota."),
+];
+
+/// Of each tenant's quotas (label `tenant`).
+pub const QUOTA_METRICS: &[MetricSpec] = &[family(
+    "tenant_quota_used_per_mille",
+    MetricKind::Gauge,
+    ("quota", USED_QUOTAS),
+    "Of a thousand parts of a quota, those that are used.",
+)];
+
+/// Of the builder.
+pub const BUILD_METRICS: &[MetricSpec] = &[
+    gauge("builder_ready", "1 while there is a builder: pushes of source can be built."),
+    gauge("builds_running", "Builds that run."),
+    gauge("builds_waiting", "Pushes that wait for the builder."),
+    family("builds", MetricKind::Counter, ("result", BUILD_RESULTS), "Pushes that were decided, by how."),
+    counter("build_us", "Time in which pushes were checked, compiled and loaded, without waiting, in microseconds."),
+];
+
+/// Of the thread that ends slices.
+pub const WATCHDOG_METRICS: &[MetricSpec] = &[
+    counter("watchdog_looks", "Times that the watchdog looked at the workers."),
+    counter("watchdog_requests", "Switches of a poll that it asked for."),
+    counter(
+        "watchdog_late",
+        "Looks that came more than a millisecond later than planned, so that slices were as much longer: the machine has too few processors for what runs on it.",
+    ),
+];
+
+/// Of what is kept on the disk.
+pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
+    gauge("changes_refused", "1 while changes of tenants, tables, grants and tokens cannot be written to the disk."),
+    gauge("log_failed", "1 if the log of records was closed because a write failed."),
+    gauge("log_pending_bytes", "Bytes of changes to records that are not on the disk yet."),
+    gauge("log_bytes_since_checkpoint", "Bytes of changes to records since the last checkpoint began."),
+];
+
+const fn family(
+    name: &'static str,
+    kind: MetricKind,
+    label: (&'static str, &'static [&'static str]),
+    meaning: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind, label: Some(label), meaning }
+}
+
+/// Counts of the watchdog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchdogCounts {
+    /// Looks at the workers.
+    pub looks: u64,
+    /// Switches that were asked for.
+    pub requests: u64,
+    /// Looks that came late.
+    pub late: u64,
+}
+
+/// Reads the counts of the watchdog.
+pub type WatchdogProbe = Box<dyn Fn() -> WatchdogCounts + Send + Sync>;
