@@ -116,7 +116,7 @@ fn so_has_that_of_a_process_for_each_tenant() {
 
 #[test]
 fn so_has_that_of_many_tenants_with_code_of_their_own() {
-    measure_all(&[("density", (vec![3; 6], 4, 6))]);
+    measure_all(&[("density", (vec![3, 3, 3, 3, 3, 3, 2], 15, 6))]);
 }
 
 #[test]
