@@ -389,7 +389,7 @@ fn every_function_of_the_host_answers_who_imports_it_plainly() {
         prefetch 0 0\nget 0\na=one true true\nget nothing 1\nget_copy 0 one\nget_copy without room 5 3\nincrement 0 -2\n\
         increment no number 6\nprefetch_many 0\nprefetch_records 0\nget_many 0\none true\nscan 2\nrange 0\n\
         2: b first, finished 1\nrange_keys 0\n1 1 a\ncount 0 1\nnth 0 1 b\n\
-        nth without room 0 0, beyond 1\nexpiry 0 0\ntouch 0 1\nexpiry 0 true\nexpiry of nothing 1\nnow_us true\nrandom 0 true\n\
+        nth without room 0 0\nnth beyond 1\nexpiry 0 0\ntouch 0 1\nexpiry 0 true\nexpiry of nothing 1\nnow_us true\nrandom 0 true\n\
         too many 8\nsecret 0 open sesame\nsecret without room 5 11\nno secret 1\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
         the rest is up to the commit\n";
     assert_eq!(text(&said), expected);

@@ -163,7 +163,8 @@ unsafe fn positions() -> u32 {
         let mut keys = Keys(bytes.as_mut_ptr(), 8, ends.as_mut_ptr(), 4, 0);
         say!("nth {} {} {}", nth(table, 1, &mut keys), keys.4, text(bytes.as_ptr(), ends[0] as usize));
         keys.1 = 0;
-        say!("nth without room {} {}, beyond {}", nth(table, 1, &mut keys), keys.4, nth(table, 2, &mut keys));
+        say!("nth without room {} {}", nth(table, 1, &mut keys), keys.4);
+        say!("nth beyond {}", nth(table, 2, &mut keys));
         let (a, mut at_ms) = (b"a".as_ptr(), 1);
         say!("expiry {} {at_ms}", expiry(table, 0, a, 1, &mut at_ms));
         say!("touch {} {}", touch(table, a, 1, 60_000), touch(table, b"c".as_ptr(), 1, 5));
