@@ -61,7 +61,9 @@ impl RemainingBudget {
 ///
 /// Arithmetic that overflows panics instead of going on with another number: a kill that names its line. A future that
 /// is dropped instead of awaited has done nothing, and an ignored `Result` hides an error: neither is built.
-pub(super) const TENANT_FLAGS: [&str; 2] = ["-Coverflow-checks=on", "-Dunused_must_use"];
+pub(super) const TENANT_FLAGS: [&str; 2] = [CHECKED_ARITHMETIC, "-Dunused_must_use"];
+
+const CHECKED_ARITHMETIC: &str = "-Coverflow-checks=on";
 
 /// The file with the crate around the tenant's.
 const WRAPPER_FILE: &str = "wrapper.rs";
@@ -109,11 +111,15 @@ impl<'a> BuildRun<'a> {
         let mut arguments = arguments(self.session.sysroot, "tenant", "rlib", &self.externs);
         arguments.push(if self.allows_unsafe { "-Aunsafe_code" } else { "-Funsafe_code" }.into());
         arguments.extend(TENANT_FLAGS.map(OsString::from));
-        if !self.checks_overflow {
-            arguments.push("-Coverflow-checks=off".into());
-        }
+        arguments.push(self.overflow_flag().into());
         arguments.push(ROOT_FILE.into());
         arguments
+    }
+
+    /// Whether arithmetic that overflows panics. The wrapper's compilation has it, too: the machine code of a future,
+    /// and of what is generic or inlined, is made where it is used, with or without the checks as that crate's flags say.
+    fn overflow_flag(&self) -> &'static str {
+        if self.checks_overflow { CHECKED_ARITHMETIC } else { "-Coverflow-checks=off" }
     }
 
     /// Compiles the tenant's crate; returns the compiler's warnings.
@@ -132,6 +138,7 @@ impl<'a> BuildRun<'a> {
         let mut externs = self.externs.clone();
         externs.push(("tenant".to_owned(), self.folder().join("libtenant.rlib")));
         let mut arguments = arguments(self.session.sysroot, "wrapper", "cdylib", &externs);
+        arguments.push(self.overflow_flag().into());
         arguments.extend(linking.iter().map(OsString::from));
         arguments.extend([format!("--emit=link={output}"), WRAPPER_FILE.to_owned()].map(OsString::from));
         match self.session.rustc(arguments) {
