@@ -398,6 +398,7 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
     terminal.run("sandstorm tenant create shop");
     terminal.here = root().join("ext");
     terminal.run("sandstorm ext push get");
+    terminal.run("sandstorm table create carts --durability interval");
 
     let operations = page("docs/operations.md");
     let rows = section(&operations, "## Files").lines().filter_map(|line| line.strip_prefix("| `"));
@@ -407,6 +408,8 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
         let mode = u32::from_str_radix(rest.split_once(" | ").unwrap().0, 8).unwrap();
         output_told.extend(names.split(", ").map(|name| (name.trim_matches(['`', '/']).to_owned(), mode)));
     }
+    // What only a damaged log leaves behind (tests/operations/backups.rs).
+    output_told.retain(|(name, _)| !name.contains('*'));
     output_told.sort();
     let entries = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap());
     let mut found: Vec<(String, u32)> =

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_subject_has_the_beginning_of_its_key_and_no_more() {
         for len in [0, 1, SLOW_KEY_BYTES - 1, SLOW_KEY_BYTES, SLOW_KEY_BYTES + 1, 500] {
-            let key: Vec<u8> = (0..len).map(|at| at as u8 + 1).collect();
+            let key: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_add(1)).collect();
             let subject = RequestSubject::new("put", 9, &key);
             assert_eq!(subject.key_prefix(), &key[..len.min(SLOW_KEY_BYTES)]);
             assert_eq!((subject.key_len(), subject.table), (len, 9));
