@@ -117,7 +117,7 @@ impl<'a> BuildRun<'a> {
     }
 
     /// Whether arithmetic that overflows panics. The wrapper's compilation has it, too: the machine code of a future,
-    /// and of what is generic or inlined, is made where it is used, with the checks or without as that crate's flags say.
+    /// and of what is generic or inlined, is made where it is used, with or without the checks of that crate's flags.
     fn overflow_flag(&self) -> &'static str {
         if self.checks_overflow { CHECKED_ARITHMETIC } else { "-Coverflow-checks=off" }
     }
