@@ -28,13 +28,16 @@ impl PortContext {
         match context.position_state(shown) {
             PositionState::OnDisk => self.respond_whole(context.clock.now_us, origin, response, tail),
             PositionState::Waits => return self.hold(context, origin, (response, tail), shown, class),
-            PositionState::Uncertain => {
-                context.counters.answers_not_durable.add(1);
-                let instead = not_durable_response(&origin.header, response);
-                self.respond(context.clock.now_us, origin, &instead);
-            }
+            PositionState::Uncertain => self.respond_not_durable(context, origin, response),
         }
         true
+    }
+
+    /// Sends an error in place of an answer that has waited in vain, or has no room to wait.
+    fn respond_not_durable(&mut self, context: &WorkerContext, origin: &RequestOrigin<PeerAddr>, response: &[u8]) {
+        context.counters.answers_not_durable.add(1);
+        let instead = not_durable_response(&origin.header, response);
+        self.respond(context.clock.now_us, origin, &instead);
     }
 
     fn respond_whole(
@@ -61,9 +64,7 @@ impl PortContext {
         class: Option<RequestClass>,
     ) -> bool {
         if !self.held.push(shown, origin, response, tail, class) {
-            context.counters.answers_not_durable.add(1);
-            let instead = not_durable_response(&origin.header, response);
-            self.respond(context.clock.now_us, origin, &instead);
+            self.respond_not_durable(context, origin, response);
             return true;
         }
         context.counters.answers_held.add(1);
@@ -88,9 +89,7 @@ impl PortContext {
             if state == PositionState::OnDisk {
                 self.respond_whole(now_us, &answer.origin, &answer.bytes, answer.tail);
             } else {
-                context.counters.answers_not_durable.add(1);
-                let instead = not_durable_response(&answer.origin.header, &answer.bytes);
-                self.respond(now_us, &answer.origin, &instead);
+                self.respond_not_durable(context, &answer.origin, &answer.bytes);
             }
             if let Some(class) = answer.class {
                 context.answered.begin_batch(context.clock.now_ns);
