@@ -10,41 +10,12 @@ use sandstorm_api::limits::{
     TRANSACTION_BYTES, TRANSACTION_RANGES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES,
 };
 
-use sandstorm_extension::TransactionCounts;
-
-use super::host::{call, guest_bytes, store_error_status};
+use super::host_call::{call, guest_bytes, guest_list, resolve_table, store_error_status};
 use super::invocation::InvocationState;
 use super::range::ranges_read;
-use sandstorm_catalog::{AccessError, FIRST_GRANTED_ID};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::transactions::{self as transactions, CommitError, KeyChange, KeyRead, NewRecord};
-use sandstorm_store::{Participant, RecordTable, clock_ms};
-
-/// The state of an invocation's transaction so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TransactionState {
-    /// Runs of the invocation that conflicted with other writes.
-    pub(super) conflicts: u32,
-    /// The transaction was committed, and has changed something.
-    pub(super) committed: bool,
-    /// The last commit has met a conflict, so the invocation may begin anew.
-    pub(super) may_retry: bool,
-    /// A commit was tried in the poll under way.
-    pub(super) tried: bool,
-}
-
-impl TransactionState {
-    /// Returns the counts; `None` where there is nothing to count.
-    #[inline]
-    pub(super) fn counted(self) -> Option<TransactionCounts> {
-        if !self.committed && self.conflicts == 0 {
-            return None;
-        }
-        let given_up = u32::from(self.conflicts >= TRANSACTION_TRIES);
-        let retries = u64::from(self.conflicts - given_up);
-        Some(TransactionCounts { commits: u64::from(self.committed), retries, conflicts: u64::from(given_up) })
-    }
-}
+use sandstorm_store::{Participant, clock_ms};
 
 pub(super) unsafe extern "C" fn commit(
     invocation: *mut abi::InvocationHeader,
@@ -114,21 +85,6 @@ pub(super) unsafe fn commit_lists(
         }
         Err(status) => status,
     }
-}
-
-/// Returns the list that the library names, if it is not longer than the limit.
-///
-/// # Safety
-/// It outlives the call.
-pub(super) unsafe fn guest_list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
-    if len > limit {
-        return Err(abi::STATUS_TOO_LARGE);
-    }
-    if first.is_null() || !first.is_aligned() {
-        return Err(abi::STATUS_INVALID);
-    }
-    // SAFETY: this function's contract.
-    Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
 /// Returns the bytes of a transaction's reads or changes. They are counted before they are hashed or copied, which
@@ -201,17 +157,4 @@ unsafe fn run_commit(
             CommitError::DuplicateKey => abi::STATUS_INVALID,
         }
     })
-}
-
-/// Returns a table of the invocation's, if it may be used at this moment.
-pub(super) fn resolve_table(body: &InvocationState, id: u64, write: bool) -> Result<&RecordTable, u32> {
-    let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-    if id < FIRST_GRANTED_ID {
-        return held.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE);
-    }
-    match held.view.resolve_granted(id, write) {
-        Ok(entry) => Ok(&entry.table),
-        Err(AccessError::ReadOnly) => Err(abi::STATUS_READ_ONLY),
-        Err(AccessError::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
-    }
 }

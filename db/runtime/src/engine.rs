@@ -12,12 +12,14 @@ use super::Watchdog;
 use super::cpu_meter::{CpuMeter, OverdueRule};
 use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
-use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits, SavedContext};
+use super::guest_runner::{GuestEntry, GuestExit, GuestRunner, PollLimits};
 use super::guest_stacks::stack_owner;
+use super::host::HOST_CALLS;
 use super::idle_lists::IdleLists;
 use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
 use super::preemption_policy::max_charge_ns;
 use super::sandbox_calls::host_function;
+use super::stack_switch::SavedContext;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_api::abi;
@@ -103,7 +105,7 @@ impl Engine {
         self.meter.interrupted();
         let mut invocation = match self.take_idle(view.tenant.serial) {
             Some(idle) => idle,
-            None => match InvocationHandle::idle() {
+            None => match InvocationHandle::idle(&HOST_CALLS) {
                 Ok(new) => new,
                 Err(error) => self.idle.take_any().ok_or(error)?,
             },

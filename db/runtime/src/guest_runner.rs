@@ -16,7 +16,7 @@ use super::guest_memory::GuestMemory;
 use super::guest_stacks::{GuestStack, GuestStackPool};
 use super::sandbox_switch::{enter_sandboxed, resume_sandboxed, set_gs_base};
 use super::signals::SignalGuard;
-use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, TRAPPED};
+use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, SavedContext, TRAPPED};
 use super::tenant_permits::TenantPermit;
 use super::watchdog::{Watchdog, WatchdogState};
 use super::worker_block::{HostFunctionEntry, WorkerBlock};
@@ -35,12 +35,6 @@ pub(super) enum GuestExit {
     Trapped(KillCause),
     /// The function was switched out, and is to be resumed here.
     Preempted(SavedContext),
-}
-
-/// The address where a switched-out function continues, on the stack that it ran on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SavedContext {
-    at: *mut u8,
 }
 
 /// The code to run.

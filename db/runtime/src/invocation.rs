@@ -11,22 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use sandstorm_api::abi;
+use sandstorm_api::abi::{self, HostCalls};
 
 use super::clock::{TickLength, ticks};
-use super::commit::TransactionState;
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
-use super::guest_runner::SavedContext;
 use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
-use super::host::HOST_CALLS;
 use super::invocation_random::InvocationRandom;
 use super::invocation_trace::InvocationTrace;
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
-use super::stack_switch::GuestFunction;
+use super::stack_switch::{GuestFunction, SavedContext};
 use super::tenant_permits::TenantPermit;
+use super::transaction_state::TransactionState;
 use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};
@@ -197,8 +195,8 @@ impl Drop for InvocationHandle {
 }
 
 impl InvocationHandle {
-    /// Makes a body without an invocation.
-    pub(super) fn idle() -> io::Result<InvocationHandle> {
+    /// Makes a body without an invocation. Its code calls the host through this table.
+    pub(super) fn idle(host: &'static HostCalls) -> io::Result<InvocationHandle> {
         /// Lines from one colour to the next: as many as a small invocation uses; odd, so that all lines get their
         /// turn.
         const COLOUR_LINES: usize = 5;
@@ -206,7 +204,7 @@ impl InvocationHandle {
         let cache_colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
         let body = Box::new(InvocationState {
             abi: CachePadded::new(abi::InvocationHeader {
-                host: &raw const HOST_CALLS,
+                host,
                 args: null(),
                 args_len: 0,
                 now_ms: 0,

@@ -17,7 +17,8 @@ use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expi
 
 use super::guest_memory::GuestMemory;
 use super::guest_value::GuestAddress;
-use super::host::{condition_of, store_error_status};
+use super::host::condition_of;
+use super::host_call::store_error_status;
 use super::invocation::InvocationState;
 use super::sandbox_switch::trap_sandboxed;
 use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};

@@ -5,7 +5,7 @@
 use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
 
 use super::guest_value::GuestAddress;
-use super::range::{expiry_of, secret_of, touch_record};
+use super::own_calls::{expiry_of, secret_of, touch_record};
 use super::sandbox_calls::{CallResult, SandboxCall};
 
 impl SandboxCall<'_> {

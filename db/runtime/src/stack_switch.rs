@@ -33,6 +33,12 @@ pub(super) const SIGNAL_FRAME_BYTES: usize = 16;
 /// in a line of 64 bytes, and the cost of alignment.
 pub(super) const SWITCH_BYTES: usize = RED_ZONE_BYTES + SIGNAL_FRAME_BYTES + 15 * 8 + 64 + 64;
 
+/// The address where a switched-out function continues, on the stack that it ran on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedContext {
+    pub(super) at: *mut u8,
+}
+
 /// Pushes the registers that a function keeps for its caller.
 macro_rules! push_kept {
     () => {

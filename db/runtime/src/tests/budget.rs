@@ -8,7 +8,7 @@ use sandstorm_api::abi;
 
 use super::*;
 use crate::limits::RECLAIM_PRESSURE_LIFE_US;
-use crate::{clock, host};
+use crate::{clock, host_call};
 use sandstorm_store::limits::RECLAIM_PRESSURE_BYTES;
 
 /// Computes until the calling thread has used so much more CPU time.
@@ -221,7 +221,7 @@ static CODE_AFTER_RAN: AtomicBool = AtomicBool::new(false);
 unsafe extern "C" fn slow_host_call(invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: called by library code only, as a host function.
     unsafe {
-        host::call(invocation, |_, _| {
+        host_call::call(invocation, |_, _| {
             compute_us(3_000);
             CALLS_ENDED.fetch_add(1, Ordering::Relaxed);
             abi::STATUS_OK

@@ -200,7 +200,7 @@ const BREAKS: &str = "SANDSTORM_TEST_BREAKS_IN_A_HOST_CALL";
 
 unsafe extern "C" fn breaks(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: stands for a host function.
-    unsafe { host::call(invocation, |_, _| panic!("a host call broke")) }
+    unsafe { host_call::call(invocation, |_, _| panic!("a host call broke")) }
 }
 
 #[test]
