@@ -267,7 +267,7 @@ impl Control {
         self.finish(timeout, self.with_token(request).call())
     }
 
-    /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that nobody changes between
+    /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that do not change between
     /// the first page and the last are in one of them.
     pub fn records(&self, tenant: &str, table: &str, cursor: Option<&str>) -> Result<RecordPage, ControlError> {
         let cursor = cursor.map(|cursor| format!("?cursor={}", path_segment(cursor))).unwrap_or_default();
@@ -304,7 +304,7 @@ impl Control {
         ))
     }
 
-    /// Lists a tenant's secrets, by name; the server shows nobody a value.
+    /// Lists a tenant's secrets, by name; the server never shows a value.
     pub fn secrets(&self, tenant: &str) -> Result<Vec<SecretStatus>, ControlError> {
         self.get(&format!("/v1/tenants/{}/secrets", path_segment(tenant)))
     }

@@ -34,7 +34,7 @@ const fn ordered(name: &'static str) -> TemplateTable {
     TemplateTable { name, ordered: true }
 }
 
-/// All templates; the first is the one that nobody has to name.
+/// All templates; the first is the default.
 pub const TEMPLATES: [ExtensionTemplate; 7] = [
     ExtensionTemplate {
         name: "counter",

@@ -69,7 +69,7 @@ impl Directory {
         };
         if before.is_none() {
             let number = sandstorm_log::new_table_number();
-            // Nobody waits for the disk as long as it does not hold.
+            // No answer waits for the disk until the change holds.
             entry.table.set_logging(&log, number, TableLogging::AtOnce);
             let kept = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST).map_err(unavailable);
             let done = kept.and_then(|()| self.record_durability(tenant, &entry, (durability, number)));

@@ -23,7 +23,7 @@ pub(super) enum SecretCommand {
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
     },
-    /// List the names; nobody is shown a value
+    /// List the names, never a value
     List,
     /// Remove a secret
     Rm {

@@ -14,7 +14,7 @@ pub enum FindingSeverity {
 
 /// Something that is wrong: what, by which number, why, and what changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct ServerFinding {
     /// A stable word for programs.
     pub code: &'static str,
     /// How bad it is.

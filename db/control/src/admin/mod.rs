@@ -80,7 +80,7 @@ pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
-pub use finding::{Finding, FindingSeverity};
+pub use finding::{FindingSeverity, ServerFinding};
 use findings::LiveSamples;
 use hot::HotWatches;
 pub use library_loader::LibraryLoader;

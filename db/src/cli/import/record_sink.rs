@@ -43,7 +43,7 @@ impl IncomingRecord {
 
 /// A record that was not taken.
 #[derive(Debug, Serialize)]
-struct Problem {
+struct RecordProblem {
     /// Its line, or its key.
     at: String,
     why: String,
@@ -61,7 +61,7 @@ pub(super) struct ImportReport {
     gone: u64,
     /// Not taken.
     rejected: u64,
-    problems: Vec<Problem>,
+    problems: Vec<RecordProblem>,
     /// Keys of the source whose types cannot be imported, by type.
     skipped: BTreeMap<String, u64>,
     seconds: f64,
@@ -81,7 +81,7 @@ impl ImportReport {
             }
         }
         let mut text = fields(&rows);
-        for Problem { at, why } in &self.problems {
+        for RecordProblem { at, why } in &self.problems {
             text.push_str(&format!("{at}: {why}\n"));
         }
         if self.rejected > self.problems.len() as u64 {
@@ -154,7 +154,7 @@ impl RecordSink {
     pub(super) fn reject(&mut self, at: String, why: String) {
         self.report.rejected += 1;
         if self.report.problems.len() < LISTED_PROBLEMS {
-            self.report.problems.push(Problem { at, why });
+            self.report.problems.push(RecordProblem { at, why });
         }
     }
 

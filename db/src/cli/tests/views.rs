@@ -41,7 +41,13 @@ fn client_and_server_have_the_same_tokens_of_viewers() {
     mirrors::<client::PageCode>(server::PageCodeResponse { code: "y".into(), lifetime_s: 120, path: "/ui" });
     let severity = sandstorm_control::admin::FindingSeverity::Bad;
     let (title, text, advice) = ("a".to_owned(), "b".to_owned(), "c".to_owned());
-    mirrors::<client::LiveFinding>(sandstorm_control::admin::Finding { code: "x", severity, title, text, advice });
+    mirrors::<client::LiveFinding>(sandstorm_control::admin::ServerFinding {
+        code: "x",
+        severity,
+        title,
+        text,
+        advice,
+    });
     let spec = client::AccessTokenSpec { name: "n".into(), expires_s: Some(3) };
     let text = serde_json::to_string(&spec).expect("it can be written");
     let read: server::CreateAccessTokenRequest = serde_json::from_str(&text).expect("the server reads it");

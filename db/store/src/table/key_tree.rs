@@ -28,23 +28,23 @@ pub(super) struct KeyTree {
 struct KeyNode {
     keys: Vec<IndexKey>,
     /// One more than keys; none in a leaf.
-    children: Vec<Subtree>,
+    children: Vec<KeySubtree>,
 }
 
-struct Subtree {
+struct KeySubtree {
     node: Box<KeyNode>,
     /// Keys of the node and of all below.
     keys: u64,
 }
 
 /// What the insertion of a key made of a node.
-enum Insertion {
+enum KeyInsertion {
     /// The key was there.
     Present,
     /// It was added.
     Added,
     /// It was added, and the node split: a key, and a node with the keys after it.
-    Split(IndexKey, Subtree),
+    Split(IndexKey, KeySubtree),
 }
 
 impl KeyTree {
@@ -57,11 +57,11 @@ impl KeyTree {
     /// Adds a key; does nothing if it is there.
     pub(super) fn insert(&mut self, key: IndexKey) {
         match self.root.insert(key, true) {
-            Insertion::Present => return,
-            Insertion::Added => {}
-            Insertion::Split(middle, right) => {
+            KeyInsertion::Present => return,
+            KeyInsertion::Added => {}
+            KeyInsertion::Split(middle, right) => {
                 let left = mem::take(&mut self.root);
-                let left = Subtree { keys: self.keys + 1 - right.keys - 1, node: Box::new(left) };
+                let left = KeySubtree { keys: self.keys + 1 - right.keys - 1, node: Box::new(left) };
                 self.root = KeyNode { keys: vec![middle], children: vec![left, right] };
             }
         }
@@ -175,21 +175,21 @@ impl KeyNode {
     }
 
     /// `at_edge`: no key of the tree is larger than all of this node's.
-    fn insert(&mut self, key: IndexKey, at_edge: bool) -> Insertion {
+    fn insert(&mut self, key: IndexKey, at_edge: bool) -> KeyInsertion {
         let (at, is_here) = self.search(&key);
         if is_here {
-            return Insertion::Present;
+            return KeyInsertion::Present;
         }
         let at_end = at_edge && at == self.keys.len();
         match self.children.get_mut(at) {
             None => self.put(at, key),
             Some(child) => match child.node.insert(key, at_end) {
-                Insertion::Present => return Insertion::Present,
-                Insertion::Added => {
+                KeyInsertion::Present => return KeyInsertion::Present,
+                KeyInsertion::Added => {
                     child.keys += 1;
-                    return Insertion::Added;
+                    return KeyInsertion::Added;
                 }
-                Insertion::Split(middle, right) => {
+                KeyInsertion::Split(middle, right) => {
                     child.keys -= right.keys;
                     self.put(at, middle);
                     self.children.insert(at + 1, right);
@@ -197,11 +197,11 @@ impl KeyNode {
             },
         }
         if self.keys.len() <= MAX_KEYS {
-            return Insertion::Added;
+            return KeyInsertion::Added;
         }
         let middle = if at_end { self.keys.len() - 2 } else { self.keys.len() / 2 };
         let (middle, right) = self.split(middle);
-        Insertion::Split(middle, right)
+        KeyInsertion::Split(middle, right)
     }
 
     fn put(&mut self, at: usize, key: IndexKey) {
@@ -212,7 +212,7 @@ impl KeyNode {
     }
 
     /// Takes a key out and everything after it.
-    fn split(&mut self, middle: usize) -> (IndexKey, Subtree) {
+    fn split(&mut self, middle: usize) -> (IndexKey, KeySubtree) {
         let keys = self.keys.split_off(middle + 1);
         let children = if self.children.is_empty() { Vec::new() } else { self.children.split_off(middle + 1) };
         let right = KeyNode { keys, children };
@@ -264,7 +264,7 @@ impl KeyNode {
 
     /// Gives a child that has too few keys one of a neighbour's, or joins the two.
     fn refill(&mut self, at: usize) {
-        let keys_of = |child: Option<&Subtree>| child.map_or(0, |child| child.node.keys.len());
+        let keys_of = |child: Option<&KeySubtree>| child.map_or(0, |child| child.node.keys.len());
         if keys_of(self.children.get(at)) >= MIN_KEYS {
             return;
         }
@@ -361,10 +361,10 @@ impl KeyNode {
     }
 }
 
-impl From<KeyNode> for Subtree {
-    fn from(node: KeyNode) -> Subtree {
+impl From<KeyNode> for KeySubtree {
+    fn from(node: KeyNode) -> KeySubtree {
         let keys = node.keys.len() as u64 + node.children.iter().map(|child| child.keys).sum::<u64>();
-        Subtree { node: Box::new(node), keys }
+        KeySubtree { node: Box::new(node), keys }
     }
 }
 

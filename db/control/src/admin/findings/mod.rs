@@ -9,17 +9,17 @@ mod tests;
 use std::sync::Arc;
 
 use super::ControlState;
-use super::finding::Finding;
+use super::finding::ServerFinding;
 use super::response::ApiResult;
 use axum::extract::State;
 pub(super) use reader::LiveSamples;
 
 /// `GET /v1/findings`
-pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<Finding>> {
+pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<ServerFinding>> {
     Ok(axum::Json(current(&control)))
 }
 
 /// The findings of now, the worst first.
-pub(super) fn current(control: &ControlState) -> Vec<Finding> {
+pub(super) fn current(control: &ControlState) -> Vec<ServerFinding> {
     rules::findings(&reader::read(control))
 }

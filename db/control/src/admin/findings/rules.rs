@@ -2,7 +2,7 @@
 //! it.
 
 use super::reading::LiveReading;
-use crate::admin::finding::{Finding, FindingSeverity};
+use crate::admin::finding::{FindingSeverity, ServerFinding};
 use FindingSeverity::{Bad, Mind};
 
 /// Findings of one rule, at most: an operator reads the worst few, and their number.
@@ -31,10 +31,10 @@ const LATE_LOOKS_PER_S: f64 = 10.0;
 const LARGE_TABLE_BYTES: u64 = 1 << 30;
 
 /// All findings, the worst first.
-pub(super) fn findings(reading: &LiveReading) -> Vec<Finding> {
-    let rules: [fn(&LiveReading) -> Vec<Finding>; 8] =
+pub(super) fn findings(reading: &LiveReading) -> Vec<ServerFinding> {
+    let rules: [fn(&LiveReading) -> Vec<ServerFinding>; 8] =
         [kept, quotas, extensions, workers, network, builder, memory, control];
-    let mut all: Vec<Finding> = rules.iter().flat_map(|rule| rule(reading)).collect();
+    let mut all: Vec<ServerFinding> = rules.iter().flat_map(|rule| rule(reading)).collect();
     all.sort_by_key(|finding| finding.severity);
     all
 }
@@ -45,16 +45,16 @@ fn finding(
     title: impl Into<String>,
     text: String,
     advice: impl Into<String>,
-) -> Finding {
-    Finding { code, severity, title: title.into(), text, advice: advice.into() }
+) -> ServerFinding {
+    ServerFinding { code, severity, title: title.into(), text, advice: advice.into() }
 }
 
 /// The worst few, by their measure, and how many more there are.
-fn worst(mut found: Vec<(f64, Finding)>) -> Vec<Finding> {
+fn worst(mut found: Vec<(f64, ServerFinding)>) -> Vec<ServerFinding> {
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let more = found.len().saturating_sub(PER_RULE);
     found.truncate(PER_RULE);
-    let mut kept: Vec<Finding> = found.into_iter().map(|(_, finding)| finding).collect();
+    let mut kept: Vec<ServerFinding> = found.into_iter().map(|(_, finding)| finding).collect();
     if let (true, Some(last)) = (more > 0, kept.last_mut()) {
         last.text.push_str(&format!(" ({more} more like this.)"));
     }
@@ -62,12 +62,12 @@ fn worst(mut found: Vec<(f64, Finding)>) -> Vec<Finding> {
 }
 
 /// What is kept on the disk.
-fn kept(reading: &LiveReading) -> Vec<Finding> {
+fn kept(reading: &LiveReading) -> Vec<ServerFinding> {
     [disk(reading), log(reading)].concat()
 }
 
 /// Changes of the directory, and the disk that they are on.
-fn disk(reading: &LiveReading) -> Vec<Finding> {
+fn disk(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     if let Some(why) = &reading.changes_refused {
         let text = format!("Changes of tenants, tables, grants and tokens are refused: {why}.");
@@ -108,7 +108,7 @@ fn disk(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// The log of records.
-fn log(reading: &LiveReading) -> Vec<Finding> {
+fn log(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     if let Some(why) = &reading.log_failure {
         let text = format!("Tables with durability take no writes: {why}.");
@@ -147,7 +147,7 @@ fn log(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// Tenants that meet their quotas.
-fn quotas(reading: &LiveReading) -> Vec<Finding> {
+fn quotas(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut nearly = Vec::new();
     let (mut throttled, mut refused) = (Vec::new(), Vec::new());
     for tenant in &reading.tenants {
@@ -195,7 +195,7 @@ fn quotas(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// Extensions that are killed, and what became of them.
-fn extensions(reading: &LiveReading) -> Vec<Finding> {
+fn extensions(reading: &LiveReading) -> Vec<ServerFinding> {
     let (mut killed, mut suspended, mut slowed) = (Vec::new(), Vec::new(), Vec::new());
     for extension in &reading.extensions {
         let what = format!("{}/{}", extension.tenant, extension.name);
@@ -245,7 +245,7 @@ fn kills_command_of(what: &str) -> String {
 }
 
 /// Workers and the machine's processors.
-fn workers(reading: &LiveReading) -> Vec<Finding> {
+fn workers(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     let saturated: Vec<usize> =
         reading.busy.iter().enumerate().filter(|(_, busy)| **busy >= SATURATED).map(|(worker, _)| worker).collect();
@@ -299,7 +299,7 @@ fn workers(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// Packets that are lost.
-fn network(reading: &LiveReading) -> Vec<Finding> {
+fn network(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     let (early, shed) = (reading.per_s("packets_dropped_early"), reading.per_s("packets_shed"));
     if early + shed >= LOSSES_PER_S {
@@ -344,7 +344,7 @@ fn network(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// The builder.
-fn builder(reading: &LiveReading) -> Vec<Finding> {
+fn builder(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     if let Some(why) = &reading.no_builder {
         let text = format!("Pushes of source are refused: {why}.");
@@ -375,12 +375,12 @@ fn builder(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// Memory: of the tables, and of the machine.
-fn memory(reading: &LiveReading) -> Vec<Finding> {
+fn memory(reading: &LiveReading) -> Vec<ServerFinding> {
     [tables(reading), machine(reading)].concat()
 }
 
 /// The memory of tables.
-fn tables(reading: &LiveReading) -> Vec<Finding> {
+fn tables(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut garbage = Vec::new();
     let mut crowded = Vec::new();
     for table in &reading.tables {
@@ -411,7 +411,7 @@ fn tables(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// The memory of the machine.
-fn machine(reading: &LiveReading) -> Vec<Finding> {
+fn machine(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     let refused = reading.growth.get("writes_without_memory").copied().unwrap_or(0);
     if refused > 0 {
@@ -467,7 +467,7 @@ fn machine(reading: &LiveReading) -> Vec<Finding> {
 }
 
 /// The control port.
-fn control(reading: &LiveReading) -> Vec<Finding> {
+fn control(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     for (what, in_s) in reading.ends.iter().filter(|(_, in_s)| *in_s < ENDS_SOON_S) {
         let (severity, text) = match in_s {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{ExtensionSummaryResponse, KillResponse, LatencyRowResponse, TableResponse, TenantResponse};
-use crate::admin::finding::Finding;
+use crate::admin::finding::ServerFinding;
 use crate::events::ServerEvent;
 
 /// `GET /v1/caller`.
@@ -33,7 +33,7 @@ pub struct OverviewResponse {
     /// Microseconds that each worker was busy.
     pub workers: Vec<u64>,
     /// What is wrong, in an overview of the server.
-    pub findings: Option<Vec<Finding>>,
+    pub findings: Option<Vec<ServerFinding>>,
     /// How many tenants there are.
     pub tenants_in_all: u64,
     /// Tenants, those with most requests first.

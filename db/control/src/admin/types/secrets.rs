@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A secret, without its value, which nobody is shown.
+/// A secret, without its value, which is never shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SecretResponse {
     /// Its name.
