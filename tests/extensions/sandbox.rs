@@ -1,4 +1,4 @@
-//! Promise: sandboxed code reads, ends and delays nobody else, whatever source it was made of: here no checker has seen
+//! Promise: sandboxed code never reads, ends or delays another tenant, whatever its source: here no checker has seen
 //! it, and it may be unsafe code. The programs are those of tests/hostile; the folder `sandbox` has those that are made
 //! for this.
 //!
@@ -41,7 +41,7 @@ fn is_deep() -> bool {
     std::env::var_os("SANDSTORM_DEEP").is_some()
 }
 
-/// Bytes that nobody but their tenant may see.
+/// Bytes that only their tenant may see.
 #[derive(Clone)]
 struct Canary {
     bytes: [u8; 32],

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A secret of a tenant, without its value, which nobody is shown.
+/// A secret of a tenant, without its value, which is never shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretStatus {
     /// Its name.

@@ -64,7 +64,7 @@ static NATIVE: BuildTarget = BuildTarget {
 
 /// Modules of the sandboxed tier.
 ///
-/// The compiler optimises its intermediate form as it does by default: a miscompiled extension harms nobody but itself.
+/// The compiler optimises its intermediate form as it does by default: a miscompiled extension harms only itself.
 /// There is no link-time optimisation, which takes half as much CPU time again and makes modules no smaller. A module
 /// is compiled once more, to machine code, as a whole: what it would bring is done there.
 static MODULE: BuildTarget = BuildTarget {
@@ -138,7 +138,7 @@ pub struct Toolchain {
     /// The compiler.
     pub rustc: Rustc,
     native: Sysroot,
-    /// The compiler may come without what modules need: then the reason, for those who push one.
+    /// The compiler may come without what modules need: then the reason, for tenants that push one.
     module: Result<Sysroot, BuildError>,
     /// Folder for the scratch files of builds.
     pub scratch: ScratchDir,

@@ -55,7 +55,7 @@ impl Directory {
         let next = self.next.lock();
         let image = directory_image(&next, &self.snapshot());
         if let Err(error) = journal.replace(&image) {
-            // What is logged under a number that the journal does not have would be nobody's at the next start.
+            // What is logged under a number that the journal does not have would have no owner at the next start.
             if !journal.can_start_unwritable() || !journal.has_log_numbers(&image) {
                 return Err(error);
             }

@@ -35,7 +35,7 @@ impl SecretSealer {
         SecretSealer(LessSafeKey::new(key))
     }
 
-    /// A sealer whose key nobody else has: what it has sealed is lost with it.
+    /// A sealer with a key of its own: what it has sealed is lost with it.
     pub(super) fn of_this_process() -> SecretSealer {
         SecretSealer::new(&random())
     }

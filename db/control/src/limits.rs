@@ -137,7 +137,7 @@ pub const ACCESS_TOKENS_MAX: usize = 256;
 pub const ACCESS_TOKENS_PER_TENANT: usize = 8;
 /// Bytes of such a token's name, at most.
 pub const ACCESS_TOKEN_NAME_BYTES: usize = 64;
-/// Seconds after which such a token ends, at most: ten years, after which nobody remembers it.
+/// Seconds after which such a token ends, at most: ten years, after which it is forgotten rather than needed.
 pub const ACCESS_TOKEN_LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;
 /// Sessions of the page at a time, at most: the oldest ends for one more.
 pub const PAGE_SESSIONS: usize = 1_024;

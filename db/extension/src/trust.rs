@@ -2,7 +2,7 @@
 //!
 //! A call without a poll that exceeds its slice earns a little; a poll that does takes all. So a poll that runs too
 //! long and is seen late has cost more calls than it gains. What is trusted is code: libraries of the same bytes earn
-//! their trust together, whoever loaded them.
+//! their trust together, for every tenant that loaded them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -79,7 +79,7 @@ pub(crate) struct SharedLog {
     writer_wakes: Condvar,
     /// Wakes the thread that makes spare segments.
     spare_wakes: Condvar,
-    /// Wakes those who wait for the durable position.
+    /// Wakes the threads that wait for the durable position.
     advanced: Condvar,
     durable: AtomicU64,
     /// The position behind the last change that somebody waits for.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Bytes of a segment. It is filled with zeros before its first use, which takes some tens of milliseconds of a thread
-/// that nobody waits for. A checkpoint frees whole segments.
+/// that no answer waits for. A checkpoint frees whole segments.
 pub const SEGMENT_BYTES: u64 = 32 << 20;
 /// Bytes to which frames are aligned: what disks write at once at least, so no write touches an acknowledged frame.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -16,7 +16,7 @@ pub const PENDING_BYTES: u64 = 24 << 20;
 pub const UNIT_BYTES: usize = 64 << 20;
 /// Most bytes of a key that a change may have: twice what the wire carries.
 pub const CHANGE_KEY_BYTES: usize = 128 << 10;
-/// Longest time for which changes that nobody waits for are gathered before they are written: half of the 100 ms that
+/// Longest time that changes without a waiting answer are gathered before they are written: half of the 100 ms that
 /// are promised, since the write itself takes some.
 pub const GATHER_TIME: Duration = Duration::from_millis(50);
 /// Time without a change after which an empty frame says how far the log is durable. Thereby the last acknowledged

@@ -1,7 +1,7 @@
 //! Reads what an earlier server left: the newest checkpoint, then the log behind its position.
 //!
 //! A frame that is not intact ends the log only if no frame behind it, and no later segment, says that its position was
-//! on the disk: such a frame was being written when the server or the machine stopped, and nobody was told of it.
+//! on the disk: such a frame was being written when the server or the machine stopped, and it was not acknowledged.
 //! Otherwise it is damage, and nothing is read.
 //!
 //! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
@@ -79,7 +79,7 @@ pub struct ReplaySummary {
     pub changes: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Bytes at the end that were being written when the server stopped, and nobody was told of.
+    /// Bytes at the end that were being written when the server stopped, and were not acknowledged.
     pub torn_bytes: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum LogPiece<'p> {
 /// Receives pieces.
 pub(crate) type PieceVisitor<'f> = dyn FnMut(&LogPiece<'_>) -> Result<(), LogError> + 'f;
 
-/// A log that is being read, and those who see it.
+/// A log that is being read, and the readers that see its changes.
 struct LogReading<'r, 'v, 't> {
     visit: &'r mut ChangeVisitor<'v>,
     tap: &'r mut PieceVisitor<'t>,

@@ -305,7 +305,7 @@ metrics! {
         messages_postponed: counter,
         /// Answers that waited until what they show was on the disk (tables with durability `disk`), those of
         /// connections by the batch.
-        answers_held: counter,
+        answers_delayed: counter,
         /// Those that waited in vain, since the log's disk has failed or takes too long, or too many waited.
         answers_not_durable: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another

@@ -238,8 +238,8 @@ impl Engine {
         let slice_ns = body.slice_ns.min(self.longest_slice_ns);
         if charge_ns > slice_ns {
             self.crowd.note_long_poll(charge_ns - slice_ns);
-            if let Some(held) = &body.held {
-                held.extension.note_long_poll(self.worker);
+            if let Some(refs) = &body.refs {
+                refs.extension.note_long_poll(self.worker);
             }
         }
     }
@@ -249,7 +249,7 @@ impl Engine {
     #[cold]
     fn save_preempted(&mut self, body: &mut InvocationState, context: SavedContext) -> Option<PollOutcome> {
         if body.place.is_none() {
-            body.place = body.held.as_ref().and_then(|held| self.side.place(&held.view.tenant.usage));
+            body.place = body.refs.as_ref().and_then(|refs| self.side.place(&refs.view.tenant.usage));
             if body.place.is_none() {
                 return Some(kill(body, KillCause::OutOfMemory, STACK_QUOTA_TEXT.as_bytes()));
             }
@@ -295,10 +295,10 @@ impl Engine {
             | InvocationStage::Preempted
             | InvocationStage::Retrying => InvocationOutcome::Killed(KillCause::Unloaded),
         };
-        if let Some(held) = &body.held {
-            held.extension.stats.ended(self.worker, outcome, body.spent_ns);
+        if let Some(refs) = &body.refs {
+            refs.extension.stats.ended(self.worker, outcome, body.spent_ns);
             if let Some(transactions) = body.transaction.counted() {
-                held.extension.stats.transaction(self.worker, transactions);
+                refs.extension.stats.transaction(self.worker, transactions);
             }
         }
         if let Some(mut memory) = body.guest_memory.take() {
@@ -438,10 +438,10 @@ fn next_poll(
     now_ms: u64,
     interleave: bool,
 ) -> Result<NextPoll, PollOutcome> {
-    let vtable = match (&body.held, body.stage) {
+    let vtable = match (&body.refs, body.stage) {
         (_, InvocationStage::Ended(outcome)) => return Err(outcome_of(outcome, body.code)),
         (None, _) => return Err(PollOutcome::Killed(KillCause::Unloaded)),
-        (Some(held), _) => held.extension.library.vtable(),
+        (Some(refs), _) => refs.extension.library.vtable(),
     };
     if body.stage == InvocationStage::Retrying
         && let Some(pin) = body.pin.take()

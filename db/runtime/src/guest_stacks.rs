@@ -110,7 +110,7 @@ impl Drop for GuestStack {
 /// The place of a tenant's stack.
 #[derive(Debug, Default)]
 struct StackSlot {
-    /// 0: the slot is nobody's.
+    /// 0: the slot is free.
     owner: u64,
     /// `None`: its owner's stack is the current one, or was taken along by an invocation.
     stack: Option<GuestStack>,
@@ -123,7 +123,7 @@ pub(super) struct GuestStackPool {
     current: GuestStack,
     slots: Vec<StackSlot>,
     by_owner: HashMap<u64, u32>,
-    /// Slots that are nobody's.
+    /// Slots that are free.
     free: Vec<u32>,
     /// Stacks in slots.
     kept: usize,

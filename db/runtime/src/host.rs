@@ -335,8 +335,8 @@ unsafe extern "C" fn table_by_name(
     let find = |body: &mut InvocationState| unsafe {
         let name = guest_bytes(name, name_len, MAX_KEY_BYTES)?;
         let name = std::str::from_utf8(name).map_err(|_| abi::STATUS_NOT_FOUND)?;
-        let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        table.write(held.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?);
+        let refs = body.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+        table.write(refs.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?);
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -177,8 +177,8 @@ impl InvocationState {
             if id >= FIRST_GRANTED_ID {
                 return self.granted(id, WRITE);
             }
-            let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-            let entry = held.view.tables.get(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
+            let refs = self.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+            let entry = refs.view.tables.get(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
             self.table = (id, std::sync::Arc::as_ptr(entry));
         }
         // SAFETY: the view keeps its tables, and the body its view, until the invocation ends.
@@ -189,8 +189,8 @@ impl InvocationState {
     /// grant allows, since its end applies to invocations under way too.
     #[inline(never)]
     fn granted(&self, id: u64, write: bool) -> Result<&RecordTable, u32> {
-        let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        match held.view.resolve_granted(id, write) {
+        let refs = self.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+        match refs.view.resolve_granted(id, write) {
             Ok(entry) => Ok(&entry.table),
             Err(AccessError::ReadOnly) => Err(abi::STATUS_READ_ONLY),
             Err(AccessError::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
@@ -235,6 +235,6 @@ pub(super) fn resolve_table(body: &InvocationState, id: u64, write: bool) -> Res
     if id >= FIRST_GRANTED_ID {
         return body.granted(id, write);
     }
-    let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-    held.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE)
+    let refs = body.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+    refs.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE)
 }

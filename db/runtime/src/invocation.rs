@@ -123,7 +123,7 @@ pub(super) struct InvocationState {
     pub(super) spent_ns: u64,
     /// The processor's counter at the end of the first poll.
     pub(super) first_poll_ticks: u64,
-    pub(super) held: Option<InvocationRefs>,
+    pub(super) refs: Option<InvocationRefs>,
     pub(super) parked: Option<PreemptedStack>,
     /// Its tenant's permit for a stack, from its first switch until it ends.
     pub(super) place: Option<TenantPermit>,
@@ -231,7 +231,7 @@ impl InvocationHandle {
             total_ns: 0,
             spent_ns: 0,
             first_poll_ticks: 0,
-            held: None,
+            refs: None,
             parked: None,
             place: None,
             first_free: null_mut(),
@@ -357,12 +357,12 @@ impl InvocationHandle {
 
     /// Returns the extension; `None` only after `finish`.
     pub fn extension(&self) -> Option<&Arc<LoadedExtension>> {
-        self.body().held.as_ref().map(|held| &held.extension)
+        self.body().refs.as_ref().map(|refs| &refs.extension)
     }
 
     /// Returns the tenant and its objects, as they were when the invocation began; `None` only after `finish`.
     pub fn view(&self) -> Option<&Arc<TenantView>> {
-        self.body().held.as_ref().map(|held| &held.view)
+        self.body().refs.as_ref().map(|refs| &refs.view)
     }
 
     /// Makes it ready for its first poll, without its pin. On an error it is as idle as before.
@@ -463,7 +463,7 @@ impl InvocationHandle {
     pub(super) fn release(&mut self) {
         let body = self.body_mut();
         body.table = (0, null());
-        body.held = None;
+        body.refs = None;
     }
 }
 
@@ -520,7 +520,7 @@ impl InvocationState {
     #[inline]
     pub(super) fn trust_on(&mut self, worker: usize, epoch: u64) -> CallTrust {
         if self.trust_epoch != epoch {
-            self.trust = self.held.as_ref().map_or(CallTrust::Unknown, |held| held.extension.trust(worker));
+            self.trust = self.refs.as_ref().map_or(CallTrust::Unknown, |refs| refs.extension.trust(worker));
             self.trust_epoch = epoch;
         }
         self.trust
@@ -562,10 +562,10 @@ impl InvocationState {
 
     /// Takes the references that the invocation needs, if it does not have them from an earlier one.
     fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<LoadedExtension>) {
-        let same = |held: &InvocationRefs| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
-        if !self.held.as_ref().is_some_and(same) {
+        let same = |refs: &InvocationRefs| Arc::ptr_eq(&refs.view, view) && Arc::ptr_eq(&refs.extension, extension);
+        if !self.refs.as_ref().is_some_and(same) {
             self.table = (0, null());
-            self.held = Some(InvocationRefs { view: Arc::clone(view), extension: Arc::clone(extension) });
+            self.refs = Some(InvocationRefs { view: Arc::clone(view), extension: Arc::clone(extension) });
         }
     }
 

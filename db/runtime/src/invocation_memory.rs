@@ -19,7 +19,7 @@ impl InvocationState {
     #[cold]
     pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let units = memory_units(bytes);
-        let charged = self.held.as_ref().is_some_and(|held| held.view.tenant.charge_memory(units));
+        let charged = self.refs.as_ref().is_some_and(|refs| refs.view.tenant.charge_memory(units));
         self.over_tenant_quota = !charged;
         if charged {
             self.charged += units;
@@ -33,8 +33,8 @@ impl InvocationState {
     pub(super) fn uncharge(&mut self, bytes: usize) {
         let units = memory_units(bytes).min(self.charged);
         self.charged -= units;
-        if let Some(held) = &self.held {
-            held.view.tenant.uncharge_memory(units);
+        if let Some(refs) = &self.refs {
+            refs.view.tenant.uncharge_memory(units);
         }
     }
 
@@ -62,7 +62,7 @@ impl InvocationState {
 
     /// Hands on the charge for so many bytes of its memory, which outlive the invocation.
     pub(super) fn move_charge(&mut self, bytes: usize) -> Option<MemoryCharge> {
-        let view = Arc::clone(&self.held.as_ref()?.view);
+        let view = Arc::clone(&self.refs.as_ref()?.view);
         let units = memory_units(bytes).min(self.charged);
         self.charged -= units;
         Some(MemoryCharge::new(view, units))

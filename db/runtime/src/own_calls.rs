@@ -124,8 +124,8 @@ pub(super) unsafe extern "C" fn secret(
     // SAFETY: the library's name, buffer and result outlive the call.
     let copy = |body: &mut InvocationState| unsafe {
         let name = guest_bytes(name, name_len, MAX_KEY_BYTES)?;
-        let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        let value = secret_of(&held.view, name)?;
+        let refs = body.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+        let value = secret_of(&refs.view, name)?;
         len.write(value.len());
         if value.len() > capacity {
             return Err(abi::STATUS_TOO_LARGE);

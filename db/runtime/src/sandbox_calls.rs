@@ -431,8 +431,8 @@ impl SandboxCall<'_> {
 
     fn table_by_name(&mut self, name: GuestAddress, len: u32, table: GuestAddress) -> CallResult<()> {
         let name = std::str::from_utf8(self.key(name, len)?).map_err(|_| abi::STATUS_NOT_FOUND)?;
-        let held = self.body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        let id = held.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?;
+        let refs = self.body.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+        let id = refs.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?;
         Ok(self.memory.write(table, id)?)
     }
 

@@ -34,8 +34,8 @@ impl SandboxCall<'_> {
         len: GuestAddress,
     ) -> CallResult<()> {
         let name = self.key(name, name_len)?;
-        let held = self.body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        let value = secret_of(&held.view, name)?;
+        let refs = self.body.refs.as_ref().ok_or(abi::STATUS_INVALID)?;
+        let value = secret_of(&refs.view, name)?;
         self.write_wanted(len, value.len() as u32)?;
         if value.len() > capacity as usize {
             return Err(abi::STATUS_TOO_LARGE.into());

@@ -218,7 +218,7 @@ impl InvocationState {
     }
 
     fn begin_again(&self, memory: &mut GuestMemory) -> Result<(), BeginError> {
-        let library = self.held.as_ref().map(|held| &held.extension.library);
+        let library = self.refs.as_ref().map(|refs| &refs.extension.library);
         let Some((library, module)) = library.and_then(|library| Some((library, library.module()?))) else {
             return Ok(());
         };

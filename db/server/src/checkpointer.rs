@@ -148,7 +148,7 @@ impl RecordBatch {
         let mut cursor = Some(from);
         for _ in 0..CHECKPOINT_SCANS {
             let Some(at) = cursor else { break };
-            // By no clock: what has expired goes, whoever finds it.
+            // By no clock: what has expired goes when it is found.
             cursor = table.scan(&guard, at, CHECKPOINT_SCAN_RECORDS, 0, &mut |record| {
                 if let Some(change) = table.as_change(record) {
                     self.bytes.extend_from_slice(change.key);

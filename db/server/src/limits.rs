@@ -179,9 +179,9 @@ pub const CHECKPOINT_SCANS: usize = 32;
 pub const CHECKPOINT_SCAN_BYTES: usize = 256 << 10;
 /// Bytes of a port's answers that wait for the log's disk, shared by tenants as other buffers are: beyond its part a
 /// tenant's answers say that they do not know, which is small. While the disk keeps up, some hundred KiB wait.
-pub const HELD_ANSWERS_BYTES: usize = 64 << 20;
+pub const PENDING_ANSWERS_BYTES: usize = 64 << 20;
 /// Buffers of such answers that a port keeps for the next ones: as many as wait for one write of the disk.
-pub const POOLED_HELD_ANSWERS: usize = 128;
+pub const POOLED_PENDING_ANSWERS: usize = 128;
 /// Bytes of a UDP port's answers to memcached clients that wait for the log's disk: beyond it none is given, as if its
 /// datagram had been lost.
-pub const HELD_DATAGRAM_BYTES: usize = 4 << 20;
+pub const PENDING_DATAGRAM_BYTES: usize = 4 << 20;

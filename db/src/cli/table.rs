@@ -69,7 +69,7 @@ pub(super) enum DurabilityArg {
     None,
     /// The writes of the last 100 ms: they are acknowledged at once, and written to disk meanwhile
     Interval,
-    /// Nothing: a write is acknowledged when it is on the disk, and nobody is shown what is not
+    /// Nothing: a write is acknowledged when it is on the disk, and a change that is not is not shown
     Disk,
 }
 

@@ -13,7 +13,7 @@ const MALFORMED_EDGE: &str = "the record under the edge's key is not one that th
 const INCONSISTENT_COUNT: &str =
     "the count of the list does not agree with its edges: others write to the graph's tables";
 
-/// Edges of a list beyond which its count is kept in shards, so that those who add to a popular list do not all write
+/// Edges of a list beyond which its count is kept in shards, so that writers of a popular list do not all write
 /// to one record.
 const SHARD_ABOVE: u64 = 2_048;
 /// Shards of a count. Each has to be read for the count of such a list.

@@ -38,7 +38,7 @@
 //!   declared has none, and that stays: a declaration never changes, so each edge has its inverse at any time.
 //! - Associations do not ask for objects: ids need not be there, and `obj_delete` leaves the edges as they are.
 //! - An id is never given out again, nor is one that an object has; but for this, the tables are to be stores, not
-//!   caches, and whoever fills them by plain puts writes the record of the last id, too.
+//!   caches, and a program that fills them by plain puts writes the record of the last id, too.
 //! - Errors: `Invalid` for arguments that are not like that; `Other` for a table that holds what is not of a graph.
 //!   Status `Conflict`: others wrote to the same each time that it was tried, and nothing was written.
 //!

@@ -61,7 +61,7 @@ async fn read_declaration(graph: TaoGraph<'_>, atype: u32) -> Result<Option<Opti
     }
 }
 
-/// The inverse of a type that gets an edge now: one that nobody has declared has none from here on.
+/// The inverse of a type that gets an edge now: one that was never declared has none from here on.
 pub(crate) async fn fix_inverse(graph: TaoGraph<'_>, atype: u32) -> Result<Option<u32>, Error> {
     match read_declaration(graph, atype).await? {
         Some(inverse) => Ok(inverse),

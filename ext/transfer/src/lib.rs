@@ -1,4 +1,4 @@
-//! Moves an amount from one account to another, as one transaction: whoever looks finds the same sum, before, after,
+//! Moves an amount from one account to another, as one transaction: every reader finds the same sum, before, after,
 //! and in between. A closed economy, so that a store's transactions can be put to the test.
 //!
 //! - args: `table u64 | amount u64 | from_len u16 | from | to` (integers little-endian; the second account's key is the

@@ -1,5 +1,5 @@
 //! expect: refused crate-attribute
-//! An attribute that nobody needs.
+//! An attribute that no extension needs.
 #![no_main]
 #![no_std]
 #![forbid(unsafe_code)]

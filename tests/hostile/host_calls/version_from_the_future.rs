@@ -1,5 +1,5 @@
 //! expect: failed Conflict
-//! Asks for a version that nobody wrote.
+//! Asks for a version that was never written.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! expect: refused address
-//! Prints an address: it tells where, and without unsafe code nobody can follow it.
+//! Prints an address: it tells where, and no code can follow it without unsafe.
 #![no_std]
 #![forbid(unsafe_code)]
 

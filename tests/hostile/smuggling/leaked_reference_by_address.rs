@@ -1,5 +1,5 @@
 //! expect: refused special
-//! Leaves an address in a record; without unsafe code nobody can follow it.
+//! Leaves an address in a record; no code can follow it without unsafe.
 #![no_std]
 #![forbid(unsafe_code)]
 

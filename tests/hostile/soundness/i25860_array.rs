@@ -1,5 +1,5 @@
 //! expect: compile-error
-//! rust-lang/rust 25860: two functions in an array become pointers that nobody wrote.
+//! rust-lang/rust 25860: two functions in an array become pointers that the source does not show.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

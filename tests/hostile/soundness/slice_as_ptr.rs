@@ -1,5 +1,5 @@
 //! expect: refused address
-//! An address by a safe method: it tells where, and nobody can follow it.
+//! An address by a safe method: it tells where, and safe code cannot follow it.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -88,7 +88,7 @@ fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
     let first = silent.first_mut().expect("one");
     assert_eq!(super::login(first, "shop the_token_of_the_shop"), "STORED\r\n");
     drop(silent.pop());
-    // Counted in no worker while it moves to its home worker, so the count says nothing now; whoever comes does.
+    // Counted in no worker while it moves to its home worker, so the count says nothing now; the next arrival does.
     for _ in 0..2 {
         assert!(within_a_minute(|| {
             let mut again = connect(open);

@@ -1,4 +1,4 @@
-//! Digests of keys, for those who may not see them.
+//! Digests of keys, for roles that may not see keys.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;

@@ -45,7 +45,7 @@ impl OverviewCache {
         {
             return Ok(bytes.clone());
         }
-        // What nobody looks at any more is not kept.
+        // What is no longer looked at is not kept.
         readings.retain(|_, (at, _)| now.duration_since(*at) < 4 * PAGE_SNAPSHOT_INTERVAL);
         let bytes = read()?;
         readings.insert(key, (now, bytes.clone()));

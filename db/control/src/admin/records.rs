@@ -1,5 +1,5 @@
 //! The records of a table, page by page, for exports. A page is copied while the table serves: a bounded number of
-//! records under one guard, so nobody's memory waits for a slow client.
+//! records under one guard, so no reclamation of memory waits for a slow client.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ impl HistoryState {
             let before = self.before.insert(tenant.id, (tenant.serial, totals));
             let before = match before {
                 Some((serial, before)) if serial == tenant.serial => before,
-                // What it used before the server's first look is nobody's second.
+                // What it used before the server's first look belongs to no second.
                 _ if is_first => totals,
                 _ => UsageTotals::default(),
             };

@@ -381,7 +381,7 @@ fn only_a_conflict_begins_an_invocation_anew() {
     let extension = load(&image(one_page(), code, 0)).unwrap();
     let mut world = World::new();
     let mut invocation = world.begin(&extension, b"", long());
-    // Making the memory anew is the host's work, which nobody is charged for.
+    // Making the memory anew is the host's work, which no tenant is charged for.
     assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::IllegalInstruction));
     world.engine.finish(&world.participant, invocation);
 }

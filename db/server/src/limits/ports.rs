@@ -12,7 +12,7 @@ pub const DRAIN_QUIET_US: u64 = 30_000;
 pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_MAX_US;
 /// Microseconds for which a stopping worker waits for answers that the log's disk holds up: until the log says that the
 /// disk stalls (5 s), and somewhat more.
-pub const DRAIN_HELD_US: u64 = 7_000_000;
+pub const DRAIN_PENDING_US: u64 = 7_000_000;
 /// Default mode of a Unix socket's file: for the server's own user alone.
 pub const SOCKET_MODE: u32 = 0o700;
 /// Microseconds that a TLS handshake of one of these ports may take: as at the control port, with a busy worker in

@@ -88,7 +88,7 @@ impl WorkerContext {
 
     /// Has the log's thread wake this worker for answers to connections, and write up to a position.
     pub(super) fn mark_holding_connections(&self, position: u64) {
-        self.counters.answers_held.add(1);
+        self.counters.answers_delayed.add(1);
         self.log.want(position);
         let bit = 1 << self.index;
         if self.shared.holding_connections.load(Relaxed) & bit == 0 {

@@ -79,8 +79,8 @@ fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConn
     let port = &shared.ports[context.index];
     let (port_timer_us, is_outbox_full) = {
         let mut state = port.open();
-        let held = state.context.held.first_position();
-        let has_released = held.is_some_and(|position| context.position_state(position) != PositionState::Waits);
+        let pending = state.context.pending.first_position();
+        let has_released = pending.is_some_and(|position| context.position_state(position) != PositionState::Waits);
         if !state.driver.may_sleep() || !state.context.left_behind.is_empty() || has_released {
             return;
         }

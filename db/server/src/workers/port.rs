@@ -11,7 +11,7 @@ use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::held_answers::HeldAnswers;
+use super::pending_answers::PendingAnswers;
 use super::postponed_message::PostponedMessage;
 use super::rejections::RejectionLimiter;
 use super::response_assembly::{RequestOrigin, ResponseAssembler};
@@ -62,7 +62,7 @@ pub(super) struct PortContext {
     /// When the endpoint's timers are due next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
     /// Answers that wait for the log.
-    pub(super) held: HeldAnswers,
+    pub(super) pending: PendingAnswers,
     /// The buffer in which a response of several operations is put together.
     pub(super) response: Vec<u8>,
     /// The buffer in which an answer is written.
@@ -124,7 +124,7 @@ impl PortContext {
             malformed: 0,
             throttle_check_us: None,
             timer_us: None,
-            held: HeldAnswers::default(),
+            pending: PendingAnswers::default(),
             response: Vec::new(),
             answer: Vec::new(),
         }

@@ -9,7 +9,7 @@ use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::context::WorkerContext;
-use super::held_answers::not_durable_response;
+use super::pending_answers::not_durable_response;
 use super::port::{PortContext, shrink_to_pool};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 
@@ -63,11 +63,11 @@ impl PortContext {
         shown: u64,
         class: Option<RequestClass>,
     ) -> bool {
-        if !self.held.push(shown, origin, response, tail, class) {
+        if !self.pending.push(shown, origin, response, tail, class) {
             self.respond_not_durable(context, origin, response);
             return true;
         }
-        context.counters.answers_held.add(1);
+        context.counters.answers_delayed.add(1);
         self.assembly.queries.begin(origin.query);
         context.log.want(shown);
         let is_over = || context.position_state(shown) != PositionState::Waits;
@@ -76,14 +76,14 @@ impl PortContext {
     }
 
     /// Sends the answers that need not wait any more, and notes each. Returns their number.
-    pub(super) fn release_held(&mut self, context: &mut WorkerContext) -> usize {
+    pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
         let mut released = 0;
-        while let Some(position) = self.held.first_position() {
+        while let Some(position) = self.pending.first_position() {
             let state = context.position_state(position);
             if state == PositionState::Waits {
                 return released;
             }
-            let Some(answer) = self.held.pop() else { break };
+            let Some(answer) = self.pending.pop() else { break };
             self.assembly.queries.end(answer.origin.query);
             let now_us = context.clock.now_us;
             if state == PositionState::OnDisk {
@@ -96,7 +96,7 @@ impl PortContext {
                 let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
                 context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
             }
-            self.held.recycle(answer.bytes);
+            self.pending.recycle(answer.bytes);
             released += 1;
         }
         let bit = 1 << self.index;

@@ -180,7 +180,7 @@ impl VirtualClock {
         self.now_ns
     }
 
-    /// Nobody has tasks: whoever comes next has had nothing.
+    /// No tenant has tasks: the next one to come has had nothing.
     fn reset(&mut self) {
         (self.now_ns, self.used_ns) = (self.latest_ns.max(self.now_ns), 0);
     }

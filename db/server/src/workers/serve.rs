@@ -66,7 +66,7 @@ impl PacketServer {
     ) -> usize {
         let shared = Arc::clone(&executor.context.shared);
         let mut state = shared.ports[executor.context.index].open();
-        let released = state.context.release_held(&mut executor.context);
+        let released = state.context.release_pending(&mut executor.context);
         let served = self.serve(executor, &mut state) + released;
         let invocations = &executor.invocations;
         let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&invocations.live());
@@ -100,7 +100,7 @@ impl PacketServer {
             if !shared.in_guest_code[victim].load(SeqCst) {
                 continue;
             }
-            let released = state.context.release_held(&mut executor.context);
+            let released = state.context.release_pending(&mut executor.context);
             let served = self.serve(executor, &mut state) + released;
             state.transmit();
             if served > 0 {

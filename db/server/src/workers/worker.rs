@@ -5,7 +5,7 @@ use super::executor::RequestExecutor;
 use super::idle::IdleController;
 use super::replies::send_replies;
 use super::serve::PacketServer;
-use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_HELD_US, DRAIN_MAX_US, DRAIN_QUIET_US};
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
 
 /// A worker: the two fronts of its requests, its executor, and its idle state.
 pub(super) struct Worker {
@@ -123,11 +123,11 @@ impl Worker {
             }
             let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= last_request_us + DRAIN_QUIET_US;
             let port = &self.executor.context.shared.ports[self.executor.context.index];
-            let has_held = !port.open().context.held.is_empty()
-                || self.connections.as_ref().is_some_and(|connections| connections.has_held());
+            let has_pending = !port.open().context.pending.is_empty()
+                || self.connections.as_ref().is_some_and(|connections| connections.has_pending());
             // The log says of each in time whether it is on the disk.
-            let has_held = has_held && now_us < begun_us + DRAIN_HELD_US;
-            if is_over && !has_held && self.executor.invocations.is_idle() {
+            let has_pending = has_pending && now_us < begun_us + DRAIN_PENDING_US;
+            if is_over && !has_pending && self.executor.invocations.is_idle() {
                 // Invocations that another worker has taken answer here.
                 let is_late = now_us >= begun_us + DRAIN_ANSWERS_US;
                 if is_late || !self.connections.as_ref().is_some_and(|connections| connections.has_invoking()) {

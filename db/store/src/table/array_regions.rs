@@ -65,7 +65,7 @@ struct ArrayRegion {
     free_pages: usize,
 }
 
-// SAFETY: plain memory, whose pages belong to those who took them.
+// SAFETY: plain memory, whose pages belong to the arrays that took them.
 unsafe impl Send for ArrayRegion {}
 
 impl ArrayRegion {

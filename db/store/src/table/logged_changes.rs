@@ -63,7 +63,7 @@ impl LockedStripe<'_> {
             self.participant.unit_of_changes().push(&log.log, change, (&log.positions, part), log.is_awaited());
             return;
         }
-        // The writer notes it before it unlocks the stripe; who only makes room tells nobody.
+        // The writer notes it before it unlocks the stripe; a thread that only makes room notes nothing.
         log.positions.set(part, log.log.append(change, false));
     }
 

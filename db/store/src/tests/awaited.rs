@@ -1,5 +1,5 @@
 //! Promise: in a table whose changes are awaited, nothing that was acknowledged is lost by a crash, and nothing that
-//! was shown is: whoever has written or read something has a position, and once the log is on the disk up to there, it
+//! was shown is: each writer and each reader has a position, and once the log is on the disk up to there, it
 //! stays. Each rule that this rests on is broken on purpose, and found.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! All extensions and kills in one answer each: sorted, filtered, and nobody sees another's.
+//! All extensions and kills in one answer each: sorted, filtered, and no tenant sees another's.
 
 use super::*;
 use sandstorm_accounts::{KillRecord, PolicyEvent};

@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::held_output::HeldOutput;
+use super::pending_output::PendingOutput;
 use super::permit::UnauthenticatedPermit;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
@@ -33,7 +33,7 @@ pub(in crate::workers) struct ClientConnection {
     out: Vec<u8>,
     sent: usize,
     /// Answers that wait for the log.
-    pub(super) held: HeldOutput,
+    pub(super) pending: PendingOutput,
     /// How far the log has to be on the disk before what its commands have seen may be shown.
     pub(super) shown: u64,
     /// The events that the selector reports for it.
@@ -65,7 +65,7 @@ impl ClientConnection {
             needed: 1,
             out: Vec::new(),
             sent: 0,
-            held: HeldOutput::default(),
+            pending: PendingOutput::default(),
             shown: 0,
             interest: SocketInterest::READ,
             is_handshake_delayed: false,
@@ -86,13 +86,13 @@ impl ClientConnection {
 
     /// Bytes of its buffers and of its session, for instance of a transaction.
     pub(super) fn buffered(&self) -> usize {
-        let own = self.input.capacity() + self.out.capacity() + self.held.used_bytes();
+        let own = self.input.capacity() + self.out.capacity() + self.pending.used_bytes();
         own + self.session.used_bytes() + self.transport.used_bytes()
     }
 
     /// Whether it may read and run more.
     pub(super) fn goes_on(&self) -> bool {
-        self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES && !self.held.is_some()
+        self.state == ConnectionPhase::Serving && self.unsent() <= UNSENT_PAUSE_BYTES && !self.pending.is_some()
     }
 
     /// The events that the selector should report. Nothing, or the end alone, only if the connection goes on otherwise:
@@ -103,7 +103,7 @@ impl ClientConnection {
             return SocketInterest { readable: false, writable: false, ended: !self.transport.saw_end() };
         }
         // Most clients wait for their answers before they send more: these cost no calls of the selector.
-        let readable = self.goes_on() || self.held.is_unreported();
+        let readable = self.goes_on() || self.pending.is_unreported();
         SocketInterest { readable, writable: self.unsent() > 0, ended: false }
     }
 

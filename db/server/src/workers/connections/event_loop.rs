@@ -30,7 +30,7 @@ impl WorkerConnections {
             done += 1;
             self.take_message(message, &executor.context);
         }
-        done += self.release_held(&mut executor.context);
+        done += self.release_pending(&mut executor.context);
         done += self.poll_selector(executor.context.clock.now_ns);
         for index in 0..self.ready_ports.len() {
             self.serve_port(self.ready_ports[index] as usize, executor);
@@ -128,7 +128,7 @@ impl WorkerConnections {
         if connection.transport.is_handshaking() {
             return self.continue_handshake(id, executor);
         }
-        connection.held.note_report();
+        connection.pending.note_report();
         let before = (connection.unsent(), connection.buffered());
         if before.0 > 0 && !connection.flush(executor.context.clock.now_us) {
             // Its buffers may have changed with what it tried to send.

@@ -94,7 +94,7 @@ impl WorkerConnections {
         executor.charge_connection(connection.session.identity(), (work / BYTES_PER_REQUEST) as u32);
         let sent = if waits {
             connection.hold(&mut answers);
-            self.note_held(id, &executor.context);
+            self.note_pending(id, &executor.context);
             true
         } else {
             connection.send(&mut answers, executor.context.clock.now_us)
@@ -124,7 +124,7 @@ impl WorkerConnections {
         let grew = buffered > mem::replace(&mut connection.checked_bytes, buffered);
         let (counted, permit, is_closing) =
             (connection.tenant, connection.permit, connection.state == ConnectionPhase::Closing);
-        let has_held = connection.held.is_some();
+        let has_pending = connection.pending.is_some();
         // The selector does not report the end of the input again, nor bytes that wait to be decrypted.
         let has_more = (connection.transport.has_ended() || connection.transport.has_rest()) && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
@@ -142,7 +142,7 @@ impl WorkerConnections {
             ServeOutcome::HandOver(home) => return self.hand_over(id, home, context),
             ServeOutcome::Keep | ServeOutcome::Continue => {}
         }
-        if is_closing && unsent == 0 && !has_held {
+        if is_closing && unsent == 0 && !has_pending {
             return self.end(id, context);
         }
         if tenant == 0 && waiting > UNAUTHENTICATED_INPUT_BYTES {

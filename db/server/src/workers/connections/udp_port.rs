@@ -9,7 +9,7 @@ use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 
-use crate::limits::HELD_DATAGRAM_BYTES;
+use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
@@ -32,13 +32,13 @@ pub(in crate::workers) struct UdpPort {
     outbox: Outbox,
     answer: Vec<u8>,
     /// Answers that wait for the log.
-    held: VecDeque<HeldDatagram>,
+    pending: VecDeque<PendingDatagram>,
     /// Bytes of these.
-    held_bytes: usize,
+    pending_bytes: usize,
 }
 
 /// An answer that waits for the log.
-struct HeldDatagram {
+struct PendingDatagram {
     position: u64,
     peer: PeerAddr,
     request: u16,
@@ -56,8 +56,8 @@ impl UdpPort {
             dropped: 0,
             outbox: Outbox::default(),
             answer: Vec::new(),
-            held: VecDeque::new(),
-            held_bytes: 0,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
         }
     }
 
@@ -77,25 +77,27 @@ impl UdpPort {
     }
 
     /// The position that the first answer waits for.
-    pub(super) fn first_held(&self) -> Option<u64> {
-        self.held.front().map(|held| held.position)
+    pub(super) fn first_pending(&self) -> Option<u64> {
+        self.pending.front().map(|pending| pending.position)
     }
 
     /// Sends the answers that need not wait any more. Returns their number.
-    pub(super) fn release_held(&mut self, context: &WorkerContext) -> usize {
+    pub(super) fn release_pending(&mut self, context: &WorkerContext) -> usize {
         let mut released = 0;
-        while let Some(position) = self.first_held() {
+        while let Some(position) = self.first_pending() {
             let state = context.position_state(position);
-            let Some(held) = (state != PositionState::Waits).then(|| self.held.pop_front()).flatten() else { break };
-            self.held_bytes -= held.answer.len();
-            let mut answer = held.answer;
+            let Some(pending) = (state != PositionState::Waits).then(|| self.pending.pop_front()).flatten() else {
+                break;
+            };
+            self.pending_bytes -= pending.answer.len();
+            let mut answer = pending.answer;
             if state == PositionState::Uncertain {
                 context.counters.answers_not_durable.add(1);
                 answer.clear();
                 self.session.not_durable(&mut answer);
             }
-            for (header, part) in split_response(held.request, &answer).into_iter().flatten() {
-                self.outbox.send(held.peer, &[&header, part]);
+            for (header, part) in split_response(pending.request, &answer).into_iter().flatten() {
+                self.outbox.send(pending.peer, &[&header, part]);
             }
             released += 1;
         }
@@ -138,10 +140,10 @@ impl UdpPort {
             executor.context.counters.connection_bytes_out.add(self.answer.len() as u64);
             let position = executor.context.participant.shown().take();
             if !self.answer.is_empty() && executor.context.position_state(position) != PositionState::OnDisk {
-                if self.held_bytes + self.answer.len() <= HELD_DATAGRAM_BYTES {
+                if self.pending_bytes + self.answer.len() <= PENDING_DATAGRAM_BYTES {
                     let answer = self.answer.clone();
-                    self.held_bytes += answer.len();
-                    self.held.push_back(HeldDatagram { position, peer, request: header.request, answer });
+                    self.pending_bytes += answer.len();
+                    self.pending.push_back(PendingDatagram { position, peer, request: header.request, answer });
                     executor.context.mark_holding_connections(position);
                 } else {
                     self.dropped += 1;

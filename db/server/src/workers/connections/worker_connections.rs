@@ -11,8 +11,8 @@ use sandstorm_net::driver::{EpollSelector, SocketInterest};
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::handshake_queue::TlsHandshakeQueue;
-use super::held_output::HeldConnections;
 use super::inbox::InboxMessage;
+use super::pending_output::PendingConnections;
 use super::ready_queue::ReadyQueue;
 use super::slots::ConnectionSlots;
 use super::stream_port::StreamPort;
@@ -44,7 +44,7 @@ pub(in crate::workers) struct WorkerConnections {
     /// Connections with waiting answers.
     pub(super) unsent: usize,
     /// Those whose answers wait for the log.
-    pub(super) held: HeldConnections,
+    pub(super) pending: PendingConnections,
     /// Work of this turn on commands that continue in the next, in plain requests.
     pub(super) pieces: u32,
     /// When the timeouts were last checked.
@@ -82,7 +82,7 @@ impl WorkerConnections {
             answers: Vec::new(),
             handshakes: TlsHandshakeQueue::default(),
             unsent: 0,
-            held: HeldConnections::default(),
+            pending: PendingConnections::default(),
             pieces: 0,
             timeouts_checked_us: 0,
             accept_paused_until_us: None,
@@ -158,8 +158,8 @@ impl WorkerConnections {
                 let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
                 match self.admit(connection) {
                     Some(id) => {
-                        if self.slots.get(id).is_some_and(|connection| connection.held.is_some()) {
-                            self.note_held(id, context);
+                        if self.slots.get(id).is_some_and(|connection| connection.pending.is_some()) {
+                            self.note_pending(id, context);
                         }
                         self.publish_count(tenant, context);
                         if let Some(connection) = self.slots.get(id) {
@@ -215,10 +215,10 @@ impl WorkerConnections {
             connection.state = ConnectionPhase::Serving;
             connection.session.answered(result, &mut answers);
             connection.shown = connection.shown.max(shown);
-            let had_held = connection.held.is_some();
-            if had_held || context.position_state(connection.shown) != PositionState::OnDisk {
+            let had_pending = connection.pending.is_some();
+            if had_pending || context.position_state(connection.shown) != PositionState::OnDisk {
                 connection.hold(&mut answers);
-                is_new = !had_held;
+                is_new = !had_pending;
             } else {
                 connection.append(&mut answers, context.clock.now_us);
             }
@@ -228,7 +228,7 @@ impl WorkerConnections {
             self.queue(id);
         }
         if is_new {
-            self.note_held(id, context);
+            self.note_pending(id, context);
         }
         self.answers = answers;
     }

@@ -12,14 +12,14 @@ use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::operation_response::encode_refusal;
 use super::response_assembly::{RequestOrigin, start_response};
-use crate::limits::{HELD_ANSWERS_BYTES, POOLED_HELD_ANSWERS, POOLED_RESPONSE_BYTES};
+use crate::limits::{PENDING_ANSWERS_BYTES, POOLED_PENDING_ANSWERS, POOLED_RESPONSE_BYTES};
 
 /// The text of an answer that has waited in vain.
 pub(super) const NOT_DURABLE_TEXT: &str =
     "it was done, but its disk has failed or takes too long: a crash may take it back; read before you write again";
 
 /// An answer that waits.
-pub(super) struct HeldAnswer {
+pub(super) struct PendingAnswer {
     pub(super) position: u64,
     pub(super) origin: RequestOrigin<PeerAddr>,
     pub(super) bytes: Vec<u8>,
@@ -29,24 +29,24 @@ pub(super) struct HeldAnswer {
     pub(super) class: Option<RequestClass>,
 }
 
-impl HeldAnswer {
+impl PendingAnswer {
     fn size(&self) -> usize {
-        size_of::<HeldAnswer>() + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
+        size_of::<PendingAnswer>() + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
     }
 }
 
 /// The answers of a port that wait.
 #[derive(Default)]
-pub(super) struct HeldAnswers {
+pub(super) struct PendingAnswers {
     /// Positions do not go down from one to the next.
-    queue: VecDeque<HeldAnswer>,
+    queue: VecDeque<PendingAnswer>,
     bytes: usize,
     by_tenant: HashMap<u32, usize>,
     /// Buffers for further ones.
     pool: Vec<Vec<u8>>,
 }
 
-impl HeldAnswers {
+impl PendingAnswers {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -67,13 +67,13 @@ impl HeldAnswers {
         class: Option<RequestClass>,
     ) -> bool {
         let own = self.by_tenant.get(&origin.header.tenant).copied().unwrap_or(0);
-        if !DynamicThreshold::of(HELD_ANSWERS_BYTES).admits(self.bytes, own) {
+        if !DynamicThreshold::of(PENDING_ANSWERS_BYTES).admits(self.bytes, own) {
             return false;
         }
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.extend_from_slice(response);
         let position = position.max(self.queue.back().map_or(0, |last| last.position));
-        let answer = HeldAnswer { position, origin: *origin, bytes, tail, class };
+        let answer = PendingAnswer { position, origin: *origin, bytes, tail, class };
         self.bytes += answer.size();
         *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
         self.queue.push_back(answer);
@@ -81,7 +81,7 @@ impl HeldAnswers {
     }
 
     /// Takes the first one.
-    pub(super) fn pop(&mut self) -> Option<HeldAnswer> {
+    pub(super) fn pop(&mut self) -> Option<PendingAnswer> {
         let answer = self.queue.pop_front()?;
         self.bytes -= answer.size();
         let tenant = answer.origin.header.tenant;
@@ -96,7 +96,7 @@ impl HeldAnswers {
 
     /// Takes the buffer of an answer that has left.
     pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if self.pool.len() < POOLED_HELD_ANSWERS && bytes.capacity() <= POOLED_RESPONSE_BYTES {
+        if self.pool.len() < POOLED_PENDING_ANSWERS && bytes.capacity() <= POOLED_RESPONSE_BYTES {
             bytes.clear();
             self.pool.push(bytes);
         }
@@ -138,25 +138,25 @@ mod tests {
 
     #[test]
     fn answers_leave_in_their_order_and_never_before_an_earlier_one() {
-        let mut held = HeldAnswers::default();
+        let mut pending = PendingAnswers::default();
         for (position, tenant) in [(5, 1), (3, 2), (9, 1)] {
-            assert!(held.push(position, &origin(tenant), b"answer", None, None));
+            assert!(pending.push(position, &origin(tenant), b"answer", None, None));
         }
-        let positions: Vec<u64> = std::iter::from_fn(|| held.pop()).map(|answer| answer.position).collect();
+        let positions: Vec<u64> = std::iter::from_fn(|| pending.pop()).map(|answer| answer.position).collect();
         assert_eq!(positions, [5, 5, 9]);
-        assert!(held.by_tenant.is_empty() && held.bytes == 0);
+        assert!(pending.by_tenant.is_empty() && pending.bytes == 0);
     }
 
     #[test]
     fn one_tenant_does_not_take_the_room_of_all() {
-        let mut held = HeldAnswers::default();
+        let mut pending = PendingAnswers::default();
         let large = vec![0; 1 << 20];
         let mut count = 0;
-        while held.push(1, &origin(1), &large, None, None) {
+        while pending.push(1, &origin(1), &large, None, None) {
             count += 1;
         }
-        assert!(count > 10 && count * large.len() < HELD_ANSWERS_BYTES, "{count}");
-        assert!(held.push(1, &origin(2), &large, None, None), "another tenant has room of its own");
+        assert!(count > 10 && count * large.len() < PENDING_ANSWERS_BYTES, "{count}");
+        assert!(pending.push(1, &origin(2), &large, None, None), "another tenant has room of its own");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::connection_id::ConnectionId;
 
 /// The answers of a connection that wait.
 #[derive(Default)]
-pub(super) struct HeldOutput {
+pub(super) struct PendingOutput {
     pub(super) bytes: Vec<u8>,
     /// How far the log has to be on the disk before they may leave.
     pub(super) position: u64,
@@ -14,7 +14,7 @@ pub(super) struct HeldOutput {
     is_reported: bool,
 }
 
-impl HeldOutput {
+impl PendingOutput {
     /// Whether there are any.
     #[inline]
     pub(super) fn is_some(&self) -> bool {
@@ -39,4 +39,4 @@ impl HeldOutput {
 
 /// The connections of a worker whose answers wait, in the order in which they began to.
 #[derive(Default)]
-pub(super) struct HeldConnections(pub(super) VecDeque<(u64, ConnectionId)>);
+pub(super) struct PendingConnections(pub(super) VecDeque<(u64, ConnectionId)>);

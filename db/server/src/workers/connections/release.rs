@@ -17,37 +17,37 @@ use crate::workers::context::WorkerContext;
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
     pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
-        self.held.position = self.held.position.max(self.shown);
-        if self.held.bytes.is_empty() && answers.capacity() > RETAINED_BUFFER_BYTES {
-            self.held.bytes = mem::take(answers);
+        self.pending.position = self.pending.position.max(self.shown);
+        if self.pending.bytes.is_empty() && answers.capacity() > RETAINED_BUFFER_BYTES {
+            self.pending.bytes = mem::take(answers);
         } else {
-            self.held.bytes.append(answers);
+            self.pending.bytes.append(answers);
         }
     }
 }
 
 impl WorkerConnections {
     /// Notes that the answers of a connection wait.
-    pub(super) fn note_held(&mut self, id: ConnectionId, context: &WorkerContext) {
+    pub(super) fn note_pending(&mut self, id: ConnectionId, context: &WorkerContext) {
         let Some(connection) = self.slots.get(id) else { return };
-        let position = connection.held.position;
-        self.held.0.push_back((position, id));
+        let position = connection.pending.position;
+        self.pending.0.push_back((position, id));
         context.mark_holding_connections(position);
     }
 
     /// Lets the answers go on that need not wait any more. Returns their number.
-    pub(super) fn release_held(&mut self, context: &mut WorkerContext) -> usize {
-        let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_held(context)).sum();
-        while let Some((position, id)) = self.held.0.front().copied() {
+    pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
+        let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_pending(context)).sum();
+        while let Some((position, id)) = self.pending.0.front().copied() {
             if context.position_state(position) == PositionState::Waits {
                 return released;
             }
-            self.held.0.pop_front();
+            self.pending.0.pop_front();
             released += usize::from(self.release_connection(id, context));
         }
         let bit = 1 << context.index;
         if context.shared.holding_connections.load(Relaxed) & bit != 0
-            && !self.udp_ports.iter().any(|port| port.first_held().is_some())
+            && !self.udp_ports.iter().any(|port| port.first_pending().is_some())
         {
             context.shared.holding_connections.fetch_and(!bit, SeqCst);
         }
@@ -56,15 +56,17 @@ impl WorkerConnections {
 
     /// Returns whether the connection is there, and its answers go on.
     fn release_connection(&mut self, id: ConnectionId, context: &mut WorkerContext) -> bool {
-        let Some(connection) = self.slots.get(id).filter(|connection| connection.held.is_some()) else { return false };
-        let state = context.position_state(connection.held.position);
+        let Some(connection) = self.slots.get(id).filter(|connection| connection.pending.is_some()) else {
+            return false;
+        };
+        let state = context.position_state(connection.pending.position);
         if state == PositionState::Waits {
             // The result of an invocation has come to it since.
-            self.note_held(id, context);
+            self.note_pending(id, context);
             return false;
         }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
-        let mut answers = mem::take(&mut connection.held).bytes;
+        let mut answers = mem::take(&mut connection.pending).bytes;
         if state == PositionState::Uncertain {
             // Which of them are still true is unknown: the client gets one error in place of all, and no more.
             context.counters.answers_not_durable.add(1);
@@ -90,13 +92,13 @@ impl WorkerConnections {
 
     /// Whether answers that had to wait need not any more.
     pub(super) fn has_released(&self, context: &WorkerContext) -> bool {
-        let first = self.held.0.front().map(|(position, _)| *position);
-        let mut waits = first.into_iter().chain(self.udp_ports.iter().filter_map(UdpPort::first_held));
+        let first = self.pending.0.front().map(|(position, _)| *position);
+        let mut waits = first.into_iter().chain(self.udp_ports.iter().filter_map(UdpPort::first_pending));
         waits.any(|position| context.position_state(position) != PositionState::Waits)
     }
 
     /// Whether answers wait.
-    pub(in crate::workers) fn has_held(&self) -> bool {
-        !self.held.0.is_empty() || self.udp_ports.iter().any(|port| port.first_held().is_some())
+    pub(in crate::workers) fn has_pending(&self) -> bool {
+        !self.pending.0.is_empty() || self.udp_ports.iter().any(|port| port.first_pending().is_some())
     }
 }
