@@ -7,6 +7,7 @@
 
 mod access;
 mod error;
+mod logs;
 mod secrets;
 mod types;
 

@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension: its library, version 7, or its WebAssembly module.
+//! The binary interface between the server and an extension: its library, version 8, or its WebAssembly module.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions
 //! of [`ExtensionVtable`]. The library calls back through [`HostCalls`], found behind the [`InvocationHeader`] that it
@@ -15,7 +15,8 @@
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and their checks in a commit.
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]). Version 7: counts and positions of keys
 //! ([`HostCalls::count`], [`HostCalls::nth`], [`RANGE_COUNTED`]), expiry ([`HostCalls::expiry`],
-//! [`HostCalls::touch`]), random numbers, microseconds and secrets.
+//! [`HostCalls::touch`]), random numbers, microseconds and secrets. Version 8: lines for the
+//! tenant's log ([`HostCalls::log_line`], [`InvocationHeader::log_level`]).
 //!
 //! # Modules
 //!
@@ -30,8 +31,11 @@
 //!   null.
 //! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. The end of this file asserts it.
 
+#[cfg(target_arch = "wasm32")]
+mod module_layout;
+
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// The name under which a library exports its [`ExtensionVtable`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -149,6 +153,11 @@ pub struct InvocationHeader {
     pub arena: InvocationArena,
     /// The transaction's log, if one was begun. It is in the arena, and only the library uses it. (Since version 4.)
     pub notes: *mut u8,
+    /// The number of the least severe lines that the tenant's log keeps, 0: none; as of the invocation's beginning.
+    /// (This one and the next since version 8.)
+    pub log_level: u32,
+    /// Zero.
+    pub nested: u32,
 }
 
 /// A borrowed record as the host hands it out; lives as long as the invocation.
@@ -241,6 +250,9 @@ pub const MAX_CALL_RECORDS: usize = 32;
 
 /// Bytes of a secret at most.
 pub const MAX_SECRET_BYTES: usize = 4 << 10;
+
+/// Bytes of a line of the tenant's log, at most; what is longer is cut.
+pub const LOG_LINE_BYTES: usize = 1 << 10;
 
 /// Random bytes that one call of [`HostCalls::random`] fills at most, for the same reason: about a microsecond.
 pub const MAX_RANDOM_BYTES: usize = 1024;
@@ -555,30 +567,8 @@ pub struct HostCalls {
         capacity: usize,
         len: *mut usize,
     ) -> u32,
+    /// Hands a line to the tenant's log: its level (1: error, 2: warn, 3: info, 4: debug), and its text, of which the
+    /// first [`LOG_LINE_BYTES`] are kept. A line that is not kept, by its level or because there are too many, is
+    /// answered `STATUS_OK`, too. `STATUS_INVALID`: there is no such level. (Since version 8.)
+    pub log_line: unsafe extern "C" fn(*mut InvocationHeader, level: u32, text: *const u8, len: usize) -> u32,
 }
-
-/// The layout of modules, which the host reads and writes from outside: sizes in bytes, and the places of the fields
-/// that the host fills.
-#[cfg(target_arch = "wasm32")]
-const _: () = {
-    use core::mem::{offset_of, size_of};
-
-    assert!(size_of::<InvocationHeader>() == 144 && align_of::<InvocationHeader>() == 8);
-    assert!(offset_of!(InvocationHeader, host) == 0 && offset_of!(InvocationHeader, args) == 4);
-    assert!(offset_of!(InvocationHeader, args_len) == 8 && offset_of!(InvocationHeader, now_ms) == 16);
-    assert!(offset_of!(InvocationHeader, interleave) == 24 && offset_of!(InvocationHeader, transaction) == 28);
-    assert!(offset_of!(InvocationHeader, arena) == 32 && offset_of!(InvocationHeader, notes) == 140);
-    assert!(size_of::<InvocationArena>() == 108 && align_of::<InvocationArena>() == 4);
-    assert!(offset_of!(InvocationArena, next) == 0 && offset_of!(InvocationArena, end) == 4);
-    assert!(offset_of!(InvocationArena, limit) == 8 && offset_of!(InvocationArena, free) == 12);
-    assert!(size_of::<RawRecord>() == 32 && offset_of!(RawRecord, version) == 16);
-    assert!(size_of::<RawKey>() == 8);
-    assert!(size_of::<RawWrite>() == 24 && offset_of!(RawWrite, version) == 8);
-    assert!(size_of::<RawCursor>() == 16);
-    assert!(size_of::<RawRange>() == 32 && offset_of!(RawRange, backward) == 16);
-    assert!(size_of::<RawKeys>() == 20);
-    assert!(size_of::<RawRow>() == 16 && offset_of!(RawRow, version) == 8);
-    assert!(size_of::<RawRangeRead>() == 40 && offset_of!(RawRangeRead, rows) == 24);
-    assert!(size_of::<RawRead>() == 32 && offset_of!(RawRead, version) == 24);
-    assert!(size_of::<RawChange>() == 40 && offset_of!(RawChange, expires_at_ms) == 24);
-};

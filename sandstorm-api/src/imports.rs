@@ -102,4 +102,5 @@ imports! {
     random(bytes: *mut u8, len: usize) -> u32;
     now_us() -> u64;
     secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
+    log_line(level: u32, text: *const u8, len: usize) -> u32;
 }

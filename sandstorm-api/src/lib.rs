@@ -20,6 +20,7 @@
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
 //! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
 //! - [`Db::count`], [`Db::rank`], [`Db::nth`]: positions in an ordered table, in logarithmic time.
+//! - [`info!`], [`warn!`], [`error!`], [`debug!`]: lines for the tenant's log.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
 //!   computation past its budget in all is ended. [`yield_now`] yields at less cost.
@@ -44,6 +45,8 @@ mod imports;
 mod invocation_bytes;
 mod keys;
 pub mod limits;
+#[doc(hidden)]
+pub mod logs;
 mod order;
 pub mod prelude;
 mod range;
@@ -51,6 +54,7 @@ mod record;
 pub mod redis;
 #[doc(hidden)]
 pub mod rt;
+mod running;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
@@ -60,6 +64,7 @@ pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};
 pub use error::{Error, ErrorKind};
 pub use expiry::TimeToLive;
 pub use keys::{Direction, Keys, KeysIntoIter, KeysIter};
+pub use logs::LogLevel;
 pub use range::{Range, RangeKeys};
 pub use record::{Record, TableId};
 pub use transaction::{Transaction, TransactionRecord};

@@ -11,3 +11,4 @@ pub use crate::{
     Cursor, Db, Direction, Error, ErrorKind, Keys, Record, ScanPage, Seen, TableId, TimeToLive, Transaction,
     TransactionRecord, yield_now,
 };
+pub use crate::{debug, error, info, warn};

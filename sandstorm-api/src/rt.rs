@@ -13,14 +13,13 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
-#[cfg(target_arch = "wasm32")]
-use crate::abi::MODULE_INVOCATION_ALIGN;
 use crate::abi::{
     ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, InvocationArena, InvocationHeader, POLL_AGAIN, POLL_DONE,
     POLL_FAILED, POLL_PENDING, STATUS_CONFLICT, STATUS_CONTENDED, STATUS_OK,
 };
 use crate::host::HostHandle;
 use crate::imports::host_calls;
+use crate::running::current_invocation;
 use crate::{Db, Error};
 
 /// The database of a live invocation.
@@ -102,25 +101,6 @@ fn commit_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Optio
         // The extension's own error says more than that its reads cannot be checked again.
         status => Some(outcome.and(Err(Error::from_commit_status(status)))),
     }
-}
-
-/// The invocation that this worker is running: the first word of the worker's block, which `gs` points to.
-#[cfg(not(target_arch = "wasm32"))]
-fn current_invocation() -> *mut InvocationHeader {
-    let invocation: *mut InvocationHeader;
-    // SAFETY: library code only runs on a worker, whose gs base is its block; this reads the block's first word.
-    unsafe { core::arch::asm!("mov {}, gs:[0]", out(reg) invocation, options(nostack, readonly, preserves_flags)) };
-    invocation
-}
-
-/// The module's one invocation, which lies behind the module's own data: the linker knows where those end.
-#[cfg(target_arch = "wasm32")]
-fn current_invocation() -> *mut InvocationHeader {
-    unsafe extern "C" {
-        static __heap_base: u8;
-    }
-    let behind_data = &raw const __heap_base;
-    behind_data.map_addr(|end| end.next_multiple_of(MODULE_INVOCATION_ALIGN)).cast_mut().cast()
 }
 
 /// Allocates from the running invocation's arena: power-of-two size classes over a bump pointer, so an extension that

@@ -29,6 +29,7 @@
 mod arguments;
 mod calls;
 mod commit;
+mod log;
 mod order;
 mod range;
 
@@ -43,9 +44,11 @@ use core::task::{Context, Poll, Waker};
 
 use crate::abi::{self, ARENA_CLASSES, InvocationArena, InvocationHeader, RawRecord, RawWrite};
 use crate::limits::TRANSACTION_TRIES;
+use crate::running::RunningNow;
 use crate::transaction::parse_decimal;
 use crate::{Db, Error, TableId};
 use calls::CALLS;
+use log::TestLog;
 
 /// Longest key in bytes, as in the server.
 pub const MAX_KEY_LEN: usize = 64 << 10;
@@ -146,6 +149,7 @@ pub struct TestStore {
     now_rest_us: u64,
     seed: u64,
     secrets: BTreeMap<String, Box<[u8]>>,
+    log: TestLog,
     last_version: u64,
     last_place: u64,
     bytes: usize,
@@ -175,6 +179,7 @@ impl TestStore {
             now_rest_us: 0,
             seed: 0,
             secrets: BTreeMap::new(),
+            log: TestLog::default(),
             last_version: 0,
             last_place: 0,
             bytes: 0,
@@ -497,6 +502,8 @@ struct TestInvocation {
 /// A running invocation: holds the store's state and gives it back when dropped, after a panic too.
 struct RunningInvocation<'s> {
     at: *mut TestInvocation,
+    /// Makes it the one that this thread runs.
+    _now: RunningNow,
     home: &'s mut TestStore,
 }
 
@@ -530,9 +537,12 @@ impl<'s> RunningInvocation<'s> {
             transaction: 0,
             arena,
             notes: core::ptr::null_mut(),
+            log_level: store.log.level_number(),
+            nested: 0,
         };
         let behind = TestInvocation { invocation, store, held: Vec::new(), reply: Vec::new() };
-        RunningInvocation { at: Box::into_raw(Box::new(behind)), home }
+        let at = Box::into_raw(Box::new(behind));
+        RunningInvocation { at, _now: RunningNow::begin(at.cast()), home }
     }
 
     /// Polls until the extension is ready or has been polled too often.

@@ -54,6 +54,7 @@ unsafe extern "C" {
     fn touch(table: u64, key: *const u8, key_len: usize, ttl_ms: u64) -> u32;
     fn random(to: *mut u8, len: usize) -> u32;
     fn secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
+    fn log_line(level: u32, text: *const u8, text_len: usize) -> u32;
 }
 
 #[panic_handler]
@@ -178,6 +179,7 @@ unsafe fn positions() -> u32 {
         say!("secret {} {}", secret(name, 4, to, 32, &mut len), text(to, len));
         say!("secret without room {} {len}", secret(name, 4, to, 2, &mut len));
         say!("no secret {}", secret(name, 3, to, 32, &mut len));
+        say!("log_line {} {}", log_line(2, b"beware".as_ptr(), 6), log_line(5, b"x".as_ptr(), 1));
         0
     }
 }

@@ -62,7 +62,8 @@ macro_rules! row {
 fn the_page_has_the_structs_as_they_lie_in_memory() {
     let rows = [
         row!("header", GuestHeader, host "i32", args "i32", args_len "i32", padding "i32", now_ms "i64", interleave "i32",
-            transaction "i32", arena_next "i32", arena_end "i32", arena_limit "i32", arena_free "24 of i32", notes "i32"),
+            transaction "i32", arena_next "i32", arena_end "i32", arena_limit "i32", arena_free "24 of i32", notes "i32",
+            log_level "i32", nested "i32"),
         row!("record", GuestRecord, value "i32", value_len "i32", key "i32", key_len "i32", version "i64", flags "i32",
             reserved "i32"),
         row!("key", GuestKey, first "i32", len "i32"),

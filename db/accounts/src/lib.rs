@@ -9,6 +9,7 @@ pub mod limits;
 mod memcached_stats;
 mod slow_log;
 mod slow_requests;
+mod tenant_log;
 pub mod token;
 mod usage;
 
@@ -18,5 +19,6 @@ pub use command_stats::CommandStat;
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
 pub use slow_requests::{RequestSubject, SlowCall, SlowRequest, SlowRequests, TurnShare};
+pub use tenant_log::{LineLevel, LogFilter, LogLine, LogPage, NewLogLine, TenantLog};
 pub use token::TokenHash;
 pub use usage::{KillRecord, MEMORY_TEXT, PolicyEvent, TenantUsage, UsageTotals, memory_units};

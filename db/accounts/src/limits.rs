@@ -25,6 +25,21 @@ pub const SLOW_KEY_BYTES: usize = 24;
 /// Nanoseconds after a slow request in which no other one of its tenant is kept: 200 a second. Where all requests are
 /// slow, that costs nothing.
 pub const SLOW_INTERVAL_NS: u64 = 5_000_000;
+/// Bytes of memory of a tenant's log: some 700 lines of the usual length. It is taken when the first line comes.
+pub const LOG_BYTES: usize = 128 << 10;
+/// Bytes that each line of it takes beside its text and its extension's name.
+pub const LOG_ENTRY_BYTES: usize = 112;
+/// Bytes of a line's text, at most: a line of code is shorter.
+pub const LOG_TEXT_BYTES: usize = 1_024;
+/// Lines a second that a tenant's log takes, over time: ten times as many as a person reads. Each costs the tenant's
+/// calls a microsecond, and displaces an older one.
+pub const LOG_LINES_PER_S: u64 = 200;
+/// Lines that may come at once.
+pub const LOG_LINES_BURST: u64 = 2_000;
+/// The rate and burst of lines.
+pub const LOG_LINES: RateLimit = RateLimit::per_second(LOG_LINES_PER_S).with_burst(LOG_LINES_BURST);
+/// Seconds for which debug lines are kept after somebody has asked for them: longer than a request waits.
+pub const LOG_DEBUG_S: u64 = 60;
 /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
 pub const RECENT_KILLS: usize = 64;
 /// Changes a second, over time, that a tenant may make over the control port (tables, grants, tokens, suspensions).

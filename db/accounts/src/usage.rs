@@ -14,6 +14,7 @@ use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::slow_log::SlowLog;
 use super::slow_requests::SlowRequests;
+use super::tenant_log::TenantLog;
 use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
@@ -94,6 +95,8 @@ pub struct TenantUsage {
     pub slow: SlowLog,
     /// Its slow requests of all protocols.
     pub slow_requests: SlowRequests,
+    /// The lines that its extensions write.
+    pub log: TenantLog,
     /// Its Redis clients.
     pub clients: ClientList,
     forgotten: CommandBaseline,
@@ -167,6 +170,7 @@ impl TenantUsage {
             kills_total: AtomicU64::new(0),
             slow: SlowLog::default(),
             slow_requests: SlowRequests::default(),
+            log: TenantLog::default(),
             clients: ClientList::default(),
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),

@@ -27,6 +27,8 @@ pub struct DirectoryOptions {
     pub max_value_len: usize,
     /// Whether the server has a folder in which it can keep records.
     pub can_keep_records: bool,
+    /// Whether the operator may read what tenants' code writes to the log.
+    pub operator_reads_logs: bool,
 }
 
 impl Default for DirectoryOptions {
@@ -40,6 +42,7 @@ impl Default for DirectoryOptions {
             max_key_len: sandstorm_net::rpc::MAX_KEY_LEN,
             max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
             can_keep_records: false,
+            operator_reads_logs: false,
         }
     }
 }

@@ -110,6 +110,8 @@ pub struct ServerSettings {
     pub allow_plain_control: bool,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
+    /// Whether the operator may read what tenants' code writes to the log.
+    pub operator_reads_logs: bool,
     /// Ports for clients of memcached and Redis.
     pub listen: Vec<ListenerConfig>,
     /// TLS of those ports that have it. If it is off, they use the control port's.
@@ -215,6 +217,7 @@ struct ConfigFile {
     port_tls: TlsSection,
     allow_plain_control: Option<bool>,
     allow_plaintext: Option<bool>,
+    operator_reads_logs: bool,
     memcached: Vec<PortSection>,
     redis: Vec<PortSection>,
     net: NetSection,
@@ -277,6 +280,7 @@ impl ServerSettings {
             builder_tls: file.builder_tls,
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
+            operator_reads_logs: file.operator_reads_logs,
             listen: protocol_ports::build(file.memcached, file.redis, &over.listen)?,
             port_tls: file.port_tls.of_ports(&over.port_tls)?,
             workers,
@@ -330,6 +334,7 @@ impl ServerSettings {
             max_key_len: self.limits.key_bytes,
             max_value_len: self.limits.value_bytes,
             can_keep_records: !self.ephemeral,
+            operator_reads_logs: self.operator_reads_logs,
         }
     }
 

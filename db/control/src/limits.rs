@@ -127,6 +127,12 @@ pub const RECORD_PAGES_PER_TENANT: usize = 4;
 pub const KILLS_PER_PAGE: usize = 100;
 /// Slow requests in one answer if the request gives no number.
 pub const SLOW_PER_PAGE: usize = 100;
+/// Lines of a tenant's log in one answer if the request gives no number.
+pub const LOG_LINES_PER_PAGE: usize = 100;
+/// The same, at most: more than a log has of usual lines.
+pub const LOG_LINES_PER_PAGE_MAX: usize = 1_000;
+/// Time between two looks of a request that waits for lines: workers do not wake it.
+pub const LOG_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Extensions in one answer if the request gives no number.
 pub const EXTENSIONS_PER_PAGE: usize = 1_000;
 /// The same, at most: 5 MB.

@@ -295,6 +295,7 @@ impl Engine {
             | InvocationStage::Preempted
             | InvocationStage::Retrying => InvocationOutcome::Killed(KillCause::Unloaded),
         };
+        body.log_kill(outcome);
         if let Some(refs) = &body.refs {
             refs.extension.stats.ended(self.worker, outcome, body.spent_ns);
             if let Some(transactions) = body.transaction.counted() {

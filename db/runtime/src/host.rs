@@ -13,6 +13,7 @@ use super::host_call::{
     call, call_inline, enter_call, guest_bytes, guest_keys, raw_record, status_code, store_error_status,
 };
 use super::invocation::InvocationState;
+use super::log_calls::log_line;
 use super::own_calls::{expiry, now_us, random, secret, touch};
 use super::range::{count, nth, range, range_keys};
 use super::stack_switch::trap;
@@ -48,6 +49,7 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     random,
     now_us,
     secret,
+    log_line,
 };
 
 /// As [`guest_bytes()`], for a text of any length: returns its first bytes, one more than are kept, which tells where

@@ -162,6 +162,8 @@ pub(super) struct InvocationState {
     pub(super) text: Vec<u8>,
     /// Its random numbers.
     pub(super) random: InvocationRandom,
+    /// Its number in the tenant's log; 0: it has written no line.
+    pub(super) log_call: u64,
     /// Bytes of the arena that may contain data of the owner's.
     dirty_bytes: usize,
     /// The end of the pages, beyond those that stay with it, that have yet to go back to the kernel.
@@ -217,6 +219,8 @@ impl InvocationHandle {
                     free: [null_mut(); abi::ARENA_CLASSES],
                 },
                 notes: null_mut(),
+                log_level: 0,
+                nested: 0,
             }),
             slot: null_mut(),
             stage: InvocationStage::Begun,
@@ -238,6 +242,7 @@ impl InvocationHandle {
             table: (0, null()),
             asked: (0, 0),
             random: InvocationRandom::default(),
+            log_call: 0,
             reads: 0,
             read_bytes: 0,
             reply: Vec::new(),
@@ -339,10 +344,10 @@ impl InvocationHandle {
 
     /// Returns what it did, for the explanation of a slow call.
     pub fn trace(&self) -> InvocationTrace {
-        let InvocationState { polls, switches, reads, read_bytes, first_poll_ticks, .. } = *self.body();
+        let InvocationState { polls, switches, reads, read_bytes, first_poll_ticks, log_call, .. } = *self.body();
         let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
         let since_first_poll_ns = TickLength::measured().ns(since);
-        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns }
+        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, log_call }
     }
 
     /// Returns how far the log has to be on the disk before its answer may leave.
@@ -402,6 +407,7 @@ impl InvocationHandle {
         body.first_free = abi.arena.next;
         body.slot = base.wrapping_add(slot);
         body.dirty_bytes = body.dirty_bytes.max(cache_colour + used);
+        body.abi.log_level = view.tenant.usage.log.level_number();
         body.start(view, extension, &budget);
         Ok(())
     }
@@ -557,6 +563,7 @@ impl InvocationState {
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;
+        self.log_call = 0;
         self.transaction = TransactionState::default();
     }
 

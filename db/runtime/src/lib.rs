@@ -35,6 +35,7 @@ mod invocation_memory;
 mod invocation_random;
 mod invocation_trace;
 pub mod limits;
+mod log_calls;
 mod mapping;
 mod own_calls;
 mod pending_copies;

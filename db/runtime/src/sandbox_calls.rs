@@ -149,6 +149,7 @@ fn run(
         HostFunction::Random => call.random(a, b),
         HostFunction::NowUs => return Ok(super::clock::clock_us()),
         HostFunction::Secret => call.secret((a, b), (c, d), e),
+        HostFunction::LogLine => call.log_line(a, b, c),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
     };
     match result {

@@ -2,9 +2,10 @@
 //!
 //! Guarantees: as `sandbox_calls`.
 
-use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
+use sandstorm_api::abi::{self, LOG_LINE_BYTES, MAX_RANDOM_BYTES};
 
 use super::guest_value::GuestAddress;
+use super::log_calls::write_line;
 use super::own_calls::{expiry_of, secret_of, touch_record};
 use super::sandbox_calls::{CallResult, SandboxCall};
 
@@ -41,6 +42,11 @@ impl SandboxCall<'_> {
             return Err(abi::STATUS_TOO_LARGE.into());
         }
         Ok(self.memory.write_bytes(to, value)?)
+    }
+
+    pub(super) fn log_line(&mut self, level: u32, text: GuestAddress, len: u32) -> CallResult<()> {
+        let text = self.bytes(text, len.min(LOG_LINE_BYTES as u32), LOG_LINE_BYTES)?;
+        Ok(write_line(self.body, level, text)?)
     }
 
     pub(super) fn random(&mut self, to: GuestAddress, len: u32) -> CallResult<()> {

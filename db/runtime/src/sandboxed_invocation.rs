@@ -141,6 +141,7 @@ impl InvocationState {
         self.abi.args_len = args.len();
         self.guest = parts.addresses(module.layout(), budget, &memory);
         self.copies.clear();
+        self.abi.log_level = view.tenant.usage.log.level_number();
         self.write_header(&memory);
         self.guest_memory = Some(memory);
         Ok(())
@@ -155,6 +156,8 @@ impl InvocationState {
             arena_end: self.guest.end,
             arena_limit: self.guest.limit,
             arena_free: [0; ARENA_CLASSES],
+            log_level: self.abi.log_level,
+            nested: self.abi.nested,
             ..GuestHeader::default()
         };
         // The header lies in the granted part: `begin_sandboxed` has seen to that.

@@ -32,6 +32,10 @@ pub struct GuestHeader {
     pub arena_free: [u32; ARENA_CLASSES],
     /// The transaction's log.
     pub notes: u32,
+    /// The number of the least severe lines that the tenant's log keeps; 0: none.
+    pub log_level: u32,
+    /// Zero.
+    pub nested: u32,
 }
 
 /// A record: `abi::RawRecord`.
@@ -201,7 +205,7 @@ pub struct GuestChange {
 }
 
 const _: () = {
-    assert!(size_of::<GuestHeader>() == 144 && size_of::<GuestRecord>() == 32 && size_of::<GuestKey>() == 8);
+    assert!(size_of::<GuestHeader>() == 152 && size_of::<GuestRecord>() == 32 && size_of::<GuestKey>() == 8);
     assert!(size_of::<GuestWrite>() == 24 && size_of::<GuestCursor>() == 16 && size_of::<GuestRange>() == 32);
     assert!(size_of::<GuestKeys>() == 20 && size_of::<GuestRow>() == 16 && size_of::<GuestRangeRead>() == 40);
     assert!(size_of::<GuestRead>() == 32 && size_of::<GuestChange>() == 40);

@@ -132,6 +132,8 @@ host_functions! {
     NowUs "now_us"() -> I64;
     /// Copies a secret of the tenant, and writes its whole length (u32) unless that is 0.
     Secret "secret"(name: I32, name_len: I32, to: I32, capacity: I32, len: I32) -> I32;
+    /// Hands a line to the tenant's log.
+    LogLine "log_line"(level: I32, text: I32, text_len: I32) -> I32;
 }
 
 impl HostFunction {

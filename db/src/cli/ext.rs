@@ -13,6 +13,7 @@ use sandstorm_client::control::{
 };
 use sandstorm_net::{CodeOrigin, CodeTier};
 
+use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
@@ -77,6 +78,8 @@ pub(super) enum ExtCommand {
         /// Name of the extension
         name: String,
     },
+    /// Show the lines that extensions have written: error!, warn!, info!, debug!
+    Logs(LogsArgs),
     /// Unload an extension
     Unload {
         /// Name of the extension
@@ -184,6 +187,7 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
             let tenant = session.tenant()?;
             out.show(&session.control().extension(&tenant, &name)?, show)
         }
+        ExtCommand::Logs(args) => ext_logs::run(&session(), args, out),
         ExtCommand::Unload { name } => {
             let session = session();
             session.control().unload(&session.tenant()?, &name)?;

@@ -14,6 +14,7 @@ mod events;
 mod export;
 mod export_file;
 mod ext;
+mod ext_logs;
 mod ext_offline;
 mod grant;
 mod history;

@@ -76,6 +76,14 @@ impl CliSession {
         })
     }
 
+    /// The control port for what is the tenant's own: with the given token, else the tenant's that is saved here, else
+    /// the operator's.
+    pub(super) fn control_as(&self, tenant: &str) -> Control {
+        let operator = || read_operator_token(&self.state).ok();
+        let token = self.token.clone().or_else(|| self.saved_token(tenant)).or_else(operator);
+        Control::with_trust(&self.url, token.as_deref(), self.timeout, &self.trust)
+    }
+
     /// The tenant that was named on the command line.
     pub(super) fn named_tenant(&self) -> Option<&str> {
         self.tenant.as_deref()

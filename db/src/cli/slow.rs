@@ -155,6 +155,9 @@ fn call_lines(call: &SlowCallReport, total_ns: u64) -> String {
     text.push_str(&format!("           switched out {switches} times, because it computed past its slice\n"));
     text.push_str(&format!("           gave its turn away {waits} times, to wait for records or to yield\n"));
     text.push_str(&format!("           read {reads} records, {}\n", format_bytes(*read_bytes)));
+    if call.log_call > 0 {
+        text.push_str(&format!("           what it wrote: sandstorm ext logs --call {}\n", call.log_call));
+    }
     if *retries > 0 {
         text.push_str(&format!("           began anew {retries} times: others wrote what its transaction had read\n"));
     }

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use super::TestStore;
 use super::arguments::{slice_argument, test_invocation};
 use super::commit::commit;
+use super::log::log_line;
 use super::order::{count, expiry, now_us, nth, random, secret, touch};
 use super::range::{range, range_keys};
 use crate::abi::{self, HostCalls, InvocationHeader, RawCursor, RawKey, RawRecord, RawWrite};
@@ -40,6 +41,7 @@ pub(super) static CALLS: HostCalls = HostCalls {
     random,
     now_us,
     secret,
+    log_line,
 };
 
 fn write_outcome<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {

@@ -38,6 +38,7 @@ unsafe extern "C" {
     fn random(to: u32, len: u32) -> u32;
     fn now_us() -> i64;
     fn secret(name: u32, name_len: u32, to: u32, capacity: u32, len: u32) -> u32;
+    fn log_line(level: u32, text: u32, len: u32) -> u32;
 }
 
 /// The number of this call.
@@ -80,7 +81,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         let (a, b, c, d) = (address(&mut n), address(&mut n), address(&mut n), address(&mut n));
         let (l, m) = (n.next(), n.next());
         unsafe {
-            match n.next() % 32 {
+            match n.next() % 33 {
                 0 => prefetch(t, a, l, b),
                 1 => prefetch_record(t, hash),
                 2 => get(t, hash, a, l, b),
@@ -114,6 +115,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
                 29 => random(a, l),
                 30 => now_us() as u32,
                 31 => secret(a, l, b, m, c),
+                32 => log_line(m % 6, a, l),
                 _ => 0,
             };
         }

@@ -69,6 +69,8 @@ pub struct SlowCallReport {
     pub extension: String,
     /// Its version.
     pub version: u64,
+    /// Its number in the tenant's log (`ext logs --call`); 0: it has written no line.
+    pub log_call: u64,
     /// How it ended: `ok`, `failed`, or the cause of its kill.
     pub outcome: String,
     /// CPU time of its turns.

@@ -1,7 +1,7 @@
 //! The allow-lists.
 
 /// Macros whose arguments are expressions, all of which are walked.
-pub(super) const MACROS: [&str; 16] = [
+pub(super) const MACROS: [&str; 20] = [
     "assert",
     "assert_eq",
     "assert_ne",
@@ -18,6 +18,10 @@ pub(super) const MACROS: [&str; 16] = [
     "writeln",
     "vec",
     "matches",
+    "error",
+    "warn",
+    "info",
+    "debug",
 ];
 
 /// Such macros in the sandboxed tier alone. `pin!` coerces through a `Deref` of the tenant's own, and the value that it

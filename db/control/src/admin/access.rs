@@ -26,6 +26,8 @@ pub(super) enum RouteAccess {
     Operator,
     /// The tenant of the path, or one of its viewers; and all who may see the whole server.
     TenantViewer,
+    /// The tenant of the path, or one of its viewers; the operator only where the route's own rule says so.
+    OwnViewer,
     /// The tenant of the path, or the operator: who may change what the tenant has.
     Tenant,
 }
@@ -39,6 +41,7 @@ impl RouteAccess {
             },
             RouteAccess::Viewer => matches!(role, AccessRole::Operator | AccessRole::Viewer),
             RouteAccess::Operator => role == AccessRole::Operator,
+            RouteAccess::OwnViewer => role != AccessRole::Viewer,
             RouteAccess::Tenant => matches!(role, AccessRole::Operator | AccessRole::Tenant),
         }
     }
@@ -52,6 +55,7 @@ impl RouteAccess {
             RouteAccess::Viewer => "viewer",
             RouteAccess::Operator => "operator",
             RouteAccess::TenantViewer => "tenant viewer",
+            RouteAccess::OwnViewer => "own viewer",
             RouteAccess::Tenant => "tenant",
         }
     }
@@ -98,6 +102,7 @@ fn admit(
         let message = format!("a token of the role {role:?} does not reach {method} {template}");
         let hint = match access {
             RouteAccess::Tenant => "use the tenant's token, or the operator's",
+            RouteAccess::OwnViewer => "use the tenant's token, or that of one of its viewers",
             RouteAccess::Viewer => "use the operator's token, or a viewer's (`sandstorm token create`)",
             _ => "use the operator's token",
         };

@@ -30,6 +30,7 @@ mod hot;
 mod key_digest;
 mod latency;
 mod library_loader;
+mod logs;
 mod operator_credentials;
 mod overview;
 mod overview_page;

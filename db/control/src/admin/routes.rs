@@ -25,8 +25,8 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, history, host_header,
-    hot, latency, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets, slow,
-    stat, token_rotation, tokens, top,
+    hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets,
+    slow, stat, token_rotation, tokens, top,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -111,6 +111,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/tenants/{tenant}/tokens" Tenant tokens::create_of_tenant;
     DELETE "/v1/tenants/{tenant}/tokens/{name}" Tenant tokens::revoke_of_tenant;
     GET "/v1/tenants/{tenant}/kills" TenantViewer overview::tenant_kills;
+    GET "/v1/tenants/{tenant}/logs" OwnViewer logs::read;
     GET "/v1/tenants/{tenant}/tables" TenantViewer list_tables;
     POST "/v1/tenants/{tenant}/tables" Tenant create_table;
     GET "/v1/tenants/{tenant}/tables/{name}" TenantViewer show_table;

@@ -122,6 +122,7 @@ fn response_of(
         call: call.map(|call| SlowCallResponse {
             extension: call.extension,
             version: call.version,
+            log_call: call.log_call,
             outcome: call.outcome,
             cpu_ns: call.cpu_ns,
             turns: call.polls,

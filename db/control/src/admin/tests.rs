@@ -24,6 +24,7 @@ use sandstorm_store::Epochs;
 mod browser;
 mod events;
 mod hot;
+mod logs;
 mod overview;
 mod page;
 mod pushes;
@@ -225,6 +226,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/tenants/a/extensions/x/resume", "", [404, 404, 403, 401]),
     ("PUT", "/v1/tenants/a/extensions/x/budget", r#"{"slice_us":100}"#, [200, 403, 403, 401]),
     ("GET", "/v1/tenants/a/kills", "", [200, 200, 403, 401]),
+    ("GET", "/v1/tenants/a/logs?level=warn&limit=5", "", [403, 200, 403, 401]),
     ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
     ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/recheck", "", [503, 403, 403, 401]),

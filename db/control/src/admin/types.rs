@@ -21,6 +21,7 @@ mod grants;
 mod history;
 mod hot;
 mod latency;
+mod logs;
 mod overview;
 mod rebuild;
 mod records;
@@ -35,6 +36,7 @@ pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, Receive
 pub use history::HistoryResponse;
 pub use hot::{HotKeyResponse, HotResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
+pub use logs::{LogLineResponse, LogResponse};
 pub use overview::{CallerResponse, OverviewQuotaResponse, OverviewResponse, TenantRowResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,

@@ -69,6 +69,7 @@ fn shown(key: &str, value: u64) -> String {
     }
 }
 
+const LOGS_MEANING: &str = "the operator's token reads what tenants' code writes to [the log](extensions.md#the-log): lines may tell of records";
 const SLOW_MEANING: &str = "microseconds from arrival to answer from which a request is kept as [slow](operations.md#slow-requests); 0: none is";
 
 fn root() -> ReferenceSection {
@@ -132,6 +133,7 @@ fn root() -> ReferenceSection {
             "false",
             "other machines may use closed tenants' data in the clear, and ports for memcached and Redis without TLS may be reached by them",
         ),
+        row("operator_reads_logs", "", "false", LOGS_MEANING),
     ];
     let about = "Keys before the first section. An option of the command line wins over the file.";
     ReferenceSection { title: "The server", about, before: "", rows }

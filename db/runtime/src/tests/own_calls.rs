@@ -1,5 +1,5 @@
 //! What extensions of both tiers have beside their tables' reads and writes: checked arithmetic, random numbers, a
-//! clock of microseconds, expiry, secrets, writes of many records.
+//! clock of microseconds, expiry, secrets, writes of many records, lines for the log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -147,4 +147,64 @@ fn code_reads_its_own_tenants_secrets() {
         let not_found = sandstorm_api::abi::STATUS_NOT_FOUND;
         assert_eq!((end, &*text), (PollOutcome::Failed { code: not_found }, "the tenant has no secret \"none\""));
     }
+}
+
+const LINES: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+fn counted(count: &mut u32) -> u32 {
+    *count += 1;
+    *count
+}
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let mut count = 0;
+    info!("{} bytes, {}", args.len(), counted(&mut count));
+    debug!("{}", counted(&mut count));
+    error!("bad {args:?}");
+    if args == b"panic" {
+        panic!("of the caller's making");
+    }
+    db.reply(&[count as u8])
+}
+"#;
+
+#[test]
+fn what_code_writes_is_in_its_tenants_log_even_if_it_is_killed_and_what_is_not_kept_is_not_computed() {
+    let shared = SharedWorld::new();
+    let mut world = World::on(Arc::clone(&shared), 0);
+    let usage = Arc::clone(&world.view.tenant.usage);
+    let read = |after: u64| {
+        let all = sandstorm_accounts::LogFilter {
+            after: Some(after),
+            extension: None,
+            level: sandstorm_accounts::LineLevel::Debug,
+            call: None,
+            limit: 100,
+        };
+        let page = usage.log.read(&all);
+        let line = |line: &sandstorm_accounts::LogLine| format!("#{} {} {}", line.call, line.level.name(), line.text);
+        (page.next, page.lines.iter().map(line).collect::<Vec<_>>())
+    };
+    let (mut after, mut call) = (0, 0);
+    for extension in both("lines", LINES) {
+        let (end, reply, text) = world.run(&extension, b"x", long());
+        assert_eq!((end, reply), (PollOutcome::Done, vec![1]), "{text}: the argument of debug! is not computed");
+        call += 1;
+        let (next, lines) = read(after);
+        assert_eq!(lines, [format!("#{call} info 1 bytes, 1"), format!("#{call} error bad [120]")]);
+        let (end, ..) = world.run(&extension, b"panic", long());
+        assert_eq!(end, PollOutcome::Killed(KillCause::Panic));
+        call += 1;
+        let (next, lines) = read(next);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[2], format!("#{call} error killed: of the caller's making at src/lib.rs:13"));
+        after = next;
+    }
+    usage.log.keep_debug_lines();
+    for extension in both("lines", LINES) {
+        assert_eq!(world.run(&extension, b"x", long()).1, [2]);
+        call += 1;
+        assert_eq!(read(after).1[1], format!("#{call} debug 2"));
+        after = read(after).0;
+    }
+    assert_eq!(shared.view("bob").tenant.usage.log.level_number(), 3, "others' levels are their own");
 }

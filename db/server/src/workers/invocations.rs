@@ -315,10 +315,11 @@ fn keep_slow_call(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
         return;
     }
     let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
-    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns } = invocation.trace();
+    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, log_call } = invocation.trace();
     let call = SlowCall {
         extension: extension.name.to_string(),
         version: extension.version,
+        log_call,
         outcome: match outcome {
             PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => "ok",
             PollOutcome::Failed { .. } => "failed",

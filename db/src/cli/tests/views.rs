@@ -222,6 +222,7 @@ fn client_and_server_have_the_same_slow_requests() {
             service_ns: 7,
             worker: 8,
             call: Some(server::SlowCallResponse {
+                log_call: 4,
                 extension: "x".into(),
                 version: 1,
                 outcome: "ok",

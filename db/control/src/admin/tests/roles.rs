@@ -41,6 +41,7 @@ fn admitted(who: &str, has_tenant: bool) -> &'static [&'static str] {
         ("viewer", _) => &["operator", "viewer"],
         ("tenant", false) => &["operator", "tenant", "another tenant"],
         ("tenant", true) => &["operator", "tenant"],
+        ("own viewer", true) => &["tenant", "its viewer"],
         ("tenant viewer", true) => &["operator", "viewer", "tenant", "its viewer"],
         (who, _) => panic!("no rule {who:?}"),
     }

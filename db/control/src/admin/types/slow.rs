@@ -67,6 +67,8 @@ pub struct SlowCallResponse {
     pub extension: String,
     /// Its version.
     pub version: u64,
+    /// Its number in the tenant's log; 0: it has written no line.
+    pub log_call: u64,
     /// How it ended: `ok`, `failed`, or the cause of its kill.
     pub outcome: &'static str,
     /// CPU time of its turns.
