@@ -10,11 +10,13 @@ mod error;
 mod logs;
 mod secrets;
 mod types;
+mod versions;
 
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::*;
+pub use versions::{ExtensionVersion, RollBack};
 
 use crate::limits;
 use sandstorm_net::trust::{TlsFailure, TlsHints, explain_tls_error};
@@ -31,6 +33,8 @@ pub struct Control {
     token: Option<String>,
     /// Longest time to wait for an answer.
     timeout: Duration,
+    /// See [`Control::staging`].
+    stages: bool,
 }
 
 /// Advice about a control port whose certificate is not trusted.
@@ -72,7 +76,7 @@ impl Control {
             .max_redirects(0)
             .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         let address = url(address, !matches!(trust, Trust::Public));
-        Control { agent: trust.agent(config), address, token: token.map(str::to_owned), timeout }
+        Control { agent: trust.agent(config), address, token: token.map(str::to_owned), timeout, stages: false }
     }
 
     /// Asks whether the server runs, and for the addresses of its data ports.
@@ -327,7 +331,8 @@ impl Control {
     /// # Errors
     /// [`ControlError::Refused`] with the remarks of the checker or the compiler; others as everywhere here.
     pub fn push(&self, tenant: &str, name: &str, source: &ExtensionSource) -> Result<PushOutcome, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}", path_segment(tenant), path_segment(name));
+        let (tenant, name, query) = (path_segment(tenant), path_segment(name), self.push_query());
+        let path = format!("/v1/tenants/{tenant}/extensions/{name}{query}");
         self.send_within(limits::PUSH_TIMEOUT, with_push_timeout(self.agent.put(self.url(&path))), source)
     }
 
@@ -348,7 +353,8 @@ impl Control {
     }
 
     fn push_bytes(&self, tenant: &str, name: &str, what: &str, bytes: &[u8]) -> Result<PushOutcome, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}/{what}", path_segment(tenant), path_segment(name));
+        let (tenant, name, query) = (path_segment(tenant), path_segment(name), self.push_query());
+        let path = format!("/v1/tenants/{tenant}/extensions/{name}/{what}{query}");
         let request = self.with_token(with_push_timeout(self.agent.put(self.url(&path))));
         self.finish(limits::PUSH_TIMEOUT, request.content_type("application/octet-stream").send(bytes))
     }

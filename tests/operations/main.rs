@@ -16,3 +16,4 @@ mod records;
 mod restart;
 mod rotation;
 mod tls;
+mod versions;

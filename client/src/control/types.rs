@@ -1,6 +1,7 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
+use super::versions::ExtensionVersion;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -417,6 +418,8 @@ pub struct ExtensionSource {
 pub struct PushOutcome {
     /// The extension as it now runs.
     pub extension: ExtensionStatus,
+    /// The version that was pushed: the one that runs now, unless it was only staged.
+    pub version: u64,
     /// Warnings of the compiler, if any.
     pub diagnostics: Vec<BuildDiagnostic>,
     /// Milliseconds that the check and the compilation took.
@@ -429,7 +432,7 @@ pub struct PushOutcome {
 pub struct ExtensionStatus {
     /// Its name.
     pub name: String,
-    /// The version that runs now; grows by one with each push.
+    /// The version that runs now; each push gets a number that is higher than all before.
     pub version: u64,
     /// The tier that it runs in; `None`: the server is older than tiers, and runs it natively.
     pub tier: Option<CodeTier>,
@@ -473,28 +476,6 @@ pub struct Budget {
     /// Bytes of the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_bytes: Option<u64>,
-}
-
-/// One version of an extension.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExtensionVersion {
-    /// Its number.
-    pub version: u64,
-    /// The tier that it was built for; `None`: as above.
-    pub tier: Option<CodeTier>,
-    /// What it was built from.
-    pub origin: CodeOrigin,
-    /// The version that its manifest names.
-    pub manifest_version: String,
-    /// Digest of its source, hexadecimal.
-    pub source_digest: String,
-    /// Bytes of its library.
-    pub library_bytes: u64,
-    /// Time at which it was loaded, in milliseconds since 1970.
-    pub loaded_at_ms: u64,
-    /// `current`, `draining` (invocations of it run) or `gone`.
-    pub state: String,
 }
 
 /// One remark of the checker or the compiler.

@@ -128,6 +128,26 @@ pub enum DirectoryError {
         /// The version that is loaded.
         current: u64,
     },
+    /// A version that is not among those that are kept.
+    #[error("extension {extension:?} has no version {version} any more: kept are {kept}")]
+    UnknownVersion {
+        /// The extension.
+        extension: String,
+        /// The requested version.
+        version: u64,
+        /// The numbers of those that are kept.
+        kept: String,
+    },
+    /// A kept version that a rule refuses since.
+    #[error("version {version} of extension {extension:?} is not called any more: {why}")]
+    RefusedVersion {
+        /// The extension.
+        extension: String,
+        /// The version.
+        version: u64,
+        /// The reason, with the rule's name.
+        why: String,
+    },
     /// The tenant has as many as its quota allows.
     #[error("tenant {tenant:?} is at its quota {quota} = {limit}")]
     OverQuota {
@@ -217,6 +237,7 @@ impl DirectoryError {
             E::UnknownTenant(_)
             | E::UnknownTable { .. }
             | E::UnknownExtension { .. }
+            | E::UnknownVersion { .. }
             | E::UnknownGrant { .. }
             | E::UnknownSecret { .. }
             | E::NotGranted(_) => DirectoryErrorKind::NotFound,
@@ -230,7 +251,7 @@ impl DirectoryError {
             | E::RecordMemory { .. }
             | E::TooManyGrants { .. }
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
-            E::NoCode(_) | E::WrongTier { .. } => DirectoryErrorKind::CodePolicy,
+            E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
             E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
@@ -272,6 +293,10 @@ impl DirectoryError {
             E::TableIdTooLarge(_) | E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
             E::UnknownExtension { .. } => {
                 "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one"
+            }
+            E::UnknownVersion { .. } => "`sandstorm ext versions NAME` shows those that are kept",
+            E::RefusedVersion { .. } => {
+                "push a version that passes; `sandstorm ext revoke --list` shows what is denied"
             }
             E::OldVersion { .. } => "push again if this source is the one you want",
             E::OverQuota { quota: "pushes_per_hour", .. } => "wait, or have the operator raise the quota",

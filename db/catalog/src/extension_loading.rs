@@ -33,8 +33,8 @@ impl Directory {
         Ok(view)
     }
 
-    /// Loads an extension in place of an older version of the same name, which is returned. Later requests call the new
-    /// one; running invocations of the old one go on and end there.
+    /// Loads an extension in place of an older version of the same name, which is returned and stays among those that
+    /// are kept. Later requests call the new one; running invocations of the old one go on and end there.
     ///
     /// # Errors
     /// No such tenant; a newer version is loaded; too many extensions; another tier than the tenant's.
@@ -62,19 +62,16 @@ impl Directory {
         self.change_view(tenant, |_, view| {
             check_extension_quota(view, &name)?;
             view.check_tier(&extension)?;
-            if let Some(current) = view.extensions.get(&name).filter(|current| current.version > extension.version) {
-                return Err(DirectoryError::OldVersion {
-                    extension: name.into(),
-                    version: extension.version,
-                    current: current.version,
-                });
-            }
             let (version, origin) = (extension.version, extension.origin);
+            let newest = view.versions.all_of(&name).map(|known| known.version).max();
+            if let Some(current) = newest.filter(|newest| *newest > version) {
+                return Err(DirectoryError::OldVersion { extension: name.into(), version, current });
+            }
             let manifest_version = manifest_version.to_owned();
-            let loaded = LoadedVersion { version, manifest_version, loaded_at_ms, origin };
-            Arc::make_mut(&mut view.versions).load(&name, loaded);
+            let loaded = LoadedVersion { version, manifest_version, loaded_at_ms, origin, refused: None };
+            Arc::make_mut(&mut view.versions).replace(&name, loaded);
             view.lift_until_replaced(&name);
-            Ok(view.extensions.insert(name, extension))
+            Ok(view.make_current(extension))
         })
     }
 
@@ -120,6 +117,7 @@ impl Directory {
             }
             view.confined.remove(extension);
             let removed = view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))?;
+            view.kept.remove(extension);
             Arc::make_mut(&mut view.versions).unload(extension);
             Ok(removed)
         })
@@ -151,6 +149,9 @@ impl Directory {
         extension: &str,
     ) -> Result<bool, DirectoryError> {
         self.change_view(tenant, |_, view| {
+            if !view.extensions.contains_key(extension) {
+                view.kept.remove(extension);
+            }
             Ok(!view.extensions.contains_key(extension)
                 && Arc::make_mut(&mut view.versions).unload(extension).is_some())
         })

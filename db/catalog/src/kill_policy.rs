@@ -121,7 +121,8 @@ pub struct KillPolicy {
     /// Kills of all tenants at the last check, and of each tenant by its serial number.
     total: Option<u64>,
     tenants: HashMap<u64, u64>,
-    windows: HashMap<(u64, Box<str>), KillWindow>,
+    /// By the tenant's serial number, the extension, and the number of a kept version; `None`: the one that is called.
+    windows: HashMap<(u64, Box<str>, Option<u64>), KillWindow>,
 }
 
 impl KillPolicy {
@@ -138,14 +139,18 @@ impl KillPolicy {
         }
         let mut windows = std::mem::take(&mut self.windows);
         let by_serial: HashMap<u64, u32> = snapshot.iter().map(|view| (view.tenant.serial, view.tenant.id)).collect();
-        windows.retain(|(serial, name), window| {
+        windows.retain(|(serial, name, kept), window| {
             let view = by_serial.get(serial).and_then(|id| snapshot.tenant(*id));
-            let Some((view, extension)) = view.and_then(|view| Some((view, view.extension(name)?))) else {
+            let watched = |view: &'_ TenantView| match kept {
+                None => view.extension(name).cloned(),
+                Some(version) => view.kept_versions(name).iter().find(|one| one.version == *version).cloned(),
+            };
+            let Some((view, extension)) = view.and_then(|view| Some((view, watched(view)?))) else {
                 return false;
             };
             let now = finished_calls(&extension.stats.read());
             window.look((extension.version, extension.tier), now, now_ms, view.tenant.quotas.kill_window_s);
-            decide(directory, view, extension, window, now_ms);
+            decide(directory, view, &extension, window, now_ms);
             true
         });
         self.windows = windows;
@@ -162,7 +167,12 @@ impl KillPolicy {
         tracing::info!(tenant = &*view.tenant.name, kills = lately, "calls were killed: see the tenant's kills");
         for (name, extension) in &view.extensions {
             if extension.stats.read().killed_total() > 0 {
-                self.windows.entry((view.tenant.serial, name.clone())).or_default();
+                self.windows.entry((view.tenant.serial, name.clone(), None)).or_default();
+            }
+        }
+        for (name, kept) in &view.kept {
+            for one in kept.iter().filter(|one| one.stats.read().killed_total() > 0) {
+                self.windows.entry((view.tenant.serial, name.clone(), Some(one.version))).or_default();
             }
         }
     }

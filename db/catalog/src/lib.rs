@@ -18,6 +18,7 @@ mod grant;
 mod grant_end;
 mod grants;
 pub mod journal;
+mod kept_versions;
 mod kill_policy;
 pub mod limits;
 mod options;
@@ -57,6 +58,7 @@ pub use directory_log::{CheckpointRequests, LogProgressHook};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;
+pub use kept_versions::VersionRefusal;
 pub use kill_policy::KillPolicy;
 pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
@@ -168,6 +170,8 @@ pub struct TenantView {
     pub(crate) durability: HashMap<u64, (TableDurability, u64)>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<LoadedExtension>>,
+    /// The other versions of its extensions that are kept, by name, in no order: those that can be called by number.
+    pub kept: HashMap<Box<str>, Arc<[Arc<LoadedExtension>]>>,
     /// Versions of its extensions, loaded or not.
     pub versions: Arc<ExtensionVersions>,
     /// Names of extensions whose calls are refused until they are resumed.

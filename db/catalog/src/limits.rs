@@ -33,6 +33,9 @@ pub const JOURNAL_LOG_EVERY: Duration = Duration::from_secs(60);
 pub const TRUNCATED_FILES: usize = 8;
 /// Bytes of such a file, at most: a line with all of ten thousand tenants.
 pub const TRUNCATED_FILE_BYTES: usize = 16 << 20;
+/// Versions of an extension that are kept, the one that is called among them: enough to go back past a bad week, and
+/// few enough that their code (some 30 KiB each, 1 MiB at most) stays mapped, so that going back is one swap.
+pub const KEPT_VERSIONS: usize = 5;
 /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).
 pub const TENANTS: usize = 16_384;
 /// Smallest quota of a table in bytes: one growth step of its slots, and room for records.

@@ -290,6 +290,7 @@ impl TenantView {
             table_names: HashMap::new(),
             durability: HashMap::new(),
             extensions: HashMap::new(),
+            kept: HashMap::new(),
             versions: Arc::default(),
             suspended: HashMap::new(),
             confined: HashMap::new(),

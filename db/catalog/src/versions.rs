@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::KEPT_VERSIONS;
 use sandstorm_extension::CodeOrigin;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// their highest version counts for every name.
 const UNLOADED_NAMES: usize = 4_096;
 
-/// The metadata of a loaded version.
+/// The metadata of a version that is loaded, or kept beside the loaded one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadedVersion {
@@ -23,6 +24,9 @@ pub struct LoadedVersion {
     /// What it was built from. Journals of servers that knew no modules do not say it: it was source.
     #[serde(default, skip_serializing_if = "CodeOrigin::is_source")]
     pub origin: CodeOrigin,
+    /// The reason that it is not called although it is kept: a rule that it was found to break since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A tenant's versions.
@@ -30,6 +34,9 @@ pub struct LoadedVersion {
 #[serde(deny_unknown_fields)]
 pub struct ExtensionVersions {
     loaded: BTreeMap<Box<str>, LoadedVersion>,
+    /// The other versions that are kept, by name, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    kept: BTreeMap<Box<str>, Vec<LoadedVersion>>,
     /// The highest version of each extension that was unloaded.
     unloaded: BTreeMap<Box<str>, u64>,
     /// The highest version of those unloaded extensions that are not remembered by name.
@@ -39,8 +46,8 @@ pub struct ExtensionVersions {
 impl ExtensionVersions {
     /// The highest version of that name that was ever loaded for the tenant.
     pub fn highest(&self, name: &str) -> Option<u64> {
-        let loaded = self.loaded.get(name).map(|loaded| loaded.version);
-        loaded.max(self.unloaded.get(name).copied()).max(Some(self.floor).filter(|floor| *floor > 0))
+        let all = self.all_of(name).map(|known| known.version).max();
+        all.max(self.unloaded.get(name).copied()).max(Some(self.floor).filter(|floor| *floor > 0))
     }
 
     /// The version that the next push of that name gets.
@@ -58,17 +65,68 @@ impl ExtensionVersions {
         self.loaded.get(name).map(|loaded| loaded.origin).unwrap_or_default()
     }
 
-    pub(super) fn load(&mut self, name: &str, loaded: LoadedVersion) {
-        self.loaded.insert(name.into(), loaded);
+    /// The loaded version of that name, and the others that are kept, in no order.
+    pub fn all_of(&self, name: &str) -> impl Iterator<Item = &LoadedVersion> {
+        self.loaded.get(name).into_iter().chain(self.kept(name))
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &LoadedVersion)> {
+        let kept = self.kept.iter().flat_map(|(name, versions)| versions.iter().map(move |kept| (&**name, kept)));
+        self.loaded().chain(kept)
+    }
+
+    /// The versions beside the loaded one that are kept, in the order of their numbers.
+    pub fn kept(&self, name: &str) -> &[LoadedVersion] {
+        self.kept.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Notes that another version is called from now on; the one before is kept, and at most [`KEPT_VERSIONS`] in all.
+    pub(super) fn replace(&mut self, name: &str, loaded: LoadedVersion) {
+        let version = loaded.version;
+        let before = self.loaded.insert(name.into(), loaded).filter(|before| before.version != version);
+        let kept = self.kept.entry(name.into()).or_default();
+        kept.retain(|one| one.version != version);
+        kept.extend(before);
+        self.settle_kept(name, None);
+    }
+
+    /// Notes that a version is kept, and not called yet.
+    pub(super) fn stage(&mut self, name: &str, staged: LoadedVersion) {
+        let version = staged.version;
+        let kept = self.kept.entry(name.into()).or_default();
+        kept.retain(|one| one.version != version);
+        kept.push(staged);
+        self.settle_kept(name, None);
+    }
+
+    /// Drops the lowest versions beyond those that are kept, but not `needed`.
+    pub(super) fn settle_kept(&mut self, name: &str, needed: Option<u64>) {
+        let Some(kept) = self.kept.get_mut(name) else { return };
+        kept.sort_by_key(|one| one.version);
+        while kept.len() >= KEPT_VERSIONS {
+            let Some(at) = kept.iter().position(|one| Some(one.version) != needed) else { break };
+            kept.remove(at);
+        }
+        if kept.is_empty() {
+            self.kept.remove(name);
+        }
+    }
+
+    /// The entry of a kept version.
+    pub(super) fn kept_mut(&mut self, name: &str, version: u64) -> Option<&mut LoadedVersion> {
+        self.kept.get_mut(name)?.iter_mut().find(|kept| kept.version == version)
     }
 
     /// Notes that an extension is unloaded. Returns its metadata.
     pub(super) fn unload(&mut self, name: &str) -> Option<LoadedVersion> {
+        let highest = self.highest(name)?;
         let loaded = self.loaded.remove(name)?;
+        self.kept.remove(name);
         if self.unloaded.contains_key(name) || self.unloaded.len() < UNLOADED_NAMES {
-            self.unloaded.insert(name.into(), loaded.version);
+            self.unloaded.insert(name.into(), highest);
         } else {
-            self.floor = self.floor.max(loaded.version);
+            self.floor = self.floor.max(highest);
         }
         Some(loaded)
     }
@@ -79,10 +137,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_five_are_kept_whichever_of_them_is_called() {
+        let mut versions = ExtensionVersions::default();
+        let about = |version| LoadedVersion { version, ..LoadedVersion::default() };
+        let kept =
+            |versions: &ExtensionVersions| -> Vec<u64> { versions.kept("e").iter().map(|kept| kept.version).collect() };
+        (1..=7).for_each(|version| versions.replace("e", about(version)));
+        assert_eq!(kept(&versions), [3, 4, 5, 6], "and the seventh, which is called");
+        versions.replace("e", about(4));
+        assert_eq!((kept(&versions), versions.next("e")), (vec![3, 5, 6, 7], 8), "back to the fourth");
+        versions.replace("e", about(8));
+        assert_eq!(kept(&versions), [4, 5, 6, 7], "the lowest goes, not the one that was called last");
+        versions.stage("e", about(9));
+        assert_eq!((kept(&versions), versions.all_of("e").count()), (vec![5, 6, 7, 9], KEPT_VERSIONS));
+        assert_eq!(versions.unload("e").map(|loaded| loaded.version), Some(8));
+        assert_eq!((versions.all_of("e").count(), versions.highest("e")), (0, Some(9)), "no number comes twice");
+    }
+
+    #[test]
     fn no_version_comes_twice_however_many_names_are_unloaded() {
         let mut versions = ExtensionVersions::default();
         let load = |versions: &mut ExtensionVersions, name: &str, version| {
-            versions.load(name, LoadedVersion { version, ..LoadedVersion::default() });
+            versions.replace(name, LoadedVersion { version, ..LoadedVersion::default() });
         };
         assert_eq!((versions.highest("a"), versions.next("a")), (None, 1));
         load(&mut versions, "a", 7);

@@ -8,13 +8,14 @@ use clap::{ArgGroup, Args, Subcommand};
 use sandstorm_builder::{Artifact, ExtensionTemplate, MANIFEST_FILE, PushedModule, PushedSource, TEMPLATES};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
-    Budget, DeniedToNative, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus, ExtensionSummary,
-    NativeRemedy, PushOutcome, RecheckSpec,
+    Budget, Control, DeniedToNative, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus,
+    ExtensionSummary, NativeRemedy, PushOutcome, RecheckSpec,
 };
 use sandstorm_net::{CodeOrigin, CodeTier};
 
 use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
+use super::ext_versions;
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
 use super::rebuild;
@@ -70,6 +71,24 @@ pub(super) enum ExtCommand {
         /// The extension's name, if it is another than the module's file's
         #[arg(long, requires = "wasm")]
         name: Option<String>,
+        /// Keep it beside the version that is called, and call that one on; `ext rollback` has it called
+        #[arg(long)]
+        stage: bool,
+    },
+    /// List the versions of an extension that are kept, each with its calls, kills and latency
+    Versions {
+        /// Name of the extension
+        name: String,
+        /// Also those that are gone
+        #[arg(long)]
+        all: bool,
+    },
+    /// Have another version of an extension called that is kept; calls under way end in the one that they began with
+    Rollback {
+        /// Name of the extension
+        name: String,
+        /// The version's number [default: the newest below the one that is called]
+        version: Option<u64>,
     },
     /// List the extensions that are loaded
     List(ListArgs),
@@ -173,9 +192,13 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         ExtCommand::Check { wasm: Some(file), .. } => ext_offline::check_module(&file, out),
         ExtCommand::Check { folder, .. } => ext_offline::check(&folder.folder, out),
         ExtCommand::Test { folder, code, args } => ext_offline::test(&folder.folder, code, &args, out),
-        ExtCommand::Push { wasm: Some(file), name, .. } => push_module(&session(), &file, name.as_deref(), out),
-        ExtCommand::Push { artifact: Some(file), .. } => push_artifact(&session(), &file, out),
-        ExtCommand::Push { folder, .. } => push(&session(), &folder.folder, out),
+        ExtCommand::Push { wasm: Some(file), name, stage, .. } => {
+            push_module(&session(), (&file, name.as_deref()), stage, out)
+        }
+        ExtCommand::Push { artifact: Some(file), stage, .. } => push_artifact(&session(), &file, stage, out),
+        ExtCommand::Push { folder, stage, .. } => push(&session(), &folder.folder, stage, out),
+        ExtCommand::Versions { name, all } => ext_versions::list(&session(), &name, all, out),
+        ExtCommand::Rollback { name, version } => ext_versions::roll_back(&session(), &name, version, out),
         ExtCommand::List(args) if args.all => list_all(&session(), &args, out),
         ExtCommand::List(_) => {
             let session = session();
@@ -251,7 +274,12 @@ fn recheck(
     out.show(&ended, |ended| format!("{}\n{}", ended.reason, rebuild::describe(ended)))
 }
 
-fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
+/// The connection for a push.
+fn pushing(session: &CliSession, stage: bool) -> Control {
+    if stage { session.control().staging() } else { session.control().clone() }
+}
+
+fn push(session: &CliSession, folder: &Path, stage: bool, out: &OutputPrinter) -> Result<(), CliError> {
     // Read and checked here, so that a source that cannot be pushed fails without a server.
     let source = PushedSource::read(folder)?;
     let path = folder.join(MANIFEST_FILE);
@@ -259,36 +287,45 @@ fn push(session: &CliSession, folder: &Path, out: &OutputPrinter) -> Result<(), 
         .map_err(|error| CliError::new(format!("cannot read {}: {error}", path.display())))?;
     let files = source.files.into_iter().map(|file| ExtensionSourceFile { path: file.path, text: file.text }).collect();
     let tenant = session.tenant()?;
-    let pushed = session.control().push(&tenant, &source.manifest.name, &ExtensionSource { manifest, files })?;
+    let pushed = pushing(session, stage).push(&tenant, &source.manifest.name, &ExtensionSource { manifest, files })?;
     show_pushed(&pushed, &tenant, out)
 }
 
-fn push_artifact(session: &CliSession, file: &Path, out: &OutputPrinter) -> Result<(), CliError> {
+fn push_artifact(session: &CliSession, file: &Path, stage: bool, out: &OutputPrinter) -> Result<(), CliError> {
     let bytes = std::fs::read(file)
         .map_err(|error| CliError::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
     // Only the name is read here; the server verifies the file.
     let artifact = Artifact::decode(&bytes)
         .map_err(|error| CliError::new(format!("{}: {error}", file.display())).hint(error.hint()).code(error.code()))?;
     let tenant = session.tenant()?;
-    let pushed = session.control().push_artifact(&tenant, &artifact.header.name, &bytes)?;
+    let pushed = pushing(session, stage).push_artifact(&tenant, &artifact.header.name, &bytes)?;
     show_pushed(&pushed, &tenant, out)
 }
 
-fn push_module(session: &CliSession, file: &Path, name: Option<&str>, out: &OutputPrinter) -> Result<(), CliError> {
+fn push_module(
+    session: &CliSession,
+    (file, name): (&Path, Option<&str>),
+    stage: bool,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     // Read and checked here, as a source is.
     let module = PushedModule::read(file, name)?;
     let tenant = session.tenant()?;
-    show_pushed(&session.control().push_module(&tenant, &module.name, &module.wasm)?, &tenant, out)
+    show_pushed(&pushing(session, stage).push_module(&tenant, &module.name, &module.wasm)?, &tenant, out)
 }
 
 fn show_pushed(pushed: &PushOutcome, tenant: &str, out: &OutputPrinter) -> Result<(), CliError> {
     out.show(pushed, |pushed| {
-        let ExtensionStatus { name, version, library_bytes, .. } = &pushed.extension;
-        let warnings = rendered(&pushed.diagnostics);
+        let ExtensionStatus { name, version: called, versions, .. } = &pushed.extension;
+        // A server that stages nothing does not say the number.
+        let version = if pushed.version == 0 { *called } else { pushed.version };
+        let bytes = versions.iter().find(|row| row.version == version).map_or(0, |row| row.library_bytes);
+        let (warnings, size) = (rendered(&pushed.diagnostics), format_bytes(bytes));
+        let done = if version == *called { "pushed" } else { "staged" };
+        let called = if version == *called { String::new() } else { format!("; version {called} is called on") };
         format!(
-            "{warnings}pushed {name} version {version} to tenant {tenant} in {} ms ({})\n",
-            pushed.build_ms,
-            format_bytes(*library_bytes)
+            "{warnings}{done} {name} version {version} to tenant {tenant} in {} ms ({size}){called}\n",
+            pushed.build_ms
         )
     })
 }
@@ -371,7 +408,7 @@ fn origin(origin: CodeOrigin) -> &'static str {
 }
 
 /// The tier's name; servers that do not name it have one.
-fn tier(tier: Option<CodeTier>) -> &'static str {
+pub(super) fn tier(tier: Option<CodeTier>) -> &'static str {
     tier.map_or("native", CodeTier::name)
 }
 

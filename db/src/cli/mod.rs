@@ -16,6 +16,7 @@ mod export_file;
 mod ext;
 mod ext_logs;
 mod ext_offline;
+mod ext_versions;
 mod grant;
 mod history;
 mod hot;

@@ -24,7 +24,7 @@ fn the_commands_are_consistent() {
 }
 
 /// Commands as the pages have them.
-const COMMANDS: [&str; 69] = [
+const COMMANDS: [&str; 73] = [
     "serve",
     "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
     "stop",
@@ -79,6 +79,10 @@ const COMMANDS: [&str; 69] = [
     "ext list",
     "ext show x",
     "ext unload x",
+    "ext push dir --stage",
+    "ext versions x --all",
+    "ext rollback x",
+    "ext rollback x 3",
     "ext suspend x",
     "ext resume x",
     "ext budget x --slice-us 10 --arena-bytes 1MiB",
@@ -338,7 +342,11 @@ fn client_and_server_have_the_same_extensions() {
         source_digest: "d".into(),
         library_bytes: 1,
         loaded_at_ms: 1,
-        state: "current",
+        state: "refused",
+        refused: Some("r".into()),
+        stats: server::ExtensionStatsResponse::default(),
+        p50_ns: 1,
+        p99_ns: 1,
     };
     let extension = server::ExtensionResponse {
         name: "x".into(),
@@ -360,7 +368,12 @@ fn client_and_server_have_the_same_extensions() {
         versions: vec![version],
     };
     let remark = sandstorm_builder::Diagnostic::plain("wrong");
-    mirrors::<client::PushOutcome>(server::PushResponse { extension, diagnostics: vec![remark.clone()], build_ms: 1 });
+    mirrors::<client::PushOutcome>(server::PushResponse {
+        extension,
+        version: 1,
+        diagnostics: vec![remark.clone()],
+        build_ms: 1,
+    });
     mirrors::<client::ControlErrorBody>(server::ErrorResponse {
         code: "refused",
         message: "m".into(),

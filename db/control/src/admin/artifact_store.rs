@@ -1,4 +1,4 @@
-//! The signed artifacts of the loaded extensions, as files in the state directory. A restart loads them again, through
+//! The signed artifacts of the loaded extensions, and of their versions that are kept, as files in the state directory. A restart loads them again, through
 //! the same checks as any other artifact.
 
 use std::fs;
@@ -31,6 +31,8 @@ pub(super) struct ReloadedExtension {
     pub(super) tenant: u32,
     pub(super) extension: Arc<LoadedExtension>,
     pub(super) about: VersionMetadata,
+    /// Whether it is a version that is kept, and not the one that is called.
+    pub(super) is_kept: bool,
 }
 
 impl ArtifactStore {
@@ -77,7 +79,16 @@ impl ArtifactStore {
 
     /// Removes the artifacts of a deleted tenant.
     pub(super) fn remove_tenant(&self, view: &TenantView) {
-        view.versions.loaded().for_each(|(name, loaded)| self.forget(view.tenant.id, name, loaded.version));
+        view.versions.all().for_each(|(name, loaded)| self.forget(view.tenant.id, name, loaded.version));
+    }
+
+    /// Removes the files of what was among an extension's versions before, and is no more.
+    pub(super) fn forget_dropped(&self, tenant: u32, name: &str, before: &TenantView, now: &TenantView) {
+        for old in before.versions.all_of(name) {
+            if now.versions.all_of(name).all(|known| known.version != old.version) {
+                self.forget(tenant, name, old.version);
+            }
+        }
     }
 
     /// Loads the extensions that were loaded before the restart. Leaves out and reports those that fail the checks.
@@ -100,9 +111,34 @@ impl ArtifactStore {
                         record_skipped(view, name, loaded.version, &why, again);
                     }
                 }
+                self.reload_kept(view, name, directory, pushing, &mut reloaded);
             }
         }
         reloaded
+    }
+
+    /// Loads the kept versions of an extension again. One that fails the checks is left where it is: it is built again
+    /// from its source if it is asked for.
+    fn reload_kept(
+        &self,
+        view: &TenantView,
+        name: &str,
+        directory: &Directory,
+        pushing: &ArtifactSources,
+        reloaded: &mut Vec<ReloadedExtension>,
+    ) {
+        for kept in view.versions.kept(name) {
+            match self.reload_one(view, name, kept, pushing) {
+                Ok(found) if directory.reload_kept(found.tenant, found.extension.clone()).is_ok() => {
+                    reloaded.push(ReloadedExtension { is_kept: true, ..found });
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    let (tenant, version) = (&*view.tenant.name, kept.version);
+                    tracing::info!(tenant, extension = name, version, "a kept version is not loaded: {why}");
+                }
+            }
+        }
     }
 
     /// Loads one artifact again. Nothing is published yet.
@@ -138,17 +174,17 @@ impl ArtifactStore {
         let about = VersionMetadata::of(&artifact, &loaded.manifest_version, loaded.loaded_at_ms, has_source);
         let extension = LoadedExtension::new(name, loaded.version, library, BudgetOverride::default());
         let extension = Arc::new(extension.in_tier(header.tier).made_from(header.origin));
-        Ok(ReloadedExtension { tenant, extension, about })
+        Ok(ReloadedExtension { tenant, extension, about, is_kept: false })
     }
 
-    /// Removes artifacts and sources of what no tenant has loaded: interrupted pushes, replaced versions, deleted
+    /// Removes artifacts and sources of what no tenant has loaded or keeps: interrupted pushes, replaced versions, deleted
     /// tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
         let Some(folder) = &self.folder else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot
             .iter()
             .flat_map(|view| {
-                view.versions.loaded().flat_map(|(name, loaded)| {
+                view.versions.all().flat_map(|(name, loaded)| {
                     let (tenant, version) = (view.tenant.id, loaded.version);
                     [self.path(tenant, name, version), self.sources.path(tenant, name, version)].into_iter().flatten()
                 })

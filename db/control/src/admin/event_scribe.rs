@@ -44,6 +44,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("PUT", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretSet),
     ("DELETE", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretRemoved),
     ("DELETE", "/v1/tenants/{tenant}/extensions/{name}", EventCode::ExtensionUnloaded),
+    ("POST", "/v1/tenants/{tenant}/extensions/{name}/rollback", EventCode::ExtensionRolledBack),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/suspend", EventCode::ExtensionSuspended),
     ("POST", "/v1/tenants/{tenant}/extensions/{name}/resume", EventCode::ExtensionResumed),
     ("PUT", "/v1/tenants/{tenant}/extensions/{name}/budget", EventCode::ExtensionBudgetChanged),

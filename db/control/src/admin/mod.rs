@@ -56,6 +56,7 @@ mod top;
 mod totals;
 pub mod types;
 mod version_history;
+mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -168,8 +169,11 @@ impl ControlState {
         let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
             extensions;
         let history = VersionHistory::default();
-        for ReloadedExtension { tenant, extension, about } in reloaded {
-            history.loaded(tenant, &extension, about, None);
+        for ReloadedExtension { tenant, extension, about, is_kept } in reloaded {
+            match is_kept {
+                false => history.loaded(tenant, &extension, about, None),
+                true => history.kept(tenant, &extension, about),
+            }
         }
         let slots = artifact_sources.builder.as_ref().map_or(1, |builder| builder.slots());
         Arc::new(ControlState {

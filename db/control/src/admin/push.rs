@@ -21,7 +21,7 @@ use sandstorm_net::{CodeOrigin, CodeTier};
 pub(super) fn push(
     control: &ControlState,
     view: &TenantView,
-    name: &str,
+    (name, staged): (&str, bool),
     push: &PushRequest,
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
@@ -32,20 +32,21 @@ pub(super) fn push(
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
         return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
-    build(control, view, source.into(), started)
+    build(control, view, (source.into(), staged), started)
 }
 
 /// Builds and loads a WebAssembly module that was made elsewhere. It runs in the sandboxed tier.
 pub(super) fn push_module(
     control: &ControlState,
     view: &TenantView,
-    name: &str,
+    (name, staged): (&str, bool),
     wasm: &[u8],
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
     let refused = |error| ApiError::build(&error, CodeOrigin::Module);
     find_builder(control)?;
-    build(control, view, PushedModule::new(name, wasm.to_vec()).map_err(refused)?.into(), started)
+    let module = PushedModule::new(name, wasm.to_vec()).map_err(refused)?;
+    build(control, view, (module.into(), staged), started)
 }
 
 fn find_builder(control: &ControlState) -> Result<&Arc<dyn ArtifactBuilder>, ApiError> {
@@ -55,7 +56,7 @@ fn find_builder(control: &ControlState) -> Result<&Arc<dyn ArtifactBuilder>, Api
 fn build(
     control: &ControlState,
     view: &TenantView,
-    source: PushedCode,
+    (source, staged): (PushedCode, bool),
     started: Instant,
 ) -> Result<PushResponse, ApiError> {
     let (name, origin) = (source.name().to_owned(), source.origin());
@@ -76,8 +77,9 @@ fn build(
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
-    let load =
-        |source: &PushedCode| load_artifact(control, view, &artifact, Some(source), diagnostics.clone(), started);
+    let load = |source: &PushedCode| {
+        load_artifact(control, view, (&artifact, staged), Some(source), diagnostics.clone(), started)
+    };
     if tier == CodeTier::Sandboxed {
         return load(&request.source);
     }
@@ -95,7 +97,7 @@ fn build(
 pub(super) fn upload(
     control: &ControlState,
     view: &TenantView,
-    name: &str,
+    (name, staged): (&str, bool),
     bytes: &[u8],
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
@@ -103,7 +105,7 @@ pub(super) fn upload(
     let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
     let tier = tier_for(view, name, artifact.header.origin)?;
     verify_artifact(control, view, name, tier, &artifact).map_err(|error| ApiError::artifact(&error))?;
-    let load = || load_artifact(control, view, &artifact, None, Vec::new(), started);
+    let load = || load_artifact(control, view, (&artifact, staged), None, Vec::new(), started);
     if tier == CodeTier::Sandboxed {
         return load();
     }
@@ -134,7 +136,7 @@ fn verify_artifact(
 fn load_artifact(
     control: &ControlState,
     view: &TenantView,
-    artifact: &Artifact,
+    (artifact, staged): (&Artifact, bool),
     source: Option<&PushedCode>,
     diagnostics: Vec<Diagnostic>,
     started: Instant,
@@ -148,11 +150,12 @@ fn load_artifact(
     let about = VersionMetadata::of(artifact, manifest_version, now_ms(), source.is_some());
     // The files are written before the directory publishes the extension: a restart looks for them.
     control.artifacts.keep(artifact, source).map_err(|error| ApiError::internal(error.to_string()))?;
-    let shown = install_extension(control, view, extension, about).inspect_err(|_| {
+    let shown = install_extension(control, view, (extension, staged), about).inspect_err(|_| {
         control.artifacts.forget(header.tenant, &header.name, header.version);
     })?;
     Ok(PushResponse {
         extension: shown,
+        version: header.version,
         diagnostics,
         build_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
@@ -161,7 +164,7 @@ fn load_artifact(
 fn install_extension(
     control: &ControlState,
     view: &TenantView,
-    extension: Arc<LoadedExtension>,
+    (extension, staged): (Arc<LoadedExtension>, bool),
     about: VersionMetadata,
 ) -> Result<super::types::ExtensionResponse, ApiError> {
     let (id, name) = (view.tenant.id, &*extension.name);
@@ -170,15 +173,19 @@ fn install_extension(
     if !control.directory.snapshot().tenant(id).is_some_and(same) {
         return Err(ApiError::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));
     }
-    let before = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
-    let replaced =
-        control.directory.load_extension(id, extension.clone(), &about.manifest_version, about.loaded_at_ms)?;
-    if let Some(before) = before.filter(|before| *before != extension.version) {
-        control.artifacts.forget(id, name, before);
+    let before = control.directory.snapshot().find(id)?.clone();
+    let (manifest_version, loaded_at_ms) = (about.manifest_version.clone(), about.loaded_at_ms);
+    if staged {
+        control.directory.stage_version(id, extension.clone(), &manifest_version, loaded_at_ms)?;
+        control.history.kept(id, &extension, about);
+    } else {
+        let replaced = control.directory.load_extension(id, extension.clone(), &manifest_version, loaded_at_ms)?;
+        control.history.loaded(id, &extension, about, replaced);
     }
-    control.history.loaded(id, &extension, about, replaced);
-    let now = control.directory.snapshot();
-    Ok(control.history.show(now.find(id)?, &extension))
+    let now = control.directory.snapshot().find(id)?.clone();
+    control.artifacts.forget_dropped(id, name, &before, &now);
+    let current = now.extension(name).map_or(&*extension, |current| &**current);
+    Ok(control.history.show_in_full(&now, current))
 }
 
 /// Refuses a module from elsewhere none of whose calls could begin.

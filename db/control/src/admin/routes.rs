@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
+use serde::Deserialize;
 
 use super::access::{AccessCheck, RouteAccess, check_access};
 use super::body::{JsonBody, RawBody};
@@ -25,8 +26,7 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, history, host_header,
-    hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets,
-    slow, stat, token_rotation, tokens, top,
+    hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, versions,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -132,6 +132,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     DELETE "/v1/tenants/{tenant}/extensions/{name}" Tenant unload_extension;
     PUT "/v1/tenants/{tenant}/extensions/{name}/module" Tenant push_module, MODULE_BYTES;
     PUT "/v1/tenants/{tenant}/extensions/{name}/artifact" Tenant upload_artifact, MAX_ARTIFACT_BYTES;
+    POST "/v1/tenants/{tenant}/extensions/{name}/rollback" Tenant versions::roll_back;
     POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
     POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
     PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
@@ -305,30 +306,53 @@ async fn list_extensions(
     Path(tenant): Path<String>,
 ) -> ApiResult<Vec<ExtensionResponse>> {
     let view = caller.reach(&control, &tenant)?;
-    let show = |extension| control.history.show(&view, extension);
+    let show = |extension| control.history.show_in_full(&view, extension);
     Ok(axum::Json(view.sorted_extensions().into_iter().map(|extension| show(extension)).collect()))
+}
+
+/// How a push is loaded.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PushQuery {
+    /// Keep it beside the version that is called, and call that one on.
+    stage: bool,
+}
+
+/// Refuses to stage the first version before it is compiled: there is none that could be called meanwhile.
+fn check_stage(view: &TenantView, name: &str, stage: bool) -> Result<(), ApiError> {
+    if stage && view.extension(name).is_none() {
+        let message = format!("there is no extension {name:?} beside which a version could be staged");
+        return Err(ApiError::not_found(message).hint("push the first version without staging it"));
+    }
+    Ok(())
 }
 
 async fn push_extension(
     State(control): State<Arc<ControlState>>,
     PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
+    Query(PushQuery { stage }): Query<PushQuery>,
     JsonBody(pushed): JsonBody<PushRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
-    run_queued(control, &reached, (name, source), move |control, view, name| push::push(control, view, name, &pushed))
-        .await
+    check_stage(&reached, &name, stage)?;
+    run_queued(control, &reached, (name, source), move |control, view, name| {
+        push::push(control, view, (name, stage), &pushed)
+    })
+    .await
 }
 
 async fn push_module(
     State(control): State<Arc<ControlState>>,
     PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
+    Query(PushQuery { stage }): Query<PushQuery>,
     RawBody(wasm): RawBody,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
+    check_stage(&reached, &name, stage)?;
     run_queued(control, &reached, (name, source), move |control, view, name| {
-        push::push_module(control, view, name, &wasm)
+        push::push_module(control, view, (name, stage), &wasm)
     })
     .await
 }
@@ -337,11 +361,13 @@ async fn upload_artifact(
     State(control): State<Arc<ControlState>>,
     PushCaller(caller, source): PushCaller,
     Path((tenant, name)): Path<(String, String)>,
+    Query(PushQuery { stage }): Query<PushQuery>,
     RawBody(artifact): RawBody,
 ) -> Result<impl IntoResponse, ApiError> {
     let reached = caller.reach(&control, &tenant)?;
+    check_stage(&reached, &name, stage)?;
     run_queued(control, &reached, (name, source), move |control, view, name| {
-        push::upload(control, view, name, &artifact)
+        push::upload(control, view, (name, stage), &artifact)
     })
     .await
 }
@@ -371,7 +397,7 @@ async fn run_queued(
     Ok((StatusCode::CREATED, axum::Json(pushed)))
 }
 
-async fn wait_for_build_permit(
+pub(super) async fn wait_for_build_permit(
     control: &ControlState,
     reached: &TenantView,
     name: &str,
@@ -390,7 +416,10 @@ async fn wait_for_build_permit(
     place.turn().await.map_err(refused)
 }
 
-fn find_extension(view: &TenantView, name: &str) -> Result<Arc<sandstorm_extension::LoadedExtension>, ApiError> {
+pub(super) fn find_extension(
+    view: &TenantView,
+    name: &str,
+) -> Result<Arc<sandstorm_extension::LoadedExtension>, ApiError> {
     let unknown = || DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: name.to_owned() };
     Ok(view.extension(name).ok_or_else(unknown)?.clone())
 }
@@ -401,7 +430,7 @@ async fn show_extension(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<ExtensionResponse> {
     let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(control.history.show(&view, &*find_extension(&view, &name)?)))
+    Ok(axum::Json(control.history.show_in_full(&view, &*find_extension(&view, &name)?)))
 }
 
 async fn unload_extension(
@@ -411,16 +440,14 @@ async fn unload_extension(
 ) -> ApiResult<EmptyResponse> {
     let view = caller.reach(&control, &tenant)?;
     let id = view.tenant.id;
-    let kept = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
+    let kept: Vec<u64> = view.versions.all_of(&name).map(|known| known.version).collect();
     match control.directory.remove_extension(id, &name) {
         Ok(extension) => control.history.unloaded(id, &extension),
         // It could not be loaded again after a restart.
         Err(DirectoryError::UnknownExtension { .. }) if control.directory.forget_extension(id, &name)? => {}
         Err(error) => return Err(error.into()),
     }
-    if let Some(version) = kept {
-        control.artifacts.forget(id, &name, version);
-    }
+    kept.into_iter().for_each(|version| control.artifacts.forget(id, &name, version));
     Ok(EMPTY_RESPONSE)
 }
 
@@ -438,7 +465,7 @@ fn set_suspended(
     if let (false, Some(suspension)) = (suspended, view.suspension(name)) {
         return Err(ApiError::forbidden(&*suspension.text).hint("ask the operator to resume it"));
     }
-    Ok(axum::Json(control.history.show(view, &*find_extension(view, name)?)))
+    Ok(axum::Json(control.history.show_in_full(view, &*find_extension(view, name)?)))
 }
 
 async fn suspend_extension(

@@ -28,6 +28,7 @@ mod records;
 mod secrets;
 mod slow;
 mod top;
+mod versions;
 
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
@@ -45,6 +46,7 @@ pub use records::{RecordPageResponse, RecordResponse};
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
+pub use versions::{RollBackRequest, VersionResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
@@ -351,6 +353,8 @@ pub struct PushRequest {
 pub struct PushResponse {
     /// The extension as it now runs.
     pub extension: ExtensionResponse,
+    /// The version that was pushed: the one that runs now, unless it was only staged.
+    pub version: u64,
     /// The compiler's warnings.
     pub diagnostics: Vec<Diagnostic>,
     /// Milliseconds from the request to the first call that would have run the new version.
@@ -360,13 +364,12 @@ pub struct PushResponse {
 impl PushResponse {
     /// What was loaded, on a line.
     pub fn summary(&self) -> String {
-        let ExtensionResponse { version, tier, source_digest, .. } = &self.extension;
-        format!(
-            "v{version}, {}, source {}, {} ms",
-            tier.name(),
-            source_digest.get(..16).unwrap_or(source_digest),
-            self.build_ms
-        )
+        let version = self.version;
+        let row = self.extension.versions.iter().find(|row| row.version == version);
+        let (tier, source) = row.map_or((self.extension.tier, ""), |row| (row.tier, row.source_digest.as_str()));
+        let staged = if version == self.extension.version { "" } else { "staged, " };
+        let source = source.get(..16).unwrap_or(source);
+        format!("v{version}, {staged}{}, source {source}, {} ms", tier.name(), self.build_ms)
     }
 }
 
@@ -476,27 +479,6 @@ impl ExtensionStatsResponse {
             }
         }
     }
-}
-
-/// A version of an extension.
-#[derive(Clone, Debug, Serialize)]
-pub struct VersionResponse {
-    /// Its number.
-    pub version: u64,
-    /// The tier that it was built for.
-    pub tier: CodeTier,
-    /// What it was built from.
-    pub origin: CodeOrigin,
-    /// The version that its manifest names.
-    pub manifest_version: String,
-    /// SHA-256 of its source, hexadecimal.
-    pub source_digest: String,
-    /// Bytes of its library.
-    pub library_bytes: u64,
-    /// When it was loaded, in milliseconds since 1970.
-    pub loaded_at_ms: u64,
-    /// `current`, `draining` (invocations of it run) or `gone`.
-    pub state: &'static str,
 }
 
 /// An invocation that was ended.

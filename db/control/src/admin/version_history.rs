@@ -1,5 +1,6 @@
 //! The history of pushes: versions of each extension, and the counters of replaced versions.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use super::types::{self, ExtensionStatsResponse};
 use sandstorm_builder::Artifact;
 use sandstorm_catalog as tenants;
-use sandstorm_catalog::TenantView;
+use sandstorm_catalog::{TenantView, VersionRefusal};
 use sandstorm_extension::LoadedExtension;
 use sandstorm_net::{CodeOrigin, CodeTier};
 
@@ -64,8 +65,9 @@ struct TenantHistory {
 struct ExtensionHistory {
     /// Newest first.
     versions: VecDeque<(u64, VersionMetadata)>,
-    /// Replaced versions that an invocation or a worker's snapshot may still use.
-    draining: Vec<Arc<LoadedExtension>>,
+    /// Versions that are not called: those that are kept, and replaced ones that an invocation or a worker's snapshot
+    /// may still use.
+    others: Vec<Arc<LoadedExtension>>,
     /// The counters of versions that are gone.
     before: ExtensionStatsResponse,
 }
@@ -74,7 +76,7 @@ impl ExtensionHistory {
     /// Drops replaced versions that are no longer used: their code is unmapped here, not on a worker.
     fn settle(&mut self) {
         let before = &mut self.before;
-        self.draining.retain(|extension| {
+        self.others.retain(|extension| {
             let used = Arc::strong_count(extension) > 1;
             if !used {
                 before.add(&extension.stats.read());
@@ -82,24 +84,63 @@ impl ExtensionHistory {
             used
         });
     }
+
+    /// Notes what is known of a version. What is built again replaces what it was built from.
+    fn note(&mut self, version: u64, about: VersionMetadata) {
+        self.versions.retain(|(other, old)| (*other, old.tier) != (version, about.tier));
+        self.versions.push_front((version, about));
+        self.versions.make_contiguous().sort_by_key(|(version, _)| Reverse(*version));
+        // The lowest goes, unless it can still be called.
+        let is_used = |version: u64| self.others.iter().any(|other| other.version == version);
+        if self.versions.len() > MAX_SHOWN_VERSIONS
+            && let Some(at) = self.versions.iter().rposition(|(other, _)| *other != version && !is_used(*other))
+        {
+            self.versions.remove(at);
+        }
+    }
+
+    /// Notes which version is called from now on, and which one was.
+    fn switch(&mut self, new: &Arc<LoadedExtension>, replaced: Option<Arc<LoadedExtension>>) {
+        self.others.retain(|other| !Arc::ptr_eq(other, new));
+        self.others.extend(replaced.filter(|replaced| !Arc::ptr_eq(replaced, new)));
+    }
+
+    /// The loaded version of that number and tier, besides the one that is called.
+    fn other(&self, version: u64, tier: CodeTier) -> Option<&Arc<LoadedExtension>> {
+        self.others.iter().find(|other| (other.version, other.tier) == (version, tier))
+    }
 }
 
 impl VersionHistory {
+    fn change(&self, tenant: u32, name: &str, change: impl FnOnce(&mut ExtensionHistory)) {
+        change(self.tenants.lock().entry(tenant).or_default().extensions.entry(name.to_owned()).or_default());
+    }
+
     /// Notes that a version was loaded, perhaps in place of another.
     pub(super) fn loaded(
         &self,
         tenant: u32,
-        new: &LoadedExtension,
+        new: &Arc<LoadedExtension>,
         about: VersionMetadata,
         replaced: Option<Arc<LoadedExtension>>,
     ) {
-        let mut tenants = self.tenants.lock();
-        let pushed = tenants.entry(tenant).or_default().extensions.entry(new.name.to_string()).or_default();
-        // What is built again replaces what it was built from.
-        pushed.versions.retain(|(version, old)| (*version, old.tier) != (new.version, about.tier));
-        pushed.versions.push_front((new.version, about));
-        pushed.versions.truncate(MAX_SHOWN_VERSIONS);
-        pushed.draining.extend(replaced);
+        self.change(tenant, &new.name, |history| {
+            history.switch(new, replaced);
+            history.note(new.version, about);
+        });
+    }
+
+    /// Notes that a version is loaded and kept, while another is called.
+    pub(super) fn kept(&self, tenant: u32, kept: &Arc<LoadedExtension>, about: VersionMetadata) {
+        self.change(tenant, &kept.name, |history| {
+            history.others.push(Arc::clone(kept));
+            history.note(kept.version, about);
+        });
+    }
+
+    /// Notes that a kept version is called from now on, in place of another.
+    pub(super) fn activated(&self, tenant: u32, new: &Arc<LoadedExtension>, replaced: Option<Arc<LoadedExtension>>) {
+        self.change(tenant, &new.name, |history| history.switch(new, replaced));
     }
 
     /// Notes that an extension was unloaded.
@@ -131,21 +172,24 @@ impl VersionHistory {
         let mut stats = pushed.map(|pushed| pushed.before.clone()).unwrap_or_default();
         let mut versions = Vec::new();
         if let Some(pushed) = pushed {
-            pushed.draining.iter().for_each(|old| stats.add(&old.stats.read()));
+            pushed.others.iter().for_each(|old| stats.add(&old.stats.read()));
+            let state = |version: u64, tier: CodeTier| match pushed.other(version, tier) {
+                _ if (extension.version, extension.tier) == (version, tier) => "current",
+                other
+                    if view
+                        .kept_versions(&extension.name)
+                        .iter()
+                        .any(|kept| other.is_some_and(|other| Arc::ptr_eq(kept, other))) =>
+                {
+                    kept_state(view, &extension.name, version)
+                }
+                Some(old) if old.stats.read().live() > 0 => "draining",
+                _ => "gone",
+            };
             versions = pushed
                 .versions
                 .iter()
-                .map(|(version, about)| {
-                    // One version may have been built for both tiers.
-                    let is = |one: &LoadedExtension| (one.version, one.tier) == (*version, about.tier);
-                    let draining = pushed.draining.iter().any(|old| is(old) && old.stats.read().live() > 0);
-                    let state = match (is(extension), draining) {
-                        (true, _) => "current",
-                        (false, true) => "draining",
-                        (false, false) => "gone",
-                    };
-                    show_version(*version, about, state)
-                })
+                .map(|(version, about)| show_version(*version, about, state(*version, about.tier)))
                 .collect();
         }
         stats.add(&extension.stats.read());
@@ -156,6 +200,7 @@ impl VersionHistory {
         let (manifest_version, source_digest, library_bytes) = current
             .map(|version| (version.manifest_version, version.source_digest, version.library_bytes))
             .unwrap_or_default();
+        add_unloaded(view, &extension.name, &mut versions);
         types::ExtensionResponse {
             name: extension.name.to_string(),
             version: extension.version,
@@ -173,6 +218,59 @@ impl VersionHistory {
             versions,
         }
     }
+
+    /// The same with what is counted of each version that can be called.
+    pub(super) fn show_in_full(&self, view: &TenantView, extension: &LoadedExtension) -> types::ExtensionResponse {
+        let mut shown = self.show(view, extension);
+        for version in &mut shown.versions {
+            let kept = view.kept_versions(&extension.name).iter().find(|kept| kept.version == version.version);
+            let counted = match version.state {
+                "current" => Some(extension),
+                "draining" | "gone" => None,
+                _ => kept.map(|kept| &**kept),
+            };
+            if let Some(counted) = counted {
+                version.stats.add(&counted.stats.read());
+                let total = counted.latency.read().total;
+                [version.p50_ns, version.p99_ns] = [500_000, 990_000].map(|per_million| total.quantile_ns(per_million));
+            }
+        }
+        shown
+    }
+}
+
+/// The state of a kept version that is loaded.
+fn kept_state(view: &TenantView, name: &str, version: u64) -> &'static str {
+    match view.callable_version(name, version) {
+        Ok(_) => "kept",
+        Err(VersionRefusal::Rule(_)) => "refused",
+        Err(VersionRefusal::OtherTier) => "other_tier",
+        Err(VersionRefusal::NotLoaded) => "not_loaded",
+    }
+}
+
+/// Adds the kept versions that could not be loaded after a restart, and the reasons of those that rules refuse.
+fn add_unloaded(view: &TenantView, name: &str, versions: &mut Vec<types::VersionResponse>) {
+    for kept in view.versions.kept(name) {
+        match versions.iter_mut().find(|shown| shown.version == kept.version && shown.state != "gone") {
+            Some(shown) => shown.refused.clone_from(&kept.refused),
+            None => {
+                versions.retain(|shown| shown.version != kept.version);
+                let state = if kept.refused.is_some() { "refused" } else { "not_loaded" };
+                versions.push(types::VersionResponse {
+                    version: kept.version,
+                    manifest_version: kept.manifest_version.clone(),
+                    tier: view.tier_for(name, kept.origin).unwrap_or_default(),
+                    origin: kept.origin,
+                    loaded_at_ms: kept.loaded_at_ms,
+                    state,
+                    refused: kept.refused.clone(),
+                    ..types::VersionResponse::default()
+                });
+            }
+        }
+    }
+    versions.sort_by_key(|shown| Reverse(shown.version));
 }
 
 /// The reason that calls are refused, or the server's last measure against the extension.
@@ -199,5 +297,6 @@ fn show_version(version: u64, about: &VersionMetadata, state: &'static str) -> t
         origin: about.origin,
         loaded_at_ms: about.loaded_at_ms,
         state,
+        ..types::VersionResponse::default()
     }
 }

@@ -56,6 +56,7 @@ event_codes! {
     SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
+    ExtensionRolledBack, "extension.rolled_back", "Another version of an extension that was kept is called again; the text says which.";
     ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";
     ExtensionSuspended, "extension.suspended", "Calls of an extension are refused until it is resumed.";
     ExtensionResumed, "extension.resumed", "The suspension of an extension was ended.";

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_deque::{Steal, Worker as Deque};
 use sandstorm_accounts::{KillRecord, RequestSubject, SlowCall};
-use sandstorm_catalog::TenantView;
+use sandstorm_catalog::{TenantView, VersionRefusal};
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
 use sandstorm_metrics::histogram::RequestClass;
@@ -366,16 +366,28 @@ fn find_extension<'v>(
         let text = "the tenant has no extension of this name; `sandstorm ext list` shows those there are";
         return Err((RpcStatus::UnknownExtension, text));
     };
-    if operation.number != 0 && operation.number != extension.version {
-        return Err((
-            RpcStatus::UnknownExtension,
-            "this version of the extension is not loaded; ask for 0 to get the newest",
-        ));
-    }
+    let extension = match operation.number {
+        0 => extension,
+        version => view.callable_version(&extension.name, version).map_err(refused_version)?,
+    };
     if let Some(suspension) = view.suspension(&extension.name) {
         return Err((RpcStatus::Suspended, &suspension.text));
     }
     Ok(extension)
+}
+
+/// The status and text for a caller that names a version which is not called.
+fn refused_version(refusal: VersionRefusal<'_>) -> (RpcStatus, &str) {
+    match refusal {
+        VersionRefusal::NotLoaded => {
+            (RpcStatus::UnknownExtension, "this version of the extension is not loaded; ask for 0 to get the newest")
+        }
+        VersionRefusal::OtherTier => (
+            RpcStatus::UnknownExtension,
+            "this version of the extension was built for another tier; `sandstorm ext rollback` builds it again",
+        ),
+        VersionRefusal::Rule(why) => (RpcStatus::Suspended, why),
+    }
 }
 
 #[cfg(test)]

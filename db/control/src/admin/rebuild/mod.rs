@@ -22,6 +22,7 @@ use jobs::{RebuildWork, TenantTargets, spawn};
 use sandstorm_catalog::{TenantChange, TenantView};
 use sandstorm_net::CodeTier;
 use steps::RebuildPurpose;
+pub(super) use steps::make_kept;
 
 /// Changes a tenant's settings. If its code policy is among them, its extensions are moved to that tier. Returns the
 /// number of the rebuild that does it.
@@ -108,8 +109,10 @@ fn targets(control: &ControlState, wanted: impl Fn(&TenantView, &str) -> bool) -
     with_code.map(of).filter(|targets| !targets.names.is_empty()).collect()
 }
 
+/// Whether native code of it is loaded: the version that is called, or one that is kept.
 fn is_native(view: &TenantView, name: &str) -> bool {
-    view.extension(name).is_some_and(|extension| extension.tier == CodeTier::Native)
+    let loaded = view.extension(name).into_iter().chain(view.kept_versions(name));
+    loaded.into_iter().any(|extension| extension.tier == CodeTier::Native)
 }
 
 /// Whether a restart has left it out, and its source is kept.

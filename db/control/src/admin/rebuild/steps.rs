@@ -53,9 +53,75 @@ struct RebuildStep<'a> {
     loaded: &'a LoadedVersion,
 }
 
-/// Brings an extension to the tier in which it has to run; suspends it if that cannot be. `None`: there is no such
-/// extension any more, or no such tenant.
+/// Brings an extension to the tier in which it has to run; suspends it if that cannot be. Native versions of it that
+/// are kept are looked at as well. `None`: there is no such extension any more, or no such tenant.
 pub(super) fn rebuild(
+    control: &ControlState,
+    tenant: u32,
+    usage: &Arc<TenantUsage>,
+    name: &str,
+    purpose: &RebuildPurpose,
+) -> Option<RebuiltExtensionResponse> {
+    let called = || control.directory.snapshot().tenant(tenant)?.extension(name).map(|called| called.version);
+    let mut done = None;
+    // If another version is called meanwhile, that one is brought to its tier, too.
+    for _ in 0..REBUILD_ATTEMPTS {
+        let before = called();
+        done = rebuild_called(control, tenant, usage, name, purpose);
+        check_kept(control, tenant, usage, name);
+        if before.is_none() || before == called() {
+            break;
+        }
+    }
+    done
+}
+
+/// Looks for what is denied in the native versions that are kept: those that do not pass are not called any more.
+fn check_kept(control: &ControlState, tenant: u32, usage: &Arc<TenantUsage>, name: &str) {
+    let snapshot = control.directory.snapshot();
+    let Some(view) = snapshot.tenant(tenant).filter(|view| Arc::ptr_eq(&view.tenant.usage, usage)) else { return };
+    for kept in view.kept_versions(name).iter().filter(|kept| kept.tier == CodeTier::Native) {
+        let Some(loaded) = view.versions.kept(name).iter().find(|loaded| loaded.version == kept.version) else {
+            continue;
+        };
+        let why = match (RebuildStep { control, view, name, loaded }).check_native(&control.deny.all()) {
+            Ok(()) | Err(StepFailure::Gone) => None,
+            Err(StepFailure::Refused(why) | StepFailure::Failed(why)) => Some(why),
+        };
+        if why != loaded.refused {
+            // It may be called by now, or be kept no more: whoever made it so has it looked at.
+            let _gone = control.directory.refuse_kept(tenant, name, kept.version, why.as_deref());
+        }
+    }
+}
+
+/// A kept version that is not loaded, ready to be called: from its artifact, or built again from its source.
+///
+/// # Errors
+/// The reason, the rest of a sentence.
+pub(in super::super) fn make_kept(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+    loaded: &LoadedVersion,
+) -> Result<(Arc<LoadedExtension>, VersionMetadata), String> {
+    let tier = view.tier_for(name, loaded.origin).ok_or("the tenant may have no code")?;
+    let step = RebuildStep { control, view, name, loaded };
+    let words = |failure: StepFailure| match failure {
+        StepFailure::Gone => "it is kept no more".to_owned(),
+        StepFailure::Refused(why) | StepFailure::Failed(why) => why,
+    };
+    if tier == CodeTier::Native {
+        step.check_native(&control.deny.all()).map_err(words)?;
+    }
+    let MadeExtension { extension, about, artifact } = step.make(tier).map_err(words)?;
+    if let Some(artifact) = &artifact {
+        control.artifacts.keep(artifact, None).map_err(|error| error.to_string())?;
+    }
+    Ok((extension, about))
+}
+
+fn rebuild_called(
     control: &ControlState,
     tenant: u32,
     usage: &Arc<TenantUsage>,
@@ -247,7 +313,11 @@ impl RebuildStep<'_> {
             self.control.artifacts.keep(artifact, None).map_err(|error| failed(&error))?;
         }
         let replaced = directory.reinstall_extension(id, extension.clone()).inspect_err(|error| {
-            if is_gone(error) {
+            let now = directory.snapshot();
+            let is_kept = now
+                .tenant(id)
+                .is_some_and(|view| view.versions.all_of(self.name).any(|known| known.version == self.loaded.version));
+            if is_gone(error) && !is_kept {
                 // It was unloaded or replaced while the compiler worked. Nothing else removes the new file.
                 self.control.artifacts.forget(id, self.name, self.loaded.version);
             }

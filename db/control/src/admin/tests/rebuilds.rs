@@ -523,8 +523,9 @@ fn sources_are_private_survive_a_restart_and_go_with_their_extensions() {
     for _ in 0..2 {
         assert_eq!(server.push_to("a", "one", "secret").0, 201);
     }
-    let (artifact, source) = (format!("{id}-2-one.artifact"), format!("{id}-2-one.source"));
-    assert_eq!(files(), [artifact.clone(), source.clone()], "those of the version that is loaded");
+    let of = |version: u64| [format!("{id}-{version}-one.artifact"), format!("{id}-{version}-one.source")];
+    assert_eq!(files(), [of(1), of(2)].concat(), "those of the version that is loaded, and of the one before");
+    let [_, source] = of(2);
     let path = folder.path().join("extensions").join(&source);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     drop(server);

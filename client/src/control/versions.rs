@@ -1,0 +1,70 @@
+//! Versions of extensions: what is kept, pushed for later, and called again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Control, ControlError, ExtensionStatus, ExtensionTotals, path_segment};
+use sandstorm_net::{CodeOrigin, CodeTier};
+
+/// One version of an extension.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtensionVersion {
+    /// Its number.
+    pub version: u64,
+    /// The tier that it was built for; `None`: the server is older than tiers, and runs it natively.
+    pub tier: Option<CodeTier>,
+    /// What it was built from.
+    pub origin: CodeOrigin,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// Digest of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// Time at which it was loaded, in milliseconds since 1970.
+    pub loaded_at_ms: u64,
+    /// `current`; of the kept ones `kept` (it can be called), `refused` (by a rule), `other_tier` or `not_loaded` (it
+    /// has to be built again); of others `draining` (invocations of it run) or `gone`.
+    pub state: String,
+    /// The reason that it is refused, with the rule's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Its own counters, since the server started; of a version that can be called.
+    pub stats: ExtensionTotals,
+    /// Half of its calls took at most so many nanoseconds, from arrival to answer.
+    pub p50_ns: u64,
+    /// 99 of a hundred of them.
+    pub p99_ns: u64,
+}
+
+/// `POST /v1/tenants/{tenant}/extensions/{name}/rollback`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RollBack {
+    /// The kept version that is called from now on; left out: the newest below the one that is called now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+impl Control {
+    /// The same connection, whose pushes are only staged: built and kept beside the version that is called.
+    #[must_use]
+    pub fn staging(&self) -> Control {
+        Control { stages: true, ..self.clone() }
+    }
+
+    /// The query of a push.
+    pub(super) fn push_query(&self) -> &'static str {
+        if self.stages { "?stage=true" } else { "" }
+    }
+
+    /// Has a kept version of an extension called again: that of the given number, or the newest below the one that is
+    /// called now. Calls under way end in the version that they began with.
+    ///
+    /// # Errors
+    /// [`ControlError::Server`]: no such version is kept, or a rule refuses it since.
+    pub fn roll_back(&self, tenant: &str, name: &str, version: Option<u64>) -> Result<ExtensionStatus, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}/rollback", path_segment(tenant), path_segment(name));
+        self.post(&path, &RollBack { version })
+    }
+}

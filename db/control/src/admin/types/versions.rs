@@ -1,0 +1,45 @@
+//! The JSON bodies about versions of extensions.
+
+use serde::{Deserialize, Serialize};
+
+use super::ExtensionStatsResponse;
+use sandstorm_net::{CodeOrigin, CodeTier};
+
+/// `POST /v1/tenants/{tenant}/extensions/{name}/rollback`; an empty body stands for the version before.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RollBackRequest {
+    /// The kept version that is called from now on; the newest below the one that is called now, if not given.
+    pub version: Option<u64>,
+}
+
+/// A version of an extension.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VersionResponse {
+    /// Its number.
+    pub version: u64,
+    /// The tier that it was built for.
+    pub tier: CodeTier,
+    /// What it was built from.
+    pub origin: CodeOrigin,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// SHA-256 of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// When it was loaded, in milliseconds since 1970.
+    pub loaded_at_ms: u64,
+    /// `current`; of the kept ones `kept` (it can be called), `refused` (by a rule), `other_tier` or `not_loaded` (it
+    /// has to be built again); of others `draining` (invocations of it run) or `gone`.
+    pub state: &'static str,
+    /// The reason that it is refused, with the rule's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Its own counters, since the server started; of a version that can be called.
+    pub stats: ExtensionStatsResponse,
+    /// Half of its calls took at most so many nanoseconds, from arrival to answer.
+    pub p50_ns: u64,
+    /// 99 of a hundred of them.
+    pub p99_ns: u64,
+}
