@@ -10,6 +10,7 @@ mod error;
 mod logs;
 mod secrets;
 mod types;
+mod version_changes;
 mod versions;
 
 pub use error::ControlError;

@@ -11,7 +11,7 @@ use sandstorm_client::blocking::Client;
 use serde_json::Value;
 
 /// Writes an extension that counts its calls in the record `n`, and replies with `says` and the sum.
-pub(super) fn write_counter(folder: &Path, says: &str) {
+fn write_counter(folder: &Path, says: &str) {
     std::fs::create_dir_all(folder.join("src")).unwrap();
     std::fs::write(folder.join("extension.toml"), "name = \"counter\"\nversion = \"0.1.0\"\n").unwrap();
     let text = format!(
@@ -22,10 +22,11 @@ pub(super) fn write_counter(folder: &Path, says: &str) {
     std::fs::write(folder.join("src/lib.rs"), text).unwrap();
 }
 
-pub(super) fn client(server: &Server) -> Client {
+/// What clients of the tenant connect with: a new token.
+fn config(server: &Server) -> Config {
     let tenant = server.json("tenant show shop")["id"].as_u64().unwrap() as u32;
     let token = server.json("tenant token shop")["token"].as_str().unwrap().to_owned();
-    Client::connect(Config::new(server.data.parse().unwrap(), tenant).token(token).deadline(PATIENT)).unwrap()
+    Config::new(server.data.parse().unwrap(), tenant).token(token).deadline(PATIENT)
 }
 
 fn says(word: &str) -> String {
@@ -46,11 +47,11 @@ fn versions_change_under_load_without_a_lost_or_doubled_call() {
         write_counter(&folder, &says(word));
         server.json(&format!("ext push {}", folder.display()));
     }
-    let (done, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, calls, config_of) = (AtomicBool::new(false), AtomicU64::new(0), config(&server));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let client = client(&server);
+                let client = Client::connect(config_of.clone()).unwrap();
                 while !done.load(Relaxed) {
                     let reply = client.invoke("counter", b"").expect("no call is lost");
                     assert!([&b"one"[..], b"two", b"three"].iter().any(|word| reply.starts_with(word)));
@@ -71,11 +72,11 @@ fn versions_change_under_load_without_a_lost_or_doubled_call() {
     assert_eq!(of_each.iter().sum::<u64>(), calls.load(Relaxed), "and is counted for the version that ran it");
     assert!(versions.as_array().unwrap().iter().any(|one| number(&one["p99_ns"]) > 0), "{versions}");
 
-    let (folder, client) = (server.folder.clone(), |server: &Server| client(server));
+    let folder = server.folder.clone();
     server.json("ext rollback counter 1");
     drop(server);
     let server = Server::start_in(None, folder, &["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"]);
-    let client = client(&server);
+    let client = Client::connect(config(&server)).unwrap();
     assert!(client.invoke("counter", b"").unwrap().starts_with(b"one"), "what was rolled back to is called");
     assert!(client.invoke_version("counter", 3, b"").unwrap().starts_with(b"three"), "and the others are kept");
     assert!(client.invoke_version("counter", 9, b"").is_err());

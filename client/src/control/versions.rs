@@ -1,8 +1,8 @@
-//! Versions of extensions: what is kept, pushed for later, and called again.
+//! Versions of extensions, as the server lists them.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Control, ControlError, ExtensionStatus, ExtensionTotals, path_segment};
+use super::overview::ExtensionTotals;
 use sandstorm_net::{CodeOrigin, CodeTier};
 
 /// One version of an extension.
@@ -44,27 +44,4 @@ pub struct RollBack {
     /// The kept version that is called from now on; left out: the newest below the one that is called now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-}
-
-impl Control {
-    /// The same connection, whose pushes are only staged: built and kept beside the version that is called.
-    #[must_use]
-    pub fn staging(&self) -> Control {
-        Control { stages: true, ..self.clone() }
-    }
-
-    /// The query of a push.
-    pub(super) fn push_query(&self) -> &'static str {
-        if self.stages { "?stage=true" } else { "" }
-    }
-
-    /// Has a kept version of an extension called again: that of the given number, or the newest below the one that is
-    /// called now. Calls under way end in the version that they began with.
-    ///
-    /// # Errors
-    /// [`ControlError::Server`]: no such version is kept, or a rule refuses it since.
-    pub fn roll_back(&self, tenant: &str, name: &str, version: Option<u64>) -> Result<ExtensionStatus, ControlError> {
-        let path = format!("/v1/tenants/{}/extensions/{}/rollback", path_segment(tenant), path_segment(name));
-        self.post(&path, &RollBack { version })
-    }
 }

@@ -15,7 +15,7 @@ use sandstorm_net::{CodeOrigin, CodeTier};
 
 use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
-use super::ext_versions;
+use super::ext_versions::{self, tier};
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
 use super::rebuild;
@@ -405,11 +405,6 @@ fn origin(origin: CodeOrigin) -> &'static str {
         CodeOrigin::Source => "Rust source",
         CodeOrigin::Module => "a WebAssembly module",
     }
-}
-
-/// The tier's name; servers that do not name it have one.
-pub(super) fn tier(tier: Option<CodeTier>) -> &'static str {
-    tier.map_or("native", CodeTier::name)
 }
 
 fn state(suspended: bool, slowed_to_per_s: u32) -> String {

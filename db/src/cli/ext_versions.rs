@@ -2,11 +2,16 @@
 
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::ExtensionVersion;
+use sandstorm_net::CodeTier;
 
-use super::ext::tier;
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
+
+/// The tier's name; servers that do not name it have one.
+pub(super) fn tier(tier: Option<CodeTier>) -> &'static str {
+    tier.map_or("native", CodeTier::name)
+}
 
 pub(super) fn list(session: &CliSession, name: &str, all: bool, out: &OutputPrinter) -> Result<(), CliError> {
     let mut versions = session.control().extension(&session.tenant()?, name)?.versions;

@@ -1,5 +1,5 @@
-//! The signed artifacts of the loaded extensions, and of their versions that are kept, as files in the state directory. A restart loads them again, through
-//! the same checks as any other artifact.
+//! The signed artifacts of the loaded extensions, and of their versions that are kept, as files in the state directory.
+//! A restart loads them again, through the same checks as any other artifact.
 
 use std::fs;
 use std::io;
@@ -177,8 +177,8 @@ impl ArtifactStore {
         Ok(ReloadedExtension { tenant, extension, about, is_kept: false })
     }
 
-    /// Removes artifacts and sources of what no tenant has loaded or keeps: interrupted pushes, replaced versions, deleted
-    /// tenants.
+    /// Removes artifacts and sources of what no tenant has loaded or keeps: interrupted pushes, versions that are kept no
+    /// more, deleted tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
         let Some(folder) = &self.folder else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot

@@ -14,9 +14,11 @@ use serde::Deserialize;
 
 use super::access::{AccessCheck, RouteAccess, check_access};
 use super::body::{JsonBody, RawBody};
+use super::build_turn::wait_for_build_permit;
 use super::caller::{PushCaller, RequestCaller, guard};
 use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource, record_change, record_push};
+use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{
@@ -31,7 +33,6 @@ use super::{
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::limits::MODULE_BYTES;
-use sandstorm_builder::{BuildPermit, QueueRefusal};
 use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
 use sandstorm_server::workers::ListenerConfig;
 
@@ -395,33 +396,6 @@ async fn run_queued(
     });
     let pushed = loaded.await.map_err(|_| ApiError::internal("the push ended in a panic"))??;
     Ok((StatusCode::CREATED, axum::Json(pushed)))
-}
-
-pub(super) async fn wait_for_build_permit(
-    control: &ControlState,
-    reached: &TenantView,
-    name: &str,
-) -> Result<BuildPermit, ApiError> {
-    let most = reached.tenant.quotas.waiting_pushes;
-    let refused = |refusal| match refusal {
-        QueueRefusal::TenantFull => {
-            let tenant = reached.tenant.name.clone();
-            DirectoryError::OverQuota { tenant, quota: "waiting_pushes", limit: most.into() }.into()
-        }
-        QueueRefusal::Full => ApiError::busy(format!("{} pushes wait already", super::MAX_PUSHES)),
-        QueueRefusal::Displaced => ApiError::busy("the push made room for a tenant that has fewer waiting"),
-    };
-    let place = control.queue.enter(reached.tenant.id, most).map_err(refused)?;
-    control.directory.admit_push(reached.tenant.id, name, now_ms())?;
-    place.turn().await.map_err(refused)
-}
-
-pub(super) fn find_extension(
-    view: &TenantView,
-    name: &str,
-) -> Result<Arc<sandstorm_extension::LoadedExtension>, ApiError> {
-    let unknown = || DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: name.to_owned() };
-    Ok(view.extension(name).ok_or_else(unknown)?.clone())
 }
 
 async fn show_extension(

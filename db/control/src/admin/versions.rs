@@ -11,10 +11,11 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 
 use super::body::OptionalJsonBody;
+use super::build_turn::wait_for_build_permit;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
-use super::routes::{find_extension, wait_for_build_permit};
+use super::extension_lookup::find_extension;
 use super::types::RollBackRequest;
 use super::version_history::VersionMetadata;
 use super::{ControlState, rebuild};
