@@ -11,13 +11,11 @@ mod logs;
 mod secrets;
 mod types;
 mod version_changes;
-mod versions;
 
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::*;
-pub use versions::{ExtensionVersion, RollBack};
 
 use crate::limits;
 use sandstorm_net::trust::{TlsFailure, TlsHints, explain_tls_error};

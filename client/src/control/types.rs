@@ -1,7 +1,6 @@
 //! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
-use super::versions::ExtensionVersion;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,6 +15,7 @@ mod overview;
 mod records;
 mod slow;
 mod top;
+mod versions;
 
 pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
 pub use events::{EventBatch, EventQuery, EventRecord};
@@ -27,6 +27,7 @@ pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
 pub use records::{ExportedRecord, RecordPage};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
+pub use versions::{ExtensionVersion, RollBack};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
