@@ -278,6 +278,27 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}/records{cursor}", path_segment(tenant), path_segment(table)))
     }
 
+    /// Changes of a table behind a position, in their order, as they are on the disk; `None` gives the end of the log.
+    /// If there is none yet the answer comes with the next one, or after `wait_s` seconds.
+    ///
+    /// # Errors
+    /// The code `too_old`: the log does not go back so far; `not_logged`: the table has durability `none`. Others as
+    /// everywhere here.
+    pub fn changes(
+        &self,
+        tenant: &str,
+        table: &str,
+        after: Option<&str>,
+        wait_s: u64,
+    ) -> Result<ChangePage, ControlError> {
+        let after = after.map(|after| format!("&after={}", path_segment(after))).unwrap_or_default();
+        let table = path_segment(table);
+        let path = format!("/v1/tenants/{}/tables/{table}/changes?wait_s={wait_s}{after}", path_segment(tenant));
+        let timeout = self.timeout + Duration::from_secs(wait_s);
+        let request = self.agent.get(self.url(&path)).config().timeout_global(Some(timeout)).build();
+        self.finish(timeout, self.with_token(request).call())
+    }
+
     /// Lists the grants that a tenant gave and received.
     pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
         self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))

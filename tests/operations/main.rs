@@ -9,6 +9,7 @@ mod browser;
 mod builder_tls;
 mod code_tiers;
 mod disk;
+mod feeds;
 mod http;
 mod monitoring;
 mod packages;

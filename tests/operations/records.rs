@@ -49,7 +49,7 @@ impl RecordServer {
     }
 
     /// A server whose tenant has a table with durability.
-    fn with_table(folder: &Path, mode: TableMode) -> RecordServer {
+    pub(super) fn with_table(folder: &Path, mode: TableMode) -> RecordServer {
         let server = RecordServer::start(folder);
         server.control.create_tenant(&TenantSpec { name: "shop".into(), open: true, ..TenantSpec::default() }).unwrap();
         let (name, durability) = ("items".to_owned(), DurabilityLevel::Interval);
@@ -58,14 +58,14 @@ impl RecordServer {
         server
     }
 
-    fn connect(&self) -> RespConnection {
+    pub(super) fn connect(&self) -> RespConnection {
         let stream = TcpStream::connect(&self.redis).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         RespConnection { reader: BufReader::new(stream.try_clone().unwrap()), stream }
     }
 
     /// Ends it as an operator would, and waits.
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         self.control.shutdown().unwrap();
         self.process.wait().unwrap();
     }
@@ -79,13 +79,13 @@ impl Drop for RecordServer {
 }
 
 /// A connection that speaks RESP2.
-struct RespConnection {
+pub(super) struct RespConnection {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
 impl RespConnection {
-    fn send(&mut self, commands: &[Vec<String>]) -> std::io::Result<()> {
+    pub(super) fn send(&mut self, commands: &[Vec<String>]) -> std::io::Result<()> {
         let mut bytes = Vec::new();
         for command in commands {
             write!(bytes, "*{}\r\n", command.len())?;
@@ -95,7 +95,7 @@ impl RespConnection {
     }
 
     /// Reads an answer as text; nil is none. Elements of an array are read one by one.
-    fn answer(&mut self) -> std::io::Result<Option<String>> {
+    pub(super) fn answer(&mut self) -> std::io::Result<Option<String>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());

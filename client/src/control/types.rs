@@ -24,7 +24,7 @@ pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use logs::{LogBatch, LogLineRecord, LogQuery};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
-pub use records::{ExportedRecord, RecordPage};
+pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
 pub use versions::{ExtensionVersion, RollBack};

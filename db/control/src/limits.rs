@@ -123,6 +123,16 @@ pub const RECORD_PAGE_SCANS: usize = 64;
 pub const RECORD_PAGES: usize = 32;
 /// The same of one tenant.
 pub const RECORD_PAGES_PER_TENANT: usize = 4;
+/// Bytes of keys and values in a page of changes, about: as for a page of records.
+pub const CHANGE_PAGE_BYTES: usize = 1 << 20;
+/// Changes in a page, at most: deletes are short.
+pub const CHANGE_PAGE_CHANGES: usize = 4_096;
+/// Bytes of the log that are read for a page, whichever tables they are about: some 10 ms of a thread.
+pub const CHANGE_PAGE_SCAN_BYTES: u64 = 16 << 20;
+/// Longest time that a request waits for a change, in seconds: below the idle time of proxies.
+pub const CHANGE_WAIT_MAX_S: u64 = 30;
+/// Time between two looks for a change: half of what a change of durability `interval` takes to reach the disk.
+pub const CHANGE_POLL: Duration = Duration::from_millis(20);
 /// Kills in one answer if the request gives no number.
 pub const KILLS_PER_PAGE: usize = 100;
 /// Slow requests in one answer if the request gives no number.

@@ -13,8 +13,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::change::{LoggedChange, UnitBuilder, encode_single, single_unit_bytes};
 use crate::disk::LogDisk;
 use crate::error::{LogError, LogRefusal};
+use crate::file_reader::LogFileReader;
+use crate::frame::FileKind;
 use crate::limits::{
-    BLOCK_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, SEAL_AFTER, SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
+    BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
+    SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
 };
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
@@ -38,11 +41,15 @@ pub enum PositionState {
 pub struct LogOptions {
     /// Bytes of a segment.
     pub segment_bytes: u64,
+    /// Bytes of the log that stay behind a checkpoint, for feeds of changes.
+    pub feed_bytes: u64,
+    /// Bytes of the log that stay at most for what reads it slowly.
+    pub retained_bytes: u64,
 }
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: SEGMENT_BYTES }
+        LogOptions { segment_bytes: SEGMENT_BYTES, feed_bytes: FEED_BYTES, retained_bytes: RETAINED_BYTES }
     }
 }
 
@@ -72,7 +79,7 @@ struct GatheredChanges {
 /// The state that the log's threads and its users share.
 pub(crate) struct SharedLog {
     pub(crate) disk: Arc<dyn LogDisk>,
-    options: LogOptions,
+    pub(crate) options: LogOptions,
     pub(crate) log_id: u64,
     gathered: Mutex<GatheredChanges>,
     /// Wakes the writer.
@@ -106,7 +113,9 @@ pub(crate) struct SharedLog {
     pub(crate) checkpoint: AtomicU64,
     /// The position from which the log is needed.
     pub(crate) needed_from: AtomicU64,
-    /// First positions of the segments that are there.
+    /// The position from which tails need the log; `u64::MAX`: they do not.
+    pub(crate) retain_from: AtomicU64,
+    /// Numbers and first positions of the segments that are there.
     pub(crate) first_positions: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -164,12 +173,12 @@ impl RecoveredLog {
     pub fn start(self) -> Result<Arc<ChangeLog>, LogError> {
         let RecoveredLog { disk, options, end } = self;
         let log_id = if end.log_id == 0 { rand::random::<u64>().max(1) } else { end.log_id };
-        remove_superfluous(&*disk, &end)?;
+        let older = remove_superfluous(&*disk, &end)?;
         let number = end.next_segment();
         let start = SegmentStart { log_id, number, position: end.position, segment_bytes: options.segment_bytes };
         let writer = SegmentWriter::start(Arc::clone(&disk), start, &end.tail)?;
         let position = writer.durable();
-        let mut first_positions = end.segments;
+        let mut first_positions: Vec<(u64, u64)> = older.into_iter().chain(end.segments).collect();
         first_positions.retain(|(segment, _)| *segment != number);
         first_positions.push((number, end.position));
         let gathered = GatheredChanges { end: position, ..GatheredChanges::default() };
@@ -196,6 +205,7 @@ impl RecoveredLog {
             segment: AtomicU64::new(number),
             checkpoint: AtomicU64::new(end.last_checkpoint),
             needed_from: AtomicU64::new(end.needed_from),
+            retain_from: AtomicU64::new(u64::MAX),
             first_positions: Mutex::new(first_positions),
         });
         let log = ChangeLog { shared: Arc::clone(&shared), threads: Mutex::default() };
@@ -209,19 +219,37 @@ impl RecoveredLog {
     }
 }
 
-/// Removes files that a checkpoint has made superfluous, or that were never finished.
-fn remove_superfluous(disk: &dyn LogDisk, end: &LogEnd) -> Result<(), LogError> {
+/// Removes files that a checkpoint has made superfluous, or that were never finished. Segments that go on without a gap
+/// stay for tails, until the next checkpoint looks how many are needed: returns their numbers and first positions.
+fn remove_superfluous(disk: &dyn LogDisk, end: &LogEnd) -> Result<Vec<(u64, u64)>, LogError> {
     let files = LogFileNumbers::list(disk)?;
-    let first = end.segments.first().map_or(u64::MAX, |(number, _)| *number);
-    let segments = files.segments.iter().filter(|number| **number < first && end.last_checkpoint != 0);
+    let first = end.segments.first().copied();
+    let before = files.segments.iter().filter(|number| Some(**number) < first.map(|(number, _)| number));
+    let (mut older, mut gone, mut next) = (Vec::new(), Vec::new(), first);
+    for number in before.rev() {
+        let kept =
+            next.filter(|(next, _)| end.last_checkpoint != 0 && number + 1 == *next).and_then(|(_, position)| {
+                let header = LogFileReader::open(disk, FileKind::Segment, *number).ok()?.header;
+                (header.log_id == end.log_id && header.first_position <= position)
+                    .then_some((*number, header.first_position))
+            });
+        match kept {
+            Some(kept) => older.insert(0, kept),
+            None => gone.push(FileKind::Segment.file_name(*number)),
+        }
+        next = kept;
+    }
+    if end.last_checkpoint == 0 {
+        gone.clear();
+    }
     let checkpoints = files.checkpoints.iter().filter(|number| **number < end.last_checkpoint);
-    let names = (segments.map(|number| crate::frame::FileKind::Segment.file_name(*number)))
-        .chain(checkpoints.map(|number| crate::frame::FileKind::Checkpoint.file_name(*number)))
+    let names = (gone.into_iter())
+        .chain(checkpoints.map(|number| FileKind::Checkpoint.file_name(*number)))
         .chain(files.unfinished.iter().cloned());
     for name in names {
         disk.remove(&name).map_err(|error| LogError::system("remove", disk.path_of(&name), &error))?;
     }
-    Ok(())
+    Ok(older)
 }
 
 impl ChangeLog {

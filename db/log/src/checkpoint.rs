@@ -63,9 +63,11 @@ impl CheckpointWriter {
         let before = shared.checkpoint.swap(number, Relaxed);
         shared.needed_from.store(from, Relaxed);
         let mut gone = Vec::new();
+        let retained = shared.retain_from.load(Relaxed).max(seen.saturating_sub(shared.options.retained_bytes));
+        let kept_from = from.min(retained).min(seen.saturating_sub(shared.options.feed_bytes));
         {
             let mut segments = shared.first_positions.lock();
-            while segments.get(1).is_some_and(|(_, first_position)| *first_position <= from) {
+            while segments.get(1).is_some_and(|(_, first_position)| *first_position <= kept_from) {
                 gone.push(FileKind::Segment.file_name(segments.remove(0).0));
             }
         }

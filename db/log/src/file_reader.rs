@@ -118,6 +118,23 @@ impl LogFileReader {
         Ok(FrameRead::Frame(header, FrameBytes(&self.buffer)))
     }
 
+    /// Reads the header of the frame at the current offset, without its checksum. `None`: there is none.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn peek_header(&mut self) -> Result<Option<FrameHeader>, LogError> {
+        let FileHeader { kind, log_id, number, .. } = self.header;
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        let read = self.file.read_at(self.offset, &mut bytes).map_err(|error| self.failed(&error))?;
+        let place = FramePlace { kind, log_id, number, offset: self.offset };
+        Ok(FrameHeader::decode(bytes.get(..read).unwrap_or_default(), &place))
+    }
+
+    /// Moves behind the frame at the current offset, which has this header.
+    pub(crate) fn skip(&mut self, header: &FrameHeader) {
+        self.offset += frame_bytes(header.payload_bytes as usize);
+    }
+
     /// Reads the frame at the current offset, whichever its position is, and moves behind it; behind a block where
     /// there is none.
     ///

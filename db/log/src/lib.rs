@@ -5,7 +5,8 @@
 //! - [`disk`]: the seam to the file system;
 //! - [`change_log`]: the log of a running server, [`segment_writer`] writes its files;
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
-//! - [`checkpoint`]: what makes the log before it superfluous.
+//! - [`checkpoint`]: what makes the log before it superfluous;
+//! - [`tail`]: the changes of a running log, as they reach the disk.
 #![forbid(unsafe_code)]
 
 pub mod change;
@@ -21,6 +22,7 @@ mod log_copy;
 mod recovery;
 mod salvage;
 mod segment_writer;
+mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,7 @@ pub use error::{LogError, LogRefusal};
 pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
 pub use recovery::{ChangeVisitor, ReplaySummary};
 pub use salvage::{LostRange, SalvagedLog, salvage_log};
+pub use tail::{LogTail, TailError, TailVisitor};
 
 /// Returns a number for a table in the log: no other table has it, not even a dropped one. Never 0.
 pub fn new_table_number() -> u64 {

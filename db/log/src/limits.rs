@@ -40,3 +40,9 @@ pub const CHECKPOINT_SYNC_BYTES: u64 = 8 << 20;
 /// wait say that they do not know. Disks that move a bad block, and networks that fail over, take some seconds; clients
 /// have given up by then. It also bounds what a crash takes of tables that do not wait.
 pub const STALL_AFTER: Duration = Duration::from_secs(5);
+/// Bytes of the log that stay behind a checkpoint, for feeds of changes: a client that follows one may be away for a
+/// while.
+pub const FEED_BYTES: u64 = 64 << 20;
+/// Bytes of the log that stay at most for what reads it slowly, such as triggers that are paused: the disk is not
+/// theirs.
+pub const RETAINED_BYTES: u64 = 1 << 30;

@@ -206,7 +206,7 @@ mod tests {
         let mut participant = epochs.register();
         let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
         let disk = Arc::new(SimulatedDisk::default());
-        let options = LogOptions { segment_bytes: 64 << 20 };
+        let options = LogOptions { segment_bytes: 64 << 20, feed_bytes: 0, ..LogOptions::default() };
         let log = RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("empty").start().expect("started");
         table.set_logging(&log, 7, TableLogging::AtOnce);
         let mut written = BTreeMap::new();

@@ -6,6 +6,7 @@
 mod backup;
 mod builder;
 mod byte_args;
+mod changes;
 mod completions;
 mod data;
 mod demo;
@@ -191,6 +192,8 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Show what operators, tenants and the server did: changes, pushes, kills, suspensions, restarts
     Events(events::EventsArgs),
+    /// Follow the changes of a table with durability, as they reach the disk
+    Changes(changes::ChangesArgs),
     /// Show the keys of a table that are used most: counts for some seconds, and only then
     Hot(hot::HotArgs),
     /// Show what was used before now: by seconds, minutes or hours, a month back
@@ -324,6 +327,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),
         CliCommand::Top(args) => top::run(&session(), &args, out),
         CliCommand::Events(args) => events::run(&session(), &args, out),
+        CliCommand::Changes(args) => changes::run(&session(), &args, out),
         CliCommand::Hot(args) => hot::run(&session(), &args, out),
         CliCommand::History(args) => history::run(&session(), &args, out),
         CliCommand::Slow(args) => slow::run(&session(), &args, out),

@@ -24,7 +24,7 @@ fn the_commands_are_consistent() {
 }
 
 /// Commands as the pages have them.
-const COMMANDS: [&str; 73] = [
+const COMMANDS: &[&str] = &[
     "serve",
     "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
     "stop",
@@ -58,6 +58,7 @@ const COMMANDS: [&str; 73] = [
     "table list --json",
     "table show t",
     "table drop t",
+    "changes t --after 120 --follow",
     "put t k v",
     "put t k v --if-absent --ttl 1.5 --flags 3",
     "put t k u64:1 str:x",

@@ -39,6 +39,31 @@ pub struct ExportedRecord {
     pub expires_at_ms: u64,
 }
 
+/// `GET /v1/tenants/{tenant}/tables/{name}/changes`: changes of a table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangePage {
+    /// Changes, in their order.
+    pub changes: Vec<TableChange>,
+    /// The position behind all that was looked at: where to go on.
+    pub next: String,
+    /// Whether there was no more when the log was read.
+    pub at_end: bool,
+}
+
+/// A change of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TableChange {
+    /// The position behind it; those of one transaction have the same.
+    pub position: String,
+    /// `put`, `delete`, or `clear` of all records up to a version.
+    pub op: String,
+    /// The record; of a delete its key alone, of `clear` neither key nor value.
+    #[serde(flatten)]
+    pub record: ExportedRecord,
+}
+
 impl ExportedRecord {
     /// Returns the bytes of the key.
     ///

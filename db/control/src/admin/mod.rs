@@ -16,6 +16,7 @@ mod authentication;
 mod body;
 mod build_turn;
 mod caller;
+mod changes;
 mod control_plane;
 mod deferred_builder;
 mod deny_list;

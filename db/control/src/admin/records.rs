@@ -34,13 +34,13 @@ pub(super) struct RecordPageLimiter {
 }
 
 /// One of the pages; it counts until it is dropped.
-struct PagePermit {
+pub(super) struct PagePermit {
     limiter: Arc<RecordPageLimiter>,
     tenant: u32,
 }
 
 impl RecordPageLimiter {
-    fn begin(self: &Arc<Self>, tenant: u32) -> Result<PagePermit, ApiError> {
+    pub(super) fn begin(self: &Arc<Self>, tenant: u32) -> Result<PagePermit, ApiError> {
         let mut under_way = self.under_way.lock();
         let (all, own) = (under_way.values().sum::<usize>(), under_way.get(&tenant).copied().unwrap_or(0));
         if own >= RECORD_PAGES_PER_TENANT || all >= RECORD_PAGES {

@@ -27,9 +27,9 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, events, findings, grants, history, host_header,
-    hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck, records, secrets,
-    slow, stat, token_rotation, tokens, top, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, changes, events, findings, grants, history,
+    host_header, hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck,
+    records, secrets, slow, stat, token_rotation, tokens, top, versions,
 };
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
@@ -121,6 +121,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
     GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
     GET "/v1/tenants/{tenant}/tables/{name}/records" Tenant records::page;
+    GET "/v1/tenants/{tenant}/tables/{name}/changes" Tenant changes::page;
     GET "/v1/tenants/{tenant}/grants" TenantViewer grants::list;
     POST "/v1/tenants/{tenant}/grants" Tenant grants::create;
     DELETE "/v1/tenants/{tenant}/grants/given/{table}/{to}" Tenant grants::revoke;

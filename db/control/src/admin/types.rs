@@ -42,7 +42,7 @@ pub use overview::{CallerResponse, OverviewQuotaResponse, OverviewResponse, Tena
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
-pub use records::{RecordPageResponse, RecordResponse};
+pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, RecordResponse};
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};

@@ -56,7 +56,7 @@ impl WrittenLog {
     }
 
     fn start(&self) -> Arc<ChangeLog> {
-        let options = LogOptions { segment_bytes: SEGMENT };
+        let options = LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, ..LogOptions::default() };
         RecoveredLog::read(self.disk(), options, &mut |_, _| Ok(())).expect("sound").start().expect("started")
     }
 
@@ -128,7 +128,7 @@ fn a_copy_has_what_was_there_up_to_any_position_that_it_has() {
                 assert_eq!(model, written.model(position), "{position}");
                 // It can be gone on with.
                 assert!(end.position + end.tail.len() as u64 <= position);
-                let options = LogOptions { segment_bytes: SEGMENT };
+                let options = LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, ..LogOptions::default() };
                 drop(RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("sound").start());
             }
         }
@@ -155,10 +155,15 @@ fn a_damaged_log_is_not_copied() {
 fn salvage(from: &SimulatedDisk) -> (Vec<String>, TableModel, bool) {
     let (mut seen, from): (_, Arc<dyn LogDisk>) = (Vec::new(), Arc::new(from.clone()));
     let into: Arc<dyn LogDisk> = Arc::new(SimulatedDisk::default());
-    let found = salvage_log(&from, &into, LogOptions { segment_bytes: SEGMENT }, &mut |change| {
-        seen.push(of(change));
-        Ok(())
-    })
+    let found = salvage_log(
+        &from,
+        &into,
+        LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, ..LogOptions::default() },
+        &mut |change| {
+            seen.push(of(change));
+            Ok(())
+        },
+    )
     .expect("salvaged");
     assert_eq!(found.changes, seen.len() as u64);
     for lost in &found.lost {

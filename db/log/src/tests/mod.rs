@@ -4,6 +4,7 @@ mod copies;
 mod format;
 mod running;
 mod simulation;
+mod tail;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -19,10 +19,14 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn open(disk: Arc<dyn LogDisk>, segment_bytes: u64) -> (Arc<ChangeLog>, TableModel) {
     let mut model = TableModel::default();
-    let log = RecoveredLog::read(disk, LogOptions { segment_bytes }, &mut |change, _| {
-        model.apply(change);
-        Ok(())
-    });
+    let log = RecoveredLog::read(
+        disk,
+        LogOptions { segment_bytes, feed_bytes: 0, ..LogOptions::default() },
+        &mut |change, _| {
+            model.apply(change);
+            Ok(())
+        },
+    );
     (log.expect("read").start().expect("started"), model)
 }
 
@@ -123,8 +127,11 @@ fn a_full_disk_refuses_early_keeps_what_it_took_and_recovers() {
 /// Writes, deletes and checkpoints until the disk stops. Returns the acknowledged table, and the one with all changes.
 fn run_with_checkpoints(disk: &SimulatedDisk) -> Option<(TableModel, TableModel)> {
     let (mut acknowledged, mut all) = (TableModel::default(), TableModel::default());
-    let recovered =
-        RecoveredLog::read(Arc::new(disk.clone()), LogOptions { segment_bytes: 32 << 10 }, &mut |_, _| Ok(()));
+    let recovered = RecoveredLog::read(
+        Arc::new(disk.clone()),
+        LogOptions { segment_bytes: 32 << 10, feed_bytes: 0, ..LogOptions::default() },
+        &mut |_, _| Ok(()),
+    );
     let log = recovered.ok()?.start().ok()?;
     for number in 1..120u64 {
         let (key, value) = ((number % 17).to_le_bytes(), vec![number as u8; 700]);

@@ -115,6 +115,11 @@ impl RecordTable {
         self.active_log().is_some()
     }
 
+    /// Returns the number that the table has in the log; `None`: its changes are not logged.
+    pub fn log_number(&self) -> Option<u64> {
+        self.active_log().map(TableLog::number)
+    }
+
     /// Notes that the record of a key, or its absence, was read. A change that is not in the log yet is waited for: its
     /// writer holds the stripe's lock, and waits for nothing itself.
     #[inline(always)]

@@ -66,11 +66,15 @@ pub(super) fn start_with(disk: &SimulatedDisk, mode: StorageMode, seed: u64, log
     let config = TableConfig { mode, quota_bytes: 60_000, ..TableConfig::default() };
     let tables = [0, 1].map(|number| RecordTable::with_seed(config, Arc::clone(&epochs), seed + number));
     let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
-    let log = RecoveredLog::read(disk, LogOptions { segment_bytes: 8 << 20 }, &mut |change, _| {
-        restore(&tables[change.table as usize - 1], &mut participant, change).expect("it was admitted once");
-        participant.quiescent();
-        Ok(())
-    });
+    let log = RecoveredLog::read(
+        disk,
+        LogOptions { segment_bytes: 8 << 20, feed_bytes: 0, ..LogOptions::default() },
+        &mut |change, _| {
+            restore(&tables[change.table as usize - 1], &mut participant, change).expect("it was admitted once");
+            participant.quiescent();
+            Ok(())
+        },
+    );
     let log = log.expect("sound").start().expect("started");
     for (number, table) in (1..).zip(&tables) {
         let version = table.end_restoring(&participant);

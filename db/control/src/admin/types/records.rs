@@ -1,6 +1,7 @@
 //! The JSON bodies about records.
 
 use data_encoding::BASE64;
+use sandstorm_log::{ChangeKind, LoggedChange};
 use sandstorm_store::RecordRef;
 use serde::Serialize;
 
@@ -65,5 +66,65 @@ fn in_json(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match text {
         Some(text) => (Some(text.to_owned()), None),
         None => (None, Some(BASE64.encode(bytes))),
+    }
+}
+
+/// `GET /v1/tenants/{tenant}/tables/{name}/changes`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChangePageResponse {
+    /// Changes, in their order.
+    pub changes: Vec<ChangeResponse>,
+    /// The position behind all that was looked at, a decimal number: `after` of the next request.
+    pub next: String,
+    /// Whether there was no more when the log was read.
+    pub at_end: bool,
+}
+
+/// A change: a put with key and value, each as text or in base64; a delete with its key; or `clear`, of all records.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChangeResponse {
+    /// The position behind it, a decimal number: those of one transaction have the same.
+    pub position: String,
+    /// `put`, `delete` or `clear`.
+    pub op: &'static str,
+    /// The key, if it is short as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Any other key, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+    /// The value, if it is short as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Any other value, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+    /// The version of the record, or of the deletion; of `clear`: no record of this version or a lower one is left.
+    pub version: u64,
+    /// The flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+impl ChangeResponse {
+    /// Bytes of a change's names and numbers in JSON, about.
+    pub const FRAME_BYTES: usize = 140;
+
+    /// The body about a change, behind which the log has this position.
+    pub fn of(position: u64, change: &LoggedChange<'_>) -> ChangeResponse {
+        let (key, key_base64) = if change.kind == ChangeKind::Clear { (None, None) } else { in_json(change.key) };
+        let (value, value_base64) = if change.kind == ChangeKind::Put { in_json(change.value) } else { (None, None) };
+        ChangeResponse {
+            position: position.to_string(),
+            op: change.kind.name(),
+            key,
+            key_base64,
+            value,
+            value_base64,
+            version: change.version,
+            flags: change.flags,
+            expires_at_ms: change.expires_at_ms,
+        }
     }
 }

@@ -1,0 +1,112 @@
+//! The feed of a table's changes: what is in the log of a table with durability, from a position on. Writers pay nothing
+//! for it: the log's files are read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::ControlState;
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::response::ApiResult;
+use super::types::{ChangePageResponse, ChangeResponse};
+use crate::limits::{CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, CHANGE_PAGE_SCAN_BYTES, CHANGE_POLL, CHANGE_WAIT_MAX_S};
+use sandstorm_catalog::{DirectoryError, TenantView};
+use sandstorm_log::{ChangeKind, ChangeLog, LogTail, TailError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesQuery {
+    /// The position behind which changes are wanted; without it the answer has the end of the log and no change.
+    after: Option<u64>,
+    /// Seconds to wait for a change.
+    #[serde(default)]
+    wait_s: u64,
+}
+
+pub(super) async fn page(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    Query(ChangesQuery { after, wait_s }): Query<ChangesQuery>,
+) -> ApiResult<ChangePageResponse> {
+    let view = caller.reach(&control, &tenant)?;
+    let (log, number) = logged_table(&control, &view, &name)?;
+    let Some(after) = after else {
+        // What the caller reads of the table from now on may show changes up to the end of the log.
+        let next = log.durable();
+        return Ok(axum::Json(ChangePageResponse { changes: Vec::new(), next: next.to_string(), at_end: true }));
+    };
+    // It counts as a page of records does: it takes as much memory, and a thread for as long.
+    let permit = control.record_pages.begin(view.tenant.id)?;
+    let until = tokio::time::Instant::now() + Duration::from_secs(wait_s.min(CHANGE_WAIT_MAX_S));
+    let mut after = after;
+    loop {
+        let reading = Arc::clone(&log);
+        let read = tokio::task::spawn_blocking(move || read_page(&reading, number, after));
+        let page = read.await.map_err(|error| ApiError::internal(format!("the changes were not read: {error}")))?;
+        let page = page.map_err(refused)?;
+        let is_over = tokio::time::Instant::now() >= until;
+        if !page.changes.is_empty() || is_over {
+            drop(permit);
+            return Ok(axum::Json(page));
+        }
+        // Changes of other tables are not looked at again.
+        after = page.next.parse().unwrap_or(after);
+        if page.at_end {
+            tokio::time::sleep(CHANGE_POLL).await;
+        }
+    }
+}
+
+/// The log, and the number that an own table of the tenant, or one granted to it, has there.
+pub(super) fn logged_table(
+    control: &ControlState,
+    view: &TenantView,
+    name: &str,
+) -> Result<(Arc<ChangeLog>, u64), ApiError> {
+    let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.to_owned() };
+    let number = match view.table_by_name(name) {
+        Some(entry) => entry.table.log_number(),
+        None => {
+            let grant = view.granted_by_name(name).ok_or_else(unknown)?;
+            grant.reach(false).map_err(|_| unknown())?.table.log_number()
+        }
+    };
+    control.directory.change_log().zip(number).ok_or_else(|| {
+        let message = format!("table {name:?} has durability none: its changes are in no log");
+        ApiError::new(StatusCode::CONFLICT, "not_logged", message)
+            .hint(format!("`sandstorm table set {name} --durability interval` changes that while it is used"))
+    })
+}
+
+/// The changes of a table behind a position, up to the size of a page.
+fn read_page(log: &Arc<ChangeLog>, table: u64, after: u64) -> Result<ChangePageResponse, TailError> {
+    let mut tail = LogTail::at(log, after)?;
+    let (mut changes, mut bytes) = (Vec::new(), 0);
+    tail.read(CHANGE_PAGE_SCAN_BYTES, &mut |position, change| {
+        let is_shown = matches!(change.kind, ChangeKind::Put | ChangeKind::Delete | ChangeKind::Clear);
+        if change.table == table && is_shown {
+            bytes += change.key.len() + change.value.len() + ChangeResponse::FRAME_BYTES;
+            changes.push(ChangeResponse::of(position, change));
+        }
+        bytes < CHANGE_PAGE_BYTES && changes.len() < CHANGE_PAGE_CHANGES
+    })?;
+    Ok(ChangePageResponse { changes, next: tail.position().to_string(), at_end: tail.is_at_end() })
+}
+
+fn refused(error: TailError) -> ApiError {
+    match error {
+        TailError::TooOld { oldest } => {
+            let message = format!("the log begins at position {oldest}: what was before is not kept as changes");
+            ApiError::new(StatusCode::GONE, "too_old", message)
+                .hint("take the end of the log (without `after`), read the table, and follow from there")
+        }
+        TailError::NoPosition(position) => ApiError::invalid(format!("{position} is no position that was handed out"))
+            .hint("use `next` of the last answer, or the `position` of a change"),
+        TailError::Log(error) => ApiError::internal(error.to_string()),
+    }
+}
