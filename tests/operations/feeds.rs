@@ -150,6 +150,7 @@ fn transactions_come_whole_and_wrong_requests_are_told_why() {
     assert_eq!(server.control.changes("shop", "items", Some(next), 0).unwrap().changes, []);
     let code = |result: Result<ChangePage, ControlError>| match result {
         Err(ControlError::Server { code, .. }) => code,
+        Err(ControlError::NotFound { .. }) => "not_found".to_owned(),
         other => panic!("{other:?}"),
     };
     let within = begin.next.parse::<u64>().unwrap() + 1;
