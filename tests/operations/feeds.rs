@@ -99,8 +99,8 @@ fn write(mut connection: RespConnection, seed: u64, ends: &AtomicBool) {
 fn a_copy_made_of_changes_alone_is_the_table_over_kills() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Some(RecordServer::with_table(folder.path(), TableMode::Store));
-    let mut copy = TableCopy::default();
-    copy.next = server.as_ref().unwrap().control.changes("shop", "items", None, 0).unwrap().next;
+    let begin = server.as_ref().unwrap().control.changes("shop", "items", None, 0).unwrap();
+    let mut copy = TableCopy { next: begin.next, ..TableCopy::default() };
     for round in 0..4 {
         let running = server.take().unwrap_or_else(|| RecordServer::start(folder.path()));
         let ends = Arc::new(AtomicBool::new(false));
