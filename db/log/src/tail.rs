@@ -80,8 +80,8 @@ impl LogTail {
         self.start >= self.log.durable()
     }
 
-    /// Shows changes that are on the disk, each with the position behind its unit. It ends when about so many bytes were
-    /// read, when there are no more, or behind a unit of which `visit` returned false for a change. Returns the bytes
+    /// Shows changes that are on the disk, each with the position behind its unit. It ends when about so many bytes
+    /// were read, when there are no more, or behind a unit of which `visit` returned false for a change. Returns the bytes
     /// that were read.
     ///
     /// # Errors
@@ -207,7 +207,8 @@ fn unit_before(log: &Arc<ChangeLog>, position: u64) -> Result<(LogFileReader, u6
 
 impl ChangeLog {
     /// Has checkpoints leave the log from a position on, for tails; `None`: what they do not need themselves goes.
-    /// Whatever is asked for, [`crate::limits::RETAINED_BYTES`] stay at most, and [`crate::limits::FEED_BYTES`] at least.
+    /// Whatever is asked for, [`crate::limits::RETAINED_BYTES`] stay at most, and [`crate::limits::FEED_BYTES`] at
+    /// least.
     pub fn retain_from(&self, position: Option<u64>) {
         self.shared().retain_from.store(position.unwrap_or(u64::MAX), Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The feed of a table's changes: what is in the log of a table with durability, from a position on. Writers pay nothing
-//! for it: the log's files are read.
+//! The feed of a table's changes: what is in the log of a table with durability, from a position on. Writers pay
+//! nothing for it: the log's files are read.
 
 use std::sync::Arc;
 use std::time::Duration;
