@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use sandstorm_log::disk::LogDisk;
-use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog};
+use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog, bytes_to_read, single_unit_bytes};
 use sandstorm_store::{RecordTable, StoreError};
 
 use super::Directory;
@@ -57,7 +57,7 @@ impl Directory {
         let snapshot = self.snapshot();
         let tables = logged_tables(&snapshot);
         let (begun, mut shown, mut changes, mut dropped) = (Instant::now(), Instant::now(), 0_u64, 0_u64);
-        let path = disk.path_of("");
+        let (path, all_bytes, mut bytes) = (disk.path_of(""), bytes_to_read(&*disk)?, 0);
         let recovered = std::thread::scope(|scope| {
             let mut lanes = RestoreLanes::start(scope, &tables, &self.epochs, now_ms)
                 .map_err(|error| LogError::unusable(&path, &format!("the system gives no thread: {error}")))?;
@@ -65,6 +65,7 @@ impl Directory {
                 |error: StoreError| LogError::unusable(&path, &format!("a record cannot be restored: {error}"));
             let recovered = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
                 changes += 1;
+                bytes += single_unit_bytes(change.key.len(), change.value.len());
                 match tables.get(&change.table) {
                     Some(table) => lanes.take(table, change).map_err(failed)?,
                     None => dropped += 1,
@@ -72,8 +73,11 @@ impl Directory {
                 // The clock is looked at once in a while.
                 if changes.is_multiple_of(1024) && shown.elapsed() >= RESTORE_LOG_EVERY {
                     shown = Instant::now();
-                    let seconds = begun.elapsed().as_secs();
-                    tracing::warn!("restoring records: {changes} changes so far, after {seconds} s");
+                    let (seconds, [read, all]) =
+                        (begun.elapsed().as_secs(), [bytes, all_bytes].map(|bytes| bytes >> 20));
+                    tracing::warn!(
+                        "restoring records: {changes} changes so far, {read} MiB of at most {all}, after {seconds} s"
+                    );
                 }
                 Ok(())
             })?;

@@ -101,7 +101,7 @@ impl<'a> LoggedChange<'a> {
     }
 
     /// Reads a change from the front of `bytes`; returns it and the rest.
-    fn decode(bytes: &'a [u8]) -> Option<(LoggedChange<'a>, &'a [u8])> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<(LoggedChange<'a>, &'a [u8])> {
         let (header, rest) = bytes.split_at_checked(CHANGE_HEADER_BYTES)?;
         let kind = ChangeKind::from_number(header[0])?;
         if header[1..4] != [0, 0, 0] {

@@ -100,6 +100,17 @@ impl LogFileReader {
         Ok(FrameRead::Frame(header, FrameBytes(&self.buffer)))
     }
 
+    /// Reads bytes as they are, whatever they are.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub(crate) fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>, LogError> {
+        let mut found = vec![0; bytes];
+        let read = self.file.read_at(offset, &mut found).map_err(|error| self.failed(&error))?;
+        found.truncate(read);
+        Ok(found)
+    }
+
     /// Reads the next frame, which has to begin at `position`, and moves behind it.
     ///
     /// # Errors

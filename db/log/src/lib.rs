@@ -13,6 +13,7 @@ pub mod change;
 mod change_log;
 mod checkpoint;
 mod checkpoint_file;
+mod damaged_tables;
 pub mod disk;
 mod error;
 mod file_reader;
@@ -33,7 +34,7 @@ pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
 pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
-pub use recovery::{ChangeVisitor, ReplaySummary};
+pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};
 pub use salvage::{LostRange, SalvagedLog, salvage_log};
 pub use tail::{LogTail, TailError, TailVisitor};
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::change::{LoggedChange, UnitParse, parse_unit};
+use crate::damaged_tables::TableNames;
 use crate::disk::LogDisk;
 use crate::error::LogError;
 use crate::file_reader::{FrameBytes, FrameRead, LogFileReader};
@@ -101,6 +102,7 @@ pub(crate) type PieceVisitor<'f> = dyn FnMut(&LogPiece<'_>) -> Result<(), LogErr
 struct LogReading<'r, 'v, 't> {
     visit: &'r mut ChangeVisitor<'v>,
     tap: &'r mut PieceVisitor<'t>,
+    names: TableNames,
     summary: ReplaySummary,
 }
 
@@ -196,6 +198,22 @@ impl UnitStream {
     }
 }
 
+/// Returns the bytes of the files that a start reads, at most: segments have zeros at their end.
+///
+/// # Errors
+/// [`LogError::System`].
+pub fn bytes_to_read(disk: &dyn LogDisk) -> Result<u64, LogError> {
+    let files = LogFileNumbers::list(disk)?;
+    let segments = files.segments.iter().map(|number| FileKind::Segment.file_name(*number));
+    let checkpoint = files.checkpoints.last().map(|number| FileKind::Checkpoint.file_name(*number));
+    let mut all = 0;
+    for name in segments.chain(checkpoint) {
+        let bytes = disk.open(&name).and_then(|file| file.bytes());
+        all += bytes.map_err(|error| LogError::system("read", disk.path_of(&name), &error))?;
+    }
+    Ok(all)
+}
+
 /// Reads a log, and shows each change in an order in which they may be made.
 ///
 /// # Errors
@@ -215,10 +233,13 @@ pub(crate) fn read_log_pieces(
 ) -> Result<LogEnd, LogError> {
     let files = LogFileNumbers::list(&**disk)?;
     let mut end = LogEnd { seen: Some(0), ..LogEnd::default() };
-    let mut reading = LogReading { visit, tap, summary: ReplaySummary::default() };
+    let mut reading = LogReading { visit, tap, names: TableNames::default(), summary: ReplaySummary::default() };
     let mut needed_from = None;
     if let Some(number) = files.checkpoints.last() {
-        let (file, last) = reading.checkpoint(disk, *number)?;
+        let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, *number)?;
+        let file = reader.header;
+        let read = reading.checkpoint(&mut reader);
+        let last = read.map_err(|error| reading.names.name_in(&**disk, &file, error))?;
         (end.log_id, end.last_checkpoint, needed_from) = (file.log_id, *number, Some(file.first_position));
         // Changes are seen behind the first byte of a log.
         end.seen = Some(last.durable).filter(|seen| *seen >= file.first_position);
@@ -244,7 +265,8 @@ pub(crate) fn read_log_pieces(
         if limit.is_some_and(|limit| limit <= head.header.first_position) {
             continue;
         }
-        reading.segment(&mut reader, limit, &mut stream)?;
+        let read = reading.segment(&mut reader, limit, &mut stream);
+        read.map_err(|error| reading.names.name_in(&**disk, &head.header, error))?;
     }
     end.summary = reading.summary;
     end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
@@ -301,9 +323,8 @@ fn needed_segments(
 }
 
 impl LogReading<'_, '_, '_> {
-    /// Reads a checkpoint. Returns its header, and that of its last frame.
-    fn checkpoint(&mut self, disk: &Arc<dyn LogDisk>, number: u64) -> Result<(FileHeader, FrameHeader), LogError> {
-        let mut reader = LogFileReader::open(&**disk, FileKind::Checkpoint, number)?;
+    /// Reads a checkpoint. Returns the header of its last frame.
+    fn checkpoint(&mut self, reader: &mut LogFileReader) -> Result<FrameHeader, LogError> {
         let file = reader.header;
         (self.tap)(&LogPiece::File(&file))?;
         let (mut stream, mut position) = (UnitStream::new(0, 0), 0);
@@ -313,7 +334,12 @@ impl LogReading<'_, '_, '_> {
                 FrameRead::Nothing(why) => return Err(LogError::damaged(&reader.path, offset, why)),
                 FrameRead::Frame(header, bytes) => {
                     (self.tap)(&LogPiece::Frame { file: &file, header, bytes, offset })?;
-                    (header, stream.push(bytes.payload(), &mut |change, _| (self.visit)(change, true))?)
+                    let (visit, names) = (&mut self.visit, &mut self.names);
+                    let visit = &mut |change: &LoggedChange<'_>, _| {
+                        names.note(change);
+                        visit(change, true)
+                    };
+                    (header, stream.push(bytes.payload(), visit)?)
                 }
             };
             let Some((_, changes)) = pushed else {
@@ -327,7 +353,7 @@ impl LogReading<'_, '_, '_> {
                 if !stream.bytes.is_empty() {
                     return Err(LogError::damaged(&reader.path, offset, "it ends within a change"));
                 }
-                return Ok((file, header));
+                return Ok(header);
             }
         }
     }
@@ -373,7 +399,12 @@ impl LogReading<'_, '_, '_> {
                     let wanted = limit.map_or(payload.len() as u64, |limit| limit.saturating_sub(position));
                     let wanted = payload.get(..wanted as usize).unwrap_or(payload);
                     let known = stream.end().saturating_sub(position);
-                    (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), self.visit)?)
+                    let (visit, names) = (&mut self.visit, &mut self.names);
+                    let visit = &mut |change: &LoggedChange<'_>, is_of_checkpoint| {
+                        names.note(change);
+                        visit(change, is_of_checkpoint)
+                    };
+                    (header, stream.push(wanted.get(known as usize..).unwrap_or_default(), visit)?)
                 }
             };
             is_second_look = false;

@@ -105,8 +105,35 @@ pub(crate) struct SegmentWriter {
     durable: u64,
     /// Segments that were begun since somebody asked, with their first positions.
     begun: Vec<(u64, u64)>,
-    /// Frames that are being put together.
-    buffer: Vec<u8>,
+    buffer: FrameBuffer,
+}
+
+/// Frames that are being put together, at a multiple of a block in memory, as direct writes need it.
+#[derive(Default)]
+struct FrameBuffer {
+    bytes: Vec<u8>,
+    /// The first byte of the frames.
+    start: usize,
+}
+
+impl FrameBuffer {
+    /// Begins frames of so many bytes at most.
+    fn begin(&mut self, most: u64) -> &mut Vec<u8> {
+        self.bytes.clear();
+        self.bytes.reserve(most as usize + BLOCK_BYTES as usize);
+        self.start = self.bytes.as_ptr().align_offset(BLOCK_BYTES as usize);
+        self.bytes.resize(self.start, 0);
+        &mut self.bytes
+    }
+
+    fn frames(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    fn shrink(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * FRAME_PAYLOAD_BYTES);
+    }
 }
 
 impl SegmentWriter {
@@ -129,12 +156,11 @@ impl SegmentWriter {
             position: start.position,
             durable: start.position,
             begun: Vec::new(),
-            buffer: Vec::new(),
+            buffer: FrameBuffer::default(),
         };
         writer.start.segment_bytes = bytes;
         writer.write_header()?;
         writer.write_frames(tail, true)?;
-        writer.sync()?;
         writer.publish(&spare.name)?;
         writer.start.segment_bytes = start.segment_bytes;
         (writer.position, writer.durable) = (start.position + tail.len() as u64, start.position + tail.len() as u64);
@@ -180,16 +206,11 @@ impl SegmentWriter {
                 break;
             }
         }
-        self.sync()?;
-        self.durable = self.position;
         Ok(())
     }
 
-    /// Goes on with a new segment.
+    /// Goes on with a new segment. Its header promises that all before it is on the disk.
     fn roll(&mut self, spare: &mut Option<SpareSegment>) -> Result<(), LogError> {
-        // The next segment's header promises all that is before it.
-        self.sync()?;
-        self.durable = self.position;
         let number = self.number + 1;
         let spare = match spare.take() {
             Some(spare) => spare,
@@ -199,10 +220,10 @@ impl SegmentWriter {
         (self.number, self.offset, self.made_ms) = (number, BLOCK_BYTES, now_ms());
         self.begun.push((number, self.position));
         self.write_header()?;
-        self.sync()?;
         self.publish(&spare.name)
     }
 
+    /// Writes the header of the segment, and waits until it is on the disk.
     fn write_header(&mut self) -> Result<(), LogError> {
         let header = FileHeader {
             format: FORMAT,
@@ -212,7 +233,11 @@ impl SegmentWriter {
             first_position: self.position,
             made_ms: self.made_ms,
         };
-        self.write_at(0, &header.encode())
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.begin(BLOCK_BYTES).extend_from_slice(&header.encode());
+        self.write_at(0, buffer.frames())?;
+        self.buffer = buffer;
+        Ok(())
     }
 
     /// Gives the segment its name.
@@ -225,21 +250,21 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes changes as frames to this segment, which has room for them; an empty frame if there are none.
-    /// `begins_unit`: they begin where a unit begins.
+    /// Writes changes as frames to this segment, which has room for them, and waits until they are on the disk; an empty
+    /// frame if there are none. `begins_unit`: they begin where a unit begins.
     fn write_frames(&mut self, changes: &[u8], mut begins_unit: bool) -> Result<(), LogError> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        let age = file_age(self.made_ms, now_ms());
+        let frames = buffer.begin(whole_frames_bytes(changes.len()));
+        let (begin, age) = (frames.len(), file_age(self.made_ms, now_ms()));
         let (start, mut rest) = (self.offset, changes);
         loop {
             let (payload, later) = rest.split_at(rest.len().min(FRAME_PAYLOAD_BYTES));
-            let offset = start + buffer.len() as u64;
+            let offset = start + (frames.len() - begin) as u64;
             let place = FramePlace { kind: FileKind::Segment, log_id: self.start.log_id, number: self.number, offset };
             let payload_bytes = payload.len() as u32;
             let (position, durable) = (self.position, self.durable);
             let header = FrameHeader { position, durable, payload_bytes, is_last: false, begins_unit, age };
-            header.encode(&place, payload, &mut buffer);
+            header.encode(&place, payload, frames);
             begins_unit = false;
             self.position += payload.len() as u64;
             rest = later;
@@ -247,25 +272,23 @@ impl SegmentWriter {
                 break;
             }
         }
-        self.write_at(start, &buffer)?;
-        self.offset = start + buffer.len() as u64;
-        buffer.shrink_to(2 * FRAME_PAYLOAD_BYTES);
+        self.write_at(start, buffer.frames())?;
+        self.offset = start + buffer.frames().len() as u64;
+        self.durable = self.position;
+        buffer.shrink();
         self.buffer = buffer;
         Ok(())
     }
 
+    /// Writes, and waits until it is on the disk.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
         let failed = |error| LogError::system("write", self.path.clone(), &error);
-        let written = self.file.write_at(offset, bytes).map_err(failed)?;
+        let written = self.file.write_synced_at(offset, bytes).map_err(failed)?;
         if written == bytes.len() {
             return Ok(());
         }
         let text = format!("the disk took {written} of {} bytes", bytes.len());
         Err(failed(std::io::Error::other(text)))
-    }
-
-    fn sync(&self) -> Result<(), LogError> {
-        self.file.sync().map_err(|error| LogError::system("sync", self.path.clone(), &error))
     }
 }
 

@@ -74,6 +74,19 @@ pub trait LogFile: Send {
     /// Those of the system.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
 
+    /// Writes at an offset, and waits until these bytes are on the disk. Returns the bytes written, fewer than given if
+    /// the disk took no more: these are not on the disk for certain.
+    ///
+    /// # Errors
+    /// Those of the system, as for [`LogFile::sync`].
+    fn write_synced_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.write_at(offset, bytes)?;
+        if written == bytes.len() {
+            self.sync()?;
+        }
+        Ok(written)
+    }
+
     /// Waits until everything that was written is on the disk.
     ///
     /// # Errors
