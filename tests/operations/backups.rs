@@ -35,7 +35,7 @@ fn server_with_tables() -> Server {
         "tenant create shop --open",
         "tenant create reports --open",
         "table create items --durability interval --tenant shop",
-        "table create plain --ordered --tenant shop",
+        "table create plain --ordered --durability none --tenant shop",
         "grant add items --to reports --tenant shop",
     ] {
         let output = server.output(line);

@@ -1,5 +1,5 @@
 //! Promise: in a table with durability `disk` nothing that a client was told is gone after a kill of the server: no
-//! write that was acknowledged, and no record that was shown to somebody else, in any protocol. Kills the real binary
+//! write that was acknowledged, and no record that was shown to somebody else, in any protocol, by calls too. Kills the real binary
 //! with SIGKILL while clients of all protocols write and read. `SANDSTORM_KILLS` sets how many times.
 
 use std::collections::BTreeMap;
@@ -14,14 +14,16 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::{DurabilityLevel, TableMode, TablePatch, TableSpec, TenantSpec};
+use sandstorm_client::control::{
+    DurabilityLevel, ExtensionSource, ExtensionSourceFile, TableMode, TablePatch, TableSpec, TenantSpec,
+};
 use sandstorm_client::{Config, Error, PutOptions};
 
 use crate::records::{LONG, RecordServer};
 
 const KEYS: u64 = 20;
 /// Longest time for which a client of the own protocol waits for a server that was killed.
-const OWN_DEADLINE: Duration = Duration::from_millis(300);
+pub(super) const OWN_DEADLINE: Duration = Duration::from_millis(300);
 
 /// What the clients of one life of a server know.
 #[derive(Default)]
@@ -48,21 +50,21 @@ trait CountingClient {
     fn get(&mut self, key: &str) -> Result<Option<u64>, String>;
 }
 
-fn text<E: std::fmt::Display>(error: E) -> String {
+pub(super) fn text<E: std::fmt::Display>(error: E) -> String {
     error.to_string()
 }
 
-struct RedisCounting(BufReader<TcpStream>, bool);
+pub(super) struct RedisCounting(pub(super) BufReader<TcpStream>, pub(super) bool);
 
 impl RedisCounting {
-    fn ask(&mut self, words: &[&str]) -> Result<String, String> {
+    pub(super) fn ask(&mut self, words: &[&str]) -> Result<String, String> {
         let mut bytes = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
         self.0.get_ref().write_all(bytes.as_bytes()).map_err(text)?;
         self.line()
     }
 
-    fn line(&mut self) -> Result<String, String> {
+    pub(super) fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         if self.0.read_line(&mut line).map_err(text)? == 0 || line.starts_with('-') {
             return Err(line);
@@ -93,10 +95,10 @@ impl CountingClient for RedisCounting {
     }
 }
 
-struct MemcachedCounting(BufReader<TcpStream>);
+pub(super) struct MemcachedCounting(pub(super) BufReader<TcpStream>);
 
 impl MemcachedCounting {
-    fn line(&mut self) -> Result<String, String> {
+    pub(super) fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         if self.0.read_line(&mut line).map_err(text)? == 0 || line.contains("ERROR") {
             return Err(line);
@@ -128,7 +130,25 @@ struct OwnCounting {
     client: Client,
     table: u64,
     is_killed: Arc<AtomicBool>,
+    /// Whether its writes are calls of [`CALLED`].
+    calls: bool,
 }
+
+/// An extension that writes a number under a key and under its twin, at one moment.
+const CALLED: &str = "#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+/// Writes the number in `args`, behind a blank, under the key before it and under its twin.
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let (items, tx) = (db.table(\"items\")?, db.transaction());
+    let (key, number) = core::str::from_utf8(args)?.split_once(' ').ok_or(\"a key and a number\")?;
+    let twin = [key, \":twin\"].concat();
+    tx.put(items, key.as_bytes(), number.as_bytes())?;
+    tx.put(items, twin.as_bytes(), number.as_bytes())?;
+    db.reply(number.as_bytes())
+}
+";
 
 impl OwnCounting {
     /// Asks until there is an answer, or the server was killed.
@@ -145,6 +165,11 @@ impl OwnCounting {
 impl CountingClient for OwnCounting {
     fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
         let value = number.to_string();
+        if self.calls {
+            let args = format!("{key} {value}");
+            let said = self.ask(|client| client.invoke("count", args.as_bytes()))?;
+            return if said == value.as_bytes() { Ok(()) } else { Err(format!("{said:?} for {value}")) };
+        }
         self.ask(|client| client.put(self.table, key.as_bytes(), value.as_bytes(), &PutOptions::default())).map(drop)
     }
 
@@ -154,7 +179,7 @@ impl CountingClient for OwnCounting {
     }
 }
 
-fn stream(address: &str) -> BufReader<TcpStream> {
+pub(super) fn stream(address: &str) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     BufReader::new(stream)
@@ -163,21 +188,22 @@ fn stream(address: &str) -> BufReader<TcpStream> {
 /// The clients of all protocols; the sealed one does not see that it is on loopback.
 fn clients(server: &RecordServer, table: u64, is_killed: &Arc<AtomicBool>) -> Vec<Box<dyn CountingClient + Send>> {
     let tenant = server.control.tenant("shop").unwrap().id;
-    let own = |sealing| {
+    let own = |sealing, calls| {
         let config = Config::new(server.data.parse().unwrap(), tenant).sealing(sealing).deadline(LONG);
         let client = Client::connect(config.token(TOKEN)).unwrap().with_deadline(OWN_DEADLINE);
-        Box::new(OwnCounting { client, table, is_killed: Arc::clone(is_killed) })
+        Box::new(OwnCounting { client, table, is_killed: Arc::clone(is_killed), calls })
     };
     vec![
         Box::new(RedisCounting(stream(&server.redis), false)),
         Box::new(RedisCounting(stream(&server.redis), true)),
         Box::new(MemcachedCounting(stream(&server.memcached))),
-        own(sandstorm_client::Sealing::default()),
-        own(sandstorm_client::Sealing::Always),
+        own(sandstorm_client::Sealing::default(), false),
+        own(sandstorm_client::Sealing::Always, false),
+        own(sandstorm_client::Sealing::default(), true),
     ]
 }
 
-const TOKEN: &str = "a-token-that-is-long-enough-for-a-test";
+pub(super) const TOKEN: &str = "a-token-that-is-long-enough-for-a-test";
 
 /// Writes and reads until an error; counts the rounds that were answered.
 fn count_on(
@@ -235,10 +261,11 @@ fn write_and_kill(server: RecordServer, table: u64, from: u64, random: &mut Smal
 
 fn table_with(durability: DurabilityLevel) -> TableSpec {
     let (name, mode) = ("items".to_owned(), TableMode::Store);
+    let durability = Some(durability);
     TableSpec { name, mode, durability, quota_bytes: Some(64 << 20), ..TableSpec::default() }
 }
 
-fn start_with(folder: &Path, durability: DurabilityLevel) -> (RecordServer, u64) {
+pub(super) fn start_with(folder: &Path, durability: DurabilityLevel) -> (RecordServer, u64) {
     let server = RecordServer::start(folder);
     let token = Some(TOKEN.to_owned());
     server
@@ -255,7 +282,12 @@ fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
     let kills = std::env::var("SANDSTORM_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5);
     let folder = tempfile::tempdir().unwrap();
     let mut random = SmallRng::seed_from_u64(kills);
-    let (mut server, table) = start_with(folder.path(), DurabilityLevel::Disk);
+    let (server, table) = start_with(folder.path(), DurabilityLevel::Disk);
+    drop(server);
+    // Only this one has a builder.
+    let mut server = RecordServer::start_as(folder.path(), "", &[]).0;
+    let files = vec![ExtensionSourceFile { path: "src/lib.rs".into(), text: CALLED.into() }];
+    server.control.push("shop", "count", &ExtensionSource { manifest: "name = \"count\"".into(), files }).unwrap();
     let mut from = 1;
     for kill in 0..kills {
         let knowledge = write_and_kill(server, table, from, &mut random);
@@ -266,7 +298,8 @@ fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
             let found = reader.get(key).unwrap().unwrap_or(0);
             let most = sent.get(key).copied().unwrap_or(0).max(*number);
             assert!(found >= *number && found <= most, "kill {kill}, {key}: {found} instead of {number} to {most}");
-            if key.starts_with("1:") {
+            // The clients that write in transactions: MULTI, and calls.
+            if key.starts_with("1:") || key.starts_with("5:") {
                 assert_eq!(reader.get(&format!("{key}:twin")).unwrap(), Some(found), "a transaction is whole");
             }
         }
@@ -312,7 +345,7 @@ fn a_table_in_memory_becomes_durable_while_it_is_used_and_is_so_when_that_is_rep
     let server = RecordServer::start(folder.path());
     let mut client = RedisCounting(stream(&server.redis), false);
     assert_eq!(client.get("between").unwrap(), None, "it was in memory only");
-    assert_eq!(clients(&server, table, &Arc::default()).len(), 5);
+    assert_eq!(clients(&server, table, &Arc::default()).len(), 6);
 }
 
 #[test]

@@ -34,9 +34,14 @@ pub(super) struct RecordServer {
 
 impl RecordServer {
     pub(super) fn start(folder: &Path) -> RecordServer {
+        RecordServer::start_as(folder, "", &["--no-builder"]).0
+    }
+
+    /// With these lines of the configuration and these options. Returns what it says at its start, too.
+    pub(super) fn start_as(folder: &Path, config: &str, more: &[&str]) -> (RecordServer, Value) {
         let port = "127.0.0.1:0=shop/items";
-        let options = ["--no-builder", "--redis", port, "--memcached", port];
-        let mut process = command(folder, "", &options).spawn().unwrap();
+        let options = [&["--redis", port, "--memcached", port], more].concat();
+        let mut process = command(folder, config, &options).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).expect("the server says where it is");
@@ -45,7 +50,7 @@ impl RecordServer {
         let control = Control::with_trust(url, Some(token.trim()), CONTROL_TIMEOUT, &Trust::default());
         let address = |name: &str| said[name][0].as_str().or(said[name].as_str()).unwrap().to_owned();
         let (data, redis, memcached) = (address("data"), address("redis"), address("memcached"));
-        RecordServer { process, data, redis, memcached, control }
+        (RecordServer { process, data, redis, memcached, control }, said)
     }
 
     /// A server whose tenant has a table with durability.
@@ -53,7 +58,8 @@ impl RecordServer {
         let server = RecordServer::start(folder);
         server.control.create_tenant(&TenantSpec { name: "shop".into(), open: true, ..TenantSpec::default() }).unwrap();
         let (name, durability) = ("items".to_owned(), DurabilityLevel::Interval);
-        let new = TableSpec { name, mode, durability, quota_bytes: Some(8 << 20), ..TableSpec::default() };
+        let new =
+            TableSpec { name, mode, durability: Some(durability), quota_bytes: Some(8 << 20), ..TableSpec::default() };
         assert_eq!(server.control.create_table("shop", &new).unwrap().durability, durability);
         server
     }
@@ -276,7 +282,8 @@ fn a_server_that_is_stopped_keeps_every_write_that_it_acknowledged() {
         // Dropped with its records, which do not come back in a table of the same name.
         server.control.drop_table("shop", "items").unwrap();
         let (name, durability) = ("items".to_owned(), DurabilityLevel::Interval);
-        let again = TableSpec { name, mode, durability, quota_bytes: Some(8 << 20), ..TableSpec::default() };
+        let again =
+            TableSpec { name, mode, durability: Some(durability), quota_bytes: Some(8 << 20), ..TableSpec::default() };
         server.control.create_table("shop", &again).unwrap();
         server.stop();
         assert_eq!(values_of(&RecordServer::start(&folder)), KeyValues::new());
@@ -305,13 +312,53 @@ fn a_server_does_not_start_on_a_damaged_log_and_says_where() {
     let whole = fs::read(segment).unwrap();
     let mut damaged = whole.clone();
     // The first frame is empty.
-    damaged[2 * 4096 + 70] ^= 1;
+    damaged[2 * 4096 + 95] ^= 1;
     fs::write(segment, &damaged).unwrap();
     let options = ["--no-builder", "--redis", "127.0.0.1:0=shop/items"];
     let output = command(folder, "", &options).stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let name = segment.file_name().unwrap().to_string_lossy().into_owned();
     assert!(!output.status.success() && said.contains(&name) && said.contains("damaged at byte"), "{said}");
+    assert!(said.contains("changes of shop/items are there"), "{said}");
     fs::write(segment, &whole).unwrap();
     assert_eq!(values_of(&RecordServer::start(folder)).len(), 3);
+}
+
+#[test]
+fn new_tables_have_the_durability_that_the_configuration_says_and_old_ones_keep_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let create = |server: &RecordServer, name: &str, mode, durability| {
+        let new = TableSpec { name: name.into(), mode, durability, quota_bytes: Some(1 << 20), ..TableSpec::default() };
+        server.control.create_table("shop", &new).map(|table| table.durability)
+    };
+    let (store, cache) = (TableMode::Store, TableMode::Cache);
+    let (none, interval, disk) = (DurabilityLevel::None, DurabilityLevel::Interval, DurabilityLevel::Disk);
+    let said = |server: &Value| (server["durability"]["store"].clone(), server["durability"]["cache"].clone());
+
+    let (server, line) = RecordServer::start_as(folder.path(), "", &["--no-builder"]);
+    assert_eq!(said(&line), ("interval".into(), "none".into()));
+    server.control.create_tenant(&TenantSpec { name: "shop".into(), open: true, ..TenantSpec::default() }).unwrap();
+    assert_eq!(create(&server, "items", store, None).unwrap(), interval);
+    assert_eq!(create(&server, "views", cache, None).unwrap(), none);
+    assert_eq!(create(&server, "scratch", store, Some(none)).unwrap(), none);
+    drop(server);
+
+    let config = "[durability]\nstore = \"disk\"\ncache = \"interval\"\n[[tenants]]\nname = \"shop\"\nopen = true\n\
+                  tables = [{ name = \"scratch\" }, { name = \"made\" }, { name = \"plain\", durability = \"none\" }]\n";
+    let (server, line) = RecordServer::start_as(folder.path(), config, &["--no-builder"]);
+    assert_eq!(said(&line), ("disk".into(), "interval".into()));
+    assert_eq!(create(&server, "later", cache, None).unwrap(), interval);
+    let found = server.control.tables("shop").unwrap();
+    let found: BTreeMap<_, _> = found.iter().map(|table| (table.name.as_str(), table.durability)).collect();
+    let expected =
+        [("items", interval), ("later", interval), ("made", disk), ("plain", none), ("scratch", none), ("views", none)];
+    assert_eq!(found, expected.into_iter().collect());
+    drop(server);
+
+    // A server that keeps nothing says so, and its tables are in memory.
+    let (server, line) = RecordServer::start_as(folder.path(), config, &["--no-builder", "--ephemeral"]);
+    assert_eq!((said(&line), line["ephemeral"].as_bool()), (("none".into(), "none".into()), Some(true)));
+    assert_eq!(create(&server, "items", store, None).unwrap(), none);
+    let refused = create(&server, "orders", store, Some(disk)).unwrap_err().to_string();
+    assert!(refused.contains("--ephemeral"), "{refused}");
 }

@@ -1,5 +1,5 @@
 //! Promise: a server's acknowledged state of its tenants survives a kill and a restart: ids, tokens, quotas, tables,
-//! grants, suspensions, extensions and their loaded versions. Records do not survive, and requests to the server before
+//! grants, suspensions, extensions and their loaded versions. Records of tables without durability do not, and requests to the server before
 //! do not run. Kills the real binary with SIGKILL, between changes and during them.
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use sandstorm_catalog::testing::code;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
-    Control, ControlError, ExtensionSource, ExtensionSourceFile, GrantSpec, TableAccess, TableSpec, TenantPatch,
-    TenantSpec, Trust,
+    Control, ControlError, DurabilityLevel, ExtensionSource, ExtensionSourceFile, GrantSpec, TableAccess, TableSpec,
+    TenantPatch, TenantSpec, Trust,
 };
 use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, PutOptions};
@@ -112,8 +112,10 @@ fn echo(greeting: &str) -> ExtensionSource {
     }
 }
 
+/// A table in memory only.
 fn table(name: &str) -> TableSpec {
-    TableSpec { name: name.into(), quota_bytes: Some(1 << 20), ..TableSpec::default() }
+    let durability = Some(DurabilityLevel::None);
+    TableSpec { name: name.into(), quota_bytes: Some(1 << 20), durability, ..TableSpec::default() }
 }
 
 const NONE: &[&str] = &["--no-builder"];

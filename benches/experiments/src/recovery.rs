@@ -113,7 +113,7 @@ fn sandstorm(folder: &Path, records: u64) -> Result<StoredServer, CliError> {
         }
     };
     control.create_tenant(&TenantSpec { name: "bench".into(), open: true, ..TenantSpec::default() })?;
-    let durability = DurabilityLevel::Interval;
+    let durability = Some(DurabilityLevel::Interval);
     let quota_bytes = (1_u64 << 30).max(records * 512);
     let mut quotas = TenantSpec::default().quotas;
     quotas.insert("memory_bytes".to_owned(), quota_bytes * 2);

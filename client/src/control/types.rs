@@ -271,8 +271,9 @@ pub struct TableSpec {
     pub quota_bytes: Option<u64>,
     /// True if its keys are kept in order as well, for ranges.
     pub ordered: bool,
-    /// What a crash may take of its records.
-    pub durability: DurabilityLevel,
+    /// What a crash may take of its records; left out: the server's default for its mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityLevel>,
 }
 
 /// What a crash may take of a table's records.

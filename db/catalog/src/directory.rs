@@ -399,16 +399,17 @@ impl Directory {
                 max_value_len: self.options.max_value_len,
                 ordered: new.ordered,
             };
-            if !new.durability.is_none() && !self.options.can_keep_records {
+            let durability = new.durability.unwrap_or_else(|| self.options.default_durability(new.mode));
+            if !durability.is_none() && !self.options.can_keep_records {
                 return Err(DirectoryError::KeepsNothing(new.name));
             }
             let table = RecordTable::new(config, self.epochs.clone());
-            let log_number = if new.durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
+            let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
             if log_number != 0 {
                 let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
                 let full_name = format!("{}/{}", tenant.name, new.name);
                 let logged = (log_number, full_name.as_str());
-                self.log.attach(&table, logged, new.durability).map_err(unavailable)?;
+                self.log.attach(&table, logged, durability).map_err(unavailable)?;
             }
             let name: Box<str> = new.name.into();
             let entry = Arc::new(TableEntry {
@@ -417,11 +418,11 @@ impl Directory {
                 mode: new.mode,
                 quota_bytes,
                 table,
-                durability: CurrentDurability::new(new.durability, log_number),
+                durability: CurrentDurability::new(durability, log_number),
                 flush_at_ms: Default::default(),
             });
             view.tables.insert(id, entry.clone());
-            view.durability.insert(id, (new.durability, log_number));
+            view.durability.insert(id, (durability, log_number));
             view.table_names.insert(name, id);
             Ok(entry)
         })

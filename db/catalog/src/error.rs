@@ -83,7 +83,9 @@ pub enum DirectoryError {
     #[error("table id {0} is too large: ids from 2^48 on are those of granted tables")]
     TableIdTooLarge(u64),
     /// The server has no folder for records.
-    #[error("table {0:?} cannot be kept on disk: the server keeps nothing (--ephemeral); leave out its durability")]
+    #[error(
+        "table {0:?} cannot be kept on disk: the server keeps nothing (--ephemeral); leave out its durability, which is none here then"
+    )]
     KeepsNothing(String),
     /// A tenant can access all of its own tables already.
     #[error("tenant {0:?} cannot grant a table to itself")]

@@ -67,7 +67,7 @@ pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
-pub use table_durability::TableDurability;
+pub use table_durability::{DefaultDurability, TableDurability};
 pub use tenant_code::TenantCode;
 pub use tenant_ref::TenantRef;
 pub use token_match::TokenMatch;

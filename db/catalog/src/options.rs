@@ -2,7 +2,7 @@
 
 use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
-use super::table_durability::TableDurability;
+use super::table_durability::{DefaultDurability, TableDurability};
 use crate::limits::TENANTS;
 use sandstorm_accounts::token::TokenHash;
 use sandstorm_extension::CodePolicy;
@@ -29,6 +29,16 @@ pub struct DirectoryOptions {
     pub can_keep_records: bool,
     /// Whether the operator may read what tenants' code writes to the log.
     pub operator_reads_logs: bool,
+    /// Durability of a new table for which none is given. It counts only where records can be kept.
+    pub durability: DefaultDurability,
+}
+
+impl DirectoryOptions {
+    /// The durability of a new table for which none is given.
+    pub fn default_durability(&self, mode: StorageMode) -> TableDurability {
+        let durability = if self.can_keep_records { self.durability } else { DefaultDurability::MEMORY_ONLY };
+        durability.of(mode)
+    }
 }
 
 impl Default for DirectoryOptions {
@@ -43,6 +53,7 @@ impl Default for DirectoryOptions {
             max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
             can_keep_records: false,
             operator_reads_logs: false,
+            durability: DefaultDurability::default(),
         }
     }
 }
@@ -97,14 +108,14 @@ pub struct NewTable {
     pub quota_bytes: Option<u64>,
     /// Whether its keys are kept in order as well, for ranges.
     pub ordered: bool,
-    /// What a crash may take of its records.
-    pub durability: TableDurability,
+    /// What a crash may take of its records; if not given: what the server's options say for its mode.
+    pub durability: Option<TableDurability>,
 }
 
 impl NewTable {
     /// A table of that name in store mode, with defaults for the rest.
     pub fn named(name: &str) -> NewTable {
-        let (mode, durability) = (StorageMode::Store, TableDurability::None);
-        NewTable { name: name.into(), id: None, mode, quota_bytes: None, ordered: false, durability }
+        let mode = StorageMode::Store;
+        NewTable { name: name.into(), id: None, mode, quota_bytes: None, ordered: false, durability: None }
     }
 }

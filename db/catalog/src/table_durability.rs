@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-use sandstorm_store::TableLogging;
+use sandstorm_store::{StorageMode, TableLogging};
 use serde::{Deserialize, Serialize};
 
 /// What a crash may take of a table's records.
@@ -42,6 +42,35 @@ impl TableDurability {
             TableDurability::None => TableLogging::Off,
             TableDurability::Interval => TableLogging::AtOnce,
             TableDurability::Disk => TableLogging::Awaited,
+        }
+    }
+}
+
+/// The durability of new tables that are created without one, by their mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultDurability {
+    /// Of tables in store mode.
+    pub store: TableDurability,
+    /// Of tables in cache mode.
+    pub cache: TableDurability,
+}
+
+impl Default for DefaultDurability {
+    fn default() -> DefaultDurability {
+        DefaultDurability { store: TableDurability::Interval, cache: TableDurability::None }
+    }
+}
+
+impl DefaultDurability {
+    /// Of a server that keeps nothing: every table is in memory only.
+    pub const MEMORY_ONLY: DefaultDurability =
+        DefaultDurability { store: TableDurability::None, cache: TableDurability::None };
+
+    /// That of a new table in this mode.
+    pub fn of(self, mode: StorageMode) -> TableDurability {
+        match mode {
+            StorageMode::Store => self.store,
+            StorageMode::Cache => self.cache,
         }
     }
 }

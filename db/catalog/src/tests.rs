@@ -441,7 +441,7 @@ fn changes_are_bounded_over_time() {
 
 #[test]
 fn a_table_with_durability_needs_a_server_that_keeps_records() {
-    let durable = || NewTable { durability: TableDurability::Interval, ..small_table("carts") };
+    let durable = || NewTable { durability: Some(TableDurability::Interval), ..small_table("carts") };
     let directory = Directory::new(Epochs::new());
     directory.create_tenant(NewTenant::named("shop")).unwrap();
     let refused = directory.create_table("shop", durable()).expect_err("nothing is kept");
@@ -462,7 +462,8 @@ fn a_table_with_durability_needs_a_server_that_keeps_records() {
     std::fs::create_dir(&log_folder).unwrap();
     let (directory, epochs) = start();
     directory.create_tenant(NewTenant::named("shop")).unwrap();
-    directory.create_table("shop", small_table("views")).unwrap();
+    let views = NewTable { mode: StorageMode::Cache, ..small_table("views") };
+    directory.create_table("shop", views).unwrap();
     assert_eq!(std::fs::read_dir(&log_folder).unwrap().count(), 0, "no table needs it");
     assert!(directory.change_log().is_none(), "no table needs it");
     let carts = directory.create_table("shop", durable()).unwrap();

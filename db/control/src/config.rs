@@ -24,7 +24,9 @@ use serde::Deserialize;
 
 use sandstorm_builder::BuilderConfig;
 use sandstorm_catalog::limits::TENANTS;
-use sandstorm_catalog::{Directory, DirectoryError, DirectoryOptions, GrantIssuer, QuotaChanges, Quotas};
+use sandstorm_catalog::{
+    DefaultDurability, Directory, DirectoryError, DirectoryOptions, GrantIssuer, QuotaChanges, Quotas, TableDurability,
+};
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::CodePolicy;
 use sandstorm_server::cpu_affinity;
@@ -120,6 +122,8 @@ pub struct ServerSettings {
     pub net: NetSettings,
     /// Limits of the server.
     pub limits: CapacityLimits,
+    /// Durability of new tables for which none is given.
+    pub durability: DefaultDurability,
     /// Quotas of a tenant for which none are given.
     pub quotas: Quotas,
     /// The code that a new tenant may have if nothing else is said of it.
@@ -209,6 +213,7 @@ struct ConfigFile {
     allow_open: Option<bool>,
     code: Option<CodePolicy>,
     limits: LimitsSection,
+    durability: DurabilitySection,
     quotas: QuotaChanges,
     builder: BuilderSection,
     tenants: Vec<TenantSettings>,
@@ -229,6 +234,20 @@ struct LimitsSection {
     key_bytes: Option<usize>,
     value_bytes: Option<usize>,
     tenants: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DurabilitySection {
+    store: Option<TableDurability>,
+    cache: Option<TableDurability>,
+}
+
+impl DurabilitySection {
+    fn settings(&self) -> DefaultDurability {
+        let default = DefaultDurability::default();
+        DefaultDurability { store: self.store.unwrap_or(default.store), cache: self.cache.unwrap_or(default.cache) }
+    }
 }
 
 impl ServerSettings {
@@ -294,6 +313,7 @@ impl ServerSettings {
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
+            durability: file.durability.settings(),
             quotas,
             code: over.code.or(file.code).unwrap_or_default(),
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
@@ -335,7 +355,13 @@ impl ServerSettings {
             max_value_len: self.limits.value_bytes,
             can_keep_records: !self.ephemeral,
             operator_reads_logs: self.operator_reads_logs,
+            durability: self.durability,
         }
+    }
+
+    /// The durability of new tables for which none is given: none if nothing is kept.
+    pub fn default_durability(&self) -> DefaultDurability {
+        if self.ephemeral { DefaultDurability::MEMORY_ONLY } else { self.durability }
     }
 
     /// The configuration that the builder is started with.

@@ -40,7 +40,7 @@ const REDIS_TIMEOUT: Duration = Duration::from_secs(60);
 const RUNAWAYS_PER_S: f64 = 20.0;
 
 pub(super) fn demo(out: &OutputPrinter) -> Result<(), CliError> {
-    out.line("# A server that two tenants share, in this process, on loopback.")?;
+    out.line("# A server that two tenants share, in this process, on loopback. It keeps nothing.")?;
     let server = LocalServer::start_as(|overrides| {
         overrides.listen = vec![redis_port()];
         overrides.code = Some(CodePolicy::Sandboxed);

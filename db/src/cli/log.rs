@@ -50,9 +50,8 @@ pub(super) fn run(command: LogCommand, state: Option<&Path>, out: &OutputPrinter
     let folder = state.map_or_else(default_state_dir, Path::to_path_buf).join(sandstorm_instance::LOG_FOLDER);
     if !folder.exists() {
         let text = format!("there is no log in {}", folder.display());
-        return Err(
-            CliError::new(text).hint("it is made with the first table that is created with --durability interval")
-        );
+        return Err(CliError::new(text)
+            .hint("it is made with the first table that has durability, as tables in store mode have"));
     }
     let report = read(&folder).map_err(|error| CliError::new(error.to_string()).code("damaged"))?;
     out.show(&report, |report| match command {

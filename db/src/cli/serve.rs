@@ -111,7 +111,7 @@ pub(super) struct ServeArgs {
     /// For measurements: large values are copied into their packets instead of being sent from where they are stored
     #[arg(long)]
     no_zero_copy: bool,
-    /// Persist nothing: tenants, tables, tokens and extensions are lost when the server ends
+    /// Persist nothing: tenants, tables, records, tokens and extensions are lost when the server ends
     #[arg(long)]
     ephemeral: bool,
     /// Start although the log of the records is damaged: with what is sound of it. The damaged files are put aside
@@ -256,6 +256,7 @@ fn announce(
     let (first, workers) = (data.address(), config.workers);
     let last = usize::from(first.port()) + workers - 1;
     let token = control.token_file().display().to_string();
+    let durability = config.default_durability();
     if out.json {
         let address = control.address().to_string();
         let tls = control.identity();
@@ -264,6 +265,8 @@ fn announce(
             "control_url": control.url(), "fingerprint": tls.map(|tls| tls.fingerprint()),
             "certificate": tls.map(|tls| tls.file().display().to_string()),
             "memcached": ports_of(data, Protocol::Memcached), "redis": ports_of(data, Protocol::Redis),
+            "ephemeral": config.ephemeral,
+            "durability": { "store": durability.store.name(), "cache": durability.cache.name() },
         }));
     }
     let ports = if workers == 1 { first.to_string() } else { format!("{first} to {last}") };
@@ -276,8 +279,14 @@ fn announce(
         let ports = ports_of(data, protocol);
         if ports.is_empty() { String::new() } else { format!(", {name} on {}", ports.join(" and ")) }
     });
+    let kept = if config.ephemeral {
+        "nothing is kept: tenants, tables and records end with this server (--ephemeral)".to_owned()
+    } else {
+        let (store, cache) = (durability.store.name(), durability.cache.name());
+        format!("durability of new tables: {store} in store mode, {cache} in cache mode")
+    };
     out.line(&format!(
-        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on {}{}{certificate}\noperator token: {token}",
+        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on {}{}{certificate}\n{kept}\noperator token: {token}",
         env!("CARGO_PKG_VERSION"),
         control.url(),
         others.concat()

@@ -27,9 +27,10 @@ pub(super) enum TableCommand {
         /// Also keep the keys in order, for `sandstorm range`; each record takes 104 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
-        /// What a crash may take of its records
-        #[arg(long, value_enum, default_value = "none")]
-        durability: DurabilityArg,
+        /// What a crash may take of its records [default: the server's for its mode: interval for store, none for cache,
+        /// if the configuration does not say otherwise; none with serve --ephemeral]
+        #[arg(long, value_enum)]
+        durability: Option<DurabilityArg>,
     },
     /// Change what a crash may take of a table's records, while it is used. Returns when it holds
     Set {
@@ -92,11 +93,12 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
                 TableModeArg::Store => TableMode::Store,
                 TableModeArg::Cache => TableMode::Cache,
             };
-            let durability = durability.level();
+            let durability = durability.map(DurabilityArg::level);
             let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability };
             let table = control.create_table(&tenant, &new)?;
             out.show(&table, |table| {
-                format!("created table {} (id {}, quota {})\n", table.name, table.id, format_bytes(table.quota_bytes))
+                let (quota, durability) = (format_bytes(table.quota_bytes), durability_of(table));
+                format!("created table {} (id {}, quota {quota}, durability {durability})\n", table.name, table.id)
             })
         }
         TableCommand::Set { name, durability } => {

@@ -452,7 +452,7 @@ fn the_server_takes_what_the_client_sends() {
         mode: client::TableMode::Cache,
         quota_bytes: Some(1),
         ordered: true,
-        durability: client::DurabilityLevel::Interval,
+        durability: Some(client::DurabilityLevel::Interval),
     });
     let grant: server::CreateGrantRequest =
         takes(client::GrantSpec { table: "t".into(), to: "b".into(), access: client::TableAccess::ReadWrite });

@@ -242,9 +242,9 @@ pub struct CreateTableRequest {
     /// Whether its keys are kept in order as well, for ranges.
     #[serde(default)]
     pub ordered: bool,
-    /// What a crash may take of its records.
+    /// What a crash may take of its records; the server's default for its mode if not given.
     #[serde(default)]
-    pub durability: TableDurability,
+    pub durability: Option<TableDurability>,
 }
 
 /// `PATCH /v1/tenants/{tenant}/tables/{name}`.

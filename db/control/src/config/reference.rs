@@ -8,7 +8,7 @@ use super::{CliOverrides, DEFAULT_CONTROL, DEFAULT_DATA, ServerSettings};
 use sandstorm_builder::CompileLimits;
 use sandstorm_builder::limits::MAX_COMPILERS;
 use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
-use sandstorm_catalog::{QuotaDeclaration, Quotas};
+use sandstorm_catalog::{DefaultDurability, QuotaDeclaration, Quotas};
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::CodePolicy;
 use sandstorm_server::limits::SLOW_MAX_US;
@@ -281,6 +281,17 @@ fn limits() -> ReferenceSection {
     ReferenceSection { title: "[limits]", about: "Limits of the whole server.", before: "[limits]\n", rows }
 }
 
+fn durability() -> ReferenceSection {
+    let default = DefaultDurability::default();
+    let rows = vec![
+        row("store", "", format!("`{}`", default.store.name()), "of new tables in store mode"),
+        row("cache", "", format!("`{}`", default.cache.name()), "of new tables in cache mode"),
+    ];
+    let about = "The [durability](durability.md) of new tables that are created without one: `none`, `interval` or `disk`. Tables that are there keep theirs. \
+                 With `ephemeral` it is `none` in any case.";
+    ReferenceSection { title: "[durability]", about, before: "[durability]\n", rows }
+}
+
 fn builder() -> ReferenceSection {
     let default = CompileLimits::default();
     let rows = vec![
@@ -383,7 +394,7 @@ fn tenants() -> Vec<ReferenceSection> {
         row(
             "durability",
             "",
-            "as before a restart, else `none`",
+            "as before a restart, else that of `[durability]`",
             "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms, \
              `disk` nothing that was acknowledged; one that was `none` before begins with an empty table",
         ),
@@ -414,7 +425,7 @@ fn tenants() -> Vec<ReferenceSection> {
 fn sections() -> Vec<ReferenceSection> {
     let mut all = vec![root()];
     all.extend(ports());
-    all.extend([net(), limits(), builder()]);
+    all.extend([net(), limits(), durability(), builder()]);
     all.extend(tenants());
     all
 }
@@ -466,6 +477,7 @@ fn the_page_has_all_keys_and_no_others() {
     // Sections stand among the keys of what they are sections of.
     let below = [
         "limits",
+        "durability",
         "quotas",
         "builder",
         "tenants",
@@ -549,4 +561,5 @@ fn the_pages_defaults_are_those_of_an_empty_file() {
     ] {
         assert_eq!(default(key), value.to_string(), "{key}");
     }
+    assert_eq!(config.directory_options().durability, DefaultDurability::default());
 }

@@ -72,7 +72,7 @@ pub struct TableSettings {
     /// Whether its keys are kept in order as well, for ranges.
     #[serde(default)]
     pub ordered: bool,
-    /// What a crash may take of its records; what it had before a restart, or `none`, if not given.
+    /// What a crash may take of its records; what it had before a restart, or that of `[durability]`, if not given.
     pub durability: Option<TableDurability>,
 }
 
@@ -173,7 +173,7 @@ impl TenantSettings {
                 mode: table.mode.into(),
                 quota_bytes: table.quota_bytes,
                 ordered: table.ordered,
-                durability: table.durability.unwrap_or_default(),
+                durability: table.durability,
             };
             directory.create_table(&self.name, new).map_err(|error| (number, error))?;
         }

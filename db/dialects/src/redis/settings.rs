@@ -83,8 +83,8 @@ const WITHOUT_EFFECT: [&str; 33] = [
 
 /// Settings that would have an effect, and the reasons that they cannot be changed here.
 const FIXED_SETTINGS: [(&str, &str); 16] = [
-    ("save", "records are in memory and are not kept over a restart"),
-    ("appendonly", "records are in memory and are not kept over a restart"),
+    ("save", "what a crash takes of a table is its durability: `sandstorm table set --durability`"),
+    ("appendonly", "what a crash takes of a table is its durability: `sandstorm table set --durability`"),
     ("maxmemory", "a table's memory is its quota: `sandstorm table create --quota`"),
     ("maxmemory-policy", "a table refuses or evicts at its quota as it was made: `sandstorm table create --mode`"),
     ("maxmemory-clients", "connections' memory is bounded by the server"),
@@ -96,8 +96,8 @@ const FIXED_SETTINGS: [(&str, &str); 16] = [
     ("proto-max-bulk-len", "the length of values is the server's limit"),
     ("requirepass", "tokens are changed over the control port: `sandstorm token rotate`"),
     ("masterauth", "there are no replicas"),
-    ("dir", "there are no files of records"),
-    ("dbfilename", "there are no files of records"),
+    ("dir", "the log of all tables is in the server's state directory"),
+    ("dbfilename", "the log of all tables is in the server's state directory"),
     ("cluster-enabled", "there is no cluster"),
 ];
 

@@ -95,7 +95,7 @@ fn disk(reading: &LiveReading) -> Vec<ServerFinding> {
         ));
     }
     if !reading.keeps_changes {
-        let text = "Tenants, tables, tokens and extensions are in memory alone (`--ephemeral`).".to_owned();
+        let text = "Tenants, tables, records, tokens and extensions are in memory alone (`--ephemeral`).".to_owned();
         found.push(finding(
             "ephemeral",
             Mind,
