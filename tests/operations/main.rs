@@ -10,6 +10,7 @@ mod builder_tls;
 mod code_tiers;
 mod disk;
 mod feeds;
+mod histories;
 mod http;
 mod monitoring;
 mod packages;
