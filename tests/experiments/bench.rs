@@ -120,6 +120,16 @@ fn so_has_that_of_many_tenants_with_code_of_their_own() {
 }
 
 #[test]
+fn so_have_those_of_what_is_on_the_disk() {
+    let is_there = Command::new("redis-server").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        println!("skipped: redis-server is not installed");
+        return;
+    }
+    measure_all(&[("durable", (vec![7, 5, 3], 7, 0)), ("recovery", (vec![3], 2, 0))]);
+}
+
+#[test]
 fn every_driver_is_a_row_or_says_why_it_is_none() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a name").to_owned();

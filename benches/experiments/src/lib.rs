@@ -8,6 +8,7 @@ mod bench_server;
 mod density;
 pub mod device_args;
 mod distinct_library;
+mod durable;
 mod echo;
 mod interference;
 mod isolation;
@@ -258,6 +259,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: BOTH_PEERS,
         run: pools::pools,
+    },
+    Experiment {
+        name: "durable",
+        help: "Puts to tables of each durability, beside a bare write to the disk and Redis with its log; gets of such tables",
+        canonical: false,
+        peers: &[peer_server::REDIS],
+        run: durable::durable,
     },
     Experiment {
         name: "recovery",

@@ -87,6 +87,21 @@ impl PeerServer {
     }
 }
 
+impl PeerServer {
+    /// Redis with its log of commands in a folder, which is made; `when`: when it is synced, as `appendfsync` says it.
+    pub(super) fn redis_with_log(folder: &std::path::Path, when: &str) -> Result<PeerServer, CliError> {
+        std::fs::create_dir_all(folder)?;
+        PeerServer::start(REDIS, |port| {
+            let rest = format!(
+                "--port {port} --bind 127.0.0.1 --appendonly yes --appendfsync {when} --auto-aof-rewrite-percentage 0 \
+                 --io-threads 1 --dir {} --save",
+                folder.display()
+            );
+            rest.split(' ').map(str::to_owned).chain([String::new()]).collect()
+        })
+    }
+}
+
 /// A connection to Redis for the commands before a measurement.
 pub(super) struct RedisConnection {
     write: TcpStream,

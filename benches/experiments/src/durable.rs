@@ -1,0 +1,230 @@
+//! `sandstorm bench durable`: what it costs that writes are on the disk. Puts to tables of each durability, one at a time
+//! and many, beside a bare synchronous write of 4 KiB and Redis with its log; gets while all tables are durable.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use sandstorm_client::control::{DurabilityLevel, TableMode, TableSpec};
+use sandstorm_client::load::peer::{PeerLoad, PeerProtocol, PeerWorkload};
+use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
+
+use super::measure::{
+    FigureFn, LoadMeasurement, MeasuredSide, P50_US, P99_US, P999_US, THOUSAND_PER_S, measure_interleaved, run_peer,
+    run_single_class,
+};
+use super::peer_server::PeerServer;
+use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
+use super::{BenchArgs, bench_server};
+use crate::local_server::{LocalServer, LocalTenant};
+use sandstorm_terminal::output::CliError;
+
+/// Records of each table: as many as matter here, since three tables are filled.
+const RECORDS: u64 = 100_000;
+/// Messages under way, and puts in each; the same number of requests at Redis.
+const DEPTH: usize = 64;
+const BATCH: usize = 32;
+/// Seconds of one measurement, and rounds.
+const SECONDS: f64 = 0.5;
+const ROUNDS: usize = 5;
+/// Bytes of a bare write, and of the file that it goes to: filled with zeros before, as a segment of the log is.
+const BLOCK: usize = 4096;
+const RAW_FILE_BYTES: usize = 32 << 20;
+/// What a durable put may take beyond a bare write, microseconds at the median.
+const BEYOND_RAW_US: f64 = 15.0;
+
+const LEVELS: [(&str, DurabilityLevel); 3] =
+    [("none", DurabilityLevel::None), ("interval", DurabilityLevel::Interval), ("disk", DurabilityLevel::Disk)];
+
+/// A file for bare writes.
+struct RawFile {
+    file: File,
+    offset: usize,
+}
+
+impl RawFile {
+    /// Opens a file that is filled with zeros; `direct`: for synchronous writes past the system's memory.
+    fn open(folder: &Path, direct: bool) -> Result<RawFile, CliError> {
+        let path = folder.join(if direct { "raw-direct" } else { "raw" });
+        let zeros = File::create(&path)?;
+        zeros.write_all_at(&vec![0; RAW_FILE_BYTES], 0)?;
+        zeros.sync_all()?;
+        let mut options = OpenOptions::new();
+        if direct {
+            let flags = i32::try_from((OFlags::DIRECT | OFlags::DSYNC).bits()).unwrap_or_default();
+            options.custom_flags(flags);
+        }
+        Ok(RawFile { file: options.write(true).open(&path)?, offset: 0 })
+    }
+
+    /// Writes blocks one after the other for so long.
+    fn write_on(&mut self, direct: bool, seconds: f64) -> Result<LoadMeasurement, CliError> {
+        let bytes = vec![7; 2 * BLOCK];
+        let start = bytes.as_ptr().align_offset(BLOCK);
+        let block = bytes.get(start..start + BLOCK).unwrap_or_default();
+        let (begun, mut took_us) = (Instant::now(), Vec::new());
+        while begun.elapsed() < Duration::from_secs_f64(seconds) {
+            let at = Instant::now();
+            self.file.write_all_at(block, self.offset as u64)?;
+            if !direct {
+                self.file.sync_data()?;
+            }
+            took_us.push(at.elapsed().as_nanos() as f64 / 1_000.0);
+            self.offset = (self.offset + BLOCK) % RAW_FILE_BYTES;
+        }
+        took_us.sort_by(f64::total_cmp);
+        let part = |part: f64| took_us.get((took_us.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN);
+        let per_s = took_us.len() as f64 / begun.elapsed().as_secs_f64();
+        let (p50_us, p99_us, p999_us) = (part(0.5), part(0.99), part(0.999));
+        Ok(LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, ..LoadMeasurement::NOTHING })
+    }
+}
+
+/// The servers, and the tables of each durability, filled.
+struct DurableSetup {
+    server: LocalServer,
+    tenant: LocalTenant,
+    /// In the order of [`LEVELS`].
+    tables: Vec<Data>,
+    /// Redis with `appendfsync everysec`, and with `always`.
+    redis: [PeerServer; 2],
+    raw: [RawFile; 2],
+    _folder: tempfile::TempDir,
+}
+
+impl DurableSetup {
+    fn start(args: &BenchArgs) -> Result<DurableSetup, CliError> {
+        let folder = tempfile::tempdir()?;
+        let server = bench_server::start_bench_server(1, |overrides| overrides.ephemeral = Some(false))?;
+        let tenant = server.tenant("bench", "first", TableMode::Cache)?;
+        let mut tables = Vec::new();
+        for (name, level) in LEVELS {
+            let durability = Some(level);
+            let create = TableSpec { name: name.to_owned(), durability, ..TableSpec::default() };
+            let table = server.control().create_table("bench", &create)?.id;
+            let data = Data::new(table, args.records.unwrap_or(RECORDS));
+            fill(&server.client(&tenant), &data, &mut |_, _| {})?;
+            tables.push(data);
+        }
+        let redis = [
+            PeerServer::redis_with_log(&folder.path().join("everysec"), "everysec")?,
+            PeerServer::redis_with_log(&folder.path().join("always"), "always")?,
+        ];
+        let raw = [RawFile::open(folder.path(), true)?, RawFile::open(folder.path(), false)?];
+        Ok(DurableSetup { server, tenant, tables, redis, raw, _folder: folder })
+    }
+
+    /// Requests of one kind to the table of a durability.
+    fn own(
+        &self,
+        level: usize,
+        class: Class,
+        (depth, batch): (usize, usize),
+        seconds: f64,
+    ) -> Result<LoadMeasurement, CliError> {
+        let data = self.tables.get(level).cloned().unwrap_or_else(|| Data::new(self.tenant.table, 1));
+        let load = TenantLoad::new("bench", self.server.client(&self.tenant), data, Mix::only(class));
+        run_single_class(load.batch(batch).pace(Pace::Closed { depth }), class, seconds)
+    }
+
+    fn redis(
+        &self,
+        which: usize,
+        (connections, pipeline): (usize, usize),
+        seconds: f64,
+    ) -> Result<LoadMeasurement, CliError> {
+        let data = Data::new(0, self.tables.first().map_or(RECORDS, |data| data.records));
+        let address = self.redis.get(which).map(|redis| redis.address);
+        let address = address.ok_or_else(|| CliError::new("there is no such Redis"))?;
+        let load = PeerLoad::new(address, PeerProtocol::Redis, PeerWorkload::Set, data);
+        run_peer(&PeerLoad { connections, pipeline, ..load }, seconds)
+    }
+
+    /// A put at a time, beside bare writes.
+    fn one_at_a_time(&mut self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
+        let seconds = args.seconds(SECONDS);
+        let names = [
+            "a bare write of 4 KiB, direct and synchronous",
+            "a bare write of 4 KiB, then fdatasync",
+            "put, none",
+            "put, interval",
+            "put, disk",
+            "Redis, everysec",
+            "Redis, always",
+        ];
+        measure_interleaved(args.rounds(ROUNDS), &names, |side| match side {
+            0 | 1 => match self.raw.get_mut(side) {
+                Some(raw) => raw.write_on(side == 0, seconds),
+                None => Ok(LoadMeasurement::NOTHING),
+            },
+            2..=4 => self.own(side - 2, Class::Put, (1, 1), seconds),
+            _ => self.redis(side - 5, (1, 1), seconds),
+        })
+    }
+
+    fn many_at_once(&self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
+        let names = ["put, none", "put, interval", "put, disk", "Redis, everysec", "Redis, always"];
+        let seconds = args.seconds(SECONDS);
+        measure_interleaved(args.rounds(ROUNDS), &names, |side| match side {
+            0..=2 => self.own(side, Class::Put, (DEPTH, BATCH), seconds),
+            _ => self.redis(side - 3, (DEPTH, BATCH), seconds),
+        })
+    }
+
+    fn gets(&self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
+        let names = ["get, none", "get, interval", "get, disk"];
+        let seconds = args.seconds(SECONDS);
+        measure_interleaved(args.rounds(ROUNDS), &names, |side| self.own(side, Class::Get, (DEPTH, 1), seconds))
+    }
+}
+
+fn table_of(title: &str, sides: &[MeasuredSide]) -> ReportTable {
+    let figures: [(&str, FigureFn); 4] =
+        [("thousand/s", THOUSAND_PER_S), ("p50, us", P50_US), ("p99, us", P99_US), ("p99.9, us", P999_US)];
+    let mut table = ReportTable::new(title, "", figures.map(|(name, _)| name));
+    for side in sides {
+        table.row(&side.name, figures.map(|(_, figure)| side.spread(figure)).into());
+    }
+    table
+}
+
+/// A ratio of the rates of two sides.
+fn rates(what: &str, sides: &[MeasuredSide], [one, other]: [usize; 2], target: f64) -> Option<RatioResult> {
+    let spreads = [sides.get(one)?.spread(THOUSAND_PER_S), sides.get(other)?.spread(THOUSAND_PER_S)];
+    Some(RatioResult::of(what, "thousand/s", [&spreads[0], &spreads[1]], Some(RatioTarget::AtLeast(target))))
+}
+
+pub(super) fn durable(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
+    let mut setup = DurableSetup::start(args)?;
+    let records = setup.tables.first().map_or(0, |data| data.records);
+    let about = format!(
+        "Puts to tables of each durability, of {records} records, in one log on the disk of the temporary folder: one at a time, and {DEPTH} \
+         messages of {BATCH} under way; at Redis {DEPTH} connections with pipelines of {BATCH}. Bare writes go to a file that is full of zeros. \
+         Gets with {DEPTH} under way. The log's own thread has the generator's core."
+    );
+    let mut findings = ExperimentFindings::new("durable", about);
+    let single = setup.one_at_a_time(args)?;
+    let many = setup.many_at_once(args)?;
+    let gets = setup.gets(args)?;
+    findings.tables.push(table_of("A write at a time", &single));
+    findings.tables.push(table_of("Many at once", &many));
+    findings.tables.push(table_of("Gets", &gets));
+    if let [raw, _, _, _, disk, ..] = single.as_slice() {
+        let allowed = raw.spread(P50_US).rounds.iter().map(|raw_us| raw_us + BEYOND_RAW_US).collect();
+        let what = format!("a durable put at a time / a bare write + {BEYOND_RAW_US} us, p50");
+        let sides = [&disk.spread(P50_US), &RoundSpread::of(allowed)];
+        findings.ratios.push(RatioResult::of(what, "us", sides, Some(RatioTarget::AtMost(1.0))));
+    }
+    let ratios = [
+        rates("puts, disk / none, many at once", &many, [2, 0], 0.8),
+        rates("puts, interval / none, many at once", &many, [1, 0], 0.95),
+        rates("puts, disk / Redis with appendfsync always, many at once", &many, [2, 4], 3.0),
+        rates("puts, interval / Redis with appendfsync everysec, many at once", &many, [1, 3], 1.0),
+        rates("gets, interval / none", &gets, [1, 0], 0.97),
+        rates("gets, disk / none", &gets, [2, 0], 0.97),
+    ];
+    findings.ratios.extend(ratios.into_iter().flatten());
+    Ok(findings)
+}
