@@ -1,6 +1,6 @@
 //! Promise: a server's acknowledged state of its tenants survives a kill and a restart: ids, tokens, quotas, tables,
-//! grants, suspensions, extensions and their loaded versions. Records of tables without durability do not, and requests to the server before
-//! do not run. Kills the real binary with SIGKILL, between changes and during them.
+//! grants, suspensions, extensions and their loaded versions. Records of tables without durability do not survive, and
+//! requests to the server before do not run. Kills the real binary with SIGKILL, between changes and during them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `sandstorm bench durable`: what it costs that writes are on the disk. Puts to tables of each durability, one at a time
-//! and many, beside a bare synchronous write of 4 KiB and Redis with its log; gets while all tables are durable.
+//! `sandstorm bench durable`: what it costs that writes are on the disk. Puts to tables of each durability, one at a
+//! time and many, beside a bare synchronous write of 4 KiB and Redis with its log; gets while all tables are durable.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -250,8 +250,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes changes as frames to this segment, which has room for them, and waits until they are on the disk; an empty
-    /// frame if there are none. `begins_unit`: they begin where a unit begins.
+    /// Writes changes as frames to this segment, which has room for them, and waits until they are on the disk. If
+    /// there are none, it is an empty frame. `begins_unit`: they begin where a unit begins.
     fn write_frames(&mut self, changes: &[u8], mut begins_unit: bool) -> Result<(), LogError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let frames = buffer.begin(whole_frames_bytes(changes.len()));

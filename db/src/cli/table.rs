@@ -27,8 +27,8 @@ pub(super) enum TableCommand {
         /// Also keep the keys in order, for `sandstorm range`; each record takes 104 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
-        /// What a crash may take of its records [default: the server's for its mode: interval for store, none for cache,
-        /// if the configuration does not say otherwise; none with serve --ephemeral]
+        /// What a crash may take of its records [default: the server's for its mode: interval for store, none for
+        /// cache, if the configuration does not say otherwise; none with serve --ephemeral]
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
     },
