@@ -157,7 +157,7 @@ fn transactions_come_whole_and_wrong_requests_are_told_why() {
     assert_eq!(code(server.control.changes("shop", "items", Some(&within.to_string()), 0)), "invalid");
     assert_eq!(code(server.control.changes("shop", "items", Some("99999999999"), 0)), "invalid");
     assert_eq!(code(server.control.changes("shop", "other", None, 0)), "not_found");
-    let durability = DurabilityLevel::None;
+    let durability = Some(DurabilityLevel::None);
     server.control.create_table("shop", &TableSpec { name: "m".into(), durability, ..TableSpec::default() }).unwrap();
     assert_eq!(code(server.control.changes("shop", "m", None, 0)), "not_logged");
     server.control.change_table("shop", "m", &TablePatch { durability: DurabilityLevel::Interval }).unwrap();

@@ -21,6 +21,8 @@ const ROUNDS: usize = 5;
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest wait for the checkpoint that follows the fill.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Wait until what was written last is on the disk, too: the table's durability is `interval`.
+const SETTLE: Duration = Duration::from_millis(300);
 /// Pause between two attempts to get an answer: far less than any start takes.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 const NAMES: [&str; 3] = ["sandstorm, log and checkpoint", "Redis, RDB", "Redis, AOF"];
@@ -130,6 +132,7 @@ fn sandstorm(folder: &Path, records: u64) -> Result<StoredServer, CliError> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    std::thread::sleep(SETTLE);
     server.kill();
     Ok(server)
 }
