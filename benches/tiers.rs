@@ -6,7 +6,8 @@
 //!
 //! Each row: calls under way at once, nanoseconds of a call in each tier (medians of the rounds), and native /
 //! sandboxed with the smallest and the largest ratio of a round. 1.00: as fast; 0.50: twice as long. The last rows do
-//! the same for arithmetic without checks for overflow, and with them, in each tier.
+//! the same for arithmetic without checks for overflow, and with them, in each tier, and for calls whose bytes are read
+//! by hand and by types.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -334,6 +335,31 @@ fn main() {
         bench.compare(&kernels, &Case { name, at_once: 1, tenants: 1, number: 50, args: &args });
     }
     compare_checks(&mut bench, kernels);
+    compare_types(&mut bench, table_id);
+}
+
+/// Compares a call whose bytes are read by hand with the same by types, in each tier.
+fn compare_types(bench: &mut TierBench, table_id: u64) {
+    const TYPED: &str = include_str!("typed_lookup.rs");
+    let untyped = bench.pair("lookup", include_str!("untyped_lookup.rs"), "");
+    let typed = bench.pair("lookup", TYPED, "");
+    let (source, _) = bench.source("lookup", TYPED, "");
+    let schema = builder::schema_of(&source).expect("types").expect("a typed function");
+    let fingerprint = schema.functions[0].fingerprint;
+    let args = |number: u64| {
+        let key = key_of(scattered(number));
+        let head =
+            [&fingerprint.to_le_bytes()[..], &table_id.to_le_bytes(), &(key.len() as u32).to_le_bytes()].concat();
+        [head, key].concat()
+    };
+    println!("{:<34} {:>3} {:>12} {:>12}   by hand / typed", "types", "n", "by hand ns", "typed ns");
+    for (tier, one, other) in [("native", untyped.one, typed.one), ("sandboxed", untyped.other, typed.other)] {
+        let pair = Pair { one, other };
+        for at_once in [1, 32] {
+            let name = format!("one get, types, {tier}");
+            bench.compare(&pair, &Case { name: &name, at_once, tenants: 1, number: 100_000, args: &args });
+        }
+    }
 }
 
 /// Compares arithmetic without checks for overflow with the same with them, in each tier.

@@ -11,8 +11,14 @@
 //! # }
 //! ```
 
-use crate::{Batch, Config, Direction, Error, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
+use crate::{
+    Batch, ClientOpenError, Config, Direction, Error, KeyedRecord, MeasuredCall, OpenOptions, PutOptions, PutOutcome,
+    RangePage, Record, Reply, TypedCallError,
+};
 use bytes::Bytes;
+use sandstorm_schema::ExtensionSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +40,39 @@ impl Client {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let client = runtime.block_on(crate::Client::connect(config))?;
         Ok(Client { runtime: Arc::new(runtime), client })
+    }
+
+    /// See [`crate::Client::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(server: &str, tenant: &str, token: &str) -> Result<Client, ClientOpenError> {
+        Client::open_with(OpenOptions::new(server, tenant, token))
+    }
+
+    /// See [`crate::Client::open_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(options: OpenOptions) -> Result<Client, ClientOpenError> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(Error::from)?;
+        let client = runtime.block_on(crate::Client::open_with(options))?;
+        Ok(Client { runtime: Arc::new(runtime), client })
+    }
+
+    /// See [`crate::Client::table`].
+    pub fn table(&self, name: &str) -> Result<u64, ClientOpenError> {
+        self.runtime.block_on(self.client.table(name))
+    }
+
+    /// See [`crate::Client::schema`].
+    pub fn schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
+        self.runtime.block_on(self.client.schema(extension))
+    }
+
+    /// See [`crate::Client::call`].
+    pub fn call<A: Serialize + ?Sized, R: DeserializeOwned>(&self, name: &str, args: &A) -> Result<R, TypedCallError> {
+        self.runtime.block_on(self.client.call(name, args))
     }
 
     /// Runs anything of the async client, such as several requests joined.
@@ -124,6 +163,11 @@ impl Client {
     /// See [`crate::Client::invoke_version`].
     pub fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
         self.runtime.block_on(self.client.invoke_version(name, version, args))
+    }
+
+    /// See [`crate::Client::invoke_measured`].
+    pub fn invoke_measured(&self, name: &str, version: u64, args: &[u8]) -> Result<MeasuredCall, Error> {
+        self.runtime.block_on(self.client.invoke_measured(name, version, args))
     }
 
     /// See [`crate::Client::query`].

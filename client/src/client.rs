@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::dispatcher::RequestDispatcher;
 use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
+use crate::names::LearnedNames;
 use crate::stats::Stats;
 use crate::{Error, limits};
+use bytes::Bytes;
 use sandstorm_net::rpc::MAX_KEY_LEN;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 pub struct Client {
     dispatcher: Arc<RequestDispatcher>,
     deadline: Duration,
+    names: Option<Arc<LearnedNames>>,
 }
 
 impl Client {
@@ -32,13 +35,22 @@ impl Client {
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
         let dispatcher = RequestDispatcher::connect(config).await?;
-        Ok(Client { dispatcher, deadline })
+        Ok(Client { dispatcher, deadline, names: None })
     }
 
     /// The same connection with another deadline for the requests made through it.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Client {
-        Client { dispatcher: Arc::clone(&self.dispatcher), deadline }
+        Client { deadline, ..self.clone() }
+    }
+
+    /// The same connection, which knows where to ask for names.
+    pub(crate) fn with_names(self, names: Arc<LearnedNames>) -> Client {
+        Client { names: Some(names), ..self }
+    }
+
+    pub(crate) fn names(&self) -> Option<&Arc<LearnedNames>> {
+        self.names.as_ref()
     }
 
     /// Number of the server's workers.
@@ -217,8 +229,11 @@ impl Client {
     }
 
     pub(crate) async fn single(&self, message: Message) -> Result<Reply, Error> {
-        let response = self.dispatcher.request(message, self.deadline).await?;
-        message::decode_single_reply(&response)
+        message::decode_single_reply(&self.response(message).await?)
+    }
+
+    pub(crate) async fn response(&self, message: Message) -> Result<Bytes, Error> {
+        self.dispatcher.request(message, self.deadline).await
     }
 }
 

@@ -2,8 +2,18 @@
 
 use crate::Error;
 use crate::client::{Client, unexpected_reply};
-use crate::message::{Message, Reply};
+use crate::message::{self, Message, Reply};
 use bytes::Bytes;
+use sandstorm_net::rpc::CallCost;
+
+/// A call, and what it cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeasuredCall {
+    /// Its reply, or how it ended otherwise.
+    pub result: Result<Bytes, Error>,
+    /// What it cost; `None`: it did not run, or the server is older than this and does not tell.
+    pub cost: Option<CallCost>,
+}
 
 impl Client {
     /// Calls the newest version of the extension `name`; gives its reply.
@@ -24,6 +34,24 @@ impl Client {
         let mut message = Message::new();
         message.query(name, 0, args);
         self.reply(message).await
+    }
+
+    /// Calls that version of the extension `name` (0: the newest), and has the server tell what the call cost, also if
+    /// it failed or was killed.
+    ///
+    /// # Errors
+    /// Those of a message without an answer, such as [`Error::Timeout`]. How the call itself ended is in
+    /// [`MeasuredCall::result`].
+    pub async fn invoke_measured(&self, name: &str, version: u64, args: &[u8]) -> Result<MeasuredCall, Error> {
+        let mut message = Message::new();
+        message.measured_invoke(name, version, args);
+        let response = self.response(message).await?;
+        let result = match message::decode_single_reply(&response) {
+            Ok(Reply::Invoked(bytes)) => Ok(bytes),
+            Ok(other) => return Err(unexpected_reply("invoke", &other)),
+            Err(error) => Err(error),
+        };
+        Ok(MeasuredCall { result, cost: message::decode_cost(&response) })
     }
 
     async fn reply(&self, message: Message) -> Result<Bytes, Error> {

@@ -5,7 +5,8 @@
 //!
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() -> Result<(), Error> {
-//!     // Address, tenant id and table id: `sandstorm tenant show alice` and `sandstorm table list --tenant alice` print them.
+//!     // Address, tenant id and table id: `sandstorm tenant show alice` and `sandstorm table list --tenant alice`
+//!     // print them.
 //!     let config = Config::new("127.0.0.1:7400".parse().expect("an address"), 1).token("alice's token");
 //!     let (client, table) = (Client::connect(config).await?, 1);
 //!
@@ -71,6 +72,8 @@ mod invoke;
 pub mod limits;
 pub mod load;
 mod message;
+mod names;
+mod open;
 pub mod raw;
 mod session;
 mod stats;
@@ -90,6 +93,10 @@ pub use bytes::Bytes;
 pub use client::{Batch, Client, Put};
 pub use config::{Config, Route, Sealing};
 pub use error::{Error, cause_name};
+pub use invoke::MeasuredCall;
 pub use message::{Direction, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
-pub use sandstorm_net::rpc::{Condition, KillCause};
+pub use names::ClientOpenError;
+pub use open::{OpenOptions, TypedCallError, split_name};
+pub use sandstorm_net::rpc::{CallCost, Condition, KillCause};
+pub use sandstorm_schema::{self as schema, Blob};
 pub use stats::Stats;

@@ -3,9 +3,9 @@
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
-    Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
-    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, OpKind,
-    Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
+    CallCost, Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
+    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_COST, OP_FLAG_SNAPSHOT, OP_FLAG_TTL,
+    OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
 };
 use std::time::Duration;
 
@@ -276,6 +276,12 @@ impl Message {
         self.push(&operation, [args, &[]]);
     }
 
+    /// Appends a call of an extension whose answer tells what it cost.
+    pub(crate) fn measured_invoke(&mut self, name: &str, version: u64, args: &[u8]) {
+        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(OpKind::Invoke) };
+        self.push(&Operation { flags: OP_FLAG_COST, ..operation }, [args, &[]]);
+    }
+
     /// Appends a call that does no harm if it runs twice, as of an extension that only reads: the server remembers no
     /// answer to it.
     pub fn query(&mut self, name: &str, version: u64, args: &[u8]) {
@@ -340,6 +346,13 @@ pub(crate) fn decode_single_reply(response: &Bytes) -> Result<Reply, Error> {
         Some(Err(error)) => Err(protocol_error(error.to_string())),
         None => Err(protocol_error("a response without operations")),
     }
+}
+
+/// What the call of a response cost; `None`: it did not run, or the server does not tell.
+pub(crate) fn decode_cost(response: &Bytes) -> Option<CallCost> {
+    let (_, mut operations) = MessageHeader::decode(response).ok()?;
+    let answer = operations.next()?.ok()?;
+    (answer.flags & OP_FLAG_COST != 0).then(|| CallCost::decode(answer.key)).flatten()
 }
 
 /// The outcome of a put alone.

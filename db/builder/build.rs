@@ -10,8 +10,17 @@ use std::process::Command;
 const LIBRARIES: [&str; 1] = ["hmac-sha256"];
 
 /// The sources under `src/` that decide about a source and its compilation: a change of any makes artifacts stale.
-const RULES: [&str; 8] =
-    ["check", "audit", "audit.rs", "compile.rs", "compiler_run.rs", "manifest.rs", "sysroot.rs", "wasm_module.rs"];
+const RULES: [&str; 9] = [
+    "check",
+    "audit",
+    "audit.rs",
+    "compile.rs",
+    "compiler_run.rs",
+    "manifest.rs",
+    "sysroot.rs",
+    "typed",
+    "wasm_module.rs",
+];
 /// Packages that parse a source for the checker.
 const PARSERS: [&str; 2] = ["proc-macro2", "syn"];
 

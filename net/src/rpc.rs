@@ -4,7 +4,8 @@
 //! message  = message header (32 bytes), then `operations` operations
 //! message header: version u8 | flags u8 | operations u16 | tenant u32 | session u64 | sequence u64 | acked u64
 //! operation = operation header (32 bytes), key, value
-//! operation header: op u8 | flags u8 | status u8 | condition u8 | key_len u32 | value_len u32 | user_flags u32 | table u64 | number u64
+//! operation header: op u8 | flags u8 | status u8 | condition u8 | key_len u32 | value_len u32 | user_flags u32 |
+//!                   table u64 | number u64
 //! ```
 //! A response mirrors its request: the same session and sequence, and one operation per operation asked, in order, with
 //! the same `op`. [`OpKind`] says for each operation what `number`, key and value mean.
@@ -17,6 +18,7 @@
 use thiserror::Error;
 
 mod body;
+mod cost;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,7 @@ pub use body::{
     BodyDecodeError, HelloResponse, MultiGetEntries, MultiGetEntry, MultiGetKeys, RangeEntries, RangeEntry, push_key,
     push_multiget_entry, push_range_entry, split_ttl, ttl_prefix,
 };
+pub use cost::{CALL_COST_BYTES, CallCost, OP_FLAG_COST};
 
 /// The version of this format.
 pub const VERSION: u8 = 1;
@@ -74,7 +77,7 @@ pub enum OpKind {
     Increment = 6,
     /// Calls the extension whose name is key with value as arguments; number = version asked for, 0: newest.
     /// Answer: value = reply, number = the version that ran; on `Failed`: value = text, number = code; on `Killed`:
-    /// value = text, number = cause (see [`KillCause`]).
+    /// value = text, number = cause (see [`KillCause`]). With [`OP_FLAG_COST`] the answer's key is a [`CallCost`].
     Invoke = 7,
     /// Reads the records of an ordered table with key <= their key < value (an empty value: to the end), in the order
     /// of keys; number = how many at most, with [`RANGE_BACKWARD`] from the largest on. Answer: value = for each

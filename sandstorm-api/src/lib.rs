@@ -58,6 +58,8 @@ mod running;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
+#[doc(hidden)]
+pub mod typed;
 mod yielding;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};

@@ -32,6 +32,7 @@ mod commit;
 mod log;
 mod order;
 mod range;
+mod typed;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

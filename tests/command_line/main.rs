@@ -5,5 +5,10 @@ mod common;
 
 mod cli;
 mod exchange;
+mod generated;
+#[allow(unreachable_pub, reason = "it is as users get it")]
+mod generated_bank;
 mod load;
+mod python;
 mod readme;
+mod typed;

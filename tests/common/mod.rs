@@ -186,7 +186,9 @@ pub struct Answer {
     pub op: OpKind,
     pub status: RpcStatus,
     pub number: u64,
+    pub flags: u8,
     pub user_flags: u32,
+    pub key: Vec<u8>,
     pub value: Vec<u8>,
 }
 
@@ -245,7 +247,9 @@ impl Wire {
                 op: o.op,
                 status: o.status,
                 number: o.number,
+                flags: o.flags,
                 user_flags: o.user_flags,
+                key: o.key.to_vec(),
                 value: o.value.to_vec(),
             })
             .collect();

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod costs;
 mod latency;
 mod ordered;
 mod quotas;

@@ -1,5 +1,5 @@
 //! Tests for operators: control ports and builders behind TLS, tokens that are replaced, restarts, backups, monitoring,
-//! the page, packages.
+//! the page, packages, calls over HTTP.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +12,7 @@ mod disk;
 mod feeds;
 mod histories;
 mod http;
+mod http_calls;
 mod monitoring;
 mod packages;
 mod records;

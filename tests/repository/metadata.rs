@@ -39,7 +39,7 @@ fn what_users_depend_on_can_be_packaged() {
         .map(named)
         .collect();
     let names: Vec<&str> = published.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["sandstorm-api", "sandstorm-net", "sandstorm-dpdk-sys", "sandstorm-client"]);
+    assert_eq!(names, ["sandstorm-api", "sandstorm-schema", "sandstorm-net", "sandstorm-dpdk-sys", "sandstorm-client"]);
     for (name, manifest) in &published {
         let dependencies = manifest.get("dependencies").and_then(|section| section.as_table());
         let ours = dependencies.into_iter().flatten().map(|(dependency, _)| dependency);

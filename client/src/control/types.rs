@@ -2,6 +2,7 @@
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
+use sandstorm_schema::ExtensionSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ mod hot;
 mod latency;
 mod logs;
 mod overview;
+mod push;
 mod records;
 mod slow;
 mod top;
@@ -24,6 +26,7 @@ pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use logs::{LogBatch, LogLineRecord, LogQuery};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
+pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
@@ -396,38 +399,6 @@ pub struct ReceivedGrant {
     pub access: TableAccess,
 }
 
-/// One source file of a push.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExtensionSourceFile {
-    /// Its path inside the extension, with `/`: `src/lib.rs`.
-    pub path: String,
-    /// Its text.
-    pub text: String,
-}
-
-/// `PUT /v1/tenants/{tenant}/extensions/{name}`: an extension's source.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExtensionSource {
-    /// Text of `extension.toml`.
-    pub manifest: String,
-    /// The `.rs` files.
-    pub files: Vec<ExtensionSourceFile>,
-}
-
-/// The answer to a push that was taken.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PushOutcome {
-    /// The extension as it now runs.
-    pub extension: ExtensionStatus,
-    /// The version that was pushed: the one that runs now, unless it was only staged.
-    pub version: u64,
-    /// Warnings of the compiler, if any.
-    pub diagnostics: Vec<BuildDiagnostic>,
-    /// Milliseconds that the check and the compilation took.
-    pub build_ms: u64,
-}
-
 /// An extension and its counts since it was first pushed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -458,6 +429,10 @@ pub struct ExtensionStatus {
     pub budget: Budget,
     /// Its counters.
     pub stats: ExtensionTotals,
+    /// How long calls of this version took; `None`: there were none.
+    pub latency: Option<LatencyRow>,
+    /// The types of its functions; `None`: it takes and gives bytes.
+    pub schema: Option<ExtensionSchema>,
     /// Its versions, newest first.
     pub versions: Vec<ExtensionVersion>,
 }

@@ -49,6 +49,11 @@ pub const CHANGES_PER_S: u64 = 20;
 pub const CHANGES_BURST: u64 = 200;
 /// The rate and burst of changes.
 pub const CHANGES: RateLimit = RateLimit::per_second(CHANGES_PER_S).with_burst(CHANGES_BURST);
+/// Calls of a tenant over HTTP, a second: a thread serves them beside operators' requests, and tens of thousands are
+/// all that it can do. Who calls more often has a client of another protocol.
+pub const HTTP_CALLS_PER_S: u64 = 1_000;
+/// Limit on calls over HTTP.
+pub const HTTP_CALLS: RateLimit = RateLimit::per_second(HTTP_CALLS_PER_S);
 /// Time that a tenant's requests may run ahead of its rate, nanoseconds: a tenth of a second's requests may come at
 /// once.
 pub const REQUESTS_BURST_NS: u64 = 100_000_000;

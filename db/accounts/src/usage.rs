@@ -15,7 +15,7 @@ use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::slow_log::SlowLog;
 use super::slow_requests::SlowRequests;
 use super::tenant_log::TenantLog;
-use crate::limits::{CHANGES, RECENT_KILLS, REQUESTS_BURST_NS};
+use crate::limits::{CHANGES, HTTP_CALLS, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::ClassLatencies;
@@ -105,6 +105,7 @@ pub struct TenantUsage {
     policy_events: Mutex<VecDeque<PolicyEvent>>,
     policy_events_total: AtomicU64,
     changes: RateLimiter,
+    http_calls: RateLimiter,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
 }
@@ -177,6 +178,7 @@ impl TenantUsage {
             policy_events: Mutex::default(),
             policy_events_total: AtomicU64::new(0),
             changes: RateLimiter::default(),
+            http_calls: RateLimiter::default(),
             pushes: Mutex::default(),
         }
     }
@@ -345,6 +347,11 @@ impl TenantUsage {
     /// monotonic clock, the same for all calls.
     pub fn admit_change(&self, now_ns: u64) -> bool {
         self.changes.admit_shared(&CHANGES, now_ns, 1)
+    }
+
+    /// Counts a call over HTTP, unless too many came before. `now_ns` as for changes.
+    pub fn admit_http_call(&self, now_ns: u64) -> bool {
+        self.http_calls.admit_shared(&HTTP_CALLS, now_ns, 1)
     }
 
     /// Counts a push unless there were `limit` in the hour before.

@@ -4,14 +4,19 @@
 //! library. The header holds the library's digest, so the signature covers all of it. It covers the magic, too, since
 //! the third version of the format: a header cannot be passed off as one of another version.
 
+use std::sync::Arc;
+
 use ring::digest::{Context, SHA256};
 use sandstorm_net::{CodeOrigin, CodeTier};
+use sandstorm_schema::ExtensionSchema;
 
 use super::limits;
 use super::signing_key::{BuilderKey, PublicKey};
 
 /// First bytes of every artifact; the last is the format's version.
-const MAGIC: [u8; 8] = *b"sandart\x03";
+const MAGIC: [u8; 8] = *b"sandart\x04";
+/// The first bytes of the format before there were schemas.
+const SCHEMALESS_MAGIC: [u8; 8] = *b"sandart\x03";
 /// The first bytes of the format before there were tiers: its headers name none, and its libraries are native.
 const TIERLESS_MAGIC: [u8; 8] = *b"sandart\x02";
 /// The first bytes of formats that are no longer read: their headers do not say by which rules the source was checked.
@@ -22,6 +27,8 @@ const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
 enum ArtifactFormat {
     /// Without a tier.
     Tierless,
+    /// Without a schema.
+    Schemaless,
     /// The one that is written.
     Current,
 }
@@ -30,6 +37,7 @@ impl ArtifactFormat {
     fn magic(self) -> [u8; 8] {
         match self {
             ArtifactFormat::Tierless => TIERLESS_MAGIC,
+            ArtifactFormat::Schemaless => SCHEMALESS_MAGIC,
             ArtifactFormat::Current => MAGIC,
         }
     }
@@ -60,6 +68,8 @@ pub struct ArtifactHeader {
     pub origin: CodeOrigin,
     /// The extension's name.
     pub name: String,
+    /// The types of its functions; `None`: its entry is the plain one.
+    pub schema: Option<Arc<ExtensionSchema>>,
 }
 
 /// A signed library.
@@ -261,8 +271,13 @@ impl ArtifactHeader {
         out.extend(self.checker.to_le_bytes());
         out.extend(self.source_digest);
         out.extend(self.elf_digest);
-        if format == ArtifactFormat::Current {
+        if format != ArtifactFormat::Tierless {
             out.push(tier_byte(self.tier, self.origin));
+        }
+        if format == ArtifactFormat::Current {
+            let schema = self.schema.as_ref().map(|schema| schema.to_json()).unwrap_or_default();
+            out.extend(u32::try_from(schema.len()).unwrap_or(u32::MAX).to_le_bytes());
+            out.extend(schema.as_bytes());
         }
         out.extend(self.name.as_bytes());
         out
@@ -273,7 +288,7 @@ impl ArtifactHeader {
         let header = self.encode(key_id, format);
         match format {
             ArtifactFormat::Tierless => header,
-            ArtifactFormat::Current => [&MAGIC[..], &header].concat(),
+            ArtifactFormat::Schemaless | ArtifactFormat::Current => [&format.magic()[..], &header].concat(),
         }
     }
 
@@ -292,9 +307,19 @@ impl ArtifactHeader {
             tier: CodeTier::Native,
             origin: CodeOrigin::Source,
             name: String::new(),
+            schema: None,
         };
-        if format == ArtifactFormat::Current {
+        if format != ArtifactFormat::Tierless {
             (header.tier, header.origin) = tier_of(u8::from_le_bytes(take_array(&mut rest)?))?;
+        }
+        if format == ArtifactFormat::Current {
+            let len = u32::from_le_bytes(take_array(&mut rest)?) as usize;
+            let (schema, after) = rest.split_at_checked(len)?;
+            rest = after;
+            if !schema.is_empty() {
+                let schema = ExtensionSchema::parse(std::str::from_utf8(schema).ok()?).ok()?;
+                header.schema = Some(Arc::new(schema));
+            }
         }
         header.name = String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?;
         // Later versions need room above this one.
@@ -382,6 +407,7 @@ impl Artifact {
         let mut rest = bytes;
         let format = match take_array(&mut rest) {
             Some(MAGIC) => ArtifactFormat::Current,
+            Some(SCHEMALESS_MAGIC) => ArtifactFormat::Schemaless,
             Some(TIERLESS_MAGIC) => ArtifactFormat::Tierless,
             Some(OLD_MAGIC) => return Err(VerifyError::Malformed("it is of an older format: push the source again")),
             _ => return Err(VerifyError::Malformed("it does not start as one")),

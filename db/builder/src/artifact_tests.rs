@@ -23,6 +23,7 @@ fn header() -> ArtifactHeader {
         tier: CodeTier::Sandboxed,
         origin: CodeOrigin::Module,
         name: "sum".to_owned(),
+        schema: None,
     }
 }
 
@@ -113,9 +114,32 @@ fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
 }
 
 #[test]
+fn the_schema_is_signed_and_one_that_is_none_is_no_header() {
+    let schema = r#"{"functions":[{"name":"total","args":"Basket","reply":"u64"}],"types":[{"name":"Basket","struct":{"fields":[{"name":"items","type":"Vec<u32>"}]}}]}"#;
+    let schema = std::sync::Arc::new(sandstorm_schema::ExtensionSchema::parse(schema).expect("a schema"));
+    let typed = ArtifactHeader { schema: Some(schema.clone()), ..header() };
+    let bytes = Artifact::sign(&key(1), typed, b"\x7fELF".to_vec()).encode();
+    let read = Artifact::decode(&bytes).expect("its own bytes");
+    assert_eq!((read.header.schema.clone(), read.encode() == bytes), (Some(schema), true));
+    assert_eq!(read.verify(&[key(1).public()], &expected()), Ok(()));
+    let at = bytes.windows(3).position(|three| three == b"u64").expect("the reply's type");
+    for (text, is_schema) in [(b"u32", true), (b"x64", false), (b"u65", false)] {
+        let mut other = bytes.clone();
+        other[at..at + 3].copy_from_slice(text);
+        match Artifact::decode(&other) {
+            Ok(read) => assert_eq!(
+                (is_schema, read.verify(&[key(1).public()], &expected())),
+                (true, Err(VerifyError::Tampered))
+            ),
+            Err(error) => assert!(!is_schema && matches!(error, VerifyError::Malformed(_)), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn an_unknown_tier_is_no_header() {
     let bytes = artifact().encode();
-    let at = bytes.windows(3).position(|three| three == b"sum").expect("the name") - 1;
+    let at = bytes.windows(3).position(|three| three == b"sum").expect("the name") - 5;
     for byte in (0..=u8::MAX).filter(|byte| ![1, 2, 3].contains(byte)) {
         let mut other = bytes.clone();
         other[at] = byte;
@@ -168,7 +192,7 @@ proptest! {
             (CodeTier::Sandboxed, CodeOrigin::Module),
         ];
         let (tier, origin) = kinds[kind];
-        let header = ArtifactHeader { tenant, tier, origin, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
+        let header = ArtifactHeader { tenant, tier, origin, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone(), schema: None };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);

@@ -13,7 +13,7 @@ use super::confined_command::ConfinedCommand;
 use super::diagnostic::{self, Diagnostic, Severity};
 use super::launcher::CompilerLauncher;
 use super::sysroot::{Sysroot, Toolchain};
-use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, embedded, limits};
+use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, embedded, limits, typed};
 
 /// The settings of one compilation.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ impl<'a> BuildRun<'a> {
         source.validate()?;
         let externs = externs(toolchain, sysroot, source)?;
         let session = CompilerSession::begin(toolchain, sysroot, job)?;
-        write_files(session.folder(), source, &wrapper(items))?;
+        let (entry, typed) = typed::entry_code(source)?;
+        write_files(session.folder(), source, &wrapper(&[items, &typed].concat(), entry))?;
         Ok(BuildRun { session, source, externs, allows_unsafe: false, checks_overflow: true })
     }
 
@@ -252,7 +253,7 @@ fn write_files(folder: &Path, source: &PushedSource, wrapper: &str) -> Result<()
 }
 
 /// The crate around the tenant's: only this one contains unsafe code, all of it from the API's macro.
-fn wrapper(items: &str) -> String {
+fn wrapper(items: &str, entry: &str) -> String {
     format!(
         "#![no_std]
 extern crate sandstorm_api;
@@ -263,7 +264,7 @@ static ALLOCATOR: sandstorm_api::rt::ArenaAllocator = sandstorm_api::rt::ArenaAl
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {{
     sandstorm_api::rt::panic(info)
 }}
-{items}sandstorm_api::export!(tenant::run, {:#018x});
+{items}sandstorm_api::export!({entry}, {:#018x});
 ",
         embedded::api_fingerprint()
     )
@@ -313,7 +314,8 @@ fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let why: Vec<&str> = wrapper.iter().map(|found| found.message.as_str()).collect();
     let message = format!(
         "the extension's entry in {ROOT_FILE} must be \
-         `pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error>`: {}",
+         `pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error>`, or typed functions such as \
+         `pub async fn total(db: Db<'_>, args: Basket) -> Result<u64, Error>`: {}",
         why.join("; ")
     );
     let mut explained = Diagnostic::refused(ROOT_FILE, "", 0..0, "entry", &message);

@@ -52,6 +52,7 @@ mod tests;
 #[cfg(test)]
 mod tier_tests;
 pub mod token_file;
+mod typed;
 #[cfg(test)]
 mod variant_tests;
 mod wasm_module;
@@ -85,6 +86,7 @@ pub use scratch::ScratchDir;
 pub use signing_key::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Toolchain, ToolchainConfig, VettedLibrary};
 pub use token_file::TOKEN_FILE;
+pub use typed::schema_of;
 pub use wasm_module::{BuiltModule, build_module};
 
 use serde::{Deserialize, Serialize};

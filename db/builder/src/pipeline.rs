@@ -1,6 +1,7 @@
 //! The builder's work in one process: check, compile, sign.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sandstorm_api::abi::ABI_VERSION;
@@ -14,7 +15,9 @@ use super::signing_key::{BuilderKey, PublicKey, prepare_folder};
 use super::{
     BuildError, BuiltLibrary, CompileJob, CompilerLauncher, Diagnostic, PushedCode, Toolchain, ToolchainConfig,
 };
-use super::{api_fingerprint, build_library, build_sandboxed, build_uploaded_module, check, checker_fingerprint};
+use super::{
+    api_fingerprint, build_library, build_sandboxed, build_uploaded_module, check, checker_fingerprint, schema_of,
+};
 
 /// Prints a line to standard error.
 fn print_to_stderr(line: &str) {
@@ -102,6 +105,10 @@ impl InProcessBuilder {
             tier: *tier,
             origin: source.origin(),
             name: source.name().to_owned(),
+            schema: match source {
+                PushedCode::Source(source) => schema_of(source)?.map(Arc::new),
+                PushedCode::Module(_) => None,
+            },
         };
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
     }

@@ -32,6 +32,24 @@ pub const SHORT_BODY_BYTES: usize = 64 << 10;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for an answer: a push that waits for all the others before it, each at its limit.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Calls over HTTP under way at a time, which tenants share: a tenant alone gets two thirds. Each holds its arguments,
+/// so all of them have 256 MiB at most.
+pub const HTTP_CALLS: usize = 256;
+/// Bytes of the arguments of a call over HTTP, at most. Longer ones go over a protocol for data.
+pub const HTTP_CALL_BODY_BYTES: usize = 1 << 20;
+/// Time that a caller over HTTP waits for its answer if it does not say, milliseconds.
+pub const HTTP_CALL_TIMEOUT_MS: u64 = 10_000;
+/// The same, at most.
+pub const HTTP_CALL_TIMEOUT_MS_MAX: u64 = 60_000;
+/// Time for which the answer to a call with an idempotency key is remembered: longer than anybody repeats a request.
+pub const IDEMPOTENCY_LIFETIME: Duration = Duration::from_secs(600);
+/// Bytes of an idempotency key, at most: a UUID has 36.
+pub const IDEMPOTENCY_KEY_BYTES: usize = 128;
+/// Bytes of all remembered keys and answers, which tenants share. Where a new key has no room its call is not run;
+/// where an answer has none, repeats are told that it ran.
+pub const IDEMPOTENCY_BYTES: usize = 64 << 20;
+/// Pause between two looks whether what a call shows is on the disk.
+pub const DURABLE_LOOK: Duration = Duration::from_millis(1);
 /// Bytes of a request's header, at most: ours have a few hundred; a longer one is not from a client of this server.
 pub const MAX_HEADER_BYTES: usize = 64 << 10;
 /// Wrong tokens of an address that are answered at once: a person's mistakes.

@@ -134,6 +134,7 @@ impl DataPlane {
             metrics: Arc::clone(&self.metrics),
             data: self.address(),
             listen: self.ports().to_vec(),
+            calls: Some(self.workers.local_caller()),
         }
     }
 

@@ -22,6 +22,11 @@ use sandstorm_terminal::needs_escape;
 
 use super::output::CliError;
 
+/// The forms of arguments.
+pub(super) const FORMS: &str = "Keys, values and arguments are text as it stands, or one of:\n  \
+    str:TEXT  hex:DIGITS  u8:N u16:N u32:N u64:N i64:N (little-endian)  len16:TEXT len32:TEXT (length, then text)\n  \
+    table:NAME (its id, u64)  @FILE  - (standard input)";
+
 /// Most bytes that are read from a file or standard input: the limit of the protocol.
 const MAX_INPUT: u64 = 8 << 20;
 

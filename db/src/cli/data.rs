@@ -1,4 +1,4 @@
-//! `sandstorm put | get | range | del | incr | invoke`: data requests over the data port, as the tenant.
+//! `sandstorm put | get | range | del | incr`: data requests over the data port, as the tenant.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -13,14 +13,9 @@ use super::byte_args::{self, for_people, for_programs};
 use super::output::{CliError, OutputPrinter, summarize_names};
 use super::session::CliSession;
 
-/// The forms of arguments.
-const FORMS: &str = "Keys, values and arguments are text as it stands, or one of:\n  \
-    str:TEXT  hex:DIGITS  u8:N u16:N u32:N u64:N i64:N (little-endian)  len16:TEXT len32:TEXT (length, then text)\n  \
-    table:NAME (its id, u64)  @FILE  - (standard input)";
-
 /// Write a record.
 #[derive(Debug, Args)]
-#[command(after_help = FORMS)]
+#[command(after_help = byte_args::FORMS)]
 pub(super) struct PutArgs {
     /// Table, by name
     table: String,
@@ -48,7 +43,7 @@ pub(super) struct PutArgs {
 
 /// Read records.
 #[derive(Debug, Args)]
-#[command(after_help = FORMS)]
+#[command(after_help = byte_args::FORMS)]
 pub(super) struct GetArgs {
     /// Table, by name
     table: String,
@@ -62,7 +57,7 @@ pub(super) struct GetArgs {
 
 /// Delete a record.
 #[derive(Debug, Args)]
-#[command(after_help = FORMS)]
+#[command(after_help = byte_args::FORMS)]
 pub(super) struct DelArgs {
     /// Table, by name
     table: String,
@@ -75,7 +70,7 @@ pub(super) struct DelArgs {
 
 /// Add to a number.
 #[derive(Debug, Args)]
-#[command(after_help = FORMS)]
+#[command(after_help = byte_args::FORMS)]
 pub(super) struct IncrArgs {
     /// Table, by name
     table: String,
@@ -86,28 +81,9 @@ pub(super) struct IncrArgs {
     delta: i64,
 }
 
-/// Call an extension.
-#[derive(Debug, Args)]
-#[command(after_help = FORMS)]
-pub(super) struct InvokeArgs {
-    /// Extension, by name
-    name: String,
-    /// Arguments, joined without anything between them
-    args: Vec<OsString>,
-    /// Version to call [default: the newest]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    version: u64,
-    /// Print the reply's bytes as they are, without a line end
-    #[arg(long)]
-    raw: bool,
-    /// Show the reply as these fields, such as u64,u32
-    #[arg(long = "as", value_name = "FIELDS", conflicts_with = "raw")]
-    layout: Option<String>,
-}
-
 /// Read records of an ordered table between two keys.
 #[derive(Debug, Args)]
-#[command(after_help = FORMS)]
+#[command(after_help = byte_args::FORMS)]
 pub(super) struct RangeArgs {
     /// Name of an ordered table, or owner/table of one that was granted
     table: String,
@@ -269,41 +245,4 @@ pub(super) fn incr(session: &CliSession, args: &IncrArgs, out: &OutputPrinter) -
     let table = session.table_id(&tenant.name, &args.table)?;
     let sum = client.increment(table, &key(&args.key, session, &tenant.name)?, args.delta)?;
     out.show(&json!({"sum": sum}), |_| format!("{sum}\n"))
-}
-
-pub(super) fn invoke(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let (client, tenant) = session.data()?;
-    let arguments = byte_args::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?;
-    let reply = match args.version {
-        0 => client.invoke(&args.name, &arguments),
-        version => client.invoke_version(&args.name, version, &arguments),
-    };
-    let reply = reply.map_err(|error| not_invoked(error, &tenant.name, args))?;
-    match &args.layout {
-        _ if args.raw && !out.json => out.raw(&reply),
-        Some(layout) => {
-            let fields = byte_args::fields(&reply, layout)?;
-            let values: Vec<_> = fields.into_iter().map(|(_, value)| value).collect();
-            out.show(&values, |values| {
-                let shown: Vec<String> = values
-                    .iter()
-                    .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-                    .collect();
-                format!("{}\n", shown.join(" "))
-            })
-        }
-        None if out.json => out.json(&for_programs(&reply)),
-        None => out.value(&for_people(&reply)),
-    }
-}
-
-/// The error of an invocation without a reply, with names that the server knows only by number.
-fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) -> CliError {
-    if error != sandstorm_client::Error::UnknownExtension {
-        return error.into();
-    }
-    let version = if args.version == 0 { String::new() } else { format!(" in version {}", args.version) };
-    CliError::new(format!("tenant {tenant:?} has no extension {:?}{version}", args.name))
-        .hint("`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one")
-        .code(error.code())
 }

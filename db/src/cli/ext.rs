@@ -8,11 +8,13 @@ use clap::{ArgGroup, Args, Subcommand};
 use sandstorm_builder::{Artifact, ExtensionTemplate, MANIFEST_FILE, PushedModule, PushedSource, TEMPLATES};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
-    Budget, Control, DeniedToNative, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus,
-    ExtensionSummary, NativeRemedy, PushOutcome, RecheckSpec,
+    Budget, Control, DeniedToNative, DurationStats, ExtensionSort, ExtensionSource, ExtensionSourceFile,
+    ExtensionStatus, ExtensionSummary, LatencyRow, NativeRemedy, PushOutcome, RecheckSpec,
 };
+use sandstorm_client::schema::{ExtensionSchema, TypeBody, ValueType};
 use sandstorm_net::{CodeOrigin, CodeTier};
 
+use super::ext_generate::{self, GenerateArgs};
 use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
 use super::ext_versions::{self, tier};
@@ -97,6 +99,8 @@ pub(super) enum ExtCommand {
         /// Name of the extension
         name: String,
     },
+    /// Write a client of a typed extension in another language
+    Generate(GenerateArgs),
     /// Show the lines that extensions have written: error!, warn!, info!, debug!
     Logs(LogsArgs),
     /// Unload an extension
@@ -210,6 +214,7 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
             let tenant = session.tenant()?;
             out.show(&session.control().extension(&tenant, &name)?, show)
         }
+        ExtCommand::Generate(args) => ext_generate::run(&session, &args, out),
         ExtCommand::Logs(args) => ext_logs::run(&session(), args, out),
         ExtCommand::Unload { name } => {
             let session = session();
@@ -415,6 +420,41 @@ fn state(suspended: bool, slowed_to_per_s: u32) -> String {
     }
 }
 
+/// The functions and types of an extension, as in Rust.
+fn types(schema: &ExtensionSchema) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    for function in &schema.functions {
+        let args = if function.args == ValueType::Unit { String::new() } else { function.args.to_string() };
+        line(format!("fn {}({args}) -> {}", function.name, function.reply));
+    }
+    for one in &schema.types {
+        match &one.body {
+            TypeBody::Struct(body) => {
+                let fields: Vec<String> =
+                    body.fields.iter().map(|field| format!("{}: {}", field.name, field.value)).collect();
+                line(format!("struct {} {{ {} }}", one.name, fields.join(", ")));
+            }
+            TypeBody::Enum(body) => line(format!("enum {} {{ {} }}", one.name, body.variants.join(", "))),
+        }
+    }
+    text
+}
+
+/// How long the calls of the version that runs took.
+fn distributions(latency: &LatencyRow) -> String {
+    let row = |name: &str, part: &DurationStats| {
+        let durations = [part.p50_ns, part.p90_ns, part.p99_ns, part.p999_ns].map(format_duration);
+        std::iter::once(name.to_owned()).chain(durations).collect()
+    };
+    let rows = [row("cpu", &latency.service), row("waiting", &latency.waiting), row("wall", &latency.total)];
+    let calls = format!("{} CALLS", latency.total.count);
+    columns(&[calls.as_str(), "P50", "P90", "P99", "P99.9"], &rows)
+}
+
 fn show(extension: &ExtensionStatus) -> String {
     let ExtensionStatus { stats, budget, .. } = extension;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
@@ -455,6 +495,14 @@ fn show(extension: &ExtensionStatus) -> String {
             format!("{} committed, {} run again, {} conflicts", stats.commits, stats.retries, stats.conflicts),
         ),
     ]);
+    if let Some(schema) = &extension.schema {
+        text.push('\n');
+        text.push_str(&types(schema));
+    }
+    if let Some(latency) = &extension.latency {
+        text.push('\n');
+        text.push_str(&distributions(latency));
+    }
     let row = |version: &sandstorm_client::control::ExtensionVersion| {
         vec![
             version.version.to_string(),

@@ -15,6 +15,7 @@ mod events;
 mod export;
 mod export_file;
 mod ext;
+mod ext_generate;
 mod ext_logs;
 mod ext_offline;
 mod ext_versions;
@@ -22,6 +23,7 @@ mod grant;
 mod history;
 mod hot;
 mod import;
+mod invoke;
 mod kills;
 mod latency;
 mod load;
@@ -182,7 +184,7 @@ enum CliCommand {
     #[command(subcommand, arg_required_else_help = true)]
     Ext(ext::ExtCommand),
     /// Call an extension
-    Invoke(data::InvokeArgs),
+    Invoke(invoke::InvokeArgs),
     /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices; or
     /// what is wrong with a running server (--live)
     Doctor(doctor::DoctorArgs),
@@ -321,7 +323,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Del(args) => data::del(&session(), &args, out),
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
         CliCommand::Ext(command) => ext::run(session, command, out),
-        CliCommand::Invoke(args) => data::invoke(&session(), &args, out),
+        CliCommand::Invoke(args) => invoke::run(&session(), &args, out),
         CliCommand::Doctor(args) if args.live => doctor::live::run(&session(), out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),

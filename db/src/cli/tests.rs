@@ -366,6 +366,16 @@ fn client_and_server_have_the_same_extensions() {
             killed_by: [("panic", 1)].into(),
             ..server::ExtensionStatsResponse::default()
         },
+        latency: Some(server::LatencyRowResponse {
+            tenant: "t".into(),
+            class: "call",
+            extension: Some("x".into()),
+            version: 1,
+            total: server::DurationResponse { count: 1, ..server::DurationResponse::default() },
+            waiting: server::DurationResponse::default(),
+            service: server::DurationResponse::default(),
+        }),
+        schema: None,
         versions: vec![version],
     };
     let remark = sandstorm_builder::Diagnostic::plain("wrong");

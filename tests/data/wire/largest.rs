@@ -333,7 +333,9 @@ fn response_of(message: &[u8]) -> Vec<Answer> {
         op: o.op,
         status: o.status,
         number: o.number,
+        flags: o.flags,
         user_flags: o.user_flags,
+        key: o.key.to_vec(),
         value: o.value.to_vec(),
     };
     operations.map(|operation| answer(operation.expect("a well-formed answer"))).collect()

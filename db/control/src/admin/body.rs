@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES};
 use crate::config::suggest;
 use crate::http_listener::BodyReadError;
-use crate::limits::BODY_TIMEOUT;
+use crate::limits::{BODY_TIMEOUT, HTTP_CALL_BODY_BYTES};
 use sandstorm_builder::limits::MODULE_BYTES;
 
 /// A JSON body.
@@ -73,7 +73,7 @@ fn body_rejected(rejection: &BytesRejection) -> ApiError {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         let message = format!(
             "the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, {MODULE_BYTES} for a module, \
-             {MAX_ARTIFACT_BYTES} for an artifact, else {MAX_BODY_BYTES})"
+             {MAX_ARTIFACT_BYTES} for an artifact, {HTTP_CALL_BODY_BYTES} for a call, else {MAX_BODY_BYTES})"
         );
         return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
     }

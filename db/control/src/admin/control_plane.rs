@@ -19,7 +19,7 @@ use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
-use sandstorm_server::workers::ListenerConfig;
+use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 
 /// The reason that the control plane did not start: one line.
 #[derive(Debug, thiserror::Error)]
@@ -165,6 +165,8 @@ pub struct DataPlaneView {
     pub data: SocketAddr,
     /// The ports for memcached and Redis clients, as they were bound.
     pub listen: Vec<ListenerConfig>,
+    /// Where calls over HTTP go in; `None`: there are no workers.
+    pub calls: Option<LocalCaller>,
 }
 
 impl ControlPlane {

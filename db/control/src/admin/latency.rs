@@ -10,6 +10,7 @@ use super::response::ApiResult;
 use super::types::{LatencyResponse, LatencyRowResponse};
 use super::{ControlState, now_ms};
 use sandstorm_catalog::TenantView;
+use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
 
 #[derive(Deserialize)]
@@ -37,12 +38,18 @@ pub(super) fn rows(view: &TenantView, buckets: bool) -> Vec<LatencyRowResponse> 
     let by_class = REQUEST_CLASSES.iter().zip(&classes).filter(|(_, counts)| counts.total.count() > 0);
     let mut rows: Vec<LatencyRowResponse> =
         by_class.map(|(class, counts)| LatencyRowResponse::of(name, class, None, counts, buckets)).collect();
-    for extension in view.sorted_extensions() {
-        let counts = extension.latency.read();
-        if counts.total.count() > 0 {
-            let (class, about) = (REQUEST_CLASSES[RequestClass::Call as usize], (&*extension.name, extension.version));
-            rows.push(LatencyRowResponse::of(name, class, Some(about), &counts, buckets));
-        }
-    }
+    rows.extend(view.sorted_extensions().into_iter().filter_map(|extension| extension_row(view, extension, buckets)));
     rows
+}
+
+/// The row of an extension; `None`: it was not called.
+pub(super) fn extension_row(
+    view: &TenantView,
+    extension: &LoadedExtension,
+    buckets: bool,
+) -> Option<LatencyRowResponse> {
+    let counts = extension.latency.read();
+    let (class, about) = (REQUEST_CLASSES[RequestClass::Call as usize], (&*extension.name, extension.version));
+    let is_called = counts.total.count() > 0;
+    is_called.then(|| LatencyRowResponse::of(&view.tenant.name, class, Some(about), &counts, buckets))
 }

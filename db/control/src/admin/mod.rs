@@ -15,7 +15,9 @@ mod artifact_store;
 mod authentication;
 mod body;
 mod build_turn;
+mod call_desk;
 mod caller;
+mod calls;
 mod changes;
 mod control_plane;
 mod deferred_builder;
@@ -83,6 +85,7 @@ use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
+use call_desk::CallDesk;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
 pub use finding::{FindingSeverity, ServerFinding};
@@ -98,7 +101,7 @@ pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
-use sandstorm_server::workers::ListenerConfig;
+use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 use series::BuildCounts;
 use version_history::VersionHistory;
 
@@ -157,6 +160,9 @@ pub struct ControlState {
     hot_watches: HotWatches,
     /// Pages of records under way.
     record_pages: Arc<RecordPageLimiter>,
+    /// Where calls over HTTP go in, and those under way.
+    calls: Option<LocalCaller>,
+    call_desk: Arc<CallDesk>,
 }
 
 impl ControlState {
@@ -167,7 +173,7 @@ impl ControlState {
         operator: OperatorCredentials,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
-        let DataPlaneView { directory, metrics, data, listen } = served;
+        let DataPlaneView { directory, metrics, data, listen, calls } = served;
         let extensions: RestoredExtensions = extensions.into();
         let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
             extensions;
@@ -205,6 +211,8 @@ impl ControlState {
             usage_history,
             hot_watches: HotWatches::default(),
             record_pages: Arc::default(),
+            calls,
+            call_desk: Arc::default(),
         })
     }
 

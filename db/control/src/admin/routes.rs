@@ -27,11 +27,12 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, changes, events, findings, grants, history,
-    host_header, hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild, recheck,
-    records, secrets, slow, stat, token_rotation, tokens, top, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, changes, events, findings, grants,
+    history, host_header, hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild,
+    recheck, records, secrets, slow, stat, token_rotation, tokens, top, versions,
 };
 use crate::http_listener::HttpPeer;
+use crate::limits::HTTP_CALL_BODY_BYTES;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::limits::MODULE_BYTES;
 use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
@@ -102,6 +103,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/tokens" Operator tokens::list;
     POST "/v1/tokens" Operator tokens::create;
     DELETE "/v1/tokens/{name}" Operator tokens::revoke;
+    POST "/v1/call/{tenant}/{name}" Tenant calls::call, HTTP_CALL_BODY_BYTES;
     GET "/v1/tenants" Either list_tenants;
     POST "/v1/tenants" Operator create_tenant;
     GET "/v1/tenants/{tenant}" TenantViewer show_tenant;

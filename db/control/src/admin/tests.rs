@@ -78,6 +78,7 @@ impl ArtifactBuilder for TestBuilder {
             tier: *tier,
             origin: CodeOrigin::Source,
             name: source.manifest.name.clone(),
+            schema: None,
         };
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
     }
@@ -126,7 +127,7 @@ impl Server {
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
         let keys = OperatorCredentials::new(&operator, None);
-        let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new() };
+        let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new(), calls: None };
         let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });

@@ -12,6 +12,7 @@ use sandstorm_extension::InvocationTotals;
 use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
+use sandstorm_schema::ExtensionSchema;
 use sandstorm_store::StorageMode;
 
 mod access_tokens;
@@ -402,6 +403,10 @@ pub struct ExtensionResponse {
     pub budget: BudgetResponse,
     /// Its counters since it was first pushed.
     pub stats: ExtensionStatsResponse,
+    /// How long calls of this version took; `null`: there were none.
+    pub latency: Option<LatencyRowResponse>,
+    /// The types of its functions; `null`: it takes and gives bytes.
+    pub schema: Option<ExtensionSchema>,
     /// Its versions, newest first; older ones are draining or gone.
     pub versions: Vec<VersionResponse>,
 }

@@ -63,6 +63,7 @@ impl IdleController {
         // A neighbour first offers and then checks the marks; so the offers are checked after the mark is set.
         let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
             || shared.inboxes[context.index].has_messages()
+            || shared.local_calls.has_calls(context.index)
             || connections.is_some_and(|connections| connections.has_work(context));
         if !has_work && !shared.stop.load(SeqCst) && shared.directory.generation() == context.snapshot.generation() {
             let all_idle = idle.count_ones() as usize == shared.ports.len();

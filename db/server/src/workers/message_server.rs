@@ -11,7 +11,7 @@ use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
 use sandstorm_metrics::OPERATIONS;
-use sandstorm_net::rpc::{HelloResponse, OpKind, Operation, RpcStatus, encode_operation};
+use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
 
@@ -312,7 +312,8 @@ impl MessageServer {
         let status = match planned.operation.op {
             OpKind::Invoke => {
                 let (port, operation) = (port.index as u32, planned.index as u32);
-                let target = ReplyTarget::Datagram { port, operation, response: response_id };
+                let with_cost = planned.operation.flags & OP_FLAG_COST != 0;
+                let target = ReplyTarget::Datagram { port, operation, with_cost, response: response_id };
                 let origin = &planned.message.origin;
                 let caller =
                     InvocationCaller { target, peer: peer_number(origin.peer), received_ns: origin.received_ns };

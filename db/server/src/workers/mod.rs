@@ -5,7 +5,8 @@
 //! - fronts: [`serve`] with [`port`], [`ingress`], [`early_drop`] and [`admission`] for packets; [`connections`] for
 //!   memcached and Redis clients;
 //! - what runs requests: [`executor`], with [`record_operations`] for operations on records, and [`invocations`] with
-//!   [`tasks`], [`run_queue`] and [`steal`] for tenant code; [`replies`] answers what ended;
+//!   [`tasks`], [`run_queue`] and [`steal`] for tenant code; [`replies`] answers what ended; [`local_caller`] takes
+//!   calls of this process, which [`local_calls`] keeps;
 //! - how much of messages is run in one go, and what waits then: [`message_server`], [`piece_budget`],
 //!   [`message_pieces`], [`postponed_message`];
 //! - what a port remembers of its peers: [`sessions`], [`verified_peers`], [`pending_queries`], [`response_assembly`],
@@ -24,6 +25,8 @@ mod invocations;
 mod latency_ledger;
 mod listener_config;
 mod listeners;
+mod local_caller;
+mod local_calls;
 mod log_watch;
 mod message_pieces;
 mod message_server;
@@ -57,5 +60,7 @@ mod verified_peers;
 mod worker;
 
 pub use listener_config::{ListenerConfig, PortAddress};
+pub use local_caller::LocalCaller;
+pub use local_calls::{LocalCall, LocalCallDone, LocalCallResult};
 pub use options::{NetworkOptions, WorkerOptions, WorkerStartError};
 pub use start::Workers;

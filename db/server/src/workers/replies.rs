@@ -6,16 +6,17 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use sandstorm_api::abi;
 use sandstorm_dialects::InvocationResult;
-use sandstorm_net::rpc::{MAX_VALUE_LEN, OpKind, Operation, RpcStatus, encode_operation};
-use sandstorm_runtime::{InvocationHandle, PollOutcome};
+use sandstorm_net::rpc::{CallCost, MAX_VALUE_LEN, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
+use sandstorm_runtime::{InvocationHandle, InvocationTrace, PollOutcome};
 
 use super::connections::connection_id::ConnectionId;
 use super::connections::inbox::InboxMessage;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
+use super::local_calls::LocalCallResult;
 use super::port::WorkerPortState;
-use super::tasks::ReplyTarget;
+use super::tasks::{InvocationTask, ReplyTarget};
 
 /// Answers the invocations that ended, and takes their memory back.
 pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Option<&mut WorkerConnections>) {
@@ -31,7 +32,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
         let result = invocation_result(&ended.task.invocation, &ended.outcome);
         count(&context.counters.responses, result.status as usize);
         match ended.task.reply_target() {
-            ReplyTarget::Datagram { port, operation, response } => {
+            ReplyTarget::Datagram { port, operation, with_cost, response } => {
                 if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
                     if let Some((_, mut done)) = open.take() {
                         done.transmit();
@@ -39,7 +40,8 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                     open = Some((port, shared.ports[port as usize].open()));
                 }
                 if let Some((_, state)) = &mut open {
-                    let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, bytes);
+                    let cost = with_cost.then(|| call_cost(&ended.task, ended_ns));
+                    let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, cost.as_ref(), bytes);
                     let shown = ended.task.invocation.shown_position();
                     state.context.deliver(context, (response, operation as usize), shown, write);
                 }
@@ -47,6 +49,12 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
             ReplyTarget::Stream { worker, connection } => {
                 let shown = ended.task.invocation.shown_position();
                 reply_to_connection(context, connections.as_deref_mut(), (worker, connection), (&result, shown));
+            }
+            ReplyTarget::Local { call } => {
+                let InvocationResult { status, number, value } = result;
+                let (shown, cost) = (ended.task.invocation.shown_position(), call_cost(&ended.task, ended_ns));
+                let result = LocalCallResult { status, number, value: value.to_vec(), shown, cost: Some(cost) };
+                shared.local_calls.finish(call, result);
             }
         }
         // Those of one tenant whose answers leave together are subtracted from its count together, before they leave:
@@ -98,8 +106,34 @@ fn invocation_result<'i>(invocation: &'i InvocationHandle, outcome: &PollOutcome
     InvocationResult { status, number, value: &value[..value.len().min(MAX_VALUE_LEN)] }
 }
 
-/// Appends the answer of an invocation that ended.
-fn encode_invocation_result(result: &InvocationResult<'_>, response: &mut Vec<u8>) {
+/// Appends the answer of an invocation that ended, with what it cost if its caller asked.
+fn encode_invocation_result(result: &InvocationResult<'_>, cost: Option<&CallCost>, response: &mut Vec<u8>) {
     let InvocationResult { status, number, value } = *result;
-    encode_operation(&Operation { status, number, value, ..Operation::new(OpKind::Invoke) }, response);
+    let answer = Operation { status, number, value, ..Operation::new(OpKind::Invoke) };
+    match cost {
+        None => encode_operation(&answer, response),
+        Some(cost) => {
+            encode_operation(&Operation { flags: OP_FLAG_COST, key: &cost.encode(), ..answer }, response);
+        }
+    }
+}
+
+/// What an invocation that ended at `ended_ns` of the workers' clock cost.
+#[cold]
+fn call_cost(task: &InvocationTask, ended_ns: u64) -> CallCost {
+    let invocation = &task.invocation;
+    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, .. } = invocation.trace();
+    let wall_ns = ended_ns.saturating_sub(task.received_ns());
+    CallCost {
+        cpu_ns: invocation.cpu_ns(),
+        wall_ns,
+        first_turn_ns: wall_ns.saturating_sub(since_first_poll_ns),
+        turns: polls,
+        switches,
+        reads,
+        read_bytes,
+        commit_tries: invocation
+            .transactions()
+            .map_or(0, |counts| counts.retries + counts.commits.max(counts.conflicts)),
+    }
 }

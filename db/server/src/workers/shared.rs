@@ -12,6 +12,7 @@ use sandstorm_dialects::ServerProperties;
 
 use super::connections::budget::ConnectionBudget;
 use super::connections::inbox::{InboxMessage, WorkerInbox};
+use super::local_calls::LocalCalls;
 use super::port::WorkerPort;
 use super::tasks::InvocationTask;
 
@@ -31,6 +32,8 @@ pub(super) struct SharedWorkerState {
     pub(super) in_guest_code: Vec<CachePadded<AtomicBool>>,
     /// Messages between the workers' connections.
     pub(super) inboxes: Vec<CachePadded<WorkerInbox>>,
+    /// Calls that come from this process.
+    pub(super) local_calls: LocalCalls,
     /// The number of connections, and its limit.
     pub(super) connection_budget: ConnectionBudget,
     pub(super) properties: ServerProperties,

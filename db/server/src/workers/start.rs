@@ -33,6 +33,8 @@ use super::invocations::InvocationScheduler;
 use super::latency_ledger::LatencyLedger;
 use super::listener_config::ListenerConfig;
 use super::listeners::{ConnectionPorts, bind_listeners};
+use super::local_caller::LocalCaller;
+use super::local_calls::LocalCalls;
 use super::log_watch::LogWatch;
 use super::network::{self, DeviceHandle, OpenNetwork};
 use super::options::{WorkerOptions, WorkerStartError};
@@ -93,6 +95,7 @@ impl Workers {
             stealers: deques.iter().map(Deque::stealer).collect(),
             in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
+            local_calls: LocalCalls::new(drivers.len()),
             connection_budget,
             properties,
             ports: (0..)
@@ -189,6 +192,11 @@ impl Workers {
     /// The address of the first worker's port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where calls of this process go in.
+    pub fn local_caller(&self) -> LocalCaller {
+        LocalCaller { shared: Arc::downgrade(&self.shared) }
     }
 
     /// The TCP addresses of the ports for connections, in the order of the configuration.

@@ -19,6 +19,8 @@ pub(super) enum ReplyTarget {
         port: u32,
         /// The operation's index in the request.
         operation: u32,
+        /// Whether the answer tells what the call cost.
+        with_cost: bool,
         /// The response that waits for it.
         response: ResponseId,
     },
@@ -27,6 +29,11 @@ pub(super) enum ReplyTarget {
         /// The worker that has the connection.
         worker: u32,
         connection: ConnectionId,
+    },
+    /// To a caller in this process.
+    Local {
+        /// The number of its call.
+        call: u64,
     },
 }
 
@@ -68,6 +75,10 @@ pub(super) struct FinishedTask {
 
 /// Set in the first word of the user data if the reply goes to a connection.
 const STREAM_FLAG: u64 = 1 << 63;
+/// Set in the first word of the user data if the caller is in this process.
+const LOCAL_FLAG: u64 = 1 << 62;
+/// Set beside an operation's index, which is far smaller, if its answer tells what the call cost.
+const COST_FLAG: u32 = 1 << 31;
 
 fn pack_u32s(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
@@ -80,16 +91,23 @@ fn unpack_u32s(pair: u64) -> (u32, u32) {
 impl ReplyTarget {
     fn words(self) -> [u64; 2] {
         match self {
-            ReplyTarget::Datagram { port, operation, response } => [pack_u32s(port, operation), response.word()],
+            ReplyTarget::Datagram { port, operation, with_cost, response } => {
+                let cost_flag = if with_cost { COST_FLAG } else { 0 };
+                [pack_u32s(port, operation | cost_flag), response.word()]
+            }
             ReplyTarget::Stream { worker, connection } => [STREAM_FLAG | pack_u32s(worker, 0), connection.word()],
+            ReplyTarget::Local { call } => [LOCAL_FLAG, call],
         }
     }
 
     /// The inverse of [`ReplyTarget::words`].
     fn from_words([first, second]: [u64; 2]) -> ReplyTarget {
         let (high, low) = unpack_u32s(first & !STREAM_FLAG);
-        if first & STREAM_FLAG == 0 {
-            ReplyTarget::Datagram { port: high, operation: low, response: ResponseId::from_u64(second) }
+        if first & LOCAL_FLAG != 0 {
+            ReplyTarget::Local { call: second }
+        } else if first & STREAM_FLAG == 0 {
+            let (operation, with_cost) = (low & !COST_FLAG, low & COST_FLAG != 0);
+            ReplyTarget::Datagram { port: high, operation, with_cost, response: ResponseId::from_u64(second) }
         } else {
             ReplyTarget::Stream { worker: high, connection: ConnectionId::from_u64(second) }
         }
@@ -119,7 +137,7 @@ impl InvocationTask {
     pub(super) fn is_sent_with(&self, other: &InvocationTask, view: &Arc<TenantView>) -> bool {
         let port = |task: &InvocationTask| match task.reply_target() {
             ReplyTarget::Datagram { port, .. } => Some(port),
-            ReplyTarget::Stream { .. } => None,
+            ReplyTarget::Stream { .. } | ReplyTarget::Local { .. } => None,
         };
         self.invocation.view().is_some_and(|own| Arc::ptr_eq(own, view))
             && port(self).is_some_and(|own| port(other) == Some(own))
@@ -148,9 +166,9 @@ mod tests {
         for (one, two, three) in [(0, 0, 0), (1, 2, 3), (63, u32::MAX, 7), (5, 1 << 31, u32::MAX)] {
             let word = pack_u32s(two, three);
             let stream = ReplyTarget::Stream { worker: one, connection: ConnectionId::from_u64(word) };
-            for target in
-                [ReplyTarget::Datagram { port: one, operation: two, response: ResponseId::from_u64(word) }, stream]
-            {
+            let (operation, response) = (two & !COST_FLAG, ResponseId::from_u64(word));
+            let datagram = |with_cost| ReplyTarget::Datagram { port: one, operation, with_cost, response };
+            for target in [datagram(false), datagram(true), stream, ReplyTarget::Local { call: word }] {
                 assert_eq!(ReplyTarget::from_words(target.words()), target);
             }
             assert_eq!((ResponseId::from_u64(word).word(), ConnectionId::from_u64(word).word()), (word, word));

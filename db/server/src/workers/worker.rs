@@ -3,6 +3,7 @@
 use super::connections::worker_connections::WorkerConnections;
 use super::executor::RequestExecutor;
 use super::idle::IdleController;
+use super::local_caller::begin_local_calls;
 use super::replies::send_replies;
 use super::serve::PacketServer;
 use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
@@ -40,7 +41,7 @@ impl Worker {
         self.begin_turn();
         let mut done = self.packets.serve_own_port(&mut self.executor, self.connections.as_deref());
         self.executor.context.log.request();
-        done += self.serve_connections();
+        done += self.serve_connections() + self.begin_local_calls();
         self.executor.context.log.request();
         done += self.run_invocations();
         self.executor.context.log.request();
@@ -67,6 +68,13 @@ impl Worker {
     /// Serves the ready connections. Returns their number.
     fn serve_connections(&mut self) -> usize {
         self.connections.as_mut().map_or(0, |connections| connections.turn(&mut self.executor))
+    }
+
+    /// Begins calls that come from this process. Returns their number.
+    #[inline]
+    fn begin_local_calls(&mut self) -> usize {
+        let context = &self.executor.context;
+        if context.shared.local_calls.has_calls(context.index) { begin_local_calls(&mut self.executor) } else { 0 }
     }
 
     /// Polls invocations, answers those that ended, and offers the surplus to neighbours. Returns the number of polls.

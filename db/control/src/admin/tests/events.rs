@@ -18,8 +18,10 @@ fn every_route_that_changes_something_has_an_event() {
         path.starts_with("/v1/").then_some((method, path))
     });
     let pushes = ["", "/artifact", "/module"].map(|what| format!("/v1/tenants/{{tenant}}/extensions/{{name}}{what}"));
+    // What a call changes are records, and it is counted as a request.
+    let is_call = |path: &str| path.starts_with("/v1/call/");
     let mut looked_at = 0;
-    for (method, path) in routes.filter(|(method, _)| *method != "GET") {
+    for (method, path) in routes.filter(|(method, path)| *method != "GET" && !is_call(path)) {
         looked_at += 1;
         let is_push = method == "PUT" && pushes.iter().any(|push| push == path);
         let has_event = CHANGES.iter().any(|(of, route, _)| (*of, *route) == (method, path));

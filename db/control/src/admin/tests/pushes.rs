@@ -128,6 +128,7 @@ fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut ArtifactHeader)
         tier: testing::code().tier().expect("tests push code"),
         origin: CodeOrigin::Source,
         name: "echo".to_owned(),
+        schema: None,
     };
     change(&mut header);
     Artifact::sign(key, header, elf.to_vec()).encode()

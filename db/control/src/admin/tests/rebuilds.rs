@@ -77,6 +77,7 @@ impl ArtifactBuilder for ScriptedBuilder {
             tier: *tier,
             origin: source.origin(),
             name: source.name().to_owned(),
+            schema: None,
         };
         Ok((Artifact::sign(&scripted_key(), header, tier.name().as_bytes().to_vec()), Vec::new()))
     }

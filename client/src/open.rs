@@ -1,0 +1,182 @@
+//! Clients that learn ids and types by themselves: from the control port, once each.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandstorm_schema::{ExtensionSchema, SchemaError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::Client;
+use crate::control::{Control, Trust};
+use crate::names::{ClientOpenError, LearnedNames};
+use crate::{Config, Error, Sealing, limits};
+
+/// How [`Client::open_with`] opens a client.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Host and port of the control port.
+    pub server: String,
+    /// The tenant's name.
+    pub tenant: String,
+    /// Its token.
+    pub token: String,
+    /// Which certificate of the control port is believed.
+    pub trust: Trust,
+    /// Time from a request to its answer.
+    pub deadline: Duration,
+    /// Policy for sealed packets.
+    pub sealing: Sealing,
+}
+
+impl OpenOptions {
+    /// All else by default.
+    pub fn new(server: &str, tenant: &str, token: &str) -> OpenOptions {
+        OpenOptions {
+            server: server.to_owned(),
+            tenant: tenant.to_owned(),
+            token: token.to_owned(),
+            trust: Trust::default(),
+            deadline: limits::REQUEST_DEADLINE,
+            sealing: Sealing::default(),
+        }
+    }
+}
+
+/// The reason why a typed call has no reply.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TypedCallError {
+    /// The extension or its types are not known.
+    #[error(transparent)]
+    Open(#[from] ClientOpenError),
+    /// Arguments or reply are not of the function's types.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The extension takes bytes: call it with [`Client::invoke`].
+    #[error("the extension {0:?} has no typed functions: call it with bytes (`invoke`)")]
+    Untyped(String),
+    /// What the caller gave, or asked for, is not as JSON says it.
+    #[error("{0}")]
+    Json(String),
+    /// The call itself.
+    #[error(transparent)]
+    Request(#[from] Error),
+}
+
+/// Runs what blocks beside the runtime.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ClientOpenError> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|_| {
+        ClientOpenError::Data(Error::Protocol { text: "a request to the control port had a fault".to_owned() })
+    })
+}
+
+/// Asks the control port for the tenant and the data address.
+fn learn(options: &OpenOptions) -> Result<(LearnedNames, Config), ClientOpenError> {
+    let OpenOptions { server, tenant, token, trust, deadline, sealing } = options;
+    let control = Control::with_trust(server, Some(token), limits::CONTROL_TIMEOUT, trust);
+    let names = LearnedNames::new(control, server, tenant);
+    let id = names.control.tenant(tenant).map_err(|error| names.control_error(error))?.id;
+    let said = names.control.health().map_err(|error| names.control_error(error))?.data_address;
+    let wrong = |reason: &dyn std::fmt::Display| ClientOpenError::DataAddress {
+        address: said.clone(),
+        reason: reason.to_string(),
+    };
+    let mut address: SocketAddr = said.parse().map_err(|error| wrong(&error))?;
+    if address.ip().is_unspecified() {
+        // Bound to every address: the host is the one of the control port.
+        let host = server.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+        let mut hosts = host.to_socket_addrs().map_err(|error| wrong(&error))?;
+        address.set_ip(hosts.next().ok_or_else(|| wrong(&"the server's name has no address"))?.ip());
+    }
+    let config = Config::new(address, id).token(token.clone()).deadline(*deadline).sealing(*sealing);
+    Ok((names, config))
+}
+
+impl Client {
+    /// Opens a client by names: the control port at `server` (`host:7399`) says where the data are and what the ids
+    /// are. Tables and typed functions are then known by their names ([`Client::table`], [`Client::call`]).
+    ///
+    /// # Errors
+    /// [`ClientOpenError`], which names what is missing.
+    pub async fn open(server: &str, tenant: &str, token: &str) -> Result<Client, ClientOpenError> {
+        Client::open_with(OpenOptions::new(server, tenant, token)).await
+    }
+
+    /// The same with more options.
+    ///
+    /// # Errors
+    /// As for [`Client::open`].
+    pub async fn open_with(options: OpenOptions) -> Result<Client, ClientOpenError> {
+        let (names, config) = beside(move || learn(&options)).await??;
+        Ok(Client::connect(config).await?.with_names(Arc::new(names)))
+    }
+
+    /// The id of a table of that name, or of one that another tenant granted (`owner/table`). It is asked for once.
+    ///
+    /// # Errors
+    /// [`ClientOpenError::UnknownTable`] with the names that there are.
+    pub async fn table(&self, name: &str) -> Result<u64, ClientOpenError> {
+        let names = self.names().ok_or(ClientOpenError::NotOpened)?;
+        if let Some(id) = names.tables.lock().get(name) {
+            return Ok(*id);
+        }
+        let (asked, table) = (Arc::clone(names), name.to_owned());
+        let id = beside(move || asked.find_table(&table)).await??;
+        names.tables.lock().insert(name.to_owned(), id);
+        Ok(id)
+    }
+
+    /// The types of an extension's functions; `None`: it takes and gives bytes. It is asked for once.
+    ///
+    /// # Errors
+    /// [`ClientOpenError::UnknownExtension`] with the names that there are.
+    pub async fn schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
+        let names = self.names().ok_or(ClientOpenError::NotOpened)?;
+        if let Some(schema) = names.schemas.lock().get(extension) {
+            return Ok(schema.clone());
+        }
+        let (asked, name) = (Arc::clone(names), extension.to_owned());
+        let schema = beside(move || asked.find_schema(&name)).await??;
+        names.schemas.lock().insert(extension.to_owned(), schema.clone());
+        Ok(schema)
+    }
+
+    /// Calls a typed function: `extension`, or `extension.function` where it has several. Arguments and reply are of
+    /// any types whose JSON is that of the function's (docs/types.md); they travel as bytes.
+    ///
+    /// # Errors
+    /// [`TypedCallError`]: of the arguments with their place, before anything is sent.
+    pub async fn call<A: Serialize + ?Sized, R: DeserializeOwned>(
+        &self,
+        name: &str,
+        args: &A,
+    ) -> Result<R, TypedCallError> {
+        let (extension, function) = split_name(name);
+        let Some(schema) = self.schema(extension).await? else {
+            return Err(TypedCallError::Untyped(extension.to_owned()));
+        };
+        let function = schema.find_function(function)?;
+        let args = serde_json::to_value(args).map_err(|error| TypedCallError::Json(error.to_string()))?;
+        let reply = self.invoke(extension, &schema.encode_call(function, &args)?).await;
+        if matches!(&reply, Err(Error::Failed { code: INVALID, .. })) {
+            // Perhaps another version was pushed, with other types: the next call asks for them.
+            self.names().map(|names| names.schemas.lock().remove(extension));
+        }
+        let reply = schema.decode_reply(function, &reply?)?;
+        serde_json::from_value(reply).map_err(|error| TypedCallError::Json(format!("the reply of {name}: {error}")))
+    }
+}
+
+/// The kind of an error about a call's arguments.
+const INVALID: u32 = 8;
+
+/// The extension and the function of a name such as `bank.transfer`.
+pub fn split_name(name: &str) -> (&str, Option<&str>) {
+    match name.split_once('.') {
+        Some((extension, function)) => (extension, Some(function)),
+        None => (name, None),
+    }
+}

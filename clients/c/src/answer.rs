@@ -1,0 +1,100 @@
+//! The bytes of answers.
+
+use sandstorm_client::{ClientOpenError, Error, TypedCallError, cause_name};
+use serde::Serialize;
+
+/// First byte of an answer with a result.
+pub(crate) const RESULT: u8 = 0;
+/// First byte of an answer that is an error.
+const ERROR: u8 = 1;
+
+/// An error as callers get it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    code: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<u32>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), cause: None, kind: None }
+    }
+
+    /// The bytes of an answer.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![ERROR];
+        // A struct of texts and numbers always has a JSON.
+        bytes.extend(serde_json::to_vec(self).unwrap_or_default());
+        bytes
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let (message, code) = (error.to_string(), error.code());
+        match error {
+            Error::Killed { cause, .. } => {
+                Failure { cause: Some(cause_name(cause).to_owned()), ..Failure::new(code, message) }
+            }
+            Error::Failed { code: kind, .. } => Failure { kind: Some(kind), ..Failure::new(code, message) },
+            _ => Failure::new(code, message),
+        }
+    }
+}
+
+impl From<ClientOpenError> for Failure {
+    fn from(error: ClientOpenError) -> Failure {
+        let code = match error {
+            ClientOpenError::Data(error) => return error.into(),
+            ClientOpenError::Control { .. } => "control",
+            ClientOpenError::UnknownTable { .. } => "unknown_table",
+            ClientOpenError::UnknownExtension { .. } => "unknown_extension",
+            ClientOpenError::DataAddress { .. } => "data_address",
+            _ => "open",
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<TypedCallError> for Failure {
+    fn from(error: TypedCallError) -> Failure {
+        match error {
+            TypedCallError::Open(error) => error.into(),
+            TypedCallError::Request(error) => error.into(),
+            TypedCallError::Untyped(_) => Failure::new("untyped", error.to_string()),
+            _ => Failure::new("types", error.to_string()),
+        }
+    }
+}
+
+/// An answer under construction.
+pub(crate) struct AnswerBytes(Vec<u8>);
+
+impl AnswerBytes {
+    /// A result without bytes yet.
+    pub(crate) fn result() -> AnswerBytes {
+        AnswerBytes(vec![RESULT])
+    }
+
+    pub(crate) fn put(mut self, bytes: &[u8]) -> AnswerBytes {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn bool(self, on: bool) -> AnswerBytes {
+        self.put(&[u8::from(on)])
+    }
+
+    /// Bytes with their length.
+    pub(crate) fn counted(self, bytes: &[u8]) -> AnswerBytes {
+        self.put(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()).put(bytes)
+    }
+
+    pub(crate) fn done(self) -> Vec<u8> {
+        self.0
+    }
+}

@@ -1,0 +1,226 @@
+//! Reads a request, has the client do it, and writes its answer.
+
+use std::time::Duration;
+
+use sandstorm_client::{Client, Direction, MeasuredCall, PutOptions, Record, TypedCallError};
+use serde_json::Value;
+
+use crate::answer::{AnswerBytes, Failure};
+
+/// The fields of a request, from the front.
+struct RequestFields<'r>(&'r [u8]);
+
+const SHORT: &str = "the request ends inside a field";
+
+impl<'r> RequestFields<'r> {
+    fn take(&mut self, len: usize) -> Result<&'r [u8], Failure> {
+        let Some((field, rest)) = self.0.split_at_checked(len) else { return Err(malformed(SHORT)) };
+        self.0 = rest;
+        Ok(field)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Failure> {
+        self.take(N)?.try_into().map_err(|_| malformed(SHORT))
+    }
+
+    fn byte(&mut self) -> Result<u8, Failure> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Failure> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Failure> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Result<&'r [u8], Failure> {
+        let len = self.u32()? as usize;
+        self.take(len)
+    }
+
+    fn text(&mut self) -> Result<&'r str, Failure> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| malformed("a name is no UTF-8"))
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        if self.0.is_empty() { Ok(()) } else { Err(malformed("bytes follow the request's end")) }
+    }
+}
+
+fn malformed(why: &str) -> Failure {
+    Failure::new("malformed", why)
+}
+
+/// The answer to a request.
+pub(crate) async fn answer(client: &Client, request: &[u8]) -> Vec<u8> {
+    match run(client, request).await {
+        Ok(answer) => answer.done(),
+        Err(failure) => failure.encode(),
+    }
+}
+
+async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
+    let mut fields = RequestFields(request);
+    let (operation, deadline_ms) = (fields.byte()?, fields.u32()?);
+    let with_deadline = (deadline_ms > 0).then(|| client.with_deadline(Duration::from_millis(u64::from(deadline_ms))));
+    let client = with_deadline.as_ref().unwrap_or(client);
+    let result = AnswerBytes::result();
+    match operation {
+        0 => {
+            fields.end()?;
+            client.ping().await?;
+            Ok(result)
+        }
+        1 => {
+            let name = fields.text()?;
+            fields.end()?;
+            Ok(result.put(&client.table(name).await?.to_le_bytes()))
+        }
+        2..=7 => records(client, operation, fields, result).await,
+        8..=11 => calls(client, operation, fields, result).await,
+        _ => Err(malformed("there is no such operation")),
+    }
+}
+
+/// Operations on records.
+async fn records(
+    client: &Client,
+    operation: u8,
+    mut fields: RequestFields<'_>,
+    mut result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let table = fields.u64()?;
+    match operation {
+        2 => {
+            let key = fields.bytes()?;
+            fields.end()?;
+            let record = client.get(table, key).await?;
+            let (head, value) = match &record {
+                Some(record) => (record_head(result, record), &record.value[..]),
+                None => (no_record(result), &[][..]),
+            };
+            Ok(head.put(value))
+        }
+        3 => {
+            let (key, value) = (fields.bytes()?, fields.bytes()?);
+            let (condition, version) = (fields.byte()?, fields.u64()?);
+            let (ttl_ms, flags) = (fields.u64()?, fields.u32()?);
+            fields.end()?;
+            let options = PutOptions { flags, ..PutOptions::default() };
+            let mut options = match condition {
+                0 => options,
+                1 => options.if_absent(),
+                2 => options.if_present(),
+                3 => options.if_version(version),
+                _ => return Err(malformed("there is no such condition")),
+            };
+            options.ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+            let version = client.put(table, key, value).options(options).await?;
+            Ok(result.put(&version.to_le_bytes()))
+        }
+        4 => {
+            let (key, has_version, version) = (fields.bytes()?, fields.byte()?, fields.u64()?);
+            fields.end()?;
+            let was = match has_version {
+                0 => client.delete(table, key).await?,
+                _ => client.delete_if_version(table, key, version).await?,
+            };
+            Ok(result.bool(was))
+        }
+        5 => {
+            let (key, delta) = (fields.bytes()?, i64::from_le_bytes(fields.array()?));
+            fields.end()?;
+            Ok(result.put(&client.increment(table, key, delta).await?.to_le_bytes()))
+        }
+        6 => {
+            let count = fields.u32()?;
+            let keys: Vec<&[u8]> = (0..count).map(|_| fields.bytes()).collect::<Result<_, _>>()?;
+            fields.end()?;
+            for record in client.multi_get(table, &keys).await? {
+                result = match &record {
+                    Some(record) => record_head(result, record).counted(&record.value),
+                    None => no_record(result).counted(b""),
+                };
+            }
+            Ok(result)
+        }
+        _ => {
+            let (from, to, limit) = (fields.bytes()?, fields.bytes()?, fields.u32()?);
+            let direction = if fields.byte()? == 0 { Direction::Forward } else { Direction::Backward };
+            fields.end()?;
+            for record in client.range(table, from, to, limit as usize, direction).await? {
+                result = result.counted(&record.key).counted(&record.value);
+                result = result.put(&record.version.to_le_bytes()).put(&record.flags.to_le_bytes());
+            }
+            Ok(result)
+        }
+    }
+}
+
+fn record_head(result: AnswerBytes, record: &Record) -> AnswerBytes {
+    result.bool(true).put(&record.version.to_le_bytes()).put(&record.flags.to_le_bytes())
+}
+
+fn no_record(result: AnswerBytes) -> AnswerBytes {
+    result.bool(false).put(&[0; 12])
+}
+
+/// Calls of extensions.
+async fn calls(
+    client: &Client,
+    operation: u8,
+    mut fields: RequestFields<'_>,
+    result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let name = fields.text()?;
+    match operation {
+        8 => {
+            let (version, args, may_repeat) = (fields.u64()?, fields.bytes()?, fields.byte()?);
+            fields.end()?;
+            let reply = match (version, may_repeat) {
+                (0, 1) => client.query(name, args).await?,
+                _ => client.invoke_version(name, version, args).await?,
+            };
+            Ok(result.put(&reply))
+        }
+        9 => {
+            let json = fields.bytes()?;
+            fields.end()?;
+            let args: Value = serde_json::from_slice(json).map_err(|error| TypedCallError::Json(error.to_string()))?;
+            let reply: Value = client.call(name, &args).await?;
+            Ok(result.put(reply.to_string().as_bytes()))
+        }
+        10 => {
+            fields.end()?;
+            let schema = client.schema(name).await?;
+            Ok(result.put(schema.map_or_else(|| "null".to_owned(), |schema| schema.to_json()).as_bytes()))
+        }
+        _ => {
+            let (version, args) = (fields.u64()?, fields.bytes()?);
+            fields.end()?;
+            let MeasuredCall { result: called, cost } = client.invoke_measured(name, version, args).await?;
+            let result = result.bool(cost.is_some()).put(&cost.unwrap_or_default().encode());
+            Ok(match called {
+                Ok(reply) => result.bool(false).put(&reply),
+                Err(error) => result.put(&Failure::from(error).encode()),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_are_not_there_are_an_error() {
+        let mut fields = RequestFields(&[3, 0, 0, 0, b'a', b'b', b'c', 1]);
+        assert_eq!(fields.text().ok(), Some("abc"));
+        assert!(fields.end().is_err() && fields.u32().is_err());
+        assert_eq!(fields.byte().ok(), Some(1));
+        assert!(RequestFields(&[255, 255, 255, 255, 0]).bytes().is_err());
+        assert!(RequestFields(&[1, 0, 0, 0, 0xff]).text().is_err());
+    }
+}

@@ -1,0 +1,53 @@
+"""Client of the Sandstorm storage server.
+
+    import sandstorm
+
+    with sandstorm.Client("127.0.0.1:7399", "shop", token) as client:
+        client.put("items", b"apple", b"3")
+        print(client.get("items", b"apple"))
+        print(client.call("bank.transfer", {"from": "ann", "to": "bob", "amount": 4}))
+
+`AsyncClient` is the same for asyncio. docs/python.md is the guide.
+"""
+
+from .aio import AsyncClient
+from .client import Client
+from .errors import (
+    Busy,
+    ClosedError,
+    Conflict,
+    ConnectionFailed,
+    Failed,
+    Killed,
+    NotSent,
+    SandstormError,
+    Timeout,
+    TypesError,
+    Unauthenticated,
+    UnknownExtension,
+    UnknownTable,
+)
+from .operations import Cost, KeyedRecord, Measured, Record
+
+__all__ = [
+    "AsyncClient",
+    "Busy",
+    "Client",
+    "ClosedError",
+    "Conflict",
+    "ConnectionFailed",
+    "Cost",
+    "Failed",
+    "KeyedRecord",
+    "Killed",
+    "Measured",
+    "NotSent",
+    "Record",
+    "SandstormError",
+    "Timeout",
+    "TypesError",
+    "Unauthenticated",
+    "UnknownExtension",
+    "UnknownTable",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,181 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
+
+from . import operations
+from .native import NativeClient
+from .operations import Bytes, KeyedRecord, Measured, Record, Request
+
+T = TypeVar("T")
+
+
+def _settle(future: "asyncio.Future[bytes]", answer: bytes) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _waiter(future: "asyncio.Future[bytes]") -> Callable[[bytes], None]:
+    loop = future.get_loop()
+
+    def take(answer: bytes) -> None:
+        try:
+            loop.call_soon_threadsafe(_settle, future, answer)
+        except RuntimeError:
+            # The loop has ended, and with it whoever waited.
+            pass
+
+    return take
+
+
+class AsyncClient:
+    """A tenant's connection, with any number of requests at a time: `async with await AsyncClient.open(...) as client`.
+
+    What a cancelled request has asked for is not taken back: it may run.
+    """
+
+    def __init__(self, native: NativeClient) -> None:
+        self._native = native
+        self._tables: Dict[str, int] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        server: str,
+        tenant: str,
+        token: str,
+        *,
+        timeout: float = 2.0,
+        fingerprint: Optional[str] = None,
+        ca: Optional[str] = None,
+        sealing: str = "auto",
+    ) -> "AsyncClient":
+        """Opens a client; the options are those of `Client`."""
+        opened: "asyncio.Future[bytes]" = asyncio.get_running_loop().create_future()
+        given = operations.options(server, tenant, token, timeout, fingerprint, ca, sealing)
+        native = NativeClient(given, _waiter(opened))
+        try:
+            operations.ping().decode(await opened)
+        except BaseException:
+            await asyncio.get_running_loop().run_in_executor(None, native.close)
+            raise
+        return cls(native)
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection; what is under way gets ClosedError."""
+        await asyncio.get_running_loop().run_in_executor(None, self._native.close)
+
+    async def _ask(self, request: Request[T], timeout: Optional[float]) -> T:
+        answered: "asyncio.Future[bytes]" = asyncio.get_running_loop().create_future()
+        self._native.submit(request.encode(timeout), _waiter(answered))
+        return request.decode(await answered)
+
+    async def ping(self, *, timeout: Optional[float] = None) -> None:
+        """Asks for a sign of life."""
+        await self._ask(operations.ping(), timeout)
+
+    async def table_id(self, name: str) -> int:
+        """The id of a table, or of one that another tenant granted (`owner/table`). It is asked for once."""
+        known = self._tables.get(name)
+        if known is None:
+            known = await self._ask(operations.table(name), None)
+            self._tables[name] = known
+        return known
+
+    async def get(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> Optional[bytes]:
+        """The value under a key; None: there is none."""
+        record = await self.get_record(table, key, timeout=timeout)
+        return None if record is None else record.value
+
+    async def get_record(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> Optional[Record]:
+        """The record under a key, with its version and flags."""
+        return await self._ask(operations.get(await self.table_id(table), key), timeout)
+
+    async def get_many(
+        self, table: str, keys: Sequence[Bytes], *, timeout: Optional[float] = None
+    ) -> List[Optional[Record]]:
+        """The records under many keys, in their order."""
+        return await self._ask(operations.get_many(await self.table_id(table), keys), timeout)
+
+    async def range(
+        self,
+        table: str,
+        start: Bytes = b"",
+        end: Bytes = b"",
+        *,
+        limit: int = 100,
+        backward: bool = False,
+        timeout: Optional[float] = None,
+    ) -> List[KeyedRecord]:
+        """Records of an ordered table with start <= key < end (an empty end: to the end), in order."""
+        request = operations.range_of(await self.table_id(table), start, end, limit, backward)
+        return await self._ask(request, timeout)
+
+    async def put(
+        self,
+        table: str,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_present: bool = False,
+        if_version: Optional[int] = None,
+        ttl: Optional[float] = None,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> int:
+        """Writes a record; its new version. Conflict: the condition does not hold. `ttl` is in seconds."""
+        request = operations.put(
+            await self.table_id(table), key, value, if_absent, if_present, if_version, ttl, flags
+        )
+        return await self._ask(request, timeout)
+
+    async def delete(
+        self, table: str, key: Bytes, *, if_version: Optional[int] = None, timeout: Optional[float] = None
+    ) -> bool:
+        """Deletes a record; whether there was one."""
+        return await self._ask(operations.delete(await self.table_id(table), key, if_version), timeout)
+
+    async def increment(self, table: str, key: Bytes, delta: int = 1, *, timeout: Optional[float] = None) -> int:
+        """Adds to the decimal number under a key, 0 when absent; the sum."""
+        return await self._ask(operations.increment(await self.table_id(table), key, delta), timeout)
+
+    async def invoke(
+        self,
+        extension: str,
+        args: Bytes = b"",
+        *,
+        version: int = 0,
+        may_repeat: bool = False,
+        timeout: Optional[float] = None,
+    ) -> bytes:
+        """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
+        return await self._ask(operations.invoke(extension, args, version, may_repeat), timeout)
+
+    async def measure(
+        self, extension: str, args: Bytes = b"", *, version: int = 0, timeout: Optional[float] = None
+    ) -> Measured:
+        """As invoke, with what the call cost, also if it failed or was killed."""
+        return await self._ask(operations.measure(extension, args, version), timeout)
+
+    async def call(self, name: str, args: Any = None, *, timeout: Optional[float] = None) -> Any:
+        """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON."""
+        return await self._ask(operations.call(name, args), timeout)
+
+    async def schema(self, extension: str) -> Optional[Dict[str, Any]]:
+        """The types of an extension's functions; None: it takes and gives bytes."""
+        return await self._ask(operations.schema(extension), None)

@@ -1,0 +1,104 @@
+"""Errors by name. Each has `code`, the server's or the client's word for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Optional, Type
+
+
+class SandstormError(Exception):
+    """A request has no result; the text says why and what to do."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotSent(SandstormError):
+    """Nothing has run: the request was refused."""
+
+
+class Conflict(SandstormError):
+    """A write's condition did not hold, or a call's transaction met the writes of others each time."""
+
+
+class Timeout(SandstormError):
+    """No answer came in time: it may have run or not. Read before you write again."""
+
+
+class ClosedError(SandstormError):
+    """The client was closed before the answer came: it may have run or not."""
+
+
+class ConnectionFailed(SandstormError):
+    """The control port or the data port cannot be reached."""
+
+
+class Unauthenticated(NotSent):
+    """The token is missing or wrong."""
+
+
+class UnknownTable(NotSent):
+    """The tenant has no such table; the text names those that there are."""
+
+
+class UnknownExtension(NotSent):
+    """The tenant has no such extension, or not that version; the text names those that there are."""
+
+
+class Busy(NotSent):
+    """The server or the client has no room for it now, or a quota refuses it: try again later."""
+
+
+class TypesError(NotSent):
+    """Arguments are not of the function's types; the text says where."""
+
+
+class Killed(SandstormError):
+    """The server ended the call, for `cause`. What it wrote outside of a transaction stays."""
+
+    def __init__(self, code: str, message: str, cause: str) -> None:
+        super().__init__(code, message)
+        self.cause = cause
+
+
+class Failed(SandstormError):
+    """The extension returned an error, of the `kind` that docs/wire.md lists; 100 is its own."""
+
+    def __init__(self, code: str, message: str, kind: int) -> None:
+        super().__init__(code, message)
+        self.kind = kind
+
+
+_BY_CODE: Dict[str, Type[SandstormError]] = {
+    "busy": Busy,
+    "closed": ClosedError,
+    "conflict": Conflict,
+    "control": ConnectionFailed,
+    "data_address": ConnectionFailed,
+    "io": ConnectionFailed,
+    "options": NotSent,
+    "over_quota": Busy,
+    "overloaded": Busy,
+    "shutting_down": Busy,
+    "timeout": Timeout,
+    "stale": Timeout,
+    "types": TypesError,
+    "unauthenticated": Unauthenticated,
+    "unknown_extension": UnknownExtension,
+    "unknown_table": UnknownTable,
+    "untyped": TypesError,
+}
+
+
+def of_answer(body: bytes) -> SandstormError:
+    """The error of an answer's JSON."""
+    said: Dict[str, Any] = json.loads(body)
+    code, message = str(said["code"]), str(said["message"])
+    cause: Optional[str] = said.get("cause")
+    kind: Optional[int] = said.get("kind")
+    if code == "killed":
+        return Killed(code, message, cause or "unknown")
+    if code == "failed":
+        return Failed(code, message, 100 if kind is None else kind)
+    return _BY_CODE.get(code, SandstormError)(code, message)

@@ -1,0 +1,227 @@
+"""What both clients can do: the bytes of requests, and what is made of answers."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Generic, List, Optional, Sequence, Tuple, TypeVar, Union
+
+from .errors import SandstormError, of_answer
+
+T = TypeVar("T")
+Bytes = Union[bytes, bytearray, memoryview, str]
+"""Keys, values and arguments: bytes, or a text, which is sent as UTF-8."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it was read."""
+
+    value: bytes
+    version: int
+    flags: int
+
+
+@dataclass(frozen=True)
+class KeyedRecord:
+    """A record of a range."""
+
+    key: bytes
+    value: bytes
+    version: int
+    flags: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one call cost: docs/wire.md, "What a call cost"."""
+
+    cpu_ns: int
+    wall_ns: int
+    first_turn_ns: int
+    turns: int
+    switches: int
+    reads: int
+    read_bytes: int
+    commit_tries: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A call's reply or error, and its cost, if it ran."""
+
+    reply: Optional[bytes]
+    error: Optional[SandstormError]
+    cost: Optional[Cost]
+
+
+def as_bytes(given: Bytes) -> bytes:
+    return given.encode() if isinstance(given, str) else bytes(given)
+
+
+def _counted(given: Bytes) -> bytes:
+    raw = as_bytes(given)
+    return struct.pack("<I", len(raw)) + raw
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    """An operation without its deadline, its fields, and what reads its result."""
+
+    operation: int
+    fields: bytes
+    read: Callable[[bytes], T]
+
+    def encode(self, timeout: Optional[float]) -> bytes:
+        ms = 0 if timeout is None else min(max(1, round(timeout * 1000)), 0xFFFFFFFF)
+        return struct.pack("<BI", self.operation, ms) + self.fields
+
+    def decode(self, answer: bytes) -> T:
+        if not answer:
+            raise SandstormError("protocol", "the library's answer is empty")
+        if answer[0] != 0:
+            raise of_answer(answer[1:])
+        return self.read(answer[1:])
+
+
+_HEAD = struct.Struct("<BQI")
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _u64(result: bytes) -> int:
+    return int(struct.unpack("<Q", result)[0])
+
+
+def _flag(result: bytes) -> bool:
+    return result != b"\0"
+
+
+def _record(result: bytes) -> Optional[Record]:
+    found, version, flags = _HEAD.unpack_from(result)
+    return Record(result[_HEAD.size :], version, flags) if found else None
+
+
+def _take(result: bytes, at: int) -> Tuple[bytes, int]:
+    (length,) = struct.unpack_from("<I", result, at)
+    end = at + 4 + length
+    return result[at + 4 : end], end
+
+
+def _records(result: bytes) -> List[Optional[Record]]:
+    records: List[Optional[Record]] = []
+    at = 0
+    while at < len(result):
+        found, version, flags = _HEAD.unpack_from(result, at)
+        value, at = _take(result, at + _HEAD.size)
+        records.append(Record(value, version, flags) if found else None)
+    return records
+
+
+def _range(result: bytes) -> List[KeyedRecord]:
+    records: List[KeyedRecord] = []
+    at = 0
+    while at < len(result):
+        key, at = _take(result, at)
+        value, at = _take(result, at)
+        version, flags = struct.unpack_from("<QI", result, at)
+        at += 12
+        records.append(KeyedRecord(key, value, version, flags))
+    return records
+
+
+def _measured(result: bytes) -> Measured:
+    has_cost, rest = result[0] != 0, result[1:]
+    cost = Cost(*struct.unpack("<QQQIIQQQ", rest[:56])) if has_cost else None
+    answer = rest[56:]
+    if answer[0] == 0:
+        return Measured(answer[1:], None, cost)
+    return Measured(None, of_answer(answer[1:]), cost)
+
+
+def ping() -> Request[None]:
+    return Request(0, b"", _nothing)
+
+
+def table(name: str) -> Request[int]:
+    return Request(1, _counted(name), _u64)
+
+
+def get(table: int, key: Bytes) -> Request[Optional[Record]]:
+    return Request(2, struct.pack("<Q", table) + _counted(key), _record)
+
+
+def put(
+    table: int,
+    key: Bytes,
+    value: Bytes,
+    if_absent: bool,
+    if_present: bool,
+    if_version: Optional[int],
+    ttl: Optional[float],
+    flags: int,
+) -> Request[int]:
+    if if_absent + if_present + (if_version is not None) > 1:
+        raise ValueError("if_absent, if_present and if_version exclude each other")
+    condition = 1 if if_absent else 2 if if_present else 3 if if_version is not None else 0
+    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    how = struct.pack("<BQQI", condition, if_version or 0, life_ms, flags)
+    return Request(3, struct.pack("<Q", table) + _counted(key) + _counted(value) + how, _u64)
+
+
+def delete(table: int, key: Bytes, if_version: Optional[int]) -> Request[bool]:
+    how = struct.pack("<BQ", if_version is not None, if_version or 0)
+    return Request(4, struct.pack("<Q", table) + _counted(key) + how, _flag)
+
+
+def increment(table: int, key: Bytes, delta: int) -> Request[int]:
+    fields = struct.pack("<Q", table) + _counted(key) + struct.pack("<q", delta)
+    return Request(5, fields, lambda result: int(struct.unpack("<q", result)[0]))
+
+
+def get_many(table: int, keys: Sequence[Bytes]) -> Request[List[Optional[Record]]]:
+    fields = struct.pack("<QI", table, len(keys)) + b"".join(_counted(key) for key in keys)
+    return Request(6, fields, _records)
+
+
+def range_of(table: int, start: Bytes, end: Bytes, limit: int, backward: bool) -> Request[List[KeyedRecord]]:
+    fields = struct.pack("<Q", table) + _counted(start) + _counted(end) + struct.pack("<IB", limit, backward)
+    return Request(7, fields, _range)
+
+
+def invoke(extension: str, args: Bytes, version: int, may_repeat: bool) -> Request[bytes]:
+    fields = _counted(extension) + struct.pack("<Q", version) + _counted(args) + bytes([may_repeat])
+    return Request(8, fields, bytes)
+
+
+def call(name: str, args: Any) -> Request[Any]:
+    return Request(9, _counted(name) + _counted(json.dumps(args)), json.loads)
+
+
+def schema(extension: str) -> Request[Optional[Dict[str, Any]]]:
+    return Request(10, _counted(extension), json.loads)
+
+
+def measure(extension: str, args: Bytes, version: int) -> Request[Measured]:
+    return Request(11, _counted(extension) + struct.pack("<Q", version) + _counted(args), _measured)
+
+
+def options(
+    server: str,
+    tenant: str,
+    token: str,
+    timeout: float,
+    fingerprint: Optional[str],
+    ca: Optional[str],
+    sealing: str,
+) -> Dict[str, Any]:
+    given: Dict[str, Any] = {"server": server, "tenant": tenant, "token": token, "sealing": sealing}
+    given["timeout_ms"] = max(1, round(timeout * 1000))
+    if fingerprint is not None:
+        given["fingerprint"] = fingerprint
+    if ca is not None:
+        given["ca"] = ca
+    return given

@@ -1,0 +1,132 @@
+//! What is read as a typed function, and what is written around it.
+
+use super::*;
+use crate::{Manifest, SourceFile};
+
+fn source(text: &str) -> PushedSource {
+    let manifest = Manifest::parse("name = \"x\"\nedition = \"2024\"\napi = 1\n").expect("a manifest");
+    PushedSource { manifest, files: vec![SourceFile { path: ROOT_FILE.to_owned(), text: text.to_owned() }] }
+}
+
+fn schema(text: &str) -> Option<ExtensionSchema> {
+    schema_of(&source(text)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The lines and messages of what is refused.
+fn refused(text: &str) -> Vec<(u32, String)> {
+    match schema_of(&source(text)) {
+        Err(BuildError::Refused(found)) => found.into_iter().map(|one| (one.line, one.message)).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const SHOP: &str = "
+#![no_std]
+use sandstorm_api::prelude::*;
+/// What is moved.
+#[derive(Clone)]
+pub struct Transfer {
+    /// The account that pays.
+    pub from: u64,
+    pub r#type: Option<Kind>,
+    pub notes: Vec<Vec<u8>>,
+    pub lines: Vec<Line>,
+}
+pub enum Kind { Gift, Loan }
+pub struct Line { pub name: String, pub share: f32 }
+pub struct Balances { pub from: u64, pub kind: Kind }
+
+/// Moves an amount.
+pub async fn transfer(db: Db<'_>, args: Transfer) -> Result<Balances, Error> { todo!() }
+pub async fn total(db: Db<'_>) -> Result<u64, Error> { todo!() }
+async fn helper(db: Db<'_>, other: &str) -> Result<(), Error> { Ok(()) }
+pub fn pure(number: u64) -> u64 { number }
+";
+
+#[test]
+fn public_functions_of_a_database_are_typed_unless_there_is_a_plain_entry() {
+    let found = schema(SHOP).expect("typed functions");
+    let functions: Vec<String> =
+        found.functions.iter().map(|f| format!("{}({}) {}", f.name, f.args, f.reply)).collect();
+    assert_eq!(functions, ["transfer(Transfer) Balances", "total(()) u64"]);
+    assert_eq!((found.functions[0].description.as_str(), found.types.len()), ("Moves an amount.", 4));
+    let transfer = found.types.iter().find(|one| one.name == "Transfer").expect("the struct");
+    assert_eq!(transfer.description, "What is moved.");
+    let sandstorm_schema::TypeBody::Struct(body) = &transfer.body else { panic!("{transfer:?}") };
+    let fields: Vec<String> = body.fields.iter().map(|f| format!("{}: {}", f.name, f.value)).collect();
+    assert_eq!(fields, ["from: u64", "type: Option<Kind>", "notes: Vec<bytes>", "lines: Vec<Line>"]);
+    assert_eq!(body.fields[0].description, "The account that pays.");
+
+    for plain in [
+        "pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> { Ok(()) }",
+        "mod inner; pub use inner::run;",
+        "mod inner; pub use inner::{start as run, other};",
+    ] {
+        assert_eq!(schema(&format!("{SHOP}{plain}")), None, "{plain}");
+    }
+    assert_eq!(schema("pub fn nothing() {}"), None);
+    assert!(schema("pub async fn run(db: Db<'_>, args: u64) -> Result<(), Error> { Ok(()) }").is_some());
+}
+
+#[test]
+fn what_no_client_could_give_is_refused_with_its_line() {
+    for (text, line, message) in [
+        (
+            "pub async fn f(db: Db<'_>, args: &str) -> Result<(), Error> {}",
+            1,
+            "a type of arguments and replies is bool",
+        ),
+        ("pub async fn f(db: Db<'_>, args: Wallet) -> Result<(), Error> {}", 1, "`Wallet`: a type of"),
+        (
+            "struct A { pub x: u8 }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",
+            2,
+            "`A` has to be `pub`",
+        ),
+        (
+            "pub struct A { x: u8 }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",
+            1,
+            "a field of `A` is not `pub`",
+        ),
+        ("pub struct A(pub u8);\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 1, "have no names"),
+        (
+            "pub struct A<T> { pub x: T }\npub async fn f(db: Db<'_>, args: A<u8>) -> Result<(), Error> {}",
+            2,
+            "a type of",
+        ),
+        ("pub enum A { X(u8) }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 1, "has a payload"),
+        ("pub async fn f(db: Db<'_>, a: u8, b: u8) -> Result<(), Error> {}", 1, "put them into a struct"),
+        ("pub async fn f(db: Db<'_>, a: u128) -> Result<(), Error> {}", 1, "`u128`: a type of"),
+        ("pub async fn f(db: Db<'_>, a: bytes) -> Result<(), Error> {}", 1, "`bytes`: a type of"),
+        ("pub async fn f(db: Db<'_>) -> u64 { 0 }", 1, "returns a `Result<T, Error>`"),
+        ("pub async fn f(db: Db<'_>) {}", 1, "returns a `Result<T, Error>`"),
+        (
+            "pub struct A { pub x: Vec<A> }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",
+            2,
+            "contains itself",
+        ),
+        ("pub async fn f(db: Db<'_>, args: std::string::String) -> Result<(), Error> {}", 1, "a type of"),
+    ] {
+        let found = refused(text);
+        assert!(found.iter().any(|(at, said)| *at == line && said.contains(message)), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_written_is_rust_and_safe() {
+    let (entry, code) = entry_code(&source(SHOP)).expect("code");
+    assert_eq!(entry, "typed::run");
+    syn::parse_str::<syn::File>(&code).unwrap_or_else(|error| panic!("{error}: {code}"));
+    assert!(!code.contains("unsafe {") && code.starts_with("#[deny(unsafe_code)]"), "{code}");
+    for part in [
+        "r#type: from.option(|from| Ok(read_Kind(from)?))?,",
+        "r#notes: from.list(|from| Ok(from.bytes()?))?,",
+        "to.list(&value.r#notes, |to, value| to.slice(value));",
+        "tenant::r#Kind::r#Loan => 1,",
+        "let reply = tenant::r#transfer(db, args).await?;",
+        "let reply = tenant::r#total(db).await?;",
+    ] {
+        assert!(code.contains(part), "{part} is missing in {code}");
+    }
+    let plain = source("pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> { Ok(()) }");
+    assert_eq!(entry_code(&plain).expect("code"), ("tenant::run", String::new()));
+}

@@ -1,0 +1,308 @@
+//! Calls over HTTP under way, and the answers to those with an idempotency key.
+//!
+//! A call goes on when its client has gone: a task of its own waits for it. So its permit counts until it has ended,
+//! and a repeat finds its answer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use tokio::sync::{oneshot, watch};
+
+use crate::limits::{DURABLE_LOOK, HTTP_CALLS, IDEMPOTENCY_BYTES, IDEMPOTENCY_LIFETIME};
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
+use sandstorm_net::rpc::RpcStatus;
+use sandstorm_server::workers::{LocalCall, LocalCallResult, LocalCaller};
+
+/// How a call ended, as all who ask with its key are told.
+#[derive(Debug)]
+pub(super) enum CallOutcome {
+    /// The worker's answer.
+    Ended(LocalCallResult),
+    /// It has run, and what it changed or showed is not known to be on the disk.
+    NotDurable,
+    /// The server stopped: it may have run.
+    Unknown,
+    /// It has run; its answer was too long to be kept for repeats.
+    NotKept,
+}
+
+/// A tenant's id, and an idempotency key of its own.
+type TenantKey = (u32, String);
+/// Where the outcome of a call is told.
+type OutcomeSender = watch::Sender<Option<Arc<CallOutcome>>>;
+/// The outcome of a call, once there is one.
+pub(super) type PendingOutcome = watch::Receiver<Option<Arc<CallOutcome>>>;
+
+/// Why a call does not begin. It was not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallRefusal {
+    /// As many calls are under way as may be, or the tenant's share of them.
+    Crowded,
+    /// There is no room for another idempotency key.
+    KeysFull,
+    /// The key stands for another call.
+    KeyReused,
+}
+
+/// A call, with the key that its repeats will have.
+pub(super) struct CallOrder {
+    /// The tenant's id, and its home worker.
+    pub(super) tenant: (u32, u32),
+    pub(super) extension: String,
+    pub(super) version: u64,
+    pub(super) args: Vec<u8>,
+    pub(super) key: Option<String>,
+}
+
+/// The desk: see the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct CallDesk {
+    state: Mutex<DeskState>,
+}
+
+#[derive(Debug, Default)]
+struct DeskState {
+    under_way: HashMap<u32, usize>,
+    keyed: HashMap<TenantKey, KeyedCall>,
+    /// The keys in the order of their calls.
+    order: VecDeque<(Instant, TenantKey)>,
+    /// Bytes of keys and answers, of all and by tenant.
+    bytes: usize,
+    bytes_of: HashMap<u32, usize>,
+}
+
+#[derive(Debug)]
+struct KeyedCall {
+    begun: Instant,
+    /// Of the extension, the version and the arguments.
+    digest: [u8; 32],
+    bytes: usize,
+    outcome: PendingOutcome,
+}
+
+/// A call under way; it counts until it is dropped.
+struct CallPermit {
+    desk: Arc<CallDesk>,
+    tenant: u32,
+}
+
+impl Drop for CallPermit {
+    fn drop(&mut self) {
+        release(&mut self.desk.state.lock().under_way, self.tenant, 1);
+    }
+}
+
+/// Subtracts from a count, which is left out at 0.
+fn release(counts: &mut HashMap<u32, usize>, tenant: u32, size: usize) {
+    if let Some(own) = counts.get_mut(&tenant) {
+        *own = own.saturating_sub(size);
+        if *own == 0 {
+            counts.remove(&tenant);
+        }
+    }
+}
+
+/// Bytes that a keyed call takes without its answer.
+fn entry_bytes(key: &str) -> usize {
+    2 * key.len() + size_of::<KeyedCall>() + size_of::<(Instant, TenantKey)>() + size_of::<CallOutcome>()
+}
+
+impl DeskState {
+    /// Whether a tenant may take so many bytes more.
+    fn has_room(&self, tenant: u32, size: usize) -> bool {
+        let own = self.bytes_of.get(&tenant).copied().unwrap_or(0);
+        DynamicThreshold::of(IDEMPOTENCY_BYTES).admits_size(self.bytes, own, size)
+    }
+
+    fn charge(&mut self, tenant: u32, size: usize) {
+        self.bytes += size;
+        *self.bytes_of.entry(tenant).or_default() += size;
+    }
+
+    fn forget(&mut self, key: &TenantKey) {
+        if let Some(call) = self.keyed.remove(key) {
+            self.bytes -= call.bytes;
+            release(&mut self.bytes_of, key.0, call.bytes);
+        }
+    }
+
+    /// Forgets the keys whose time is over, if their calls have ended.
+    fn expire(&mut self, now: Instant) {
+        while let Some((begun, _)) = self.order.front()
+            && now.duration_since(*begun) >= IDEMPOTENCY_LIFETIME
+        {
+            let Some((begun, key)) = self.order.pop_front() else { return };
+            if self.keyed.get(&key).is_some_and(|call| call.begun == begun) {
+                self.forget(&key);
+            }
+        }
+    }
+
+    fn permit(&mut self, tenant: u32) -> Result<(), CallRefusal> {
+        let all = self.under_way.values().sum();
+        let own = self.under_way.entry(tenant).or_default();
+        if !DynamicThreshold::of(HTTP_CALLS).admits(all, *own) || all >= HTTP_CALLS {
+            return Err(CallRefusal::Crowded);
+        }
+        *own += 1;
+        Ok(())
+    }
+}
+
+impl CallDesk {
+    /// Begins a call, or finds that of the same key. Returns whether it is a repeat, and where its outcome will be.
+    ///
+    /// # Errors
+    /// [`CallRefusal`]; it was not run.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        caller: &LocalCaller,
+        order: CallOrder,
+    ) -> Result<(bool, PendingOutcome), CallRefusal> {
+        let CallOrder { tenant: (tenant, home), extension, version, args, key } = order;
+        let (publish, outcome) = watch::channel(None);
+        let key = key.map(|key| (tenant, key));
+        let mut state = self.state.lock();
+        state.expire(Instant::now());
+        if let Some(key) = &key {
+            let digest = call_digest(&extension, version, &args);
+            if let Some(call) = state.keyed.get(key) {
+                let is_same = call.digest == digest;
+                return if is_same { Ok((true, call.outcome.clone())) } else { Err(CallRefusal::KeyReused) };
+            }
+            let bytes = entry_bytes(&key.1);
+            if !state.has_room(tenant, bytes) {
+                return Err(CallRefusal::KeysFull);
+            }
+            state.permit(tenant)?;
+            let begun = Instant::now();
+            state.charge(tenant, bytes);
+            state.order.push_back((begun, key.clone()));
+            state.keyed.insert(key.clone(), KeyedCall { begun, digest, bytes, outcome: outcome.clone() });
+        } else {
+            state.permit(tenant)?;
+        }
+        drop(state);
+        let permit = CallPermit { desk: Arc::clone(self), tenant };
+        let (done, ended) = oneshot::channel();
+        let done = Box::new(move |result| {
+            // Its task waits for it, unless the control port has stopped.
+            let _stopped = done.send(result);
+        });
+        caller.call(home, LocalCall { tenant, extension, version, args, done });
+        tokio::spawn(follow(permit, caller.clone(), ended, (key, publish)));
+        Ok((false, outcome))
+    }
+
+    /// Notes how a keyed call ended, and returns what those that wait are told.
+    fn settle(&self, key: &TenantKey, outcome: CallOutcome) -> Arc<CallOutcome> {
+        let mut state = self.state.lock();
+        if let CallOutcome::Ended(result) = &outcome {
+            let size = result.value.len();
+            if has_not_run(result.status) {
+                // A repeat may run.
+                state.forget(key);
+            } else if state.has_room(key.0, size) {
+                state.charge(key.0, size);
+                if let Some(call) = state.keyed.get_mut(key) {
+                    call.bytes += size;
+                }
+            } else if let Some(call) = state.keyed.get_mut(key) {
+                call.outcome = watch::channel(Some(Arc::new(CallOutcome::NotKept))).1;
+            }
+        }
+        Arc::new(outcome)
+    }
+}
+
+/// Waits for a call's end, and tells those who wait for it.
+async fn follow(
+    permit: CallPermit,
+    caller: LocalCaller,
+    ended: oneshot::Receiver<LocalCallResult>,
+    (key, publish): (Option<TenantKey>, OutcomeSender),
+) {
+    let outcome = match ended.await {
+        Err(_) => CallOutcome::Unknown,
+        Ok(result) => loop {
+            match caller.is_on_disk(result.shown) {
+                Some(true) => break CallOutcome::Ended(result),
+                Some(false) => break CallOutcome::NotDurable,
+                None => tokio::time::sleep(DURABLE_LOOK).await,
+            }
+        },
+    };
+    let outcome = match key {
+        Some(key) => permit.desk.settle(&key, outcome),
+        None => Arc::new(outcome),
+    };
+    publish.send_replace(Some(outcome));
+}
+
+/// Whether a status says that the call has not run.
+fn has_not_run(status: RpcStatus) -> bool {
+    !matches!(status, RpcStatus::Ok | RpcStatus::Conflict | RpcStatus::Killed | RpcStatus::Failed)
+}
+
+fn call_digest(extension: &str, version: u64, args: &[u8]) -> [u8; 32] {
+    // The name has no zero byte.
+    let parts = [extension.as_bytes(), &[0], &version.to_le_bytes(), args].concat();
+    digest(&SHA256, &parts).as_ref().try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_tenants_take_another_one_gets_calls_and_keys() {
+        let mut state = DeskState::default();
+        for tenant in 0..20 {
+            let mut own = 0;
+            while state.permit(tenant).is_ok() {
+                own += 1;
+            }
+            assert!(own >= 1, "tenant {tenant}");
+            let size = entry_bytes("key");
+            let mut kept = 0;
+            while state.has_room(tenant, size) {
+                state.charge(tenant, size);
+                kept += 1;
+            }
+            assert!(kept >= 1 || tenant >= 10, "tenant {tenant}");
+        }
+        assert!(state.under_way.values().sum::<usize>() <= HTTP_CALLS && state.bytes <= IDEMPOTENCY_BYTES);
+        for tenant in 0..20 {
+            while state.under_way.contains_key(&tenant) {
+                release(&mut state.under_way, tenant, 1);
+            }
+        }
+        assert!(state.permit(7).is_ok());
+    }
+
+    #[test]
+    fn a_key_is_forgotten_after_its_time_with_its_bytes() {
+        let mut state = DeskState::default();
+        let (begun, key) = (Instant::now(), (1, "key".to_owned()));
+        let call = KeyedCall { begun, digest: [0; 32], bytes: 10, outcome: watch::channel(None).1 };
+        state.charge(1, 10);
+        state.order.push_back((begun, key.clone()));
+        state.keyed.insert(key, call);
+        state.expire(begun + IDEMPOTENCY_LIFETIME / 2);
+        assert_eq!((state.keyed.len(), state.bytes), (1, 10));
+        state.expire(begun + IDEMPOTENCY_LIFETIME);
+        assert!(state.keyed.is_empty() && state.order.is_empty() && state.bytes == 0 && state.bytes_of.is_empty());
+    }
+
+    #[test]
+    fn what_did_not_run_may_run_again() {
+        for status in RpcStatus::ALL {
+            let ran = ["Ok", "Conflict", "Killed", "Failed"].contains(&format!("{status:?}").as_str());
+            assert_eq!(has_not_run(*status), !ran, "{status:?}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `POST /v1/call/{tenant}/{name}`: calls of extensions for those who have nothing but HTTP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::ControlState;
+use super::body::RawBody;
+use super::call_desk::{CallOrder, CallOutcome, CallRefusal};
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use crate::limits::{HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, IDEMPOTENCY_KEY_BYTES};
+use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
+use sandstorm_metrics::cause_name;
+use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus};
+use sandstorm_schema::{ExtensionSchema, FunctionSchema, SchemaError};
+use sandstorm_server::workers::LocalCallResult;
+use serde_json::Value;
+
+/// The caller's name for a call, by which a repeat is known.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Milliseconds that the caller waits.
+const TIMEOUT_MS: &str = "sandstorm-timeout-ms";
+/// The type of a body that is bytes, whatever the function.
+const BYTES: &str = "application/octet-stream";
+/// In a response: the version that ran.
+const VERSION: HeaderName = HeaderName::from_static("sandstorm-version");
+/// In a response: the answer is that of an earlier request with the same key.
+const REPEATED: HeaderName = HeaderName::from_static("sandstorm-repeated");
+/// In a response: what the call cost, if that was asked for.
+const COST: HeaderName = HeaderName::from_static("sandstorm-cost");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallQuery {
+    /// The version to call; 0: the newest.
+    #[serde(default)]
+    version: u64,
+    /// Whether the response tells what the call cost.
+    #[serde(default)]
+    cost: bool,
+}
+
+/// Why a call has no reply.
+#[derive(Debug, Serialize)]
+struct CallFailure {
+    code: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+    /// Of a call that was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    /// Of an error that the extension returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+}
+
+pub(super) async fn call(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    Query(query): Query<CallQuery>,
+    headers: HeaderMap,
+    RawBody(body): RawBody,
+) -> Result<Response, ApiError> {
+    let view = caller.reach(&control, &tenant)?;
+    let (key, timeout) = (idempotency_key(&headers)?, timeout(&headers)?);
+    let Some(workers) = &control.calls else { return Err(ApiError::busy("there are no workers")) };
+    if !view.tenant.usage.admit_http_call(control.uptime_ns()) {
+        let message = format!("tenant {tenant:?} calls too often: {HTTP_CALLS_PER_S} calls a second over HTTP at most");
+        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", message)
+            .hint("wait a moment, or call over another protocol; it was not run"));
+    }
+    let (extension, function) = match name.split_once('.') {
+        Some((extension, function)) => (extension.to_owned(), Some(function)),
+        None => (name.clone(), None),
+    };
+    let version = match query.version {
+        0 => view.extension(&extension).map_or(0, |current| current.version),
+        version => version,
+    };
+    let typed = typed_function(&control, (view.tenant.id, &extension, version), function, &headers)?;
+    let args = match &typed {
+        Some(typed) => typed.arguments(&body)?,
+        None => body.into(),
+    };
+    let order =
+        CallOrder { tenant: (view.tenant.id, view.tenant.home_worker), extension, version: query.version, args, key };
+    let (is_repeat, mut pending) = control.call_desk.begin(workers, order).map_err(refused)?;
+    let outcome = tokio::time::timeout(timeout, pending.wait_for(Option::is_some)).await;
+    let outcome = match outcome {
+        Ok(Ok(outcome)) => outcome.clone(),
+        Ok(Err(_)) => None,
+        Err(_elapsed) => return Ok(not_in_time(timeout)),
+    };
+    let mut response = match outcome.as_deref() {
+        Some(CallOutcome::Ended(result)) => answer(result, typed.as_ref(), query.cost),
+        Some(CallOutcome::NotDurable) => uncertain(
+            "not_durable",
+            "it was run, but its disk has failed or takes too long: a crash may take it back",
+            "read before you write again",
+        ),
+        Some(CallOutcome::NotKept) => uncertain(
+            "not_kept",
+            "an earlier request with this idempotency key has run; its answer was too long to be kept",
+            "read what it did",
+        ),
+        Some(CallOutcome::Unknown) | None => {
+            uncertain("stopped", "the server is stopping: the call may have run or not", "read before you write again")
+        }
+    };
+    if is_repeat {
+        response.headers_mut().insert(REPEATED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// A typed function that is called with JSON.
+struct TypedFunction {
+    schema: Arc<ExtensionSchema>,
+    function: FunctionSchema,
+}
+
+/// The function that a call names, if it is a typed one and the body is not its bytes.
+fn typed_function(
+    control: &ControlState,
+    (tenant, extension, version): (u32, &str, u64),
+    function: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Option<TypedFunction>, ApiError> {
+    let is_bytes = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == BYTES);
+    if is_bytes && function.is_none() {
+        return Ok(None);
+    }
+    let schema = control.history.schema(tenant, extension, version);
+    let Some(schema) = schema else {
+        return match function {
+            Some(_) => Err(ApiError::not_found(format!("extension {extension:?} has no typed functions"))),
+            None => Ok(None),
+        };
+    };
+    match schema.find_function(function).cloned() {
+        Ok(_) if is_bytes => Ok(None),
+        Ok(function) => Ok(Some(TypedFunction { schema, function })),
+        Err(error) => Err(ApiError::not_found(error.to_string())),
+    }
+}
+
+impl TypedFunction {
+    fn arguments(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+        let json = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(body) };
+        let json = json.map_err(|error| ApiError::invalid(format!("the arguments are no JSON: {error}")))?;
+        let encoded = self.schema.encode_call(&self.function, &json);
+        encoded.map_err(|error| {
+            ApiError::invalid(error.to_string()).hint("the extension's `schema` has the types; it was not run")
+        })
+    }
+
+    fn reply(&self, bytes: &[u8]) -> Result<Value, SchemaError> {
+        self.schema.decode_reply(&self.function, bytes)
+    }
+}
+
+/// The key by which repeats of a call are known, if its client gives one.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = value.to_str().ok().filter(|key| (1..=IDEMPOTENCY_KEY_BYTES).contains(&key.len()));
+    let wrong = || {
+        ApiError::invalid(format!(
+            "the header {IDEMPOTENCY_KEY} is not 1 to {IDEMPOTENCY_KEY_BYTES} visible ASCII characters"
+        ))
+        .hint("give each call a UUID, and its repeats the same")
+    };
+    key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
+}
+
+/// How long the client waits.
+fn timeout(headers: &HeaderMap) -> Result<Duration, ApiError> {
+    let Some(value) = headers.get(TIMEOUT_MS) else { return Ok(Duration::from_millis(HTTP_CALL_TIMEOUT_MS)) };
+    let ms = value.to_str().ok().and_then(|text| text.parse().ok());
+    let ms = ms.filter(|ms| (1..=HTTP_CALL_TIMEOUT_MS_MAX).contains(ms));
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| ApiError::invalid(format!("the header {TIMEOUT_MS} is not 1 to {HTTP_CALL_TIMEOUT_MS_MAX}")))
+}
+
+/// The error of a call that did not begin.
+fn refused(refusal: CallRefusal) -> ApiError {
+    match refusal {
+        CallRefusal::Crowded => {
+            ApiError::busy("as many calls over HTTP are under way as there may be, or the tenant's share of them")
+        }
+        CallRefusal::KeysFull => ApiError::busy("there is no room to remember another idempotency key")
+            .hint("it was not run; try again later"),
+        CallRefusal::KeyReused => {
+            let message = "the idempotency key was used for another call: extension, version or arguments differ";
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "key_reused", message)
+                .hint("give each call a key of its own")
+        }
+    }
+}
+
+fn not_in_time(timeout: Duration) -> Response {
+    let message = format!("the call has not ended after {} ms; it goes on", timeout.as_millis());
+    let hint = "repeat it with the same idempotency key to get its answer; without one it may run twice";
+    failure(StatusCode::GATEWAY_TIMEOUT, CallFailure::new("timeout", message, Some(hint)))
+}
+
+fn uncertain(code: &'static str, message: &str, hint: &'static str) -> Response {
+    failure(StatusCode::INTERNAL_SERVER_ERROR, CallFailure::new(code, message.to_owned(), Some(hint)))
+}
+
+impl CallFailure {
+    fn new(code: &'static str, message: String, hint: Option<&'static str>) -> CallFailure {
+        CallFailure { code, message, hint, cause: None, kind: None }
+    }
+}
+
+fn failure(status: StatusCode, failure: CallFailure) -> Response {
+    (status, axum::Json(failure)).into_response()
+}
+
+/// The response to a call that ended, or was refused by its worker.
+fn answer(result: &LocalCallResult, typed: Option<&TypedFunction>, with_cost: bool) -> Response {
+    let mut response = match result.status {
+        RpcStatus::Ok if typed.is_some() => match typed.map(|typed| typed.reply(&result.value)) {
+            Some(Ok(reply)) => ([(VERSION, HeaderValue::from(result.number))], axum::Json(reply)).into_response(),
+            Some(Err(error)) => uncertain("reply", &error.to_string(), "it has run; read the extension's types again"),
+            None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        },
+        RpcStatus::Ok => {
+            let kind = (header::CONTENT_TYPE, HeaderValue::from_static(BYTES));
+            ([kind, (VERSION, HeaderValue::from(result.number))], result.value.clone()).into_response()
+        }
+        _ => failed(result),
+    };
+    if let Some(cost) = result.cost.filter(|_| with_cost)
+        && let Ok(value) = HeaderValue::from_str(&cost_text(&cost))
+    {
+        response.headers_mut().insert(COST, value);
+    }
+    response
+}
+
+/// A call's cost as a header's list of fields.
+fn cost_text(cost: &CallCost) -> String {
+    let CallCost { cpu_ns, wall_ns, first_turn_ns, turns, switches, reads, read_bytes, commit_tries } = *cost;
+    format!(
+        "cpu_ns={cpu_ns}, wall_ns={wall_ns}, first_turn_ns={first_turn_ns}, turns={turns}, switches={switches}, \
+         reads={reads}, read_bytes={read_bytes}, commit_tries={commit_tries}"
+    )
+}
+
+/// The response to a call without a reply: each status has its code.
+fn failed(result: &LocalCallResult) -> Response {
+    let text = String::from_utf8_lossy(&result.value).into_owned();
+    let (status, code) = match result.status {
+        RpcStatus::Conflict => (StatusCode::CONFLICT, "conflict"),
+        RpcStatus::UnknownTenant => (StatusCode::NOT_FOUND, "unknown_tenant"),
+        RpcStatus::UnknownExtension => (StatusCode::NOT_FOUND, "unknown_extension"),
+        RpcStatus::OverQuota => (StatusCode::TOO_MANY_REQUESTS, "over_quota"),
+        RpcStatus::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        RpcStatus::Suspended => (StatusCode::FORBIDDEN, "suspended"),
+        RpcStatus::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+        RpcStatus::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
+        RpcStatus::Killed => return killed(result, &text),
+        RpcStatus::Failed => return failed_by_itself(result, text),
+        // No call is answered so.
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+    };
+    let text = if result.status == RpcStatus::Conflict && text.is_empty() {
+        "its transaction met the writes of others each time that it was tried".to_owned()
+    } else {
+        text
+    };
+    failure(status, CallFailure::new(code, text, None))
+}
+
+fn killed(result: &LocalCallResult, text: &str) -> Response {
+    let cause = u8::try_from(result.number).ok().and_then(KillCause::from_byte).map(cause_name);
+    let message = format!("the call was killed ({}): {text}", cause.unwrap_or("unknown"));
+    let hint = Some("what it wrote outside of a transaction stays; `sandstorm kills` shows the latest");
+    failure(StatusCode::INTERNAL_SERVER_ERROR, CallFailure { cause, ..CallFailure::new("killed", message, hint) })
+}
+
+/// The response for an error that the extension returned.
+fn failed_by_itself(result: &LocalCallResult, text: String) -> Response {
+    let (status, kind) = match result.number {
+        1 => (StatusCode::NOT_FOUND, "not_found"),
+        2 => (StatusCode::CONFLICT, "conflict"),
+        3 => (StatusCode::NOT_FOUND, "unknown_table"),
+        4 => (StatusCode::INSUFFICIENT_STORAGE, "out_of_memory"),
+        5 => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        6 => (StatusCode::UNPROCESSABLE_ENTITY, "not_a_number"),
+        8 => (StatusCode::BAD_REQUEST, "invalid"),
+        9 => (StatusCode::FORBIDDEN, "read_only"),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "other"),
+    };
+    failure(status, CallFailure { kind: Some(kind), ..CallFailure::new("failed", text, None) })
+}

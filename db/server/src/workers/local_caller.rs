@@ -1,0 +1,98 @@
+//! Where calls of the server's own process go in, and how a worker begins them.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
+
+use sandstorm_log::PositionState;
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
+
+use super::context::count;
+use super::executor::RequestExecutor;
+use super::local_calls::{LocalCall, LocalCallResult};
+use super::shared::SharedWorkerState;
+use super::tasks::{InvocationCaller, ReplyTarget};
+
+/// Where calls of this process go in. It does not keep the workers.
+#[derive(Clone)]
+pub struct LocalCaller {
+    pub(super) shared: Weak<SharedWorkerState>,
+}
+
+impl std::fmt::Debug for LocalCaller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalCaller").finish_non_exhaustive()
+    }
+}
+
+impl LocalCaller {
+    /// Whether the log is on the disk up to a position that a result has shown: `None` while that is still to come,
+    /// false if nobody knows.
+    pub fn is_on_disk(&self, position: u64) -> Option<bool> {
+        if position == 0 {
+            return Some(true);
+        }
+        let log = self.shared.upgrade().and_then(|shared| shared.directory.change_log());
+        let Some(log) = log else { return Some(false) };
+        match log.state_of(position) {
+            PositionState::OnDisk => Some(true),
+            PositionState::Uncertain => Some(false),
+            PositionState::Waits => {
+                log.request(position);
+                None
+            }
+        }
+    }
+
+    /// Hands a call to the worker of that number, the tenant's home; if the workers have stopped it is dropped.
+    pub fn call(&self, home: u32, call: LocalCall) {
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        let worker = home as usize % shared.ports.len();
+        shared.local_calls.put(worker, call);
+        if shared.idle.load(SeqCst) & (1 << worker) != 0 {
+            shared.ports[worker].waker.wake();
+        }
+    }
+}
+
+/// Begins the calls that wait for this worker. Returns their number.
+#[cold]
+pub(super) fn begin_local_calls(executor: &mut RequestExecutor) -> usize {
+    let shared = Arc::clone(&executor.context.shared);
+    let calls = shared.local_calls.take(executor.context.index);
+    let begun = calls.len();
+    for call in calls {
+        begin_local_call(executor, &shared, call);
+    }
+    begun
+}
+
+fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, call: LocalCall) {
+    let LocalCall { tenant, extension, version, args, done } = call;
+    executor.charge_requests(tenant, 1);
+    let RequestExecutor { context, invocations } = executor;
+    let number = shared.local_calls.begin(done);
+    let refuse = |status: RpcStatus, text: &str| {
+        count(&context.counters.responses, status as usize);
+        let value = text.as_bytes().to_vec();
+        shared.local_calls.finish(number, LocalCallResult { status, number: 0, value, shown: 0, cost: None });
+    };
+    let Some(view) = context.snapshot.tenant(tenant) else {
+        return refuse(RpcStatus::UnknownTenant, "the tenant was deleted; this was not run");
+    };
+    if context.is_draining {
+        return refuse(RpcStatus::ShuttingDown, "the server is shutting down; this was not run");
+    }
+    let usage = view.tenant.usage.worker(context.index);
+    if !view.tenant.admit_requests(context.clock.now_us.saturating_mul(1000), 1) {
+        usage.over_quota.add(1);
+        return refuse(RpcStatus::OverQuota, "quota requests_per_s: too many requests a second");
+    }
+    usage.requests.add(1);
+    let operation =
+        Operation { key: extension.as_bytes(), value: &args, number: version, ..Operation::new(OpKind::Invoke) };
+    let target = ReplyTarget::Local { call: number };
+    let caller = InvocationCaller { target, peer: number as u32, received_ns: context.clock.now_ns };
+    if let Err((status, text)) = invocations.begin(context, view, &operation, &caller) {
+        refuse(status, &text);
+    }
+}

@@ -1,0 +1,144 @@
+//! Calls that come from the server's own process, as those over HTTP do: those that wait for a worker, and who waits
+//! for their results. No worker waits for them.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use sandstorm_net::rpc::{CallCost, RpcStatus};
+
+/// A call of a tenant's extension.
+pub struct LocalCall {
+    /// The tenant's id.
+    pub tenant: u32,
+    /// The extension's name.
+    pub extension: String,
+    /// Its version; 0: the newest.
+    pub version: u64,
+    /// Its arguments.
+    pub args: Vec<u8>,
+    /// Takes the result, on a worker's thread: it must not block. If the server stops before, it is dropped.
+    pub done: LocalCallDone,
+}
+
+/// Takes the result of a call.
+pub type LocalCallDone = Box<dyn FnOnce(LocalCallResult) + Send>;
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalCallResult {
+    /// `Ok`, or the reason that there is no reply.
+    pub status: RpcStatus,
+    /// The version that ran; of `Killed` and `Failed` their number.
+    pub number: u64,
+    /// The reply, or a text.
+    pub value: Vec<u8>,
+    /// How far the log has to be on the disk before it may be shown.
+    pub shown: u64,
+    /// What it cost; `None`: it did not run.
+    pub cost: Option<CallCost>,
+}
+
+/// The calls of all workers: those that wait for a worker, and what takes the results of those that run.
+#[derive(Default)]
+pub(super) struct LocalCalls {
+    queues: Vec<CachePadded<LocalCallQueue>>,
+    running: Mutex<HashMap<u64, LocalCallDone>>,
+    next: AtomicU64,
+}
+
+/// Calls that wait for one worker.
+#[derive(Default)]
+struct LocalCallQueue {
+    calls: Mutex<Vec<LocalCall>>,
+    has_calls: AtomicBool,
+}
+
+impl LocalCalls {
+    pub(super) fn new(workers: usize) -> LocalCalls {
+        LocalCalls { queues: (0..workers).map(|_| Default::default()).collect(), ..LocalCalls::default() }
+    }
+
+    /// Whether calls wait for a worker.
+    #[inline]
+    pub(super) fn has_calls(&self, worker: usize) -> bool {
+        self.queues[worker].has_calls.load(SeqCst)
+    }
+
+    pub(super) fn put(&self, worker: usize, call: LocalCall) {
+        let queue = &self.queues[worker];
+        queue.calls.lock().push(call);
+        queue.has_calls.store(true, SeqCst);
+    }
+
+    pub(super) fn take(&self, worker: usize) -> Vec<LocalCall> {
+        let queue = &self.queues[worker];
+        // The flag is cleared before the calls are taken: later ones are seen next time.
+        queue.has_calls.store(false, SeqCst);
+        std::mem::take(&mut *queue.calls.lock())
+    }
+
+    /// Notes who waits for a call that begins; returns its number.
+    pub(super) fn begin(&self, done: LocalCallDone) -> u64 {
+        let number = self.next.fetch_add(1, SeqCst);
+        self.running.lock().insert(number, done);
+        number
+    }
+
+    /// Hands over the result of a call.
+    pub(super) fn finish(&self, number: u64, result: LocalCallResult) {
+        let done = self.running.lock().remove(&number);
+        if let Some(done) = done {
+            done(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    fn result(value: &[u8]) -> LocalCallResult {
+        LocalCallResult { status: RpcStatus::Ok, number: 1, value: value.to_vec(), shown: 0, cost: None }
+    }
+
+    #[test]
+    fn each_result_reaches_who_waits_for_it_once() {
+        let calls = LocalCalls::new(2);
+        let heard = Arc::new(AtomicUsize::new(0));
+        let numbers: Vec<u64> = (0..3)
+            .map(|index| {
+                let heard = Arc::clone(&heard);
+                calls.begin(Box::new(move |result| {
+                    assert_eq!(result.value, [index]);
+                    heard.fetch_add(1, SeqCst);
+                }))
+            })
+            .collect();
+        for (index, number) in numbers.iter().enumerate().rev() {
+            calls.finish(*number, result(&[index as u8]));
+            calls.finish(*number, result(b"not for anybody"));
+        }
+        assert_eq!(heard.load(SeqCst), 3);
+    }
+
+    #[test]
+    fn calls_wait_for_their_worker_alone() {
+        let calls = LocalCalls::new(2);
+        let call = LocalCall {
+            tenant: 1,
+            extension: "x".to_owned(),
+            version: 0,
+            args: Vec::new(),
+            done: Box::new(|_| unreachable!("it does not run")),
+        };
+        calls.put(1, call);
+        assert_eq!((calls.has_calls(0), calls.has_calls(1)), (false, true));
+        assert_eq!((calls.take(1).len(), calls.has_calls(1)), (1, false));
+    }
+}

@@ -1,0 +1,106 @@
+//! Writes clients of an extension in other languages: its types, and a class with its functions.
+
+mod go;
+mod python;
+mod rust;
+mod typescript;
+
+use std::str::FromStr;
+
+use crate::ExtensionSchema;
+
+/// A language that clients are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientLanguage {
+    /// Over the Rust client.
+    Rust,
+    /// Over the Python client, plain and for asyncio.
+    Python,
+    /// Over HTTP, by `fetch`.
+    TypeScript,
+    /// Over HTTP, by `net/http`.
+    Go,
+}
+
+impl ClientLanguage {
+    /// All, with their names.
+    pub const ALL: [(&'static str, ClientLanguage); 4] = [
+        ("rust", ClientLanguage::Rust),
+        ("python", ClientLanguage::Python),
+        ("typescript", ClientLanguage::TypeScript),
+        ("go", ClientLanguage::Go),
+    ];
+}
+
+impl FromStr for ClientLanguage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ClientLanguage, String> {
+        let found = ClientLanguage::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, language)| *language).ok_or_else(|| "write rust, python, typescript or go".to_owned())
+    }
+}
+
+impl ExtensionSchema {
+    /// The source of a client of the extension of that name.
+    pub fn client_source(&self, extension: &str, language: ClientLanguage) -> String {
+        match language {
+            ClientLanguage::Rust => rust::write(self, extension),
+            ClientLanguage::Python => python::write(self, extension),
+            ClientLanguage::TypeScript => typescript::write(self, extension),
+            ClientLanguage::Go => go::write(self, extension),
+        }
+    }
+}
+
+/// The name of the class for an extension: `rate-limiter` is `RateLimiter`.
+fn class_name(extension: &str) -> String {
+    let mut name: String = capital_parts(extension);
+    if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        name.insert(0, 'X');
+    }
+    name
+}
+
+/// A name in parts with capitals: `next_value` is `NextValue`.
+fn capital_parts(name: &str) -> String {
+    let parts = name.split(['_', '-']).filter(|part| !part.is_empty());
+    parts.map(|part| part[..1].to_ascii_uppercase() + &part[1..]).collect()
+}
+
+/// The lines of a description, each after this.
+fn comment(out: &mut String, indent: &str, mark: &str, description: &str) {
+    // What a tenant writes must not end a comment.
+    let text = description.replace("*/", "* /");
+    if !text.is_empty() {
+        out.push_str(&format!("{indent}{mark} {text}\n"));
+    }
+}
+
+/// The first line of every client.
+fn head(extension: &str) -> String {
+    format!("Client of the extension {extension} of a Sandstorm server, made by `sandstorm ext generate`: do not edit.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_language() {
+        assert_eq!(class_name("rate-limiter"), "RateLimiter");
+        assert_eq!(class_name("2_of"), "X2Of");
+        assert_eq!(capital_parts("next_value"), "NextValue");
+        for (name, language) in ClientLanguage::ALL {
+            assert_eq!(name.parse(), Ok(language));
+        }
+        assert!("cobol".parse::<ClientLanguage>().is_err());
+    }
+
+    #[test]
+    fn a_description_does_not_end_its_comment() {
+        let mut out = String::new();
+        comment(&mut out, "  ", "*", "a */ b");
+        assert_eq!(out, "  * a * / b\n");
+    }
+}

@@ -1,0 +1,116 @@
+//! Promise: `ext generate` writes clients that compile and work, in each language whose tools are there.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::generated_bank::{Account, BankClient, Purpose, Transfer};
+use super::typed::bank;
+use crate::common::process::{Server, binary};
+use crate::common::root;
+use sandstorm_client::{Client, Error, TypedCallError};
+
+/// The client of `ext/bank`, written without a server.
+fn written(language: &str) -> String {
+    let output = binary()
+        .args(["ext", "generate", "--lang", language, "--folder"])
+        .arg(root().join("ext/bank"))
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn has(program: &str, argument: &str) -> bool {
+    let found = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
+    if !found {
+        println!("left out: there is no {program}");
+    }
+    found
+}
+
+fn succeeds(command: &mut Command) {
+    let output = command.output().expect("a program that runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn the_client_in_rust_is_the_file_beside_this_one_which_compiles() {
+    let (path, text) = (root().join("tests/command_line/generated_bank.rs"), written("rust"));
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &text).expect("the file is written");
+    }
+    assert!(std::fs::read_to_string(&path).expect("the file") == text, "run this test with UPDATE_DOCS=1");
+}
+
+#[test]
+fn clients_that_were_generated_work() {
+    let (server, token) = bank();
+    let address = server.control.trim_start_matches("http://").to_owned();
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(rust(&address, &token));
+    let folder = tempfile::tempdir().unwrap();
+    let from_server = server.command().args(["ext", "generate", "bank", "--lang", "python"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&from_server.stdout), written("python"), "the server has the same types");
+    if has("python3", "--version") {
+        let path = folder.path().join("bank.py");
+        std::fs::write(&path, written("python")).unwrap();
+        succeeds(Command::new("python3").args(["-m", "py_compile"]).arg(&path));
+    }
+    if has("go", "version") {
+        go(&server, &token, folder.path());
+    }
+}
+
+async fn rust(address: &str, token: &str) {
+    let bank = BankClient::new(Client::open(address, "shop", token).await.unwrap());
+    assert_eq!(bank.deposit(&Account { name: "ann".into(), balance: 10 }).await.unwrap(), 10);
+    let order = Transfer { from: "ann".into(), to: "bob".into(), amount: 4, purpose: Some(Purpose::Wage) };
+    let paid = bank.transfer(&order).await.unwrap();
+    assert_eq!((paid.from.balance, paid.to.balance, paid.purpose), (6, 4, Some(Purpose::Wage)));
+    let poor = bank.transfer(&Transfer { amount: 7, ..order }).await.unwrap_err();
+    assert!(matches!(poor, TypedCallError::Request(Error::Failed { .. })), "{poor}");
+    let all = bank.statement(&["bob".to_owned()]).await.unwrap();
+    assert_eq!(all, [Account { name: "bob".into(), balance: 4 }]);
+}
+
+const GO_TEST: &str = r#"package bank
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+)
+
+func TestBank(t *testing.T) {
+	client := BankClient{Options{Server: os.Getenv("SERVER"), Tenant: "shop", Token: os.Getenv("TOKEN"), Retries: 1}}
+	sum, err := client.Deposit(context.Background(), Account{Name: "gopher", Balance: 5})
+	if err != nil || sum != 5 {
+		t.Fatal(sum, err)
+	}
+	purpose := PurposeGift
+	paid, err := client.Transfer(context.Background(), Transfer{From: "gopher", To: "other", Amount: 2, Purpose: &purpose})
+	if err != nil || paid.From.Balance != 3 || *paid.Purpose != PurposeGift {
+		t.Fatal(paid, err)
+	}
+	_, err = client.Transfer(context.Background(), Transfer{From: "gopher", To: "gopher"})
+	var failed *SandstormError
+	if !errors.As(err, &failed) || failed.Kind != "invalid" {
+		t.Fatal(err)
+	}
+}
+"#;
+
+fn go(server: &Server, token: &str, folder: &Path) {
+    std::fs::write(folder.join("bank.go"), written("go")).unwrap();
+    std::fs::write(folder.join("bank_test.go"), GO_TEST).unwrap();
+    std::fs::write(folder.join("go.mod"), "module bank\n\ngo 1.18\n").unwrap();
+    let mut command = Command::new("go");
+    command
+        .args(["test", "./..."])
+        .current_dir(folder)
+        .env("SERVER", format!("http://{}", server.control.trim_start_matches("http://")))
+        .env("TOKEN", token);
+    command.env("GOCACHE", folder.join("cache")).env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
+    succeeds(&mut command);
+}

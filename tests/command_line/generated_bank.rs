@@ -1,0 +1,68 @@
+//! Client of the extension bank of a Sandstorm server, made by `sandstorm ext generate`: do not edit.
+
+use sandstorm_client::{Client, TypedCallError};
+use serde::{Deserialize, Serialize};
+
+/// What an amount is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    Gift,
+    Loan,
+    Wage,
+}
+
+/// An amount that goes from one account to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The account that pays.
+    pub from: String,
+    /// The account that is paid.
+    pub to: String,
+    /// How much.
+    pub amount: u64,
+    /// What for.
+    pub purpose: Option<Purpose>,
+}
+
+/// An account, and what is in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    pub name: String,
+    pub balance: u64,
+}
+
+/// Both accounts after a transfer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Balances {
+    pub from: Account,
+    pub to: Account,
+    pub purpose: Option<Purpose>,
+}
+
+/// The functions of the extension.
+#[derive(Clone, Debug)]
+pub struct BankClient {
+    client: Client,
+}
+
+impl BankClient {
+    /// Calls by this client, which was opened by name.
+    pub fn new(client: Client) -> BankClient {
+        BankClient { client }
+    }
+
+    /// Moves an amount, as one transaction.
+    pub async fn transfer(&self, args: &Transfer) -> Result<Balances, TypedCallError> {
+        self.client.call("bank.transfer", args).await
+    }
+
+    /// Puts an amount into an account; gives what is in it.
+    pub async fn deposit(&self, args: &Account) -> Result<u64, TypedCallError> {
+        self.client.call("bank.deposit", args).await
+    }
+
+    /// The accounts of these names.
+    pub async fn statement(&self, args: &[String]) -> Result<Vec<Account>, TypedCallError> {
+        self.client.call("bank.statement", args).await
+    }
+}
