@@ -4,12 +4,14 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use sandstorm_client::control::{DurabilityLevel, TableMode, TableSpec};
 use sandstorm_client::load::peer::{PeerLoad, PeerProtocol, PeerWorkload};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
+use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 
 use super::measure::{
     FigureFn, LoadMeasurement, MeasuredSide, P50_US, P99_US, P999_US, THOUSAND_PER_S, measure_interleaved, run_peer,
@@ -32,6 +34,8 @@ const ROUNDS: usize = 5;
 /// Bytes of a bare write, and of the file that it goes to: filled with zeros before, as a segment of the log is.
 const BLOCK: usize = 4096;
 const RAW_FILE_BYTES: usize = 32 << 20;
+/// Bytes of key and value of the changes that the log is given alone.
+const LOGGED_BYTES: (usize, usize) = (30, 100);
 /// What a durable put may take beyond a bare write, microseconds at the median.
 const BEYOND_RAW_US: f64 = 15.0;
 
@@ -74,12 +78,47 @@ impl RawFile {
             took_us.push(at.elapsed().as_nanos() as f64 / 1_000.0);
             self.offset = (self.offset + BLOCK) % RAW_FILE_BYTES;
         }
-        took_us.sort_by(f64::total_cmp);
-        let part = |part: f64| took_us.get((took_us.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN);
-        let per_s = took_us.len() as f64 / begun.elapsed().as_secs_f64();
-        let (p50_us, p99_us, p999_us) = (part(0.5), part(0.99), part(0.999));
-        Ok(LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, ..LoadMeasurement::NOTHING })
+        Ok(measured(took_us, 1, begun.elapsed()))
     }
+}
+
+/// The figures of operations of so many parts each that took so long each, and all together.
+fn measured(mut took_us: Vec<f64>, parts: usize, all: Duration) -> LoadMeasurement {
+    took_us.sort_by(f64::total_cmp);
+    let part = |part: f64| took_us.get((took_us.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN);
+    let per_s = (took_us.len() * parts) as f64 / all.as_secs_f64();
+    let (p50_us, p99_us, p999_us) = (part(0.5), part(0.99), part(0.999));
+    LoadMeasurement { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, ..LoadMeasurement::NOTHING }
+}
+
+/// A log without a server; `direct`: its frames are written directly, where the file system takes that.
+fn log_alone(folder: &Path, direct: bool) -> Result<Arc<ChangeLog>, LogError> {
+    let disk = LogFolder::lock(folder)?;
+    let disk = Arc::new(if direct { disk } else { disk.with_buffered_writes() });
+    RecoveredLog::read(disk, LogOptions::default(), &mut |_, _| Ok(()))?.start()
+}
+
+/// Appends changes, and waits until they are on the disk, again and again for so long. What has no room is left out:
+/// the disk is behind.
+fn append_on(log: &Arc<ChangeLog>, changes: usize, seconds: f64) -> LoadMeasurement {
+    let (key, value) = (vec![7; LOGGED_BYTES.0], vec![9; LOGGED_BYTES.1]);
+    let (begun, mut took_us, mut version) = (Instant::now(), Vec::new(), 0);
+    while begun.elapsed() < Duration::from_secs_f64(seconds) {
+        let (at, mut end) = (Instant::now(), 0);
+        for _ in 0..changes {
+            let Ok(_permit) = log.admit(key.len(), value.len()) else { continue };
+            version += 1;
+            let (kind, key, value) = (ChangeKind::Put, key.as_slice(), value.as_slice());
+            let put = LoggedChange { kind, table: 1, version, expires_at_ms: 0, flags: 0, key, value };
+            end = log.append(&put, false);
+        }
+        log.request(end);
+        while log.durable() < end && log.failure().is_none() {
+            std::hint::spin_loop();
+        }
+        took_us.push(at.elapsed().as_nanos() as f64 / 1_000.0);
+    }
+    measured(took_us, changes, begun.elapsed())
 }
 
 /// The servers, and the tables of each durability, filled.
@@ -91,6 +130,8 @@ struct DurableSetup {
     /// Redis with `appendfsync everysec`, and with `always`.
     redis: [PeerServer; 2],
     raw: [RawFile; 2],
+    /// Logs without a server: one that is written directly, and one that is not.
+    logs: [Arc<ChangeLog>; 2],
     _folder: tempfile::TempDir,
 }
 
@@ -113,7 +154,11 @@ impl DurableSetup {
             PeerServer::redis_with_log(&folder.path().join("always"), "always")?,
         ];
         let raw = [RawFile::open(folder.path(), true)?, RawFile::open(folder.path(), false)?];
-        Ok(DurableSetup { server, tenant, tables, redis, raw, _folder: folder })
+        let log = |name: &str, direct| {
+            log_alone(&folder.path().join(name), direct).map_err(|error| CliError::new(error.to_string()))
+        };
+        let logs = [log("log-direct", true)?, log("log", false)?];
+        Ok(DurableSetup { server, tenant, tables, redis, raw, logs, _folder: folder })
     }
 
     /// Requests of one kind to the table of a durability.
@@ -173,6 +218,16 @@ impl DurableSetup {
         })
     }
 
+    /// As many changes as many puts at once are, in a log alone.
+    fn log_alone(&self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
+        let names = ["written directly", "written, then fdatasync"];
+        let seconds = args.seconds(SECONDS);
+        measure_interleaved(args.rounds(ROUNDS), &names, |side| match self.logs.get(side) {
+            Some(log) => Ok(append_on(log, DEPTH * BATCH, seconds)),
+            None => Ok(LoadMeasurement::NOTHING),
+        })
+    }
+
     fn gets(&self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
         let names = ["get, none", "get, interval", "get, disk"];
         let seconds = args.seconds(SECONDS);
@@ -202,15 +257,19 @@ pub(super) fn durable(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     let about = format!(
         "Puts to tables of each durability, of {records} records, in one log on the disk of the temporary folder: one at a time, and {DEPTH} \
          messages of {BATCH} under way; at Redis {DEPTH} connections with pipelines of {BATCH}. Bare writes go to a file that is full of zeros. \
-         Gets with {DEPTH} under way. The log's own thread has the generator's core."
+         Gets with {DEPTH} under way. The log's own threads have the generator's core. The log alone gets {} changes at a time from one thread, which \
+         then waits until they are on the disk.",
+        DEPTH * BATCH
     );
     let mut findings = ExperimentFindings::new("durable", about);
     let single = setup.one_at_a_time(args)?;
     let many = setup.many_at_once(args)?;
     let gets = setup.gets(args)?;
+    let alone = setup.log_alone(args)?;
     findings.tables.push(table_of("A write at a time", &single));
     findings.tables.push(table_of("Many at once", &many));
     findings.tables.push(table_of("Gets", &gets));
+    findings.tables.push(table_of("The log alone", &alone));
     if let [raw, _, _, _, disk, ..] = single.as_slice() {
         let allowed = raw.spread(P50_US).rounds.iter().map(|raw_us| raw_us + BEYOND_RAW_US).collect();
         let what = format!("a durable put at a time / a bare write + {BEYOND_RAW_US} us, p50");

@@ -16,7 +16,7 @@ use crate::error::{LogError, LogRefusal};
 use crate::file_reader::LogFileReader;
 use crate::frame::FileKind;
 use crate::limits::{
-    BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
+    BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
     SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
 };
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
@@ -438,8 +438,8 @@ impl SharedLog {
             gathered.is_urgent = true;
             self.urgent_end.fetch_max(gathered.end, Relaxed);
             self.writer_wakes.notify_one();
-        } else if before == 0 {
-            // The time for gathering begins.
+        } else if before == 0 || before < GATHER_BYTES && gathered.bytes.len() >= GATHER_BYTES {
+            // The time for gathering begins, or ends.
             self.writer_wakes.notify_one();
         }
         gathered.end
@@ -484,7 +484,8 @@ impl SharedLog {
                 continue;
             }
             let until = gathered.since.unwrap_or(begun) + GATHER_TIME;
-            if gathered.is_urgent || is_stopping || Instant::now() >= until {
+            let is_enough = gathered.is_urgent || gathered.bytes.len() >= GATHER_BYTES;
+            if is_enough || is_stopping || Instant::now() >= until {
                 break;
             }
             self.writer_wakes.wait_until(&mut gathered, until);

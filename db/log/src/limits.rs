@@ -19,6 +19,9 @@ pub const CHANGE_KEY_BYTES: usize = 128 << 10;
 /// Longest time that changes without a waiting answer are gathered before they are written: half of the 100 ms that
 /// are promised, since the write itself takes some.
 pub const GATHER_TIME: Duration = Duration::from_millis(50);
+/// Bytes of gathered changes from which they are written at once. A larger write is not faster, and memory for more
+/// would have to be found each time.
+pub const GATHER_BYTES: usize = 1 << 20;
 /// Time without a change after which an empty frame says how far the log is durable. Thereby the last acknowledged
 /// frame cannot vanish unseen.
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
@@ -29,13 +32,12 @@ pub const SPARE_RETRY: Duration = Duration::from_millis(500);
 pub const SPARE_RETRY_MOST: Duration = Duration::from_secs(30);
 /// Bytes that a spare segment leaves free on the disk, for what the file system and the server's other files need.
 pub const SPARE_MARGIN_BYTES: u64 = 4 << 20;
-/// Bytes of zeros that are written at once to a new segment.
+/// Bytes of zeros that are written at once to a new segment: the log's own writes wait behind no more than that.
 pub const ZERO_WRITE_BYTES: usize = 1 << 20;
 /// Bytes of buffered changes from which a checkpoint writes a frame.
 pub const CHECKPOINT_FRAME_BYTES: usize = 256 << 10;
-/// Bytes of a checkpoint after which it is synced: what a disk has to write at the end, while the log writes too, stays
-/// small.
-pub const CHECKPOINT_SYNC_BYTES: u64 = 8 << 20;
+/// Bytes of a checkpoint after which it is synced: the log's own writes wait behind no more than that.
+pub const CHECKPOINT_SYNC_BYTES: u64 = 1 << 20;
 /// Longest time that the disk may take for one write with its sync: beyond it changes are refused, and answers that
 /// wait say that they do not know. Disks that move a bad block, and networks that fail over, take some seconds; clients
 /// have given up by then. It also bounds what a crash takes of tables that do not wait.

@@ -63,12 +63,16 @@ pub(crate) fn make_spare_with_margin(
     make_spare(disk, number, bytes).inspect_err(|_| *pause = longer)
 }
 
+/// Each part is on the disk before the next one is written: else the log's own writes would wait behind all of them.
 fn fill_with_zeros(file: &dyn LogFile, bytes: u64) -> std::io::Result<()> {
-    let zeros = vec![0; ZERO_WRITE_BYTES.min(bytes as usize)];
-    let mut offset = 0;
+    let most = ZERO_WRITE_BYTES.min(bytes as usize);
+    let mut buffer = FrameBuffer::default();
+    let zeros = buffer.begin(most as u64);
+    zeros.resize(zeros.len() + most, 0);
+    let (zeros, mut offset) = (buffer.frames(), 0);
     while offset < bytes {
-        let part = zeros.get(..(bytes - offset) as usize).unwrap_or(&zeros);
-        if file.write_at(offset, part)? != part.len() {
+        let part = zeros.get(..(bytes - offset) as usize).unwrap_or(zeros);
+        if file.write_synced_at(offset, part)? != part.len() {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
         offset += part.len() as u64;
