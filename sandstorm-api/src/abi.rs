@@ -16,7 +16,8 @@
 //! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]). Version 7: counts and positions of keys
 //! ([`HostCalls::count`], [`HostCalls::nth`], [`RANGE_COUNTED`]), expiry ([`HostCalls::expiry`],
 //! [`HostCalls::touch`]), random numbers, microseconds and secrets. Version 8: lines for the
-//! tenant's log ([`HostCalls::log_line`], [`InvocationHeader::log_level`]).
+//! tenant's log ([`HostCalls::log_line`], [`InvocationHeader::log_level`]), calls of other extensions
+//! ([`HostCalls::call_begin`], [`InvocationHeader::nested`]).
 //!
 //! # Modules
 //!
@@ -29,10 +30,11 @@
 //! - Its custom section [`MODULE_SECTION`] has [`MODULE_SECTION_BYTES`]: see [`module_section`].
 //! - Its [`InvocationHeader`] lies at `__heap_base`, rounded up to [`MODULE_INVOCATION_ALIGN`]; the field `host` is
 //!   null.
-//! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. The end of this file asserts it.
+//! - All structs have the layout that `repr(C)` gives them on wasm32, little-endian. `module_layout` asserts it.
 
 #[cfg(target_arch = "wasm32")]
 mod module_layout;
+mod modules;
 
 /// Version of the structs in this module. The server refuses a library built for any other.
 pub const ABI_VERSION: u32 = 8;
@@ -40,43 +42,10 @@ pub const ABI_VERSION: u32 = 8;
 /// The name under which a library exports its [`ExtensionVtable`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
 
-/// Version of the interface of modules (see the [module's documentation](self)).
-pub const SANDBOX_ABI_VERSION: u32 = 1;
-
-/// The name of the module of which a module imports the host's functions.
-pub const SANDBOX_IMPORTS: &str = "sandstorm";
-
-/// The export of a module that builds the future and polls it once.
-pub const START_EXPORT: &str = "sandstorm_start";
-
-/// The export of a module that polls the future once more.
-pub const POLL_EXPORT: &str = "sandstorm_poll";
-
-/// The name of the custom section that describes a module.
-pub const MODULE_SECTION: &str = "sandstorm";
-
-/// Length of the custom section that describes a module, in bytes.
-pub const MODULE_SECTION_BYTES: usize = 24;
-
-/// Alignment of the invocation header in a module's memory, in bytes.
-pub const MODULE_INVOCATION_ALIGN: usize = 16;
-
-/// The content of [`MODULE_SECTION`], little-endian: [`SANDBOX_ABI_VERSION`], size and alignment of the extension's
-/// future in bytes, zero (u32 each), and the fingerprint of the API source (u64, as in [`ExtensionVtable`]).
-pub const fn module_section(future: (usize, usize), api_fingerprint: u64) -> [u8; MODULE_SECTION_BYTES] {
-    let (size, align) = future;
-    // A type of wasm32 has fewer than 2^32 bytes, so nothing is cut off.
-    let words = [SANDBOX_ABI_VERSION.to_le_bytes(), (size as u32).to_le_bytes(), (align as u32).to_le_bytes()];
-    let fingerprint = api_fingerprint.to_le_bytes();
-    let mut section = [0; MODULE_SECTION_BYTES];
-    let mut at = 0;
-    while at < 4 {
-        (section[at], section[4 + at], section[8 + at]) = (words[0][at], words[1][at], words[2][at]);
-        (section[16 + at], section[20 + at]) = (fingerprint[at], fingerprint[4 + at]);
-        at += 1;
-    }
-    section
-}
+pub use modules::{
+    MODULE_INVOCATION_ALIGN, MODULE_SECTION, MODULE_SECTION_BYTES, POLL_EXPORT, SANDBOX_ABI_VERSION, SANDBOX_IMPORTS,
+    START_EXPORT, module_section,
+};
 
 /// `poll`/`start` answered: not ready, poll again.
 pub const POLL_PENDING: u32 = 0;
@@ -156,7 +125,7 @@ pub struct InvocationHeader {
     /// The number of the least severe lines that the tenant's log keeps, 0: none; as of the invocation's beginning.
     /// (This one and the next since version 8.)
     pub log_level: u32,
-    /// Zero.
+    /// 1: another extension has called this one, and the transaction is handed back to it.
     pub nested: u32,
 }
 
@@ -403,6 +372,18 @@ pub const STATUS_CONTENDED: u32 = 10;
 /// Status of a range: the table was not made as an ordered one. (Since version 5.)
 pub const STATUS_NOT_ORDERED: u32 = 11;
 
+/// Status of [`HostCalls::call_begin`]: another call is under way. (This one and the next since version 8.)
+pub const STATUS_BUSY: u32 = 12;
+/// The server has ended the called extension. No status of a host call, but a code of [`HostCalls::call_end`].
+pub const STATUS_KILLED: u32 = 13;
+
+/// A part of [`HostCalls::call_part`]: the reply of the call that has ended, or the text of its error.
+pub const CALL_REPLY: u32 = 1;
+/// A part of [`HostCalls::call_part`]: what it has added to the transaction; empty: nothing.
+pub const CALL_NOTES: u32 = 2;
+/// A part of [`HostCalls::call_part`]: the caller's transaction so far, in an invocation that was called.
+pub const CALL_INHERITED: u32 = 3;
+
 /// Reason to leave through [`HostCalls::abort`]: the extension panicked.
 pub const ABORT_PANIC: u32 = 1;
 /// Reason to leave through [`HostCalls::abort`]: the arena is used up.
@@ -571,4 +552,27 @@ pub struct HostCalls {
     /// first [`LOG_LINE_BYTES`] are kept. A line that is not kept, by its level or because there are too many, is
     /// answered `STATUS_OK`, too. `STATUS_INVALID`: there is no such level. (Since version 8.)
     pub log_line: unsafe extern "C" fn(*mut InvocationHeader, level: u32, text: *const u8, len: usize) -> u32,
+    /// Asks for a call of another extension of the tenant, on this invocation's budget. It begins when this one yields,
+    /// which is polled again when it has ended. The notes are the transaction so far, in a form of the library's own;
+    /// empty: there is none. `STATUS_BUSY`: another call is under way, or its outcome has not been taken.
+    /// `STATUS_TOO_LARGE`: arguments or notes have more than `CALL_BYTES`. (This one and all that follow since
+    /// version 8.)
+    pub call_begin: unsafe extern "C" fn(
+        *mut InvocationHeader,
+        name: *const u8,
+        name_len: usize,
+        args: *const u8,
+        args_len: usize,
+        notes: *const u8,
+        notes_len: usize,
+    ) -> u32,
+    /// Writes the outcome of the call that has ended, once: 0, the kind of its error, or [`STATUS_KILLED`].
+    /// `STATUS_NOT_FOUND`: none has ended. With null for the code it forgets the call.
+    pub call_end: unsafe extern "C" fn(*mut InvocationHeader, code: *mut u32) -> u32,
+    /// Copies a part of the call whose outcome was taken last, or of this invocation: one of the `CALL_*` constants. It
+    /// writes its length in any case. `STATUS_TOO_LARGE`: that is more than `capacity`, and nothing was copied.
+    pub call_part:
+        unsafe extern "C" fn(*mut InvocationHeader, part: u32, to: *mut u8, capacity: usize, len: *mut usize) -> u32,
+    /// Hands the transaction of an invocation that was called back to its caller, in place of a commit.
+    pub call_return: unsafe extern "C" fn(*mut InvocationHeader, notes: *const u8, len: usize) -> u32,
 }

@@ -32,8 +32,32 @@ pub enum ErrorKind {
     ReadOnly = abi::STATUS_READ_ONLY,
     /// The invocation's transaction met the writes of others each time that it was tried.
     Contended = abi::STATUS_CONTENDED,
+    /// The server has ended an extension that was called, for a panic say; see the text.
+    Killed = abi::STATUS_KILLED,
     /// The extension's own reason; see the text.
     Other = 100,
+}
+
+impl ErrorKind {
+    /// The kind of that number; one that is not known is the extension's own reason.
+    pub(crate) fn from_code(code: u32) -> ErrorKind {
+        [
+            ErrorKind::NotFound,
+            ErrorKind::Conflict,
+            ErrorKind::UnknownTable,
+            ErrorKind::OutOfMemory,
+            ErrorKind::TooLarge,
+            ErrorKind::NotANumber,
+            ErrorKind::WrongServer,
+            ErrorKind::Invalid,
+            ErrorKind::ReadOnly,
+            ErrorKind::Contended,
+            ErrorKind::Killed,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u32 == code)
+        .unwrap_or(ErrorKind::Other)
+    }
 }
 
 /// An error that an extension meets or returns. Its text reaches the caller of the invocation.
@@ -63,6 +87,11 @@ impl Error {
     /// A record that must be there is not.
     pub fn not_found(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::NotFound, text: text.into() }
+    }
+
+    /// The error of an extension that was called.
+    pub(crate) fn of_kind(kind: ErrorKind, text: String) -> Error {
+        Error { kind, text: text.into() }
     }
 
     /// A limit was passed.

@@ -13,8 +13,8 @@ use core::mem::MaybeUninit;
 
 use crate::Error;
 use crate::abi::{
-    HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, MAX_SECRET_BYTES, RawCursor,
-    RawKey, RawKeys, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
+    CALL_INHERITED, HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, MAX_SECRET_BYTES,
+    RawCursor, RawKey, RawKeys, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK, STATUS_TOO_LARGE,
 };
 use crate::imports::host_calls;
 use crate::invocation_bytes::InvocationBytes;
@@ -334,10 +334,91 @@ impl<'a> HostHandle<'a> {
         // stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
         unsafe {
             if (*self.invocation).transaction == 0 {
-                (*self.invocation).notes = Box::into_raw(Box::<RefCell<TransactionLog>>::default()).cast();
+                let log = Box::new(RefCell::new(self.inherited_log()));
+                (*self.invocation).notes = Box::into_raw(log).cast();
                 (*self.invocation).transaction = 1;
             }
             &*(*self.invocation).notes.cast::<RefCell<TransactionLog>>()
+        }
+    }
+
+    /// The log that a transaction begins with: its caller's, in an invocation that was called.
+    fn inherited_log(&self) -> TransactionLog {
+        let mut log = TransactionLog::default();
+        if self.is_nested() {
+            let inherited = self.call_part(CALL_INHERITED).unwrap_or_default();
+            if !inherited.is_empty() && log.absorb(&inherited).is_err() {
+                panic!("the transaction of the calling extension is not understood");
+            }
+        }
+        log
+    }
+
+    /// Whether another extension has called this one.
+    pub(crate) fn is_nested(&self) -> bool {
+        // SAFETY: as in `interleave`.
+        unsafe { (*self.invocation).nested != 0 }
+    }
+
+    /// The transaction so far, for an extension that is called; empty: there is none.
+    pub(crate) fn encoded_notes(&self) -> Vec<u8> {
+        // SAFETY: as in `interleave`; the library alone changes the field.
+        match unsafe { (*self.invocation).transaction } {
+            0 if self.is_nested() => self.call_part(CALL_INHERITED).unwrap_or_default(),
+            0 => Vec::new(),
+            _ => self.notes().borrow().encode(true),
+        }
+    }
+
+    /// Adds what a called extension has added to the transaction.
+    pub(crate) fn absorb_notes(&self, notes: &[u8]) -> Result<(), Error> {
+        self.notes().borrow_mut().absorb(notes)
+    }
+
+    /// Hands the transaction back to the calling extension: with its changes, or only with what it has read.
+    pub(crate) fn return_notes(&self, changes: bool) -> u32 {
+        let notes = self.notes().borrow().encode(changes);
+        // SAFETY: a live invocation; the notes outlive the call.
+        unsafe { (self.calls().call_return)(self.invocation, notes.as_ptr(), notes.len()) }
+    }
+
+    /// Asks for a call of another extension; returns the status.
+    pub(crate) fn call_begin(&self, name: &str, args: &[u8], notes: &[u8]) -> u32 {
+        let (name, name_len) = (name.as_ptr(), name.len());
+        let begin = self.calls().call_begin;
+        // SAFETY: a live invocation; name, arguments and notes outlive the call.
+        unsafe { begin(self.invocation, name, name_len, args.as_ptr(), args.len(), notes.as_ptr(), notes.len()) }
+    }
+
+    /// The code of the call that has ended, once; `None`: it is under way.
+    pub(crate) fn call_end(&self) -> Option<u32> {
+        let mut code = 0;
+        // SAFETY: a live invocation; `code` is a local.
+        let status = unsafe { (self.calls().call_end)(self.invocation, &mut code) };
+        (status == STATUS_OK).then_some(code)
+    }
+
+    /// Forgets the call that was asked for.
+    pub(crate) fn call_forget(&self) {
+        // SAFETY: a live invocation.
+        unsafe { (self.calls().call_end)(self.invocation, core::ptr::null_mut()) };
+    }
+
+    /// A part of the call that has ended, or of this invocation.
+    pub(crate) fn call_part(&self, part: u32) -> Result<Vec<u8>, Error> {
+        let (mut bytes, mut len) = (Vec::<u8>::new(), 0);
+        loop {
+            let (to, capacity) = (bytes.as_mut_ptr(), bytes.capacity());
+            // SAFETY: a live invocation; `capacity` bytes outlive the call; `len` is a local.
+            match unsafe { (self.calls().call_part)(self.invocation, part, to, capacity, &mut len) } {
+                STATUS_OK => {
+                    // SAFETY: the host has written so many bytes, within the capacity.
+                    unsafe { bytes.set_len(len) };
+                    return Ok(bytes);
+                }
+                STATUS_TOO_LARGE if len > capacity => bytes.reserve_exact(len),
+                status => return Err(Error::from_status(status)),
+            }
         }
     }
 

@@ -103,4 +103,15 @@ imports! {
     now_us() -> u64;
     secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
     log_line(level: u32, text: *const u8, len: usize) -> u32;
+    call_begin(
+        name: *const u8,
+        name_len: usize,
+        args: *const u8,
+        args_len: usize,
+        notes: *const u8,
+        notes_len: usize
+    ) -> u32;
+    call_end(code: *mut u32) -> u32;
+    call_part(part: u32, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
+    call_return(notes: *const u8, len: usize) -> u32;
 }

@@ -16,6 +16,11 @@ impl InvocationBytes {
         InvocationBytes(bytes)
     }
 
+    /// The bytes at an address, for as long as the invocation lives.
+    pub(crate) fn of_parts(first: *const u8, len: usize) -> InvocationBytes {
+        InvocationBytes(core::ptr::slice_from_raw_parts(first, len))
+    }
+
     pub(crate) fn len(self) -> usize {
         self.0.len()
     }

@@ -21,6 +21,7 @@
 //! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
 //! - [`Db::count`], [`Db::rank`], [`Db::nth`]: positions in an ordered table, in logarithmic time.
 //! - [`info!`], [`warn!`], [`error!`], [`debug!`]: lines for the tenant's log.
+//! - [`Db::call`]: another extension of the tenant, in the same transaction.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
 //!   computation past its budget in all is ended. [`yield_now`] yields at less cost.
@@ -36,6 +37,7 @@ extern crate std;
 #[doc(hidden)]
 pub mod abi;
 mod bulk;
+mod calls;
 mod chance;
 mod db;
 mod error;
@@ -62,6 +64,7 @@ mod transaction;
 pub mod typed;
 mod yielding;
 
+pub use calls::ExtensionCall;
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};
 pub use error::{Error, ErrorKind};
 pub use expiry::TimeToLive;

@@ -28,6 +28,13 @@ pub const TRANSACTION_ROWS: usize = 10_240;
 /// again.
 pub const TRANSACTION_ROW_BYTES: usize = 4 << 20;
 
+/// Extensions that call each other, one inside of the other, the first not counted. Each has a memory of its own.
+pub const CALL_DEPTH: u32 = 8;
+
+/// Bytes of the arguments of a call between extensions, of its reply, and of a transaction that goes along: each is
+/// copied in one go, which takes about as long as a slice.
+pub const CALL_BYTES: usize = 256 << 10;
+
 /// Runs of an invocation, its first included, while its transaction meets the writes of others. When it runs again it
 /// does not yield, so that only other workers can come between.
 pub const TRANSACTION_TRIES: u32 = 16;

@@ -79,7 +79,7 @@ pub unsafe fn finish_transaction(
     }
     // SAFETY: as above.
     let host = unsafe { HostHandle::new(invocation) };
-    commit_transaction(host, outcome)
+    if host.is_nested() { hand_back_transaction(host, outcome) } else { commit_transaction(host, outcome) }
 }
 
 /// Forgets an invocation's transaction, if it has one.
@@ -99,6 +99,18 @@ fn commit_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Optio
         STATUS_OK => Some(outcome),
         STATUS_CONTENDED => Some(Err(Error::from_commit_status(STATUS_CONTENDED))),
         // The extension's own error says more than that its reads cannot be checked again.
+        status => Some(outcome.and(Err(Error::from_commit_status(status)))),
+    }
+}
+
+/// The same of an extension that was called: its caller gets the transaction, and the first one commits it.
+#[cold]
+fn hand_back_transaction(host: HostHandle<'_>, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+    if outcome.is_err() && host.commit(false) == STATUS_CONFLICT {
+        return None;
+    }
+    match host.return_notes(outcome.is_ok()) {
+        STATUS_OK => Some(outcome),
         status => Some(outcome.and(Err(Error::from_commit_status(status)))),
     }
 }

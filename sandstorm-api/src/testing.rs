@@ -27,9 +27,12 @@
 #![allow(unsafe_code)]
 
 mod arguments;
+mod call_state;
 mod calls;
 mod commit;
+mod invocation;
 mod log;
+mod nested;
 mod order;
 mod range;
 mod typed;
@@ -41,15 +44,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::Future;
 use core::pin::pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Waker};
 
-use crate::abi::{self, ARENA_CLASSES, InvocationArena, InvocationHeader, RawRecord, RawWrite};
+use crate::abi::{self, InvocationHeader, RawRecord, RawWrite};
 use crate::limits::TRANSACTION_TRIES;
-use crate::running::RunningNow;
 use crate::transaction::parse_decimal;
 use crate::{Db, Error, TableId};
+use call_state::TestCalls;
 use calls::CALLS;
+use invocation::RunningInvocation;
 use log::TestLog;
+use nested::TestExtensions;
 
 /// Longest key in bytes, as in the server.
 pub const MAX_KEY_LEN: usize = 64 << 10;
@@ -151,6 +156,7 @@ pub struct TestStore {
     seed: u64,
     secrets: BTreeMap<String, Box<[u8]>>,
     log: TestLog,
+    extensions: TestExtensions,
     last_version: u64,
     last_place: u64,
     bytes: usize,
@@ -181,6 +187,7 @@ impl TestStore {
             seed: 0,
             secrets: BTreeMap::new(),
             log: TestLog::default(),
+            extensions: TestExtensions::default(),
             last_version: 0,
             last_place: 0,
             bytes: 0,
@@ -390,7 +397,7 @@ impl TestStore {
         F: for<'a> AsyncFn(Db<'a>, &'a [u8]) -> Result<(), Error>,
     {
         (self.polls, self.reads, self.tries) = (0, 0, 0);
-        let running = RunningInvocation::start(self, args);
+        let running = RunningInvocation::start(self, args, TestCalls::default(), &raw const CALLS);
         let invocation = running.at.cast::<InvocationHeader>();
         let outcome = loop {
             // SAFETY: the invocation lives until `running` is dropped, which is after the future below, and this thread
@@ -498,104 +505,5 @@ struct TestInvocation {
     /// Every record that was handed out: kept until the invocation ends, even if it is written in that time.
     held: Vec<Arc<TestRecord>>,
     reply: Vec<u8>,
-}
-
-/// A running invocation: holds the store's state and gives it back when dropped, after a panic too.
-struct RunningInvocation<'s> {
-    at: *mut TestInvocation,
-    /// Makes it the one that this thread runs.
-    _now: RunningNow,
-    home: &'s mut TestStore,
-}
-
-impl Drop for RunningInvocation<'_> {
-    fn drop(&mut self) {
-        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with all that it was
-        // shown.
-        let behind = unsafe {
-            crate::rt::forget_transaction(self.at.cast::<InvocationHeader>());
-            Box::from_raw(self.at)
-        };
-        *self.home = behind.store;
-    }
-}
-
-impl<'s> RunningInvocation<'s> {
-    fn start(home: &'s mut TestStore, args: &[u8]) -> RunningInvocation<'s> {
-        let store = core::mem::take(home);
-        let arena = InvocationArena {
-            next: core::ptr::null_mut(),
-            end: core::ptr::null_mut(),
-            limit: core::ptr::null_mut(),
-            free: [core::ptr::null_mut(); ARENA_CLASSES],
-        };
-        let invocation = InvocationHeader {
-            host: &raw const CALLS,
-            args: args.as_ptr(),
-            args_len: args.len(),
-            now_ms: store.now_ms,
-            interleave: u32::from(store.interleave),
-            transaction: 0,
-            arena,
-            notes: core::ptr::null_mut(),
-            log_level: store.log.level_number(),
-            nested: 0,
-        };
-        let behind = TestInvocation { invocation, store, held: Vec::new(), reply: Vec::new() };
-        let at = Box::into_raw(Box::new(behind));
-        RunningInvocation { at, _now: RunningNow::begin(at.cast()), home }
-    }
-
-    /// Polls until the extension is ready or has been polled too often.
-    fn drive(&self, mut poll: impl FnMut() -> Poll<Result<(), Error>>) -> Result<(), Error> {
-        loop {
-            // SAFETY: `at` is live, and no one else looks at the store between two polls.
-            let store = unsafe { &mut (*self.at).store };
-            if store.polls == store.max_polls {
-                return Err(Error::new("polled more often than the test allows: the server would have ended this"));
-            }
-            store.polls += 1;
-            if let Poll::Ready(outcome) = poll() {
-                return outcome;
-            }
-            self.between();
-        }
-    }
-
-    fn between(&self) {
-        // SAFETY: as in `drive`: between two polls, what is behind the invocation is ours alone. Records that were
-        // handed out lie in allocations of their own.
-        let behind = unsafe { &mut *self.at };
-        if let Some(mut hook) = behind.store.hook.take() {
-            hook(&mut behind.store);
-            behind.store.hook.get_or_insert(hook);
-        }
-        behind.invocation.now_ms = behind.store.now_ms;
-        // As in the server, an invocation that is run again does not yield.
-        behind.invocation.interleave = u32::from(behind.store.interleave && behind.store.tries == 0);
-    }
-
-    /// Ends the transaction, if there is one; `None`: the extension is to be run again.
-    ///
-    /// # Safety
-    /// The extension's future has ended and is gone.
-    unsafe fn end(&self, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
-        let invocation = self.at.cast::<InvocationHeader>();
-        // SAFETY: the invocation is live; the caller's promise.
-        unsafe {
-            // An invocation that was polled too often has ended as if killed: it commits nothing.
-            let killed = (*self.at).store.polls == (*self.at).store.max_polls && outcome.is_err();
-            let outcome = if killed { Some(outcome) } else { crate::rt::finish_transaction(invocation, outcome) };
-            crate::rt::forget_transaction(invocation);
-            if outcome.is_none() {
-                (*self.at).reply.clear();
-            }
-            outcome
-        }
-    }
-
-    fn take_reply(&self) -> Vec<u8> {
-        // SAFETY: `at` is live, and the extension has ended.
-        core::mem::take(unsafe { &mut (*self.at).reply })
-    }
+    calls: TestCalls,
 }

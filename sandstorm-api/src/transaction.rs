@@ -11,6 +11,7 @@ use core::cell::RefCell;
 mod count;
 pub(crate) mod log;
 mod range;
+mod transfer;
 
 use crate::Error;
 use crate::abi::{MAX_CALL_KEYS, STATUS_NOT_A_NUMBER};
@@ -185,8 +186,8 @@ impl<'a> Transaction<'a> {
         let note = &notes.list[notes.find(table, hash, key)?];
         let stored = match (&note.written, &note.read) {
             (Some(written), _) => written.filter(|stored| stored.is_live_at(self.host.now_ms())),
-            (None, Some(read)) => read.stored,
-            (None, None) => return None,
+            (None, Some(read)) if read.is_shown => read.stored,
+            (None, _) => return None,
         };
         Some(stored.map(|stored| TransactionRecord {
             key: self.host.kept(note.key),
@@ -204,7 +205,7 @@ impl<'a> Transaction<'a> {
             return Err(Error::too_large(format!("a transaction may read keys of {TRANSACTION_BYTES} bytes together")));
         }
         let record = self.host.get(table.0, hash, key)?;
-        self.notes.borrow_mut().log_read(table, hash, key, record);
+        self.notes.borrow_mut().show_read(table, hash, key, record)?;
         Ok(record.map(|record| TransactionRecord { key: record.key, value: record.value, flags: record.flags }))
     }
 }

@@ -390,7 +390,9 @@ fn every_function_of_the_host_answers_who_imports_it_plainly() {
         increment no number 6\nprefetch_many 0\nprefetch_records 0\nget_many 0\none true\nscan 2\nrange 0\n\
         2: b first, finished 1\nrange_keys 0\n1 1 a\ncount 0 1\nnth 0 1 b\n\
         nth without room 0 0\nnth beyond 1\nexpiry 0 0\ntouch 0 1\nexpiry 0 true\nexpiry of nothing 1\nnow_us true\nrandom 0 true\n\
-        too many 8\nsecret 0 open sesame\nsecret without room 5 11\nno secret 1\nlog_line 0 8\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
+        too many 8\nsecret 0 open sesame\nsecret without room 5 11\nno secret 1\nlog_line 0 8\n\
+        call_end of nothing 1\ncall_begin 0\ncall_begin beside it 12\ncall_end 0 1\n\
+        call_part 0 the tenant has no extension of this name\ncall_part without room 5\ncall_return 8\ndelete 0\ndelete nothing 1\ngrow 4\npolled again, get 0\ncheck 0\n\
         the rest is up to the commit\n";
     assert_eq!(text(&said), expected);
     assert_eq!(server.output("get t t").stdout, b"2\n", "what it committed");

@@ -55,6 +55,10 @@ unsafe extern "C" {
     fn random(to: *mut u8, len: usize) -> u32;
     fn secret(name: *const u8, name_len: usize, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
     fn log_line(level: u32, text: *const u8, text_len: usize) -> u32;
+    fn call_begin(n: *const u8, n_len: usize, a: *const u8, a_len: usize, notes: *const u8, notes_len: usize) -> u32;
+    fn call_end(code: *mut u32) -> u32;
+    fn call_part(part: u32, to: *mut u8, capacity: usize, len: *mut usize) -> u32;
+    fn call_return(notes: *const u8, notes_len: usize) -> u32;
 }
 
 #[panic_handler]
@@ -180,6 +184,15 @@ unsafe fn positions() -> u32 {
         say!("secret without room {} {len}", secret(name, 4, to, 2, &mut len));
         say!("no secret {}", secret(name, 3, to, 32, &mut len));
         say!("log_line {} {}", log_line(2, b"beware".as_ptr(), 6), log_line(5, b"x".as_ptr(), 1));
+        let mut code = 7;
+        say!("call_end of nothing {}", call_end(&mut code));
+        say!("call_begin {}", call_begin(b"nowhere".as_ptr(), 7, null(), 0, null(), 0));
+        say!("call_begin beside it {}", call_begin(b"every".as_ptr(), 5, null(), 0, null(), 0));
+        say!("call_end {} {code}", call_end(&mut code));
+        let mut reason = [0; 64];
+        say!("call_part {} {}", call_part(1, reason.as_mut_ptr(), 64, &mut len), text(reason.as_ptr(), len));
+        say!("call_part without room {}", call_part(1, reason.as_mut_ptr(), 8, &mut len));
+        say!("call_return {}", call_return(reason.as_ptr(), 1));
         0
     }
 }

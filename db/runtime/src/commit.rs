@@ -66,8 +66,9 @@ pub(super) unsafe fn commit_lists(
     participant: &Participant,
     lists: &TransactionLists<'_>,
 ) -> u32 {
-    if body.transaction.committed {
-        // Otherwise it would be reported as failed, or killed, though something was written.
+    if body.transaction.committed || (body.call_depth() > 0 && !lists.only_checks) {
+        // A called invocation hands its changes back. And otherwise it would be reported as failed, or killed, though
+        // something was written.
         return abi::STATUS_INVALID;
     }
     body.transaction.tried = true;

@@ -9,6 +9,7 @@
 use sandstorm_api::abi::{self, HostCalls, RawCursor, RawKey, RawRecord, RawWrite};
 
 use super::commit::commit;
+use super::extension_calls::{call_begin, call_end, call_part, call_return};
 use super::host_call::{
     call, call_inline, enter_call, guest_bytes, guest_keys, raw_record, status_code, store_error_status,
 };
@@ -50,6 +51,10 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     now_us,
     secret,
     log_line,
+    call_begin,
+    call_end,
+    call_part,
+    call_return,
 };
 
 /// As [`guest_bytes()`], for a text of any length: returns its first bytes, one more than are kept, which tells where

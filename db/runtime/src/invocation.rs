@@ -5,6 +5,8 @@
 //! has written is zero before another tenant's begins in it.
 #![allow(unsafe_code)]
 
+pub(super) mod nested_calls;
+
 use std::io;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
@@ -25,7 +27,8 @@ use super::prefetch::{LINE_BYTES, prefetch};
 use super::stack_switch::{GuestFunction, SavedContext};
 use super::tenant_permits::TenantPermit;
 use super::transaction_state::TransactionState;
-use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
+use crate::limits::{ARENA_HOT_BYTES, REPLY_HOT_BYTES};
+use nested_calls::NestedCalls;
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
 use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 use sandstorm_catalog::{TableEntry, TenantView};
@@ -164,6 +167,8 @@ pub(super) struct InvocationState {
     pub(super) random: InvocationRandom,
     /// Its number in the tenant's log; 0: it has written no line.
     pub(super) log_call: u64,
+    /// Its calls of other extensions; `None`: it has made none, nor was it called by one.
+    pub(super) calls: Option<Box<NestedCalls>>,
     /// Bytes of the arena that may contain data of the owner's.
     dirty_bytes: usize,
     /// The end of the pages, beyond those that stay with it, that have yet to go back to the kernel.
@@ -243,6 +248,7 @@ impl InvocationHandle {
             asked: (0, 0),
             random: InvocationRandom::default(),
             log_call: 0,
+            calls: None,
             reads: 0,
             read_bytes: 0,
             reply: Vec::new(),
@@ -334,7 +340,9 @@ impl InvocationHandle {
 
     /// Returns whether it was switched out and waits to be resumed.
     pub fn is_preempted(&self) -> bool {
-        self.body().parked.is_some()
+        let body = self.body();
+        let callee = body.calls.as_ref().and_then(|calls| calls.callee.as_ref());
+        body.parked.is_some() || callee.is_some_and(InvocationHandle::is_preempted)
     }
 
     /// Returns the CPU time of its polls, nanoseconds.
@@ -500,6 +508,7 @@ impl InvocationState {
     #[cold]
     pub(super) fn restart(&mut self) -> Result<(), BeginError> {
         self.restart_sandboxed()?;
+        self.forget_calls();
         self.transaction.may_retry = false;
         self.forget_arena();
         self.abi.arena.next = self.first_free;
@@ -563,7 +572,7 @@ impl InvocationState {
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;
-        self.log_call = 0;
+        (self.abi.nested, self.log_call, self.calls) = (0, 0, None);
         self.transaction = TransactionState::default();
     }
 
@@ -581,16 +590,5 @@ impl InvocationState {
     pub(super) fn note_read(&mut self, value_bytes: usize) {
         self.reads += 1;
         self.read_bytes += value_bytes as u64;
-    }
-
-    /// Keeps a text for the caller, cut to its limit.
-    pub(super) fn set_text(&mut self, text: &[u8]) {
-        let mut len = text.len().min(ERROR_TEXT_BYTES);
-        // The cut is not in the middle of a character.
-        while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
-            len -= 1;
-        }
-        self.text.clear();
-        self.text.extend_from_slice(&text[..len]);
     }
 }

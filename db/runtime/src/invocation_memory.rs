@@ -8,6 +8,7 @@ use sandstorm_accounts::{MEMORY_TEXT, memory_units};
 
 use super::guest_memory_pool::MemoryCharge;
 use super::invocation::InvocationState;
+use crate::limits::ERROR_TEXT_BYTES;
 
 /// The text where memory is refused because of the invocation's own quota.
 const ARENA_QUOTA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
@@ -117,6 +118,22 @@ impl InvocationState {
     /// Notes the memory units that the tenant is charged for.
     pub(super) fn set_charged(&mut self, units: u32) {
         self.charged = units;
+    }
+
+    /// Notes that the tenant is charged for so many memory units more.
+    pub(super) fn add_charged(&mut self, units: u32) {
+        self.charged += units;
+    }
+
+    /// Keeps a text for the caller, cut to its limit.
+    pub(super) fn set_text(&mut self, text: &[u8]) {
+        let mut len = text.len().min(ERROR_TEXT_BYTES);
+        // The cut is not in the middle of a character.
+        while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
+            len -= 1;
+        }
+        self.text.clear();
+        self.text.extend_from_slice(&text[..len]);
     }
 
     /// Appends to the text of a failed allocation which quota did not allow it.

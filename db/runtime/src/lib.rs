@@ -21,6 +21,7 @@ mod commit;
 mod cpu_meter;
 mod crowd_trust;
 mod engine;
+mod extension_calls;
 mod guest_layout;
 mod guest_memory;
 mod guest_memory_pool;

@@ -150,6 +150,10 @@ fn run(
         HostFunction::NowUs => return Ok(super::clock::clock_us()),
         HostFunction::Secret => call.secret((a, b), (c, d), e),
         HostFunction::LogLine => call.log_line(a, b, c),
+        HostFunction::CallBegin => call.call_begin((a, b), (c, d), (e, f)),
+        HostFunction::CallEnd => call.call_end(a),
+        HostFunction::CallPart => call.call_part(a, (b, c), d),
+        HostFunction::CallReturn => call.call_return(a, b),
         HostFunction::MemoryGrow => return Ok(u64::from(call.body.grow_module_memory(call.memory, a))),
     };
     match result {

@@ -4,6 +4,8 @@
 
 use sandstorm_api::abi::{self, LOG_LINE_BYTES, MAX_RANDOM_BYTES};
 
+use sandstorm_api::limits::CALL_BYTES;
+
 use super::guest_value::GuestAddress;
 use super::log_calls::write_line;
 use super::own_calls::{expiry_of, secret_of, touch_record};
@@ -47,6 +49,48 @@ impl SandboxCall<'_> {
     pub(super) fn log_line(&mut self, level: u32, text: GuestAddress, len: u32) -> CallResult<()> {
         let text = self.bytes(text, len.min(LOG_LINE_BYTES as u32), LOG_LINE_BYTES)?;
         Ok(write_line(self.body, level, text)?)
+    }
+
+    pub(super) fn call_begin(
+        &mut self,
+        (name, name_len): (GuestAddress, u32),
+        (args, args_len): (GuestAddress, u32),
+        (notes, notes_len): (GuestAddress, u32),
+    ) -> CallResult<()> {
+        let name = self.key(name, name_len)?;
+        let (args, notes) = (self.bytes(args, args_len, CALL_BYTES)?, self.bytes(notes, notes_len, CALL_BYTES)?);
+        Ok(self.body.request_call(name, args, notes)?)
+    }
+
+    pub(super) fn call_end(&mut self, code: GuestAddress) -> CallResult<()> {
+        if code == 0 {
+            self.body.forget_call();
+            return Ok(());
+        }
+        let ended = self.body.take_ended_call()?;
+        Ok(self.memory.write(code, ended)?)
+    }
+
+    pub(super) fn call_part(
+        &mut self,
+        part: u32,
+        (to, capacity): (GuestAddress, u32),
+        len: GuestAddress,
+    ) -> CallResult<()> {
+        let bytes = self.body.call_part(part)?;
+        self.memory.write(len, bytes.len() as u32)?;
+        if bytes.len() > capacity as usize {
+            return Err(abi::STATUS_TOO_LARGE.into());
+        }
+        if !bytes.is_empty() {
+            self.memory.write_bytes(to, bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn call_return(&mut self, notes: GuestAddress, len: u32) -> CallResult<()> {
+        let notes = self.bytes(notes, len, CALL_BYTES)?;
+        Ok(self.body.return_notes(notes)?)
     }
 
     pub(super) fn random(&mut self, to: GuestAddress, len: u32) -> CallResult<()> {

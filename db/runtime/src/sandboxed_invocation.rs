@@ -142,6 +142,7 @@ impl InvocationState {
         self.guest = parts.addresses(module.layout(), budget, &memory);
         self.copies.clear();
         self.abi.log_level = view.tenant.usage.log.level_number();
+        self.abi.nested = 0;
         self.write_header(&memory);
         self.guest_memory = Some(memory);
         Ok(())
@@ -162,6 +163,16 @@ impl InvocationState {
         };
         // The header lies in the granted part: `begin_sandboxed` has seen to that.
         let _written = memory.write(self.guest.header, header);
+    }
+
+    /// Tells the invocation, which has not run, that another has called it.
+    pub(super) fn set_nested(&mut self) {
+        self.abi.nested = 1;
+        if let Some(memory) = &self.guest_memory {
+            let at = self.guest.header + std::mem::offset_of!(GuestHeader, nested) as GuestAddress;
+            // As in `write_header`.
+            let _written = memory.write(at, self.abi.nested);
+        }
     }
 
     /// Sets what changes from one poll to the next.

@@ -34,7 +34,7 @@ pub struct GuestHeader {
     pub notes: u32,
     /// The number of the least severe lines that the tenant's log keeps; 0: none.
     pub log_level: u32,
-    /// Zero.
+    /// 1: another extension has called this one.
     pub nested: u32,
 }
 

@@ -134,6 +134,14 @@ host_functions! {
     Secret "secret"(name: I32, name_len: I32, to: I32, capacity: I32, len: I32) -> I32;
     /// Hands a line to the tenant's log.
     LogLine "log_line"(level: I32, text: I32, text_len: I32) -> I32;
+    /// Asks for a call of another extension.
+    CallBegin "call_begin"(name: I32, name_len: I32, args: I32, args_len: I32, notes: I32, notes_len: I32) -> I32;
+    /// Writes the outcome of a call (u32), or forgets it.
+    CallEnd "call_end"(code: I32) -> I32;
+    /// Copies a part of a call that has ended, and writes its whole length (u32).
+    CallPart "call_part"(part: I32, to: I32, capacity: I32, len: I32) -> I32;
+    /// Hands a called invocation's transaction back.
+    CallReturn "call_return"(notes: I32, notes_len: I32) -> I32;
 }
 
 impl HostFunction {

@@ -10,6 +10,7 @@ use super::TestStore;
 use super::arguments::{slice_argument, test_invocation};
 use super::commit::commit;
 use super::log::log_line;
+use super::nested::{call_begin, call_end, call_part, call_return};
 use super::order::{count, expiry, now_us, nth, random, secret, touch};
 use super::range::{range, range_keys};
 use crate::abi::{self, HostCalls, InvocationHeader, RawCursor, RawKey, RawRecord, RawWrite};
@@ -42,6 +43,10 @@ pub(super) static CALLS: HostCalls = HostCalls {
     now_us,
     secret,
     log_line,
+    call_begin,
+    call_end,
+    call_part,
+    call_return,
 };
 
 fn write_outcome<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::Error;
-use crate::abi::{CHANGE_DELETE, CHANGE_PUT, RANGE_COUNTED, RawChange, RawRangeRead, RawRead, RawRow};
+use crate::abi::{
+    CHANGE_DELETE, CHANGE_PUT, RANGE_COUNTED, RawChange, RawRangeRead, RawRead, RawRow, STATUS_CONTENDED,
+};
 use crate::invocation_bytes::{InvocationBytes, OwnedCopies};
 use crate::keys::Direction;
 use crate::limits::{
@@ -48,7 +50,10 @@ pub(super) struct LoggedKey {
 
 pub(super) struct LoggedRead {
     pub(super) version: u64,
+    /// The record, once this extension was shown it.
     pub(super) stored: Option<LoggedValue>,
+    /// `false`: another extension of the transaction has read it, and the record is not known here.
+    pub(super) is_shown: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -104,7 +109,33 @@ impl TransactionLog {
             expires_at_ms: 0,
         });
         let version = record.map_or(0, |record| record.version);
-        self.note(table, hash, key).read = Some(LoggedRead { version, stored });
+        self.note(table, hash, key).read = Some(LoggedRead { version, stored, is_shown: true });
+    }
+
+    /// Notes a record that was read. What another extension of the transaction has read before must be the same record:
+    /// if it is not, all begins anew when this one has returned the error.
+    pub(super) fn show_read(
+        &mut self,
+        table: TableId,
+        hash: u64,
+        key: &[u8],
+        record: Option<Record<'_>>,
+    ) -> Result<(), Error> {
+        let known = self.find(table, hash, key).and_then(|index| self.list[index].read.as_mut());
+        let Some(known) = known.filter(|known| !known.is_shown) else {
+            self.log_read(table, hash, key, record);
+            return Ok(());
+        };
+        if known.version != record.map_or(0, |record| record.version) {
+            return Err(Error::from_status(STATUS_CONTENDED));
+        }
+        known.is_shown = true;
+        known.stored = record.map(|record| LoggedValue {
+            value: InvocationBytes::record(record.value),
+            flags: record.flags,
+            expires_at_ms: 0,
+        });
+        Ok(())
     }
 
     /// Returns the expiry of the record that the transaction has written under a key.

@@ -39,6 +39,10 @@ unsafe extern "C" {
     fn now_us() -> i64;
     fn secret(name: u32, name_len: u32, to: u32, capacity: u32, len: u32) -> u32;
     fn log_line(level: u32, text: u32, len: u32) -> u32;
+    fn call_begin(name: u32, name_len: u32, args: u32, args_len: u32, notes: u32, notes_len: u32) -> u32;
+    fn call_end(code: u32) -> u32;
+    fn call_part(part: u32, to: u32, capacity: u32, len: u32) -> u32;
+    fn call_return(notes: u32, len: u32) -> u32;
 }
 
 /// The number of this call.
@@ -81,7 +85,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         let (a, b, c, d) = (address(&mut n), address(&mut n), address(&mut n), address(&mut n));
         let (l, m) = (n.next(), n.next());
         unsafe {
-            match n.next() % 33 {
+            match n.next() % 37 {
                 0 => prefetch(t, a, l, b),
                 1 => prefetch_record(t, hash),
                 2 => get(t, hash, a, l, b),
@@ -116,6 +120,10 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
                 30 => now_us() as u32,
                 31 => secret(a, l, b, m, c),
                 32 => log_line(m % 6, a, l),
+                33 => call_begin(a, l % 9, b, m % 300_000, c, n.next() % 300_000),
+                34 => call_end(a),
+                35 => call_part(l % 5, a, m, b),
+                36 => call_return(a, l % 300_000),
                 _ => 0,
             };
         }

@@ -17,6 +17,7 @@ mod library;
 mod machine_code;
 mod memory;
 mod naps;
+mod nested;
 mod own_calls;
 mod parking;
 mod preempt;

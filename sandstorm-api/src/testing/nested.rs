@@ -1,0 +1,195 @@
+//! Calls of other extensions in a [`TestStore`]: of functions that the test has named.
+//!
+//! Guarantees: a called function runs to its end within the host call that begins it, with an invocation of its own;
+//! its caller's store is in that invocation meanwhile, and comes back afterwards, after a panic too.
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Waker};
+
+use super::TestStore;
+use super::arguments::{slice_argument, test_invocation};
+use super::call_state::TestCalls;
+use super::invocation::RunningInvocation;
+use crate::abi::{
+    self, CALL_INHERITED, CALL_NOTES, CALL_REPLY, HostCalls, InvocationHeader, STATUS_BUSY, STATUS_INVALID,
+    STATUS_NOT_FOUND, STATUS_OK, STATUS_TOO_LARGE,
+};
+use crate::limits::{CALL_BYTES, CALL_DEPTH, TRANSACTION_TRIES};
+use crate::{Db, Error, ErrorKind};
+
+type ExtensionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+type ExtensionFunction = Rc<dyn for<'a> Fn(Db<'a>, &'a [u8]) -> ExtensionFuture<'a>>;
+
+/// The extensions that may be called, by name.
+#[derive(Default)]
+pub(super) struct TestExtensions(BTreeMap<String, ExtensionFunction>);
+
+impl TestStore {
+    /// Names a function that [`Db::call`] calls, as another extension of the tenant: in a test of an extension that
+    /// calls `"stock"` it is `stock::run`, or what stands for it.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// async fn greet(db: Db<'_>, name: &[u8]) -> Result<(), Error> {
+    ///     db.reply(&db.call("translate", name).await?)
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.invoke(greet, b"ann").unwrap_err().kind(), ErrorKind::NotFound);
+    /// store.extension("translate", async |db: Db<'_>, _: &[u8]| db.reply(b"bonjour"));
+    /// assert_eq!(store.invoke(greet, b"ann"), Ok(b"bonjour".to_vec()));
+    /// ```
+    pub fn extension<F>(&mut self, name: &str, run: F) -> &mut TestStore
+    where
+        F: for<'a> AsyncFn(Db<'a>, &'a [u8]) -> Result<(), Error> + 'static,
+    {
+        let run = Rc::new(run);
+        let function: ExtensionFunction = Rc::new(move |db, args| {
+            let run = Rc::clone(&run);
+            Box::pin(async move { run(db, args).await })
+        });
+        self.extensions.0.insert(name.to_string(), function);
+        self
+    }
+
+    /// Counts a conflict that a callee has met; `None`: all is to be run again.
+    pub(super) fn conflict_of_callee(&mut self) -> Option<Result<(), Error>> {
+        // The commit that has met it counts it.
+        (self.tries >= TRANSACTION_TRIES).then(|| Err(Error::from_commit_status(abi::STATUS_CONTENDED)))
+    }
+}
+
+/// Runs a called function to its end; `None`: its transaction has met the writes of others.
+fn run_callee(
+    store: &mut TestStore,
+    function: &ExtensionFunction,
+    args: &[u8],
+    calls: TestCalls,
+    host: *const HostCalls,
+) -> Option<(Result<Vec<u8>, Error>, Vec<u8>)> {
+    let running = RunningInvocation::start(store, args, calls, host);
+    let invocation = running.at.cast::<InvocationHeader>();
+    // SAFETY: as in `TestStore::invoke`.
+    let db = unsafe { crate::rt::db(invocation) };
+    let outcome = {
+        let mut future = function(db, args);
+        running.drive(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+    };
+    // SAFETY: the invocation is live, the function has ended, and its future is gone.
+    let (outcome, behind) = unsafe {
+        let has_conflict = (*running.at).calls.has_conflict;
+        let outcome = if has_conflict { None } else { running.end(outcome) };
+        (outcome?, test_invocation(invocation))
+    };
+    let returned = core::mem::take(&mut behind.calls.returned);
+    Some((outcome.map(|()| running.take_reply()), returned))
+}
+
+pub(super) unsafe extern "C" fn call_begin(
+    inv: *mut InvocationHeader,
+    name: *const u8,
+    name_len: usize,
+    args: *const u8,
+    args_len: usize,
+    notes: *const u8,
+    notes_len: usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a name, arguments and notes.
+    let (behind, name, args, notes) = unsafe {
+        let (name, args) = (slice_argument(name, name_len), slice_argument(args, args_len));
+        (test_invocation(inv), name, args, slice_argument(notes, notes_len))
+    };
+    if args.len() > CALL_BYTES || notes.len() > CALL_BYTES {
+        return STATUS_TOO_LARGE;
+    }
+    if behind.calls.ended.is_some() {
+        return STATUS_BUSY;
+    }
+    let depth = behind.calls.depth + 1;
+    let found = core::str::from_utf8(name).ok().and_then(|name| behind.store.extensions.0.get(name)).cloned();
+    let outcome = match found {
+        _ if depth > CALL_DEPTH => Err(Error::invalid(format!("extensions call each other {CALL_DEPTH} deep at most"))),
+        None => Err(Error::not_found("the tenant has no extension of this name")),
+        Some(function) => {
+            let calls = TestCalls { depth, inherited: notes.to_vec(), ..TestCalls::default() };
+            match run_callee(&mut behind.store, &function, args, calls, behind.invocation.host) {
+                Some((outcome, returned)) => outcome.map(|reply| (reply, returned.clone())).map_err(|error| {
+                    behind.calls.last.1 = returned;
+                    error
+                }),
+                None => {
+                    behind.calls.has_conflict = true;
+                    return STATUS_OK;
+                }
+            }
+        }
+    };
+    let too_large = |reply: &Vec<u8>| reply.len() > CALL_BYTES;
+    behind.calls.ended = Some(match outcome {
+        Ok((reply, _)) if too_large(&reply) => {
+            (ErrorKind::TooLarge as u32, b"a key, value or reply is longer than its limit".to_vec(), Vec::new())
+        }
+        Ok((reply, notes)) => (STATUS_OK, reply, notes),
+        Err(error) => {
+            (error.kind() as u32, error.text().as_bytes().to_vec(), core::mem::take(&mut behind.calls.last.1))
+        }
+    });
+    STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn call_end(inv: *mut InvocationHeader, code: *mut u32) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, and a place for the code or null.
+    let (behind, code) = unsafe { (test_invocation(inv), code.as_mut()) };
+    let Some(code) = code else {
+        behind.calls.forget();
+        return STATUS_OK;
+    };
+    let Some((ended, reply, notes)) = behind.calls.ended.take() else { return STATUS_NOT_FOUND };
+    behind.calls.last = (reply, notes);
+    *code = ended;
+    STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn call_part(
+    inv: *mut InvocationHeader,
+    part: u32,
+    to: *mut u8,
+    capacity: usize,
+    len: *mut usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and a place for the length.
+    let (behind, len) = unsafe { (test_invocation(inv), &mut *len) };
+    let bytes = match part {
+        CALL_REPLY => &behind.calls.last.0,
+        CALL_NOTES => &behind.calls.last.1,
+        CALL_INHERITED => &behind.calls.inherited,
+        _ => return STATUS_INVALID,
+    };
+    *len = bytes.len();
+    if bytes.len() > capacity {
+        return STATUS_TOO_LARGE;
+    }
+    // SAFETY: there is room for `capacity` bytes.
+    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn call_return(inv: *mut InvocationHeader, notes: *const u8, len: usize) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and notes.
+    let (behind, notes) = unsafe { (test_invocation(inv), slice_argument(notes, len)) };
+    if notes.len() > CALL_BYTES {
+        return STATUS_TOO_LARGE;
+    }
+    behind.calls.returned = notes.to_vec();
+    STATUS_OK
+}
