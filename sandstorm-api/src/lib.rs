@@ -22,6 +22,7 @@
 //! - [`Db::count`], [`Db::rank`], [`Db::nth`]: positions in an ordered table, in logarithmic time.
 //! - [`info!`], [`warn!`], [`error!`], [`debug!`]: lines for the tenant's log.
 //! - [`Db::call`]: another extension of the tenant, in the same transaction.
+//! - [`json`], [`regex`], [`date`], [`encoding`], [`hash`], [`uuid`], [`collections`]: what code needs beside records.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
 //!   computation past its budget in all is ended. [`yield_now`] yields at less cost.
@@ -39,12 +40,17 @@ pub mod abi;
 mod bulk;
 mod calls;
 mod chance;
+pub mod collections;
+pub mod date;
 mod db;
+pub mod encoding;
 mod error;
 mod expiry;
+pub mod hash;
 mod host;
 mod imports;
 mod invocation_bytes;
+pub mod json;
 mod keys;
 pub mod limits;
 #[doc(hidden)]
@@ -54,6 +60,7 @@ pub mod prelude;
 mod range;
 mod record;
 pub mod redis;
+pub mod regex;
 #[doc(hidden)]
 pub mod rt;
 mod running;
@@ -62,6 +69,7 @@ pub mod testing;
 mod transaction;
 #[doc(hidden)]
 pub mod typed;
+pub mod uuid;
 mod yielding;
 
 pub use calls::ExtensionCall;

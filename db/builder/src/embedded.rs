@@ -42,6 +42,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_libraries_lists_those_that_are_embedded() {
+        let page = include_str!("../../../docs/libraries.md");
+        let (_, vetted) = page.split_once("## Vetted libraries").expect("the page has that part");
+        let (table, _) = vetted.split_once("## To vet").expect("the page has that part");
+        let listed: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+        assert_eq!(listed.len(), LIBRARIES.len(), "{listed:?}");
+        for library in LIBRARIES {
+            let row = format!("| `{}` | {} |", library.name, library.version);
+            assert!(listed.iter().any(|line| line.starts_with(&row)), "{row}");
+        }
+    }
+
+    #[test]
     fn every_file_that_refuses_is_in_the_fingerprint() {
         let names: Vec<&str> = RULES.iter().map(|(name, _)| *name).collect();
         let wanted =

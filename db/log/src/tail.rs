@@ -81,8 +81,8 @@ impl LogTail {
     }
 
     /// Shows changes that are on the disk, each with the position behind its unit. It ends when about so many bytes
-    /// were read, when there are no more, or behind a unit of which `visit` returned false for a change. Returns the bytes
-    /// that were read.
+    /// were read, when there are no more, or behind a unit of which `visit` returned false for a change. Returns the
+    /// bytes that were read.
     ///
     /// # Errors
     /// [`TailError::TooOld`] if a checkpoint has removed what comes next; [`TailError::Log`].

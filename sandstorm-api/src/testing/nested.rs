@@ -69,6 +69,18 @@ impl TestStore {
     }
 }
 
+/// How a called function ended: its reply or error, and what it has added to the transaction.
+struct CalleeOutcome {
+    reply: Result<Vec<u8>, Error>,
+    notes: Vec<u8>,
+}
+
+impl CalleeOutcome {
+    fn refused(error: Error) -> CalleeOutcome {
+        CalleeOutcome { reply: Err(error), notes: Vec::new() }
+    }
+}
+
 /// Runs a called function to its end; `None`: its transaction has met the writes of others.
 fn run_callee(
     store: &mut TestStore,
@@ -76,7 +88,7 @@ fn run_callee(
     args: &[u8],
     calls: TestCalls,
     host: *const HostCalls,
-) -> Option<(Result<Vec<u8>, Error>, Vec<u8>)> {
+) -> Option<CalleeOutcome> {
     let running = RunningInvocation::start(store, args, calls, host);
     let invocation = running.at.cast::<InvocationHeader>();
     // SAFETY: as in `TestStore::invoke`.
@@ -91,8 +103,8 @@ fn run_callee(
         let outcome = if has_conflict { None } else { running.end(outcome) };
         (outcome?, test_invocation(invocation))
     };
-    let returned = core::mem::take(&mut behind.calls.returned);
-    Some((outcome.map(|()| running.take_reply()), returned))
+    let notes = core::mem::take(&mut behind.calls.returned);
+    Some(CalleeOutcome { reply: outcome.map(|()| running.take_reply()), notes })
 }
 
 pub(super) unsafe extern "C" fn call_begin(
@@ -118,31 +130,26 @@ pub(super) unsafe extern "C" fn call_begin(
     let depth = behind.calls.depth + 1;
     let found = core::str::from_utf8(name).ok().and_then(|name| behind.store.extensions.0.get(name)).cloned();
     let outcome = match found {
-        _ if depth > CALL_DEPTH => Err(Error::invalid(format!("extensions call each other {CALL_DEPTH} deep at most"))),
-        None => Err(Error::not_found("the tenant has no extension of this name")),
+        _ if depth > CALL_DEPTH => {
+            let text = format!("extensions call each other {CALL_DEPTH} deep at most");
+            Some(CalleeOutcome::refused(Error::invalid(text)))
+        }
+        None => Some(CalleeOutcome::refused(Error::not_found("the tenant has no extension of this name"))),
         Some(function) => {
             let calls = TestCalls { depth, inherited: notes.to_vec(), ..TestCalls::default() };
-            match run_callee(&mut behind.store, &function, args, calls, behind.invocation.host) {
-                Some((outcome, returned)) => outcome.map(|reply| (reply, returned.clone())).map_err(|error| {
-                    behind.calls.last.1 = returned;
-                    error
-                }),
-                None => {
-                    behind.calls.has_conflict = true;
-                    return STATUS_OK;
-                }
-            }
+            run_callee(&mut behind.store, &function, args, calls, behind.invocation.host)
         }
     };
-    let too_large = |reply: &Vec<u8>| reply.len() > CALL_BYTES;
-    behind.calls.ended = Some(match outcome {
-        Ok((reply, _)) if too_large(&reply) => {
+    let Some(CalleeOutcome { reply, notes }) = outcome else {
+        behind.calls.has_conflict = true;
+        return STATUS_OK;
+    };
+    behind.calls.ended = Some(match reply {
+        Ok(reply) if reply.len() > CALL_BYTES => {
             (ErrorKind::TooLarge as u32, b"a key, value or reply is longer than its limit".to_vec(), Vec::new())
         }
-        Ok((reply, notes)) => (STATUS_OK, reply, notes),
-        Err(error) => {
-            (error.kind() as u32, error.text().as_bytes().to_vec(), core::mem::take(&mut behind.calls.last.1))
-        }
+        Ok(reply) => (STATUS_OK, reply, notes),
+        Err(error) => (error.kind() as u32, error.text().as_bytes().to_vec(), notes),
     });
     STATUS_OK
 }

@@ -177,8 +177,8 @@ impl ArtifactStore {
         Ok(ReloadedExtension { tenant, extension, about, is_kept: false })
     }
 
-    /// Removes artifacts and sources of what no tenant has loaded or keeps: interrupted pushes, versions that are kept no
-    /// more, deleted tenants.
+    /// Removes artifacts and sources of what no tenant has loaded or keeps: interrupted pushes, versions that are kept
+    /// no more, deleted tenants.
     fn sweep(&self, snapshot: &DirectorySnapshot) {
         let Some(folder) = &self.folder else { return };
         let used: std::collections::HashSet<PathBuf> = snapshot

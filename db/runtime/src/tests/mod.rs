@@ -24,6 +24,7 @@ mod preempt;
 mod ranges;
 mod sandbox_limits;
 mod sandboxed;
+mod toolbox;
 mod transactions;
 
 use std::path::PathBuf;

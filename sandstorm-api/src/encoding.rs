@@ -1,0 +1,119 @@
+//! Bytes as text: hexadecimal digits and base64.
+//!
+//! ```
+//! use sandstorm_api::encoding::{base64, base64_url, from_base64, from_hex, hex};
+//!
+//! assert_eq!((hex(b"\x00\xff"), from_hex("00fF").unwrap()), ("00ff".into(), b"\x00\xff".to_vec()));
+//! assert_eq!((base64(b"hi?>"), base64_url(b"hi?>")), ("aGk/Pg==".into(), "aGk_Pg".into()));
+//! assert_eq!(from_base64("aGk/Pg==").unwrap(), b"hi?>");
+//! assert_eq!(from_base64("aGk_Pg").unwrap(), b"hi?>");
+//! assert_eq!(from_hex("0g").unwrap_err().text(), "no hexadecimal digits in pairs");
+//! ```
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::Error;
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Two lower-case hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(char::from(HEX[usize::from(byte >> 4)]));
+        text.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    text
+}
+
+/// The bytes of pairs of hexadecimal digits, in lower or upper case.
+///
+/// # Errors
+/// `Invalid`: there is another character, or half a pair.
+pub fn from_hex(text: &str) -> Result<Vec<u8>, Error> {
+    let wrong = || Error::invalid("no hexadecimal digits in pairs");
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut bytes = Vec::with_capacity(text.len() / 2);
+    for pair in text.as_bytes().chunks(2) {
+        let [high, low] = *pair else { return Err(wrong()) };
+        let (Some(high), Some(low)) = (digit(high), digit(low)) else { return Err(wrong()) };
+        bytes.push(high << 4 | low);
+    }
+    Ok(bytes)
+}
+
+/// Base64 (RFC 4648) with `+`, `/` and padding, as in mail and PEM.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut text = encode(bytes, BASE64);
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
+    }
+    text
+}
+
+/// Base64 with `-` and `_` and without padding, as in addresses and JSON web tokens.
+pub fn base64_url(bytes: &[u8]) -> String {
+    encode(bytes, BASE64_URL)
+}
+
+fn encode(bytes: &[u8], digits: &[u8; 64]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let mut bits = 0;
+        for at in 0..3 {
+            bits = bits << 8 | u32::from(group.get(at).copied().unwrap_or(0));
+        }
+        for at in 0..=group.len() {
+            let digit = bits >> (18 - 6 * at) & 63;
+            text.push(char::from(digits[digit as usize]));
+        }
+    }
+    text
+}
+
+/// The bytes of a base64 text of either kind, with padding or without.
+///
+/// # Errors
+/// `Invalid`: it is none. That it could be written in another way (bits that are not 0 behind the last byte) counts.
+pub fn from_base64(text: &str) -> Result<Vec<u8>, Error> {
+    let wrong = || Error::invalid("no base64");
+    let digits = text.trim_end_matches('=').as_bytes();
+    let padding = text.len() - digits.len();
+    if padding > 0 && (padding > 2 || !text.len().is_multiple_of(4)) {
+        return Err(wrong());
+    }
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let mut bits: u32 = 0;
+        for digit in group {
+            let value = match digit {
+                b'A'..=b'Z' => digit - b'A',
+                b'a'..=b'z' => digit - b'a' + 26,
+                b'0'..=b'9' => digit - b'0' + 52,
+                b'+' | b'-' => 62,
+                b'/' | b'_' => 63,
+                _ => return Err(wrong()),
+            };
+            bits = bits << 6 | u32::from(value);
+        }
+        // Bits of the digits that are there, and of the bytes that they make.
+        let whole = match group.len() {
+            4 => 3,
+            3 => 2,
+            2 => 1,
+            _ => return Err(wrong()),
+        };
+        let rest = 6 * group.len() - 8 * whole;
+        if bits & ((1 << rest) - 1) != 0 {
+            return Err(wrong());
+        }
+        let value = bits >> rest;
+        for at in (0..whole).rev() {
+            bytes.push((value >> (8 * at)) as u8);
+        }
+    }
+    Ok(bytes)
+}
