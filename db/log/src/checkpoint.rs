@@ -63,11 +63,15 @@ impl CheckpointWriter {
         let before = shared.checkpoint.swap(number, Relaxed);
         shared.needed_from.store(from, Relaxed);
         let mut gone = Vec::new();
-        let retained = shared.retain_from.load(Relaxed).max(seen.saturating_sub(shared.options.retained_bytes));
+        let asked = shared.retain_from.load(Relaxed);
+        let retained = asked.max(seen.saturating_sub(shared.options.retained_bytes));
+        // A tail goes on from a frame that begins a unit. What is pending is less than a segment, so that frame is in the
+        // segment of the position, or in the one before.
+        let behind = if asked < from { 2 } else { 1 };
         let kept_from = from.min(retained).min(seen.saturating_sub(shared.options.feed_bytes));
         {
             let mut segments = shared.first_positions.lock();
-            while segments.get(1).is_some_and(|(_, first_position)| *first_position <= kept_from) {
+            while segments.get(behind).is_some_and(|(_, first_position)| *first_position <= kept_from) {
                 gone.push(FileKind::Segment.file_name(segments.remove(0).0));
             }
         }
