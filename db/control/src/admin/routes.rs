@@ -28,8 +28,8 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, changes, events, findings, grants,
-    history, host_header, hot, latency, logs, now_ms, overview, overview_page, page, prometheus, push, rebuild,
-    recheck, records, secrets, slow, stat, token_rotation, tokens, top, versions,
+    history, host_header, hot, latency, logs, overview, overview_page, page, prometheus, push, rebuild, recheck,
+    records, secrets, slow, stat, token_rotation, tokens, top, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
