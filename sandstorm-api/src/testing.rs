@@ -19,8 +19,7 @@
 //!
 //! It has the same interface as the server: records that an invocation has read stay as they were until it ends,
 //! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. It does
-//! not count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a panicking
-//! extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
+//! not count CPU time, bound the arena, or end a panic quietly. [`TestStore::limit_polls`] stands in for the budget.
 //!
 //! Guarantees: every pointer that it hands out points into a record that the invocation holds until it ends; an
 //! [`InvocationHeader`] is only live inside [`TestStore::invoke`].

@@ -65,20 +65,20 @@ pub struct ForeignClient {
 }
 
 /// What is to be answered once; what is dropped unanswered is answered as closed.
-struct PendingAnswer {
+struct UnansweredRequest {
     done: SandstormDone,
     token: u64,
     is_answered: bool,
 }
 
-impl PendingAnswer {
+impl UnansweredRequest {
     fn answer(mut self, answer: &[u8]) {
         self.is_answered = true;
         (self.done)(self.token, answer.as_ptr(), answer.len());
     }
 }
 
-impl Drop for PendingAnswer {
+impl Drop for UnansweredRequest {
     fn drop(&mut self) {
         if !self.is_answered {
             let answer =
@@ -95,7 +95,7 @@ impl ForeignClient {
         let (handle, client) = (runtime.handle().clone(), Arc::new(OnceLock::new()));
         let opened = Arc::clone(&client);
         let opening = async move {
-            let pending = PendingAnswer { done, token, is_answered: false };
+            let pending = UnansweredRequest { done, token, is_answered: false };
             let client = match ClientOptions::parse(&options) {
                 Ok(options) => Client::open_with(options).await.map_err(Failure::from),
                 Err(failure) => Err(failure),
@@ -120,7 +120,7 @@ impl ForeignClient {
     }
 
     fn submit(&self, request: Vec<u8>, token: u64) {
-        let pending = PendingAnswer { done: self.done, token, is_answered: false };
+        let pending = UnansweredRequest { done: self.done, token, is_answered: false };
         let Some(client) = self.client.get().cloned() else {
             return pending.answer(&Failure::new("closed", "the client is not open").encode());
         };

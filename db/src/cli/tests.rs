@@ -391,6 +391,12 @@ fn client_and_server_have_the_same_extensions() {
         hint: Some("h".into()),
         diagnostics: vec![remark],
     });
+}
+
+#[test]
+fn client_and_server_have_the_same_counters_and_health() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
     let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
     mirrors::<client::ServerStats>(server::StatResponse {
         at_ms: 1,
