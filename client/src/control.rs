@@ -6,12 +6,14 @@
 //! not a success (2xx) has a [`ControlErrorBody`].
 
 mod access;
+mod catalogue;
 mod error;
 mod logs;
 mod secrets;
 mod types;
 mod version_changes;
 
+pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
 pub use error::ControlError;
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
@@ -250,8 +252,8 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
-    /// Changes what a crash may take of a table's records. Returns when it holds: for a table that was in memory only,
-    /// when all of its records are on the disk, which takes as long as a checkpoint.
+    /// Changes a table while it is used: name, mode, quota, durability. Returns when that holds: if a table that was in
+    /// memory only gets a durability, when all of its records are on the disk, which takes as long as a checkpoint.
     pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
         let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
         self.send(self.agent.patch(self.url(&path)), change)

@@ -316,7 +316,11 @@ fn a_table_in_memory_becomes_durable_while_it_is_used_and_is_so_when_that_is_rep
         client.put(&format!("before:{key}"), key).unwrap();
     }
     let set = |server: &RecordServer, durability| {
-        server.control.change_table("shop", "items", &TablePatch { durability }).unwrap().durability
+        server
+            .control
+            .change_table("shop", "items", &TablePatch { durability: Some(durability), ..TablePatch::default() })
+            .unwrap()
+            .durability
     };
     assert_eq!(set(&server, DurabilityLevel::Disk), DurabilityLevel::Disk);
     client.put("after", 7).unwrap();

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::common::PATIENT;
 use crate::common::process::Server;
-use sandstorm_client::Config;
+use crate::common::{PATIENT, within_a_minute};
 use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, Error};
 use serde_json::Value;
 
 /// Writes an extension that counts its calls in the record `n`, and replies with `says` and the sum.
@@ -82,4 +82,54 @@ fn versions_change_under_load_without_a_lost_or_doubled_call() {
     assert!(client.invoke_version("counter", 9, b"").is_err());
     assert_eq!(server.json("ext rollback counter 3")["version"], 3);
     assert!(client.invoke("counter", b"").unwrap().starts_with(b"three"));
+}
+
+#[test]
+fn a_bad_version_on_a_share_of_the_calls_loses_it_by_itself_and_no_call_is_lost_or_doubled() {
+    let server = Server::start_as(&["--no-pin", "--workers", "2"]);
+    server.json("tenant create shop --quota slow_after_kills=0 --quota suspend_after_kills=0");
+    server.json("table create t");
+    let folder = server.folder.path().join("counter");
+    write_counter(&folder, &says("good"));
+    server.json(&format!("ext push {}", folder.display()));
+    write_counter(&folder, "if sum % 2 == 0 || args.is_empty() { panic!(\"bad\") }\n    db.reply(b\"bad\")");
+    assert_eq!(server.json(&format!("ext push {} --stage", folder.display()))["version"], 2);
+    let (done, good, killed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let config = config(&server);
+    std::thread::scope(|scope| {
+        // Each connection is a key: with so many, some are in the share, and some are not.
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let client = Client::connect(config.clone()).unwrap();
+                while !done.load(Relaxed) {
+                    match client.invoke("counter", b"") {
+                        Ok(reply) => {
+                            assert!(reply.starts_with(b"good"));
+                            good.fetch_add(1, Relaxed);
+                        }
+                        Err(Error::Killed { .. }) => {
+                            killed.fetch_add(1, Relaxed);
+                        }
+                        Err(error) => panic!("a call is lost: {error:?}"),
+                    }
+                }
+            });
+        }
+        let deployed = server.json("ext deploy counter@2 --percent 50");
+        assert_eq!((&deployed["deployment"]["version"], &deployed["version"]), (&2.into(), &1.into()), "{deployed}");
+        assert!(within_a_minute(|| server.json("ext show counter")["deployment"].is_null()), "it is judged");
+        done.store(true, Relaxed);
+    });
+    let sum = String::from_utf8(server.output("get t n --raw").stdout).unwrap();
+    let calls = good.load(Relaxed) + killed.load(Relaxed);
+    assert_eq!(sum.trim().parse::<u64>().unwrap(), calls, "each call ran once, the killed ones up to their panic");
+    let mut text = String::new();
+    let is_told = within_a_minute(|| {
+        let events = server.output("events --json --code extension.deployment_ended");
+        text = String::from_utf8(events.stdout).unwrap();
+        text.contains("were killed, of the other version 0 of")
+    });
+    assert!(is_told, "{text}");
+    assert_eq!(server.json("ext deploy counter@2 --percent 100")["version"], 2, "who insists gets it");
+    assert_eq!(server.json("ext rollback counter")["version"], 1);
 }

@@ -30,7 +30,7 @@ pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
-pub use versions::{ExtensionVersion, RollBack};
+pub use versions::{Deploy, EnabledFrom, ExtensionDeployment, ExtensionVersion, RollBack};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -269,7 +269,7 @@ pub struct TableSpec {
     pub id: Option<u64>,
     /// Behaviour at the quota.
     pub mode: TableMode,
-    /// Bytes of records with their overhead; left out: half of what the tenant has left, at most 1 GiB.
+    /// Bytes of records with their overhead; left out: an eighth of the tenant's `memory_bytes`, at most 1 GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
     /// True if its keys are kept in order as well, for ranges.
@@ -292,11 +292,22 @@ pub enum DurabilityLevel {
     Disk,
 }
 
-/// The change of a table.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The change of a table; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TablePatch {
+    /// Its name from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Behaviour at the quota. A store becomes a cache only while it is empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<TableMode>,
+    /// Bytes of records with their overhead; of a store no less than it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
     /// What a crash may take of its records from now on.
-    pub durability: DurabilityLevel,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityLevel>,
 }
 
 /// A table.
@@ -433,6 +444,10 @@ pub struct ExtensionStatus {
     pub latency: Option<LatencyRow>,
     /// The types of its functions; `None`: it takes and gives bytes.
     pub schema: Option<ExtensionSchema>,
+    /// Where it comes from, if it is another tenant's that is enabled here.
+    pub enabled_from: Option<EnabledFrom>,
+    /// The version that is tried on a share of the calls.
+    pub deployment: Option<ExtensionDeployment>,
     /// Its versions, newest first.
     pub versions: Vec<ExtensionVersion>,
 }

@@ -97,14 +97,14 @@ fn quotas(before: &Quotas, now: &Quotas) -> Option<String> {
 fn tables(old: &TenantView, new: &TenantView) {
     let tenant = &*new.tenant.name;
     for (id, table) in old.tables.iter().filter(|(id, _)| !new.tables.contains_key(*id)) {
-        info!(tenant, table = &*table.name, id, "table dropped");
+        info!(tenant, table = &*table.name(), id, "table dropped");
     }
     for (id, table) in new.tables.iter().filter(|(id, _)| !old.tables.contains_key(*id)) {
         let (mode, ordered) = (
-            if table.mode == sandstorm_store::StorageMode::Cache { "cache" } else { "store" },
+            if table.mode() == sandstorm_store::StorageMode::Cache { "cache" } else { "store" },
             table.table.is_ordered(),
         );
-        info!(tenant, table = &*table.name, id, mode, ordered, quota_bytes = table.quota_bytes, "table created");
+        info!(tenant, table = &*table.name(), id, mode, ordered, quota_bytes = table.quota_bytes(), "table created");
     }
 }
 
@@ -167,7 +167,7 @@ fn grants(old: &TenantView, new: &TenantView) {
     }
     // The owner's list does not change when the grantee gives the grant up.
     for (id, grant) in old.granted.iter().filter(|(id, _)| !new.granted.contains_key(*id)) {
-        info!(tenant, table = &*grant.name, id, "granted table dropped");
+        info!(tenant, table = &*grant.name(), id, "granted table dropped");
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let expected = [
             "INFO tenant created tenant=\"shop\" id=1 origin=\"made\" open=false home_worker=0 code=\"sandboxed\"",
             "INFO tenant created tenant=\"reports\" id=2 origin=\"made\" open=false home_worker=0 code=\"sandboxed\"",
-            "INFO table created tenant=\"shop\" table=\"carts\" id=1 mode=\"cache\" ordered=false quota_bytes=1073741824",
+            "INFO table created tenant=\"shop\" table=\"carts\" id=1 mode=\"cache\" ordered=false quota_bytes=536870912",
             "INFO quotas changed tenant=\"shop\" changed=\"requests_per_s 0 -> 50, weight 1 -> 2\"",
             "INFO table granted tenant=\"shop\" table=\"carts\" to=\"reports\" access=\"read_write\"",
             "INFO grant ended tenant=\"shop\" table=\"carts\" to=\"reports\"",

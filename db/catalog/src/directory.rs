@@ -20,10 +20,11 @@ use super::quotas::{QuotaChanges, Quotas};
 use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
 use super::table_durability::CurrentDurability;
+use super::table_settings::{CurrentName, TableDefinition};
 use super::tenant_code::TenantCode;
 use super::tenant_ref::TenantRef;
 use super::{TableEntry, TenantAccount, TenantView};
-use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
+use crate::limits::{DEFAULT_TABLE_BYTES, DEFAULT_TABLE_ONE_IN, MIN_TABLE_BYTES};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
 use sandstorm_extension::CodePolicy;
@@ -174,6 +175,8 @@ impl Directory {
                     ChangeEffect::Access(grant, access) => grant.set(access),
                     ChangeEffect::Dropped(table) => self.dropped.lock().push(table),
                     ChangeEffect::Durability(entry, durability, number) => entry.durability.set(durability, number),
+                    ChangeEffect::Settings(entry, settings) => settings.apply(&entry, &self.epochs.register()),
+                    ChangeEffect::GrantName(grant, name) => grant.name.set(name),
                     ChangeEffect::Gone(id) => gone.push(id),
                 }
             }
@@ -222,6 +225,14 @@ impl Directory {
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
             Ok(done)
         })
+    }
+
+    /// Restricts rights of several tenants, whether or not that can be written.
+    pub(super) fn restrict<T>(
+        &self,
+        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_and_record(false, change_log::log_changes, change)
     }
 
     /// Changes one tenant's settings.
@@ -414,15 +425,13 @@ impl Directory {
             let name: Box<str> = new.name.into();
             let entry = Arc::new(TableEntry {
                 id,
-                name: name.clone(),
-                mode: new.mode,
-                quota_bytes,
+                name: CurrentName::new(&name),
                 table,
                 durability: CurrentDurability::new(durability, log_number),
                 flush_at_ms: Default::default(),
             });
             view.tables.insert(id, entry.clone());
-            view.durability.insert(id, (durability, log_number));
+            view.settings.insert(id, TableDefinition { log: log_number, ..TableDefinition::of(&entry) });
             view.table_names.insert(name, id);
             Ok(entry)
         })
@@ -441,7 +450,7 @@ impl Directory {
         self.change(|next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
-            id.map(|id| view.durability.remove(&id));
+            id.map(|id| view.settings.remove(&id));
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
             end_table_grants(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
@@ -512,7 +521,7 @@ fn free_table_id(next: &mut DirectoryState, view: &TenantView, wanted: Option<u6
         Some(0) => Err(DirectoryError::ZeroId("table")),
         Some(id) if id >= FIRST_GRANTED_ID => Err(DirectoryError::TableIdTooLarge(id)),
         Some(id) => match view.tables.get(&id) {
-            Some(table) => Err(DirectoryError::TableIdTaken { id, table: table.name.to_string() }),
+            Some(table) => Err(DirectoryError::TableIdTaken { id, table: table.name().to_string() }),
             None => Ok(id),
         },
         None => {
@@ -529,12 +538,12 @@ fn free_table_id(next: &mut DirectoryState, view: &TenantView, wanted: Option<u6
     }
 }
 
-/// The quota of a new table: the requested one if it fits, else half of what the tenant has left.
+/// The quota of a new table: the requested one, or the same for each of the tenant's that says none.
 fn table_quota(view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
     let limit = view.tenant.quotas.memory_bytes;
-    let reserved = view.tables.values().fold(0u64, |sum, table| sum.saturating_add(table.quota_bytes));
+    let reserved = view.tables.values().fold(0u64, |sum, table| sum.saturating_add(table.quota_bytes()));
     let left = limit.saturating_sub(reserved);
-    let wanted = wanted.unwrap_or_else(|| (left / 2).clamp(MIN_TABLE_BYTES, DEFAULT_TABLE_BYTES));
+    let wanted = wanted.unwrap_or_else(|| (limit / DEFAULT_TABLE_ONE_IN).clamp(MIN_TABLE_BYTES, DEFAULT_TABLE_BYTES));
     if wanted < MIN_TABLE_BYTES {
         return Err(DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES });
     }

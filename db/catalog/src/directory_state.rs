@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::TableEntry;
 use super::grant::{Grant, GrantAccess};
 use super::table_durability::TableDurability;
+use super::table_settings::TableDefinition;
 
 /// The ids of the next tenants and tables; behind the lock for changes.
 #[derive(Debug)]
@@ -32,6 +33,10 @@ pub(super) enum ChangeEffect {
     Dropped(Arc<TableEntry>),
     /// A table has another durability, and number in the log.
     Durability(Arc<TableEntry>, TableDurability, u64),
+    /// A table has another name, mode or quota.
+    Settings(Arc<TableEntry>, TableDefinition),
+    /// A grant has another name, because its table has.
+    GrantName(Arc<Grant>, Arc<str>),
     /// A tenant is deleted; another one may get its id.
     Gone(u32),
 }

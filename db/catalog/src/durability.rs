@@ -10,6 +10,7 @@ use super::directory_log::{CheckpointRequests, LogProgressHook};
 use super::directory_state::ChangeEffect;
 use super::error::{DirectoryError, unknown_table};
 use super::table_durability::TableDurability;
+use super::table_settings::TableDefinition;
 use super::tenant_ref::TenantRef;
 use super::{Directory, TableEntry};
 use crate::limits::CHANGE_DURABILITY_MOST;
@@ -108,9 +109,10 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         self.change_view(tenant, |next, view| {
             if !view.tables.get(&entry.id).is_some_and(|now| Arc::ptr_eq(now, entry)) {
-                return Err(unknown_table(view, &entry.name));
+                return Err(unknown_table(view, &entry.name()));
             }
-            view.durability.insert(entry.id, (durability, number));
+            let before = view.settings.get(&entry.id).cloned().unwrap_or_else(|| TableDefinition::of(entry));
+            view.settings.insert(entry.id, TableDefinition { durability, log: number, ..before });
             next.effects.push(ChangeEffect::Durability(Arc::clone(entry), durability, number));
             Ok(())
         })

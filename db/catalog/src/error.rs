@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::quotas::QuotaError;
 use super::{TenantAccount, TenantView};
-use crate::limits::{SECRET_BYTES, SECRETS};
+use crate::limits::{SECRET_BYTES, SECRETS, SHARED_WITH};
 use sandstorm_extension::CodeTier;
 
 /// The kind of a refusal, for a status code.
@@ -150,6 +150,37 @@ pub enum DirectoryError {
         /// The reason, with the rule's name.
         why: String,
     },
+    /// A share of calls that is none.
+    #[error("a version gets 1 to 99 of a hundred keys, not {0}")]
+    DeployedShare(u32),
+    /// An extension that another tenant owns.
+    #[error("{extension:?} is {owner}, which is enabled here: it is another tenant's")]
+    SharedExtension {
+        /// Its name here.
+        extension: String,
+        /// The owner, and its name there.
+        owner: String,
+    },
+    /// An extension of that name is there.
+    #[error("tenant {tenant:?} has an extension {extension:?} already, or had one")]
+    ExtensionExists {
+        /// The tenant.
+        tenant: String,
+        /// The name.
+        extension: String,
+    },
+    /// An extension that is not shared with the tenant, or does not exist.
+    #[error("no extension {0:?} is shared")]
+    NotShared(String),
+    /// Native code is not shared.
+    #[error("extension {0:?} is native, and only sandboxed code is shared: nobody has to trust its author")]
+    NativeShare(String),
+    /// The owner has it already.
+    #[error("{0:?} is the tenant's own")]
+    ShareWithSelf(String),
+    /// An extension that is shared with too many.
+    #[error("extension {0:?} can be shared with {SHARED_WITH} tenants by name")]
+    TooManyShares(String),
     /// The tenant has as many as its quota allows.
     #[error("tenant {tenant:?} is at its quota {quota} = {limit}")]
     OverQuota {
@@ -181,6 +212,24 @@ pub enum DirectoryError {
         wanted: u64,
         /// The smallest quota.
         min: u64,
+    },
+    /// A quota below what the table holds.
+    #[error("a quota of {wanted} bytes is less than the table holds, {holds} bytes")]
+    TableHoldsMore {
+        /// The requested bytes.
+        wanted: u64,
+        /// Bytes of its records.
+        holds: u64,
+    },
+    /// A store with records that should become a cache.
+    #[error(
+        "table {table:?} has {records} records, and only an empty store becomes a cache: it would not know which to evict"
+    )]
+    NoCacheOfRecords {
+        /// The table.
+        table: String,
+        /// Its records.
+        records: u64,
     },
     /// A quota outside of its range.
     #[error(transparent)]
@@ -240,6 +289,7 @@ impl DirectoryError {
             | E::UnknownTable { .. }
             | E::UnknownExtension { .. }
             | E::UnknownVersion { .. }
+            | E::NotShared(_)
             | E::UnknownGrant { .. }
             | E::UnknownSecret { .. }
             | E::NotGranted(_) => DirectoryErrorKind::NotFound,
@@ -247,11 +297,14 @@ impl DirectoryError {
             | E::TenantIdTaken(..)
             | E::TableExists { .. }
             | E::TableIdTaken { .. }
-            | E::OldVersion { .. } => DirectoryErrorKind::Conflict,
+            | E::OldVersion { .. }
+            | E::SharedExtension { .. }
+            | E::ExtensionExists { .. } => DirectoryErrorKind::Conflict,
             E::TooManyTenants(_)
             | E::OverQuota { .. }
             | E::RecordMemory { .. }
             | E::TooManyGrants { .. }
+            | E::TooManyShares(_)
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
             E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
@@ -259,10 +312,15 @@ impl DirectoryError {
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
             | E::KeepsNothing(_)
+            | E::DeployedShare(_)
+            | E::NativeShare(_)
+            | E::ShareWithSelf(_)
             | E::GrantToSelf(_)
             | E::NotOwned(_)
             | E::InvalidName { .. }
             | E::TableTooSmall { .. }
+            | E::TableHoldsMore { .. }
+            | E::NoCacheOfRecords { .. }
             | E::Quota(_)
             | E::SecretLength(_)
             | E::InvalidToken
@@ -296,6 +354,13 @@ impl DirectoryError {
             E::UnknownExtension { .. } => {
                 "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one"
             }
+            E::SharedExtension { .. } => "`sandstorm catalogue disable NAME` takes it away; its owner changes it",
+            E::ExtensionExists { .. } => "enable it under another name: --as NAME",
+            E::NotShared(_) => "`sandstorm catalogue list` shows what is shared",
+            E::NativeShare(_) => "the operator moves its tenant: `sandstorm tenant set NAME --code sandboxed`",
+            E::ShareWithSelf(_) => "name another tenant",
+            E::TooManyShares(_) => "the operator can share it with all",
+            E::DeployedShare(_) => "`--percent 100` has all calls go to it, `--percent 0` none",
             E::UnknownVersion { .. } => "`sandstorm ext versions NAME` shows those that are kept",
             E::RefusedVersion { .. } => {
                 "push a version that passes; `sandstorm ext revoke --list` shows what is denied"
@@ -308,6 +373,10 @@ impl DirectoryError {
                 "give the table a smaller quota, drop a table, or have the operator raise the quota"
             }
             E::TableTooSmall { .. } => "give the table a larger quota",
+            E::TableHoldsMore { .. } => "delete records first, or give it a larger quota",
+            E::NoCacheOfRecords { .. } => {
+                "create a table with --mode cache, and move the records: `sandstorm export`, `sandstorm import`"
+            }
             E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
             E::NoCode(_) => "the operator allows code: `sandstorm tenant set NAME --code sandboxed`",
             E::WrongTier { .. } => "push its source: the server builds it for the tier that the policy asks for",

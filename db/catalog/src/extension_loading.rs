@@ -21,6 +21,7 @@ impl Directory {
         check_name("extension", extension)?;
         let view = self.snapshot().find(tenant)?.clone();
         view.check_code()?;
+        view.check_own(extension)?;
         check_extension_quota(&view, extension)?;
         let limit = view.tenant.quotas.pushes_per_hour;
         if !view.tenant.usage.admit_push(now_ms, limit) {
@@ -60,6 +61,7 @@ impl Directory {
         let name: Box<str> = (*extension.name).into();
         check_name("extension", &name)?;
         self.change_view(tenant, |_, view| {
+            view.check_own(&name)?;
             check_extension_quota(view, &name)?;
             view.check_tier(&extension)?;
             let (version, origin) = (extension.version, extension.origin);
@@ -112,12 +114,15 @@ impl Directory {
         extension: &str,
     ) -> Result<Arc<LoadedExtension>, DirectoryError> {
         self.change_view(tenant, |_, view| {
+            view.check_own(extension)?;
+            view.shared.remove(extension);
             if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
                 view.suspended.remove(extension);
             }
             view.confined.remove(extension);
             let removed = view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))?;
             view.kept.remove(extension);
+            view.deployments.remove(extension);
             Arc::make_mut(&mut view.versions).unload(extension);
             Ok(removed)
         })

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use super::table_settings::CurrentName;
 use super::{TableEntry, TenantView};
 
 /// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers
@@ -48,7 +49,7 @@ pub struct Grant {
     /// Its id for the grantee; never used again for another.
     pub id: u64,
     /// Its name for the grantee: `owner/table`.
-    pub name: Box<str>,
+    pub(super) name: CurrentName,
     /// The owner's name.
     pub owner: Box<str>,
     pub(super) grantee_id: u32,
@@ -57,6 +58,11 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Its name for the grantee: `owner/table`.
+    pub fn name(&self) -> Arc<str> {
+        self.name.get()
+    }
+
     /// The current access; `None`: the grant has ended.
     #[inline]
     pub fn access(&self) -> Option<GrantAccess> {
@@ -94,7 +100,11 @@ impl Grant {
 
 impl std::fmt::Debug for Grant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Grant").field("id", &self.id).field("name", &self.name).field("access", &self.access()).finish()
+        f.debug_struct("Grant")
+            .field("id", &self.id)
+            .field("name", &self.name())
+            .field("access", &self.access())
+            .finish()
     }
 }
 
@@ -167,13 +177,14 @@ impl TenantView {
     #[inline]
     pub fn sorted_granted(&self) -> Vec<&Arc<Grant>> {
         let mut granted: Vec<_> = self.granted.values().collect();
-        granted.sort_by(|a, b| a.name.cmp(&b.name));
+        granted.sort_by(|a, b| a.name().cmp(&b.name()));
         granted
     }
 
     pub(super) fn forget_granted(&mut self, grant: &Grant) {
         self.granted.remove(&grant.id);
-        self.granted_names.remove(&grant.name);
+        self.renamed.remove(&grant.id);
+        self.granted_names.remove(&*grant.name());
     }
 }
 

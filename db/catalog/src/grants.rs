@@ -19,6 +19,7 @@ use super::grant::{FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGran
 use super::grant_end::end_grant;
 use super::journal::{JournalGivenGrant, JournalReceivedGrant, JournalTenant};
 use super::snapshot::DirectorySnapshot;
+use super::table_settings::CurrentName;
 use super::tenant_ref::TenantRef;
 use super::{TableEntry, TenantView};
 use crate::limits::GRANTS_PER_RECEIVER;
@@ -139,7 +140,7 @@ fn deliver(
     let number = next.granted.entry(view.tenant.id).or_insert(FIRST_GRANTED_ID);
     let grant = Arc::new(Grant {
         id: *number,
-        name: format!("{}/{}", owner.tenant.name, entry.name).into(),
+        name: CurrentName::new(&format!("{}/{}", owner.tenant.name, entry.name())),
         owner: owner.tenant.name.as_str().into(),
         grantee_id: view.tenant.id,
         entry,
@@ -147,7 +148,7 @@ fn deliver(
     });
     *number += 1;
     view.granted.insert(grant.id, grant.clone());
-    view.granted_names.insert(grant.name.clone(), grant.id);
+    view.granted_names.insert((&*grant.name()).into(), grant.id);
     snapshot.tenants.insert(view.tenant.id, Arc::new(view));
     Ok(Some(grant))
 }
@@ -162,7 +163,10 @@ pub(super) fn journal_grants(view: &TenantView) -> (Vec<JournalGivenGrant>, Vec<
     let mut received: Vec<JournalReceivedGrant> = view
         .granted
         .values()
-        .map(|grant| JournalReceivedGrant { id: grant.id, name: grant.name.to_string() })
+        .map(|grant| {
+            let name = view.renamed.get(&grant.id).cloned().unwrap_or_else(|| grant.name());
+            JournalReceivedGrant { id: grant.id, name: name.to_string() }
+        })
         .collect();
     received.sort_by_key(|received| received.id);
     (view.given.iter().map(given).collect(), received)
@@ -186,7 +190,7 @@ pub(super) fn restore_grants(
         let grant = received.map(|(grantee_id, id, entry)| {
             let grant = Arc::new(Grant {
                 id,
-                name: name.as_str().into(),
+                name: CurrentName::new(&name),
                 owner: kept.name.as_str().into(),
                 grantee_id,
                 entry,
@@ -195,7 +199,7 @@ pub(super) fn restore_grants(
             if let Some(grantee) = snapshot.tenants.get(&grantee_id) {
                 let mut grantee = TenantView::clone(grantee);
                 grantee.granted.insert(id, grant.clone());
-                grantee.granted_names.insert(grant.name.clone(), id);
+                grantee.granted_names.insert((&*grant.name()).into(), id);
                 snapshot.tenants.insert(grantee_id, Arc::new(grantee));
             }
             grant

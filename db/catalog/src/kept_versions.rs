@@ -63,10 +63,25 @@ impl TenantView {
         DirectoryError::UnknownVersion { extension: name.to_owned(), version, kept }
     }
 
+    /// A kept version that no rule refuses.
+    pub(super) fn known_version(&self, name: &str, version: u64) -> Result<&LoadedVersion, DirectoryError> {
+        if !self.versions.loaded().any(|(loaded, _)| loaded == name) {
+            return Err(unknown_extension(self, name));
+        }
+        let kept = self.versions.kept(name).iter().find(|kept| kept.version == version);
+        let kept = kept.ok_or_else(|| self.unknown_version(name, version))?;
+        match &kept.refused {
+            Some(why) => Err(DirectoryError::RefusedVersion { extension: name.to_owned(), version, why: why.clone() }),
+            None => Ok(kept),
+        }
+    }
+
     /// Makes a version the one that is called; the one before stays among the kept ones if the list of versions has it.
     /// Returns it.
     pub(super) fn make_current(&mut self, extension: Arc<LoadedExtension>) -> Option<Arc<LoadedExtension>> {
         let name = extension.name.clone();
+        // All calls go to the one that was pushed or asked for.
+        self.deployments.remove(&name);
         let before = self.extensions.insert(name.clone(), extension);
         self.settle_kept(&name, before.clone());
         before
@@ -105,7 +120,7 @@ impl Directory {
     ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
         let (name, version) = (extension.name.clone(), extension.version);
         self.change_view(tenant, |_, view| {
-            let about = known_version(view, &name, version)?.clone();
+            let about = view.known_version(&name, version)?.clone();
             view.check_tier(&extension)?;
             Arc::make_mut(&mut view.versions).replace(&name, about);
             view.lift_until_replaced(&name);
@@ -135,7 +150,8 @@ impl Directory {
             }
             let manifest_version = manifest_version.to_owned();
             let staged = LoadedVersion { version, manifest_version, loaded_at_ms, origin, refused: None };
-            Arc::make_mut(&mut view.versions).stage(&name, staged);
+            let needed = view.deployment(&name).map(|deployment| deployment.version);
+            Arc::make_mut(&mut view.versions).stage(&name, staged, needed);
             view.settle_kept(&name, Some(extension));
             Ok(())
         })
@@ -151,7 +167,7 @@ impl Directory {
         extension: Arc<LoadedExtension>,
     ) -> Result<(), DirectoryError> {
         self.change_view(tenant, |_, view| {
-            known_version(view, &extension.name, extension.version)?;
+            view.known_version(&extension.name, extension.version)?;
             let name = extension.name.clone();
             view.settle_kept(&name, Some(extension));
             Ok(())
@@ -176,19 +192,6 @@ impl Directory {
             kept.refused = why.map(str::to_owned);
             Ok(())
         })
-    }
-}
-
-/// A kept version that no rule refuses.
-fn known_version<'v>(view: &'v TenantView, name: &str, version: u64) -> Result<&'v LoadedVersion, DirectoryError> {
-    if !view.versions.loaded().any(|(loaded, _)| loaded == name) {
-        return Err(unknown_extension(view, name));
-    }
-    let kept = view.versions.kept(name).iter().find(|kept| kept.version == version);
-    let kept = kept.ok_or_else(|| view.unknown_version(name, version))?;
-    match &kept.refused {
-        Some(why) => Err(DirectoryError::RefusedVersion { extension: name.to_owned(), version, why: why.clone() }),
-        None => Ok(kept),
     }
 }
 

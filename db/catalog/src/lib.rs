@@ -8,6 +8,8 @@
 
 mod change_log;
 mod code_policy;
+mod deployment;
+mod deployments;
 mod directory;
 mod directory_log;
 mod directory_state;
@@ -28,10 +30,14 @@ mod record_recovery;
 mod restore_lanes;
 mod secret_changes;
 mod secrets;
+mod shared_extension;
+mod shared_extensions;
 mod snapshot;
 mod suspending;
 mod suspension;
+mod table_changes;
 mod table_durability;
+mod table_settings;
 mod tenant_code;
 mod tenant_ref;
 #[cfg(any(test, feature = "testing"))]
@@ -53,6 +59,7 @@ use sandstorm_accounts::{TenantUsage, TokenHash};
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
+pub use deployment::{Deployment, call_key};
 pub use directory::{Directory, TenantChange};
 pub use directory_log::{CheckpointRequests, LogProgressHook};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
@@ -65,9 +72,13 @@ pub use options::{DirectoryOptions, NewTable, NewTenant};
 pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
+pub use shared_extension::{EnabledExtension, ShareAudience};
+pub use shared_extensions::EnableRequest;
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
+pub use table_changes::TableAlteration;
 pub use table_durability::{DefaultDurability, TableDurability};
+use table_settings::CurrentName;
 pub use tenant_code::TenantCode;
 pub use tenant_ref::TenantRef;
 pub use token_match::TokenMatch;
@@ -166,12 +177,18 @@ pub struct TenantView {
     pub tables: HashMap<u64, Arc<TableEntry>>,
     /// Ids of its tables by name.
     pub table_names: HashMap<Box<str>, u64>,
-    /// What a crash may take of each, and its number in the log, by id.
-    pub(crate) durability: HashMap<u64, (TableDurability, u64)>,
+    /// What may change of each while it is used, by id.
+    pub(crate) settings: HashMap<u64, table_settings::TableDefinition>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<LoadedExtension>>,
     /// The other versions of its extensions that are kept, by name, in no order: those that can be called by number.
     pub kept: HashMap<Box<str>, Arc<[Arc<LoadedExtension>]>>,
+    /// The versions that are tried on a share of the calls, by extension.
+    pub deployments: HashMap<Box<str>, Deployment>,
+    /// Its extensions that others may enable.
+    pub shared: HashMap<Box<str>, ShareAudience>,
+    /// Other tenants' extensions that are enabled here, by their names here; they are among `extensions` as well.
+    pub enabled: HashMap<Box<str>, EnabledExtension>,
     /// Versions of its extensions, loaded or not.
     pub versions: Arc<ExtensionVersions>,
     /// Names of extensions whose calls are refused until they are resumed.
@@ -182,6 +199,8 @@ pub struct TenantView {
     pub granted: HashMap<u64, Arc<Grant>>,
     /// Those ids by name (`owner/table`).
     pub granted_names: HashMap<Box<str>, u64>,
+    /// Names of grants to it as they are from this snapshot on, where the grants themselves got them later, by id.
+    pub(crate) renamed: HashMap<u64, Arc<str>>,
     /// The grants that it gave to others, in their order.
     pub given: Vec<IssuedGrant>,
     /// The secrets that its code may read.
@@ -222,7 +241,7 @@ impl TenantView {
     pub fn used(&self, now_ms: u64) -> Vec<(&'static str, u64)> {
         let usage = &self.tenant.usage;
         vec![
-            ("memory_bytes", self.tables.values().map(|table| table.quota_bytes).sum()),
+            ("memory_bytes", self.tables.values().map(|table| table.quota_bytes()).sum()),
             ("invocation_memory_bytes", usage.invocation_memory_bytes()),
             ("concurrent_invocations", u64::from(usage.running())),
             ("tables", self.tables.len() as u64),
@@ -260,7 +279,7 @@ impl std::fmt::Debug for TenantView {
 
 impl std::fmt::Debug for TableEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableEntry").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("TableEntry").field("id", &self.id).field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
@@ -268,12 +287,7 @@ impl std::fmt::Debug for TableEntry {
 pub struct TableEntry {
     /// Its id within its tenant; never 0.
     pub id: u64,
-    /// Its name within its tenant.
-    pub name: Box<str>,
-    /// Its behaviour at its quota.
-    pub mode: StorageMode,
-    /// Bytes of records, with overhead, that it may hold.
-    pub quota_bytes: u64,
+    pub(crate) name: CurrentName,
     /// The records.
     pub table: RecordTable,
     /// What a crash may take of them, and its number in the log.
@@ -284,6 +298,21 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
+    /// Its name within its tenant.
+    pub fn name(&self) -> Arc<str> {
+        self.name.get()
+    }
+
+    /// Its behaviour at its quota.
+    pub fn mode(&self) -> StorageMode {
+        self.table.mode()
+    }
+
+    /// Bytes of records, with overhead, that it may hold.
+    pub fn quota_bytes(&self) -> u64 {
+        self.table.quota_bytes()
+    }
+
     /// What a crash may take of its records.
     pub fn durability(&self) -> TableDurability {
         self.durability.get()

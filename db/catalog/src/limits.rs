@@ -36,11 +36,16 @@ pub const TRUNCATED_FILE_BYTES: usize = 16 << 20;
 /// Versions of an extension that are kept, the one that is called among them: enough to go back past a bad week, and
 /// few enough that their code (some 30 KiB each, 1 MiB at most) stays mapped, so that going back is one swap.
 pub const KEPT_VERSIONS: usize = 5;
+/// Tenants with which a tenant may share an extension by their names: a line of the journal has them all.
+pub const SHARED_WITH: usize = 1_024;
 /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).
 pub const TENANTS: usize = 16_384;
 /// Smallest quota of a table in bytes: one growth step of its slots, and room for records.
 pub const MIN_TABLE_BYTES: u64 = 64 << 10;
-/// Quota of a table in bytes if none is given; less if the tenant has not twice as much left.
+/// Part of its tenant's `memory_bytes` that a table gets if no quota is given, one in this many: each of the first
+/// eight the same, whichever is made first.
+pub const DEFAULT_TABLE_ONE_IN: u64 = 8;
+/// Quota of a table in bytes if none is given, at most.
 pub const DEFAULT_TABLE_BYTES: u64 = 1 << 30;
 /// Longest grace period of an old token: 30 days. A token that is needed for longer has not been replaced.
 pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);

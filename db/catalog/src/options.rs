@@ -104,7 +104,7 @@ pub struct NewTable {
     pub id: Option<u64>,
     /// Its behaviour at its quota.
     pub mode: StorageMode,
-    /// Bytes of records it may hold; if not given: half of what the tenant has left, at most 1 GiB.
+    /// Bytes of records it may hold; if not given: an eighth of the tenant's `memory_bytes`, at most 1 GiB.
     pub quota_bytes: Option<u64>,
     /// Whether its keys are kept in order as well, for ranges.
     pub ordered: bool,

@@ -15,6 +15,7 @@ use super::secrets::TenantSecrets;
 use super::snapshot::DirectorySnapshot;
 use super::suspension::Suspension;
 use super::table_durability::CurrentDurability;
+use super::table_settings::{CurrentName, TableDefinition};
 use super::tenant_code::TenantCode;
 use super::token_rotation::{ClockReading, OldToken};
 use super::{Directory, TableEntry, TenantAccount, TenantView, change_log, grants};
@@ -161,6 +162,9 @@ impl Directory {
         let mut view = TenantView::of(tenant);
         view.secrets = Arc::new(TenantSecrets::restored(&self.sealer.read(), (kept.id, &kept.name), &kept.secrets));
         view.versions = Arc::new(kept.versions.clone());
+        view.shared = kept.shared.iter().map(|(name, with)| (name.as_str().into(), with.clone())).collect();
+        view.enabled = kept.enabled.iter().map(|(name, of)| (name.as_str().into(), of.clone())).collect();
+        view.deployments = kept.deployments.iter().map(|(name, one)| (name.as_str().into(), *one)).collect();
         view.confined = kept.confined.iter().map(|(name, why)| (name.as_str().into(), why.as_str().into())).collect();
         for (name, JournalSuspension { since_ms, text, binding, until_replaced }) in &kept.suspended {
             let (since_ms, text) = (*since_ms, text.as_str().into());
@@ -177,18 +181,16 @@ impl Directory {
             };
             let records = RecordTable::new(config, self.epochs.clone());
             let name: Box<str> = table.name.as_str().into();
-            let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
+            let id = table.id;
             let entry = TableEntry {
                 durability: CurrentDurability::new(table.durability, table.log),
                 id,
-                name: name.clone(),
-                mode,
-                quota_bytes,
+                name: CurrentName::new(&name),
                 table: records,
                 flush_at_ms: Default::default(),
             };
+            view.settings.insert(id, TableDefinition::of(&entry));
             view.tables.insert(id, Arc::new(entry));
-            view.durability.insert(id, (table.durability, table.log));
             view.table_names.insert(name, id);
         }
         Ok(view)
@@ -239,15 +241,15 @@ fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> Direc
 fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
     let tenant = &*view.tenant;
     let table = |entry: &Arc<TableEntry>| {
-        let (durability, log) = view.durability.get(&entry.id).copied().unwrap_or_default();
+        let settings = view.settings.get(&entry.id).cloned().unwrap_or_else(|| TableDefinition::of(entry));
         JournalTable {
             id: entry.id,
-            name: entry.name.to_string(),
-            cache: entry.mode == sandstorm_store::StorageMode::Cache,
-            quota_bytes: entry.quota_bytes,
+            name: settings.name.to_string(),
+            cache: settings.mode == sandstorm_store::StorageMode::Cache,
+            quota_bytes: settings.quota_bytes,
             ordered: entry.table.is_ordered(),
-            durability,
-            log,
+            durability: settings.durability,
+            log: settings.log,
         }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {
@@ -278,6 +280,9 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
         confined: view.confined.iter().map(|(name, why)| (name.to_string(), why.to_string())).collect(),
         secrets: view.secrets.journal(),
         versions: view.versions.as_ref().clone(),
+        shared: view.shared.iter().map(|(name, with)| (name.to_string(), with.clone())).collect(),
+        enabled: view.enabled.iter().map(|(name, of)| (name.to_string(), of.clone())).collect(),
+        deployments: view.deployments.iter().map(|(name, one)| (name.to_string(), *one)).collect(),
     }
 }
 
@@ -288,14 +293,18 @@ impl TenantView {
             tenant: Arc::new(tenant),
             tables: HashMap::new(),
             table_names: HashMap::new(),
-            durability: HashMap::new(),
+            settings: HashMap::new(),
             extensions: HashMap::new(),
             kept: HashMap::new(),
+            deployments: HashMap::new(),
+            shared: HashMap::new(),
+            enabled: HashMap::new(),
             versions: Arc::default(),
             suspended: HashMap::new(),
             confined: HashMap::new(),
             granted: HashMap::new(),
             granted_names: HashMap::new(),
+            renamed: HashMap::new(),
             given: Vec::new(),
             secrets: Arc::default(),
         }

@@ -90,7 +90,7 @@ impl Directory {
         for view in snapshot.iter() {
             for entry in view.tables.values().filter(|entry| entry.durability.number() != 0) {
                 let version = entry.table.end_restoring(&participant);
-                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name));
+                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name()));
                 entry.table.set_logging(&log, number, entry.durability().logging());
                 while !log_name(&log, number, &name, version) {
                     // There are as many tables as take more than may wait.

@@ -45,7 +45,9 @@ impl Directory {
             let Some(loaded) = view.extensions.get(extension) else { return Err(unknown_extension(view, extension)) };
             if view.suspended.get(extension).is_some_and(|suspension| by_operator || suspension.is_tenants()) {
                 // What is loaded for another tier than the policy's must not run.
-                view.check_tier(loaded)?;
+                if !view.enabled.contains_key(extension) {
+                    view.check_tier(loaded)?;
+                }
                 view.suspended.remove(extension);
             }
             Ok(())

@@ -143,7 +143,7 @@ impl Model {
             prop_assert_eq!(view.table_names.len(), model.tables.len());
             for (name, (id, quota)) in &model.tables {
                 let table = view.table_by_name(name).unwrap();
-                prop_assert_eq!((table.id, table.quota_bytes, &*table.name), (*id, *quota, name.as_str()));
+                prop_assert_eq!((table.id, table.quota_bytes(), &*table.name()), (*id, *quota, name.as_str()));
             }
         }
         Ok(())
@@ -341,12 +341,15 @@ fn quotas_outside_of_their_range_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_table_without_a_quota_gets_half_of_what_is_left() {
+fn tables_without_a_quota_get_the_same_whichever_is_made_first() {
     let directory = plain();
     let quotas = QuotaChanges { memory_bytes: Some(8 << 20), ..QuotaChanges::default() };
     directory.create_tenant(NewTenant { quotas, ..NewTenant::named("a") }).unwrap();
-    let quota = |name| directory.create_table("a", NewTable::named(name)).unwrap().quota_bytes >> 20;
-    assert_eq!([quota("t"), quota("u"), quota("v")], [4, 2, 1]);
+    let quota = |name| directory.create_table("a", NewTable::named(name)).unwrap().quota_bytes() >> 20;
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    assert_eq!(names.map(quota), [1; 8]);
+    let refused = directory.create_table("a", NewTable::named("i")).unwrap_err();
+    assert!(matches!(refused, DirectoryError::RecordMemory { reserved: 0x80_0000, .. }), "{refused}");
 }
 
 #[test]

@@ -91,17 +91,17 @@ impl ExtensionVersions {
         self.settle_kept(name, None);
     }
 
-    /// Notes that a version is kept, and not called yet.
-    pub(super) fn stage(&mut self, name: &str, staged: LoadedVersion) {
+    /// Notes that a version is kept, and not called yet; `needed` is not dropped for it.
+    pub(super) fn stage(&mut self, name: &str, staged: LoadedVersion, needed: Option<u64>) {
         let version = staged.version;
         let kept = self.kept.entry(name.into()).or_default();
         kept.retain(|one| one.version != version);
         kept.push(staged);
-        self.settle_kept(name, None);
+        self.settle_kept(name, needed);
     }
 
     /// Drops the lowest versions beyond those that are kept, but not `needed`.
-    pub(super) fn settle_kept(&mut self, name: &str, needed: Option<u64>) {
+    fn settle_kept(&mut self, name: &str, needed: Option<u64>) {
         let Some(kept) = self.kept.get_mut(name) else { return };
         kept.sort_by_key(|one| one.version);
         while kept.len() >= KEPT_VERSIONS {
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((kept(&versions), versions.next("e")), (vec![3, 5, 6, 7], 8), "back to the fourth");
         versions.replace("e", about(8));
         assert_eq!(kept(&versions), [4, 5, 6, 7], "the lowest goes, not the one that was called last");
-        versions.stage("e", about(9));
+        versions.stage("e", about(9), None);
         assert_eq!((kept(&versions), versions.all_of("e").count()), (vec![5, 6, 7, 9], KEPT_VERSIONS));
         assert_eq!(versions.unload("e").map(|loaded| loaded.version), Some(8));
         assert_eq!((versions.all_of("e").count(), versions.highest("e")), (0, Some(9)), "no number comes twice");

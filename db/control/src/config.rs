@@ -47,6 +47,7 @@ mod state_dir;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod webhooks;
 
 use builder::BuilderSection;
 pub use builder::BuilderSettings;
@@ -67,6 +68,8 @@ pub use state_dir::{
     read_operator_token, write_operator_token, write_private,
 };
 pub use tenants::{GrantSettings, TableModeSetting, TableSettings, TenantSettings};
+use webhooks::WebhookSection;
+pub use webhooks::WebhookSettings;
 
 /// Default address of the first worker's data port.
 pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
@@ -132,6 +135,8 @@ pub struct ServerSettings {
     pub builder: BuilderSettings,
     /// Tenants that are there from the start.
     pub tenants: Vec<TenantSettings>,
+    /// Where events are sent.
+    pub webhooks: Vec<WebhookSettings>,
     /// Settings that are allowed but not recommended: a line each, which says what to do.
     pub warnings: Vec<String>,
     /// The location of each key in the file, for errors that are found when the tenants are created.
@@ -217,6 +222,7 @@ struct ConfigFile {
     quotas: QuotaChanges,
     builder: BuilderSection,
     tenants: Vec<TenantSettings>,
+    webhooks: Vec<WebhookSection>,
     control_tls: TlsSection,
     builder_tls: TlsSection,
     port_tls: TlsSection,
@@ -318,6 +324,7 @@ impl ServerSettings {
             code: over.code.or(file.code).unwrap_or_default(),
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
+            webhooks: webhooks::build(file.webhooks)?,
             warnings: Vec::new(),
             places: KeyLocations::default(),
         };

@@ -105,6 +105,35 @@ pub const EVENT_WAITERS_PER_TENANT: usize = 2;
 /// Milliseconds between two looks for kills and the server's measures: a tenant whose calls are killed by the thousand
 /// makes one event for each extension and cause in this time.
 pub const EVENT_INTERVAL_MS: u64 = 1_000;
+/// Webhooks, at most: each has a thread.
+pub const WEBHOOKS: usize = 8;
+/// Events of one delivery to a webhook, at most: a body stays under 256 KiB.
+pub const WEBHOOK_EVENTS: usize = 100;
+/// Time between two looks for events that a webhook has not got yet.
+pub const WEBHOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Time that a webhook has for its answer, the connection included.
+pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a webhook's first failure; twice as long after each further one.
+pub const WEBHOOK_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest such pause.
+pub const WEBHOOK_BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Milliseconds between two looks at versions that are tried on a share of the calls.
+pub const DEPLOY_JUDGE_MS: u64 = 250;
+/// Milliseconds of calls that count for such a version, and for the one beside it: enough for a share of 1 % of a
+/// hundred calls a second, short enough that what was wrong before does not count.
+pub const DEPLOY_WINDOW_MS: u64 = 30_000;
+/// Kills of it within the window, at least, before they count: one may be another's doing.
+pub const DEPLOY_KILLS: u64 = 3;
+/// Failed calls of it within the window, at least, before they count.
+pub const DEPLOY_FAILURES: u64 = 10;
+/// Calls of each of the two within the window, at least, before their p99 are compared: below, it is one call.
+pub const DEPLOY_CALLS: u64 = 500;
+/// How many times as often, or as slow, it has to be killed, to fail or to be, before it gets no calls any more.
+pub const DEPLOY_WORSE_BY: u64 = 2;
+/// And how many more of a hundred calls it has to be killed in or to fail.
+pub const DEPLOY_MORE_PERCENT: u64 = 1;
+/// And how much slower its p99 has to be, nanoseconds: below, it is the machine.
+pub const DEPLOY_SLOWER_NS: u64 = 1_000_000;
 /// Milliseconds without early drop after which a tenant counts as no longer throttled: floods come in waves.
 pub const UNTHROTTLED_AFTER_MS: u64 = 10_000;
 /// Periods of a second that are remembered: two minutes.

@@ -56,7 +56,7 @@ pub(crate) fn log_kept(directory: &Directory) {
     for view in directory.snapshot().iter() {
         for entry in view.tables.values().filter(|entry| !entry.durability().is_none()) {
             let records = entry.table.stats().records;
-            tracing::warn!("--salvage: table {}/{} has {records} records", view.tenant.name, entry.name);
+            tracing::warn!("--salvage: table {}/{} has {records} records", view.tenant.name, entry.name());
         }
     }
 }

@@ -82,7 +82,7 @@ fn write_checkpoint(
     let mut writer = CheckpointWriter::begin(log)?;
     for view in directory.snapshot().iter() {
         for entry in view.tables.values().filter(|entry| entry.table.is_logged()) {
-            let name = format!("{}/{}", view.tenant.name, entry.name);
+            let name = format!("{}/{}", view.tenant.name, entry.name());
             match write_table((entry, &name), &mut writer, participant, stopped) {
                 Ok(Some(written)) => records += written,
                 Ok(None) => {

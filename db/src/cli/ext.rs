@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use sandstorm_builder::{Artifact, ExtensionTemplate, MANIFEST_FILE, PushedModule, PushedSource, TEMPLATES};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
-    Budget, Control, DeniedToNative, DurationStats, ExtensionSort, ExtensionSource, ExtensionSourceFile,
+    Budget, Control, DeniedToNative, Deploy, DurationStats, ExtensionSort, ExtensionSource, ExtensionSourceFile,
     ExtensionStatus, ExtensionSummary, LatencyRow, NativeRemedy, PushOutcome, RecheckSpec,
 };
 use sandstorm_client::schema::{ExtensionSchema, TypeBody, ValueType};
@@ -91,6 +91,16 @@ pub(super) enum ExtCommand {
         name: String,
         /// The version's number [default: the newest below the one that is called]
         version: Option<u64>,
+    },
+    /// Try a kept version on a share of the calls: the same key always goes to the same version, and the server ends
+    /// the share if it is killed, fails or is slow more than the other
+    Deploy {
+        /// The extension and the number of the version, NAME@7
+        #[arg(value_name = "NAME@VERSION", value_parser = ext_versions::named_version)]
+        version: (String, u64),
+        /// Its share of the keys; 100: it is the one that is called from now on; 0: it is called no more
+        #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
+        percent: u32,
     },
     /// List the extensions that are loaded
     List(ListArgs),
@@ -202,6 +212,9 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         ExtCommand::Push { artifact: Some(file), stage, .. } => push_artifact(&session(), &file, stage, out),
         ExtCommand::Push { folder, stage, .. } => push(&session(), &folder.folder, stage, out),
         ExtCommand::Versions { name, all } => ext_versions::list(&session(), &name, all, out),
+        ExtCommand::Deploy { version: (name, version), percent } => {
+            ext_versions::deploy(&session(), &name, Deploy { version, percent }, out)
+        }
         ExtCommand::Rollback { name, version } => ext_versions::roll_back(&session(), &name, version, out),
         ExtCommand::List(args) if args.all => list_all(&session(), &args, out),
         ExtCommand::List(_) => {
@@ -469,6 +482,13 @@ fn show(extension: &ExtensionStatus) -> String {
             },
         ),
         ("tier", tier(extension.tier).to_owned()),
+        (
+            "tried",
+            extension.deployment.map_or_else(
+                || "-".to_owned(),
+                |tried| format!("version {} on {} % of the keys", tried.version, tried.percent),
+            ),
+        ),
         ("built from", origin(extension.origin).to_owned()),
         ("state", state(extension.suspended, extension.slowed_to_per_s)),
         ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),

@@ -6,6 +6,7 @@
 mod backup;
 mod builder;
 mod byte_args;
+mod catalogue;
 mod changes;
 mod completions;
 mod data;
@@ -167,6 +168,9 @@ enum CliCommand {
     /// Tables shared with other tenants: add, list, revoke, drop
     #[command(subcommand, arg_required_else_help = true)]
     Grant(grant::GrantCommand),
+    /// Extensions shared by tenants: list, share, unshare, enable, disable
+    #[command(subcommand, arg_required_else_help = true)]
+    Catalogue(catalogue::CatalogueCommand),
     /// Secrets that a tenant's code reads: set, list, rm
     #[command(subcommand, arg_required_else_help = true)]
     Secret(secret::SecretCommand),
@@ -316,6 +320,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Grant(command) => grant::run(&session(), command, out),
         CliCommand::Export(args) => export::export(&session(), &args, out),
         CliCommand::Import(args) => import::import(&session(), &args, out),
+        CliCommand::Catalogue(command) => catalogue::run(&session(), command, out),
         CliCommand::Secret(command) => secret::run(&session(), command, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),

@@ -18,7 +18,8 @@ pub(super) enum TableCommand {
         /// What happens when the quota is reached
         #[arg(long, value_enum, default_value = "store")]
         mode: TableModeArg,
-        /// Bytes that its records may take, such as 64MiB [default: half of what the tenant has left, at most 1 GiB]
+        /// Bytes that its records may take, such as 64MiB [default: an eighth of the tenant's memory_bytes, 1 GiB at
+        /// most]
         #[arg(long, value_name = "BYTES", value_parser = size_argument)]
         quota: Option<u64>,
         /// Its number, as clients send it [default: the next free one]
@@ -32,13 +33,29 @@ pub(super) enum TableCommand {
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
     },
-    /// Change what a crash may take of a table's records, while it is used. Returns when it holds
+    /// Change a table while it is used: its quota, its mode, what a crash may take of its records. Returns when that
+    /// holds
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability"]))]
     Set {
         /// Name of the table
         name: String,
+        /// Bytes that its records may take, such as 64MiB; of a store no less than it holds
+        #[arg(long, value_name = "BYTES", value_parser = size_argument)]
+        quota: Option<u64>,
+        /// What happens when the quota is reached; a store becomes a cache only while it is empty
+        #[arg(long, value_enum)]
+        mode: Option<TableModeArg>,
         /// What a crash may take of its records
         #[arg(long, value_enum)]
-        durability: DurabilityArg,
+        durability: Option<DurabilityArg>,
+    },
+    /// Give a table another name. It keeps its id, its records and its grants; extensions and ports that name it have
+    /// to use the new one
+    Rename {
+        /// Name of the table
+        name: String,
+        /// Its new name: 1 to 64 letters, digits, '_', '-' and '.'
+        to: String,
     },
     /// List the tables
     List,
@@ -74,6 +91,15 @@ pub(super) enum DurabilityArg {
     Disk,
 }
 
+impl TableModeArg {
+    fn mode(self) -> TableMode {
+        match self {
+            TableModeArg::Store => TableMode::Store,
+            TableModeArg::Cache => TableMode::Cache,
+        }
+    }
+}
+
 impl DurabilityArg {
     fn level(self) -> DurabilityLevel {
         match self {
@@ -89,10 +115,7 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
     let tenant = session.tenant()?;
     match command {
         TableCommand::Create { name, mode, quota, id, ordered, durability } => {
-            let mode = match mode {
-                TableModeArg::Store => TableMode::Store,
-                TableModeArg::Cache => TableMode::Cache,
-            };
+            let mode = mode.mode();
             let durability = durability.map(DurabilityArg::level);
             let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability };
             let table = control.create_table(&tenant, &new)?;
@@ -101,9 +124,19 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
                 format!("created table {} (id {}, quota {quota}, durability {durability})\n", table.name, table.id)
             })
         }
-        TableCommand::Set { name, durability } => {
-            let table = control.change_table(&tenant, &name, &TablePatch { durability: durability.level() })?;
-            out.show(&table, |table| format!("table {} has durability {}\n", table.name, durability_of(table)))
+        TableCommand::Set { name, quota, mode, durability } => {
+            let (mode, durability) = (mode.map(TableModeArg::mode), durability.map(DurabilityArg::level));
+            let change = TablePatch { name: None, mode, quota_bytes: quota, durability };
+            let table = control.change_table(&tenant, &name, &change)?;
+            out.show(&table, |table| {
+                let (quota, mode) = (format_bytes(table.quota_bytes), self::mode(table));
+                format!("table {} has quota {quota}, mode {mode}, durability {}\n", table.name, durability_of(table))
+            })
+        }
+        TableCommand::Rename { name, to } => {
+            let change = TablePatch { name: Some(to), ..TablePatch::default() };
+            let table = control.change_table(&tenant, &name, &change)?;
+            out.show(&table, |table| format!("table {name} is {} now (id {})\n", table.name, table.id))
         }
         TableCommand::List => out.show(&control.tables(&tenant)?, |tables| list(tables)),
         TableCommand::Show { name } => out.show(&control.table(&tenant, &name)?, show),

@@ -37,6 +37,39 @@ pub struct ExtensionVersion {
     pub p99_ns: u64,
 }
 
+/// A version that is tried on a share of the calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtensionDeployment {
+    /// The version.
+    pub version: u64,
+    /// Its share of the keys, of a hundred.
+    pub percent: u32,
+    /// Its beginning, or the last change of its share, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// `PUT /v1/tenants/{tenant}/extensions/{name}/deployment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deploy {
+    /// The kept version.
+    pub version: u64,
+    /// Its share of the keys, of a hundred; 0: none; 100: it is the one that is called.
+    pub percent: u32,
+}
+
+/// Where an enabled extension comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EnabledFrom {
+    /// The owner.
+    pub owner: String,
+    /// Its name at the owner.
+    pub extension: String,
+    /// Whether it goes along when the owner has another version called.
+    pub follow: bool,
+}
+
 /// `POST /v1/tenants/{tenant}/extensions/{name}/rollback`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

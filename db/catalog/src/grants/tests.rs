@@ -249,7 +249,7 @@ impl Model {
             let found: BTreeMap<String, GrantAccess> = view
                 .granted
                 .values()
-                .map(|grant| (grant.name.to_string(), grant.access().expect("an ended grant is in no new view")))
+                .map(|grant| (grant.name().to_string(), grant.access().expect("an ended grant is in no new view")))
                 .collect();
             assert_eq!(found, expected);
             assert_eq!(view.granted_names.len(), view.granted.len());

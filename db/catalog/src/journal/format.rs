@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::deployment::Deployment;
+use super::super::shared_extension::{EnabledExtension, ShareAudience};
 use super::super::table_durability::TableDurability;
 use super::super::versions::ExtensionVersions;
 use super::super::{GrantAccess, QuotaChanges, TokenHash};
@@ -216,6 +218,15 @@ pub struct JournalTenant {
     pub secrets: BTreeMap<String, JournalSecret>,
     /// Versions of its extensions.
     pub versions: ExtensionVersions,
+    /// Its extensions that others may enable.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<String, ShareAudience>,
+    /// Other tenants' extensions that are enabled here, by their names here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub enabled: BTreeMap<String, EnabledExtension>,
+    /// Versions that are tried on a share of the calls, by extension.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deployments: BTreeMap<String, Deployment>,
 }
 
 /// One line of the journal: the result of a change.

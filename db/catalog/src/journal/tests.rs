@@ -99,9 +99,9 @@ fn nothing(name: &str, version: u64, tier: CodeTier) -> Arc<LoadedExtension> {
 /// All that a client can see of a tenant, except for the parts that a restart drops.
 fn seen(view: &TenantView) -> String {
     let tenant = &view.tenant;
-    let tables: Vec<_> = view.sorted_tables().iter().map(|t| (t.id, t.name.clone(), t.mode, t.quota_bytes)).collect();
+    let tables: Vec<_> = view.sorted_tables().iter().map(|t| (t.id, t.name(), t.mode(), t.quota_bytes())).collect();
     let given: Vec<_> = view.given.iter().map(|g| (g.table.clone(), g.to.clone(), g.access, g.in_force())).collect();
-    let received: Vec<_> = view.sorted_granted().iter().map(|g| (g.id, g.name.clone(), g.access())).collect();
+    let received: Vec<_> = view.sorted_granted().iter().map(|g| (g.id, g.name(), g.access())).collect();
     let suspended: BTreeMap<_, _> = view.suspended.iter().map(|(name, why)| (name.clone(), why.clone())).collect();
     let budgets: BTreeMap<_, _> = tenant.budgets.iter().collect();
     let code = (tenant.code.policy(), view.confined.iter().collect::<BTreeMap<_, _>>());

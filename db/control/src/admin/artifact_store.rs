@@ -1,6 +1,7 @@
 //! The signed artifacts of the loaded extensions, and of their versions that are kept, as files in the state directory.
 //! A restart loads them again, through the same checks as any other artifact.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,9 @@ use super::{MAX_ARTIFACT_BYTES, now_ms, remove_file};
 use crate::config::{ConfigError, write_private};
 use sandstorm_accounts::PolicyEvent;
 use sandstorm_builder::{Artifact, PushedCode};
-use sandstorm_catalog::{Directory, DirectorySnapshot, LoadedVersion, TenantView};
+use sandstorm_catalog::{Directory, DirectorySnapshot, EnabledExtension, LoadedVersion, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
+use sandstorm_net::CodeTier;
 
 /// Name of the folder in the state directory.
 const FOLDER: &str = "extensions";
@@ -83,9 +85,13 @@ impl ArtifactStore {
     }
 
     /// Removes the files of what was among an extension's versions before, and is no more.
-    pub(super) fn forget_dropped(&self, tenant: u32, name: &str, before: &TenantView, now: &TenantView) {
+    /// A version that others have enabled is needed still.
+    pub(super) fn forget_dropped(&self, name: &str, before: &TenantView, snapshot: &DirectorySnapshot) {
+        let tenant = before.tenant.id;
+        let Some(now) = snapshot.tenant(tenant) else { return };
         for old in before.versions.all_of(name) {
-            if now.versions.all_of(name).all(|known| known.version != old.version) {
+            let is_known = now.versions.all_of(name).any(|known| known.version == old.version);
+            if !is_known && !snapshot.is_enabled(tenant, name, old.version) {
                 self.forget(tenant, name, old.version);
             }
         }
@@ -114,6 +120,7 @@ impl ArtifactStore {
                 self.reload_kept(view, name, directory, pushing, &mut reloaded);
             }
         }
+        self.reload_enabled(directory, pushing);
         reloaded
     }
 
@@ -137,6 +144,46 @@ impl ArtifactStore {
                     let (tenant, version) = (&*view.tenant.name, kept.version);
                     tracing::info!(tenant, extension = name, version, "a kept version is not loaded: {why}");
                 }
+            }
+        }
+    }
+
+    /// Loads the extensions again that tenants have enabled of others, each version once.
+    fn reload_enabled(&self, directory: &Directory, pushing: &ArtifactSources) {
+        let mut known: HashMap<(u32, String, u64), Result<Arc<LoadedExtension>, String>> = HashMap::new();
+        let snapshot = directory.snapshot();
+        for view in snapshot.iter().filter(|view| view.check_code().is_ok()) {
+            for (name, of) in &view.enabled {
+                let key = (of.owner_id, of.extension.clone(), if of.follow { 0 } else { of.version });
+                let code = known.entry(key).or_insert_with(|| self.shared_code(&snapshot, of, pushing));
+                let loaded = code.as_ref().map_err(String::clone).and_then(|code| {
+                    directory.reload_enabled(view.tenant.id, name, code).map_err(|error| error.to_string())
+                });
+                if let Err(why) = loaded {
+                    record_skipped(view, name, of.version, &why, false);
+                }
+            }
+        }
+    }
+
+    /// The code of an enabled extension: what its owner has loaded, or the artifact that is kept for it.
+    fn shared_code(
+        &self,
+        snapshot: &DirectorySnapshot,
+        of: &EnabledExtension,
+        pushing: &ArtifactSources,
+    ) -> Result<Arc<LoadedExtension>, String> {
+        let owner = snapshot.tenant(of.owner_id).ok_or("its owner is gone")?;
+        let loaded = match of.follow {
+            true => owner.extension(&of.extension),
+            false => owner.loaded_version(&of.extension, of.version),
+        };
+        match loaded {
+            Some(loaded) if loaded.tier == CodeTier::Sandboxed => Ok(Arc::clone(loaded)),
+            Some(_) => Err("its owner's code is native now".to_owned()),
+            None => {
+                let version = LoadedVersion { version: of.version, ..LoadedVersion::default() };
+                Ok(self.reload_one(owner, &of.extension, &version, pushing)?.extension)
             }
         }
     }
@@ -189,6 +236,10 @@ impl ArtifactStore {
                     [self.path(tenant, name, version), self.sources.path(tenant, name, version)].into_iter().flatten()
                 })
             })
+            .chain(snapshot.iter().flat_map(|view| {
+                let of_enabled = |of: &EnabledExtension| self.path(of.owner_id, &of.extension, of.version);
+                view.enabled.values().filter_map(of_enabled).collect::<Vec<_>>()
+            }))
             .collect();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if !used.contains(&entry.path())

@@ -13,7 +13,7 @@ use crate::config::{
     CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
     read_operator_token,
 };
-use crate::events::{EventCode, EventLog, NewEvent};
+use crate::events::{EventCode, EventLog, NewEvent, WebhookSenders};
 use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
@@ -152,6 +152,7 @@ pub struct ControlPlane {
     control: Arc<ControlState>,
     state: PathBuf,
     renewal: Option<CertificateWatcher>,
+    _webhooks: WebhookSenders,
 }
 
 /// The parts of the data plane that the control plane sees.
@@ -233,8 +234,11 @@ impl ControlPlane {
         };
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, changed)));
         let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
+        let state = Some(config.state.as_path()).filter(|_| !config.ephemeral);
+        let webhooks = config.beside_workers(|| WebhookSenders::start(&config.webhooks, state, &control));
+        let webhooks = webhooks.map_err(|error| ControlStartError::Port(config.control, error))?;
         record_start(&control);
-        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
+        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal, _webhooks: webhooks })
     }
 
     /// The control port's address, as it was bound.

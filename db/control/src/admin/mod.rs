@@ -18,10 +18,12 @@ mod build_turn;
 mod call_desk;
 mod caller;
 mod calls;
+mod catalogue;
 mod changes;
 mod control_plane;
 mod deferred_builder;
 mod deny_list;
+mod deployments;
 mod error;
 mod event_scribe;
 mod events;
@@ -88,6 +90,7 @@ use artifact_store::ReloadedExtension;
 use call_desk::CallDesk;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
+use deployments::DeploymentJudge;
 pub use finding::{FindingSeverity, ServerFinding};
 use findings::LiveSamples;
 use hot::HotWatches;
@@ -156,6 +159,7 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
+    deployment_judge: DeploymentJudge,
     usage_history: UsageHistory,
     hot_watches: HotWatches,
     /// Pages of records under way.
@@ -208,6 +212,7 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
+            deployment_judge: DeploymentJudge::default(),
             usage_history,
             hot_watches: HotWatches::default(),
             record_pages: Arc::default(),
@@ -228,9 +233,16 @@ impl ControlState {
         self.operator.settle();
         self.directory.reap();
         self.history.settle();
+        self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
+    }
+}
+
+impl AsRef<EventLog> for ControlState {
+    fn as_ref(&self) -> &EventLog {
+        &self.events
     }
 }
 

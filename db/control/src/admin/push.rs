@@ -10,7 +10,7 @@ use super::artifact_builder::ArtifactBuilder;
 use super::error::ApiError;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
-use super::{ControlState, now_ms};
+use super::{ControlState, catalogue, now_ms};
 use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedCode, PushedModule, PushedSource, VerifyError};
 use sandstorm_catalog::{DirectoryError, TenantView};
@@ -181,9 +181,10 @@ fn install_extension(
     } else {
         let replaced = control.directory.load_extension(id, extension.clone(), &manifest_version, loaded_at_ms)?;
         control.history.loaded(id, &extension, about, replaced);
+        catalogue::follow(control, id, name);
     }
     let now = control.directory.snapshot().find(id)?.clone();
-    control.artifacts.forget_dropped(id, name, &before, &now);
+    control.artifacts.forget_dropped(name, &before, &control.directory.snapshot());
     let current = now.extension(name).map_or(&*extension, |current| &**current);
     Ok(control.history.show_in_full(&now, current))
 }

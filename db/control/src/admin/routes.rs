@@ -27,15 +27,17 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, changes, events, findings, grants,
-    history, host_header, hot, latency, logs, overview, overview_page, page, prometheus, push, rebuild, recheck,
-    records, secrets, slow, stat, token_rotation, tokens, top, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, catalogue, changes, deployments, events,
+    findings, grants, history, host_header, hot, latency, logs, overview, overview_page, page, prometheus, push,
+    rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::limits::MODULE_BYTES;
-use sandstorm_catalog::{Directory, DirectoryError, NewTable, NewTenant, TenantChange, TenantView, format_utc};
+use sandstorm_catalog::{
+    Directory, DirectoryError, NewTable, NewTenant, TableAlteration, TenantChange, TenantView, format_utc,
+};
 use sandstorm_server::workers::ListenerConfig;
 
 /// The routes, with the address of each sender. A port without TLS answers only to names of its own.
@@ -94,6 +96,8 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;
     GET "/v1/events" Either events::list;
+    GET "/v1/catalogue" Either catalogue::list;
+    POST "/v1/catalogue/enable" Operator catalogue::enable_for_many;
     GET "/v1/extensions" Either overview::extensions;
     GET "/v1/kills" Either overview::all_kills;
     POST "/v1/shutdown" Operator shutdown;
@@ -138,6 +142,11 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     PUT "/v1/tenants/{tenant}/extensions/{name}/module" Tenant push_module, MODULE_BYTES;
     PUT "/v1/tenants/{tenant}/extensions/{name}/artifact" Tenant upload_artifact, MAX_ARTIFACT_BYTES;
     POST "/v1/tenants/{tenant}/extensions/{name}/rollback" Tenant versions::roll_back;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/deployment" Tenant deployments::deploy;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/share" Tenant catalogue::share;
+    DELETE "/v1/tenants/{tenant}/extensions/{name}/share" Tenant catalogue::unshare;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/enabled" Tenant catalogue::enable;
+    DELETE "/v1/tenants/{tenant}/extensions/{name}/enabled" Tenant catalogue::disable;
     POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
     POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
     PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
@@ -225,6 +234,8 @@ async fn delete_tenant(
     Path(tenant): Path<String>,
 ) -> ApiResult<EmptyResponse> {
     let id = control.directory.snapshot().find(tenant.as_str())?.tenant.id;
+    // What it shares goes with it.
+    control.directory.disable_everywhere(id, None)?;
     let view = control.access_tokens.delete_with_tenant(id, || {
         // By its id: another one may have got its name meanwhile.
         control.directory.delete_tenant(id).map_err(ApiError::from)
@@ -259,7 +270,7 @@ async fn create_table(
     let CreateTableRequest { name, id, mode, quota_bytes, ordered, durability } = new;
     let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered, durability };
     let entry = control.directory.create_table(view.tenant.id, new)?;
-    let note = EventNote { subject: Some(entry.name.to_string()), ..EventNote::default() };
+    let note = EventNote { subject: Some(entry.name().to_string()), ..EventNote::default() };
     let created = TableResponse::own(&view, &entry, caller.sees_server());
     Ok((StatusCode::CREATED, Extension(note), axum::Json(created)))
 }
@@ -276,8 +287,8 @@ async fn show_table(
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
 }
 
-/// Changes what a crash may take of a table's records. The answer comes when it holds, which for a table that was in
-/// memory only is when all of its records are on the disk.
+/// Changes a table while it is used. The answer comes when it holds, which for another durability than none of a table
+/// that was in memory only is when all of its records are on the disk.
 async fn change_table(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
@@ -287,9 +298,19 @@ async fn change_table(
     let view = caller.authorize_change(&control, &tenant)?;
     let note = EventNote { text: change.summary(), ..EventNote::default() };
     let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
-    let changed = tokio::task::spawn_blocking(move || directory.set_durability(id, &name, change.durability)).await;
+    let ChangeTableRequest { name: new_name, mode, quota_bytes, durability } = change;
+    let change = TableAlteration { name: new_name.clone(), mode: mode.map(Into::into), quota_bytes };
+    let changed = tokio::task::spawn_blocking(move || {
+        let entry = directory.change_table(id, &name, &change)?;
+        match durability {
+            Some(durability) => directory.set_durability(id, new_name.as_deref().unwrap_or(&name), durability),
+            None => Ok(entry),
+        }
+    })
+    .await;
     let entry = changed.map_err(|_| ApiError::internal("the change of the table had a fault"))??;
-    let changed = TableResponse::own(&view, &entry, caller.sees_server());
+    let now = control.directory.snapshot().find(view.tenant.id)?.clone();
+    let changed = TableResponse::own(&now, &entry, caller.sees_server());
     Ok((Extension(note), axum::Json(changed)))
 }
 
@@ -419,6 +440,7 @@ async fn unload_extension(
     let view = caller.reach(&control, &tenant)?;
     let id = view.tenant.id;
     let kept: Vec<u64> = view.versions.all_of(&name).map(|known| known.version).collect();
+    catalogue::check_unload(&control, id, &name)?;
     match control.directory.remove_extension(id, &name) {
         Ok(extension) => control.history.unloaded(id, &extension),
         // It could not be loaded again after a restart.

@@ -108,14 +108,14 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
         let counts = [
             stats.records,
             stats.bytes,
-            entry.quota_bytes,
+            entry.quota_bytes(),
             stats.garbage_bytes,
             stats.evictions,
             stats.expirations,
             stats.refusals,
         ];
         let values = counts.map(|value| vec![value]).to_vec();
-        let labels = vec![("tenant", view.tenant.name.clone()), ("table", entry.name.to_string())];
+        let labels = vec![("tenant", view.tenant.name.clone()), ("table", entry.name().to_string())];
         LabelledReadings { labels, readings: readings(TABLE_METRICS, values) }
     };
     all.into_iter().map(of).collect()

@@ -110,7 +110,7 @@ fn response_of(
         tenant: view.tenant.name.clone(),
         class: REQUEST_CLASSES[class as usize],
         operation: subject.operation,
-        table: view.tables.get(&subject.table).map(|table| table.name.to_string()),
+        table: view.tables.get(&subject.table).map(|table| table.name().to_string()),
         key: (is_own && subject.key_len() > 0).then(key),
         key_digest: (subject.key_len() > 0).then(|| key_digest(subject.key_prefix(), subject.key_len())),
         key_bytes: subject.key_len() as u64,

@@ -17,6 +17,7 @@ use sandstorm_store::StorageMode;
 
 mod access_tokens;
 mod budget;
+mod catalogue;
 mod events;
 mod grants;
 mod history;
@@ -33,6 +34,10 @@ mod versions;
 
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
+pub use catalogue::{
+    EnableExtensionRequest, EnableForManyRequest, EnabledFromResponse, EnabledResponse, ShareRequest,
+    SharedExtensionResponse,
+};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use history::HistoryResponse;
@@ -47,7 +52,7 @@ pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, Record
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
-pub use versions::{RollBackRequest, VersionResponse};
+pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
@@ -252,14 +257,32 @@ pub struct CreateTableRequest {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeTableRequest {
+    /// Its name from now on.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its behaviour at its quota.
+    #[serde(default)]
+    pub mode: Option<TableModeSetting>,
+    /// Its quota in bytes.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
     /// What a crash may take of its records from now on.
-    pub durability: TableDurability,
+    #[serde(default)]
+    pub durability: Option<TableDurability>,
 }
 
 impl ChangeTableRequest {
     /// What it changes, for the list of changes.
     pub fn summary(&self) -> String {
-        format!("durability {}", self.durability.name())
+        let ChangeTableRequest { name, mode, quota_bytes, durability } = self;
+        let mode = mode.map(|mode| match StorageMode::from(mode) {
+            StorageMode::Store => "mode store".to_owned(),
+            StorageMode::Cache => "mode cache".to_owned(),
+        });
+        let name = name.as_ref().map(|name| format!("name {name}"));
+        let quota = quota_bytes.map(|bytes| format!("quota_bytes {bytes}"));
+        let durability = durability.map(|durability| format!("durability {}", durability.name()));
+        [name, mode, quota, durability].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -302,7 +325,7 @@ impl TableResponse {
     /// The response for a tenant's own table. The state of its grants is shown only to the operator.
     pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> TableResponse {
         TableResponse {
-            granted_to: GivenGrantResponse::all(view, Some(&entry.name), to_operator),
+            granted_to: GivenGrantResponse::all(view, Some(&entry.name()), to_operator),
             ..TableResponse::of(entry)
         }
     }
@@ -310,7 +333,7 @@ impl TableResponse {
     /// The response for a granted table, as its grantee sees it; `None` if the grant has ended.
     pub fn granted(grant: &Grant) -> Option<TableResponse> {
         let access = grant.access()?.name();
-        let (name, owner) = (grant.name.to_string(), Some(grant.owner.to_string()));
+        let (name, owner) = (grant.name().to_string(), Some(grant.owner.to_string()));
         Some(TableResponse { id: grant.id, name, access, owner, ..TableResponse::of(grant.entry()) })
     }
 
@@ -318,14 +341,14 @@ impl TableResponse {
         let stats = entry.table.stats();
         TableResponse {
             id: entry.id,
-            name: entry.name.to_string(),
-            mode: match entry.mode {
+            name: entry.name().to_string(),
+            mode: match entry.mode() {
                 StorageMode::Store => "store",
                 StorageMode::Cache => "cache",
             },
             ordered: entry.table.is_ordered(),
             durability: entry.durability().name(),
-            quota_bytes: entry.quota_bytes,
+            quota_bytes: entry.quota_bytes(),
             records: stats.records,
             bytes: stats.bytes,
             evictions: stats.evictions,
@@ -407,6 +430,10 @@ pub struct ExtensionResponse {
     pub latency: Option<LatencyRowResponse>,
     /// The types of its functions; `null`: it takes and gives bytes.
     pub schema: Option<ExtensionSchema>,
+    /// Where it comes from, if it is another tenant's that is enabled here.
+    pub enabled_from: Option<EnabledFromResponse>,
+    /// The version that is tried on a share of the calls.
+    pub deployment: Option<DeploymentResponse>,
     /// Its versions, newest first; older ones are draining or gone.
     pub versions: Vec<VersionResponse>,
 }

@@ -234,6 +234,12 @@ impl VersionHistory {
             stats,
             latency: latency::extension_row(view, extension, false),
             schema: pushed.and_then(|pushed| pushed.schema(extension.version)).map(|schema| (**schema).clone()),
+            enabled_from: view.enabled.get(&extension.name).map(|of| types::EnabledFromResponse {
+                owner: of.owner.clone(),
+                extension: of.extension.clone(),
+                follow: of.follow,
+            }),
+            deployment: view.deployment(&extension.name).copied().map(Into::into),
             versions,
         }
     }

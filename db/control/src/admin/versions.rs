@@ -18,7 +18,7 @@ use super::event_scribe::EventNote;
 use super::extension_lookup::find_extension;
 use super::types::RollBackRequest;
 use super::version_history::VersionMetadata;
-use super::{ControlState, rebuild};
+use super::{ControlState, catalogue, rebuild};
 use sandstorm_catalog::{DirectoryError, LoadedVersion, TenantView, VersionRefusal};
 use sandstorm_extension::LoadedExtension;
 
@@ -78,6 +78,7 @@ pub(super) async fn activate(
     };
     let replaced = control.directory.activate_version(id, kept.clone())?;
     control.history.activated(id, &kept, replaced);
+    catalogue::follow(control, id, name);
     Ok(())
 }
 

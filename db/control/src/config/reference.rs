@@ -354,6 +354,22 @@ fn builder() -> ReferenceSection {
     }
 }
 
+fn webhooks() -> ReferenceSection {
+    let rows = vec![
+        row("url", "", "needed", "with `http://` or `https://`; without a password"),
+        row("secret_file", "", "needed", "file with the key that bodies are signed with, at least 20 bytes"),
+        row("codes", "", "all", "list of [codes](operations.md#events), or of their first words such as `extension`"),
+        row("ca", "", "the public authorities", "file with certificates (PEM) that are believed"),
+        row("fingerprint", "", "none", "`sha256:` and the digest of the one certificate that is believed"),
+    ];
+    ReferenceSection {
+        title: "[[webhooks]]",
+        about: "Places to which events are sent: [operations](operations.md#webhooks). At most 8.",
+        before: "[[webhooks]]\nurl = 'http://127.0.0.1:1/'\nsecret_file = '/none'\n",
+        rows,
+    }
+}
+
 fn tenants() -> Vec<ReferenceSection> {
     let name = "[[tenants]]\nname = 'a'\n";
     let tenant = vec![
@@ -378,8 +394,7 @@ fn tenants() -> Vec<ReferenceSection> {
         row("tables", "", "none", "list of tables: below"),
         row("grants", "", "none", "list of grants: below"),
     ];
-    let quota =
-        format!("half of what the tenant's `memory_bytes` leave, at most {}", shown("bytes", DEFAULT_TABLE_BYTES));
+    let quota = format!("an eighth of the tenant's `memory_bytes`, at most {}", shown("bytes", DEFAULT_TABLE_BYTES));
     let tables = vec![
         row("name", "", "needed", "as a tenant's"),
         row("id", "", "the next free one", "number on the wire, below 2^48"),
@@ -427,6 +442,7 @@ fn sections() -> Vec<ReferenceSection> {
     all.extend(ports());
     all.extend([net(), limits(), durability(), builder()]);
     all.extend(tenants());
+    all.push(webhooks());
     all
 }
 
@@ -481,6 +497,7 @@ fn the_page_has_all_keys_and_no_others() {
         "quotas",
         "builder",
         "tenants",
+        "webhooks",
         "control_tls",
         "builder_tls",
         "port_tls",

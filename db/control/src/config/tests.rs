@@ -266,8 +266,8 @@ fn configured_tenants_and_tables_are_created_with_their_quotas() {
     assert!(view.tenant.open && view.tenant.token_matches(b"a-token-of-my-own-choosing"));
     assert_eq!((view.tenant.quotas.tables, view.tenant.quotas.memory_bytes), (2, 10_000_000));
     let carts = view.table(5).unwrap();
-    assert_eq!((&*carts.name, carts.mode, carts.quota_bytes), ("carts", StorageMode::Cache, 1_000_000));
-    assert_eq!(view.table_by_name("users").unwrap().quota_bytes, 4_500_000);
+    assert_eq!((&*carts.name(), carts.mode(), carts.quota_bytes()), ("carts", StorageMode::Cache, 1_000_000));
+    assert_eq!(view.table_by_name("users").unwrap().quota_bytes(), 1_250_000);
 }
 
 #[test]
@@ -309,8 +309,9 @@ fn configured_grants_are_given_when_all_tenants_are_there() {
     };
     let snapshot = create(text).unwrap();
     let granted = snapshot.by_name("reports").unwrap().sorted_granted();
-    let granted: Vec<_> = granted.iter().map(|grant| (&*grant.name, grant.access())).collect();
-    assert_eq!(granted, [("shop/carts", Some(GrantAccess::ReadWrite)), ("shop/users", Some(GrantAccess::Read))]);
+    let granted: Vec<_> = granted.iter().map(|grant| (grant.name().to_string(), grant.access())).collect();
+    let expected = [("shop/carts", GrantAccess::ReadWrite), ("shop/users", GrantAccess::Read)];
+    assert_eq!(granted, expected.map(|(name, access)| (name.to_owned(), Some(access))));
     for (from, to, expected) in [
         (
             "to = \"reports\" }]",

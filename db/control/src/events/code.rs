@@ -47,7 +47,7 @@ event_codes! {
     PageCodeMade, "page.code_made", "A code was made that begins a session of the page.";
     PageSignedIn, "page.signed_in", "Somebody signed in to the page.";
     TableCreated, "table.created", "A table was created.";
-    TableChanged, "table.changed", "A table got another durability; the text says which.";
+    TableChanged, "table.changed", "A table got another name, mode, quota or durability; the text says which.";
     TableDropped, "table.dropped", "A table was dropped with its records.";
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";
@@ -57,6 +57,12 @@ event_codes! {
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
     ExtensionRolledBack, "extension.rolled_back", "Another version of an extension that was kept is called again; the text says which.";
+    ExtensionDeployed, "extension.deployed", "A kept version of an extension got a share of its calls, or the share was changed or ended.";
+    ExtensionDeploymentEnded, "extension.deployment_ended", "The server ended the share of a version: it was killed, failed or was slow more than the other; the text says how much.";
+    ExtensionShared, "extension.shared", "An extension may be enabled by other tenants; the text says by which.";
+    ExtensionShareEnded, "extension.share_ended", "An extension may be enabled by others no more; the text says what became of those who had it.";
+    ExtensionEnabled, "extension.enabled", "Another tenant's extension was enabled, for one tenant or for many.";
+    ExtensionDisabled, "extension.disabled", "Another tenant's extension is not enabled any more.";
     ExtensionUnloaded, "extension.unloaded", "An extension was unloaded.";
     ExtensionSuspended, "extension.suspended", "Calls of an extension are refused until it is resumed.";
     ExtensionResumed, "extension.resumed", "The suspension of an extension was ended.";
@@ -66,6 +72,8 @@ event_codes! {
     ExtensionMoved, "extension.moved", "An extension was built again, for another tier or under other rules.";
     ExtensionLeftOut, "extension.left_out", "An extension could not be loaded; the text says why.";
     CallKilled, "call.killed", "The server ended calls of an extension. An event stands for `count` kills of one cause, of a second or more.";
+    WebhookFailing, "webhook.failing", "A webhook does not take events; they are sent again, after longer and longer pauses.";
+    WebhookRecovered, "webhook.recovered", "A webhook takes events again; the text says how many were left out.";
     NativeRechecked, "native.rechecked", "All native code is checked again, perhaps with one more pattern that is denied.";
     NativeDenialEnded, "native.denial_ended", "A pattern is denied to native code no more.";
 }

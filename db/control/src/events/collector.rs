@@ -99,6 +99,7 @@ fn code_of(what: &str) -> EventCode {
         "slowed" => EventCode::ExtensionSlowed,
         "released" => EventCode::ExtensionReleased,
         "suspended" => EventCode::ExtensionSuspended,
+        "rolled back" => EventCode::ExtensionDeploymentEnded,
         "left out" => EventCode::ExtensionLeftOut,
         _ => EventCode::ExtensionMoved,
     }

@@ -155,6 +155,11 @@ impl EventLog {
         self.added.notify_waiters();
     }
 
+    /// The number of the last event; 0: there was none.
+    pub(super) fn last_id(&self) -> u64 {
+        self.store.lock().last_id
+    }
+
     /// Whether the server whose events these are has stopped in order; `None` if there are none.
     pub fn last_stop_was_orderly(&self) -> Option<bool> {
         let store = self.store.lock();

@@ -5,8 +5,10 @@ mod code;
 mod collector;
 mod event;
 mod log;
+mod webhooks;
 
 pub use code::EventCode;
 pub(crate) use collector::EventCollector;
 pub use event::{EventActor, EventFilter, NewEvent, ServerEvent};
 pub use log::{EventLog, EventPage};
+pub(crate) use webhooks::WebhookSenders;

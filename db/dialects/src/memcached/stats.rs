@@ -133,7 +133,7 @@ fn general(
     for tally in Tally::ALL {
         lines.stat(tally.name(), totals.of(*tally));
     }
-    lines.stat("limit_maxbytes", entry.quota_bytes);
+    lines.stat("limit_maxbytes", entry.quota_bytes());
     lines.stat("accepting_conns", 1);
     lines.stat("listen_disabled_num", no_files);
     lines.stat("threads", facts.workers);
@@ -172,7 +172,7 @@ fn settings(work: &MemcachedContext<'_>, entry: &TableEntry, table: &TableStats,
     let by_token = if work.by_token { "yes" } else { "no" };
     lines.stat("maxbytes", table.quota_bytes);
     lines.stat("maxconns", work.context.facts.connections);
-    lines.stat("evictions", if entry.mode == StorageMode::Cache { "on" } else { "off" });
+    lines.stat("evictions", if entry.mode() == StorageMode::Cache { "on" } else { "off" });
     lines.stat("num_threads", work.context.facts.workers.min(MAX_WORKERS));
     lines.stat("item_size_max", entry.table.max_value_len());
     lines.stat("cas_enabled", "yes");

@@ -12,7 +12,7 @@ use sandstorm_accounts::limits::SLOW_ENTRIES;
 /// The settings that tools read, with their current values.
 pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)> {
     let table = call.table(false).ok();
-    let policy = match table.map(|table| table.mode) {
+    let policy = match table.map(|table| table.mode()) {
         Some(sandstorm_store::StorageMode::Cache) => "allkeys-lfu",
         _ => "noeviction",
     };
@@ -20,7 +20,7 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
     vec![
         ("save", String::new()),
         ("appendonly", "no".into()),
-        ("maxmemory", table.map_or(0, |table| table.quota_bytes).to_string()),
+        ("maxmemory", table.map_or(0, |table| table.quota_bytes()).to_string()),
         ("maxmemory-policy", policy.into()),
         ("databases", databases.to_string()),
         ("maxclients", call.context.facts.connections.to_string()),

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_deque::{Steal, Worker as Deque};
 use sandstorm_accounts::{KillRecord, RequestSubject, SlowCall};
-use sandstorm_catalog::{TenantView, VersionRefusal};
+use sandstorm_api::redis::Call as RedisCall;
+use sandstorm_catalog::{TenantView, VersionRefusal, call_key};
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
 use sandstorm_metrics::histogram::RequestClass;
@@ -19,7 +20,7 @@ use super::context::{WorkerContext, count};
 use super::run_queue::{RunQueue, ScheduledTask};
 use super::slow::SlowAnswer;
 use super::steal::StealOffer;
-use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, UNKNOWN_PEER};
+use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, ReplyTarget, UNKNOWN_PEER};
 use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
 
 /// The reason that an invocation cannot begin: a status, and a text with details.
@@ -96,7 +97,7 @@ impl InvocationScheduler {
         operation: &Operation<'_>,
         caller: &InvocationCaller,
     ) -> Result<(), InvocationRejection<'v>> {
-        let extension = find_extension(view, operation).map_err(|(status, text)| (status, text.into()))?;
+        let extension = find_extension(view, operation, caller).map_err(|(status, text)| (status, text.into()))?;
         let (tenant, now_us) = (&view.tenant, context.clock.now_us);
         let usage = tenant.usage.worker(context.index);
         if !extension.throttle.admits(now_us.saturating_mul(1000)) {
@@ -356,6 +357,7 @@ const NO_STACK_TEXT: &str =
 fn find_extension<'v>(
     view: &'v TenantView,
     operation: &Operation<'_>,
+    caller: &InvocationCaller,
 ) -> Result<&'v Arc<LoadedExtension>, (RpcStatus, &'v str)> {
     // Before the name is looked up: a tenant that may have no code may have nothing loaded.
     if let Some(refusal) = view.tenant.code.refusal() {
@@ -367,13 +369,32 @@ fn find_extension<'v>(
         return Err((RpcStatus::UnknownExtension, text));
     };
     let extension = match operation.number {
-        0 => extension,
+        0 => deployed_version(view, extension, operation.value, caller),
         version => view.callable_version(&extension.name, version).map_err(refused_version)?,
     };
     if let Some(suspension) = view.suspension(&extension.name) {
         return Err((RpcStatus::Suspended, &suspension.text));
     }
     Ok(extension)
+}
+
+/// The version that a call goes to which names none: the one that is tried, if the call's key is in its share.
+#[inline]
+fn deployed_version<'v>(
+    view: &'v TenantView,
+    current: &'v Arc<LoadedExtension>,
+    args: &[u8],
+    caller: &InvocationCaller,
+) -> &'v Arc<LoadedExtension> {
+    let Some(deployment) = view.deployment(&current.name) else { return current };
+    // Connections carry calls of Redis clients, whose arguments begin with the keys.
+    let named = match caller.target {
+        ReplyTarget::Stream { .. } => RedisCall::parse(args).and_then(|call| call.keys().next()),
+        ReplyTarget::Datagram { .. } => None,
+    };
+    let key = named.map_or_else(|| call_key(&caller.peer.to_le_bytes()), call_key);
+    let tried = || view.callable_version(&current.name, deployment.version).unwrap_or(current);
+    if deployment.has_key(key) { tried() } else { current }
 }
 
 /// The status and text for a caller that names a version which is not called.

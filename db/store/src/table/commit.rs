@@ -11,7 +11,7 @@ use super::{ExclusiveStripes, RecordTable, StripeSet};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
 use crate::transactions::change::KeyChange;
 use crate::transactions::protocol;
-use crate::{EpochGuard, Participant, StorageMode, StoreError};
+use crate::{EpochGuard, Participant, StoreError};
 
 /// While this lives, readers of keys in these stripes wait for their locks.
 pub(crate) struct CommitAnnouncement<'t> {
@@ -215,15 +215,14 @@ impl<'t> ExclusiveStripes<'t> {
 
     /// Accounts for the table's growth, making room in a cache.
     fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
-        let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
             let growth = self.growth_of(changes)?;
-            if growth.bytes <= 0 || self.account(growth.bytes) <= config.quota_bytes {
+            if growth.bytes <= 0 || self.account(growth.bytes) <= self.table.quota_bytes() {
                 return Ok(growth);
             }
             self.give_back(growth.bytes);
             // For all that is new: evicted records may be among those to be replaced. So the sum is made again, too.
-            if config.mode != StorageMode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
+            if !self.table.is_cache() || growth.new > self.table.quota_bytes() || !self.evict(growth.new) {
                 break;
             }
         }
@@ -261,7 +260,7 @@ impl<'t> ExclusiveStripes<'t> {
         /// No hash, so that no record is spared.
         const NONE: u64 = 0;
         let (table, participant, locked) = (self.table, self.participant, self.stripes);
-        let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
+        let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.quota_bytes();
         let most = table.evictions_per_write();
         let mut left = most;
         let mut evict = |locked: &mut LockedStripe<'_>| {

@@ -20,7 +20,7 @@ use super::{RecordTable, index};
 use crate::epochs::{Garbage, GarbageCharge, OwnedRecord, PENDING_OVERHEAD_BYTES};
 use crate::limits::{EVICTION_VISITS, MAX_CHAIN_BUCKETS, MAX_CHAIN_GROUP_RECORDS, RECORD_CHARGE_BYTES, STRIPES};
 use crate::record::{RecordPtr, RecordRef, ValueSource, allocation_bytes};
-use crate::{Participant, RecordMarks, StorageMode, StoreCondition, StoreError, WriteOptions};
+use crate::{Participant, RecordMarks, StoreCondition, StoreError, WriteOptions};
 
 /// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
 /// functions of `buckets` call *protected* and *locked* holds for hashes of the stripe while this lives.
@@ -230,7 +230,7 @@ impl<'t> LockedStripe<'t> {
 
     /// Refuses every put while too much of the table's garbage waits for its readers.
     pub(super) fn check_garbage_limit(&mut self) -> Result<(), StoreError> {
-        if self.table.garbage.bytes() > self.table.garbage_limit { self.reclaim_garbage() } else { Ok(()) }
+        if self.table.garbage.bytes() > self.table.garbage_limit() { self.reclaim_garbage() } else { Ok(()) }
     }
 
     /// Frees the table's replaced and deleted records if they are too many, as far as no thread reads them any more.
@@ -238,7 +238,7 @@ impl<'t> LockedStripe<'t> {
     #[cold]
     fn reclaim_garbage(&mut self) -> Result<(), StoreError> {
         self.participant.reclaim_early();
-        if self.table.garbage.bytes() <= self.table.garbage_limit {
+        if self.table.garbage.bytes() <= self.table.garbage_limit() {
             return Ok(());
         }
         self.stripe.held_back.add(1);
@@ -317,7 +317,7 @@ impl<'t> LockedStripe<'t> {
             new.set_marks(self.marks);
         }
         if let Some(old) = replaced {
-            if self.table.config.mode == StorageMode::Cache {
+            if self.table.is_cache() {
                 new.inherit(old.record);
             }
             self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
@@ -351,7 +351,7 @@ impl<'t> LockedStripe<'t> {
             return inserted.map(|_| false);
         };
         self.stripe.records.add(1);
-        if self.table.config.mode == StorageMode::Cache {
+        if self.table.is_cache() {
             if self.state.queues.admit(hash) == EvictionQueue::Main {
                 new.set_in_main_queue();
             }
@@ -383,9 +383,9 @@ impl<'t> LockedStripe<'t> {
             self.table.bytes.fetch_add(new - old, Ordering::Relaxed);
             return Ok(());
         }
-        let quota = self.table.config.quota_bytes;
+        let quota = self.table.quota_bytes();
         let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
-        if after <= quota || (self.table.config.mode == StorageMode::Cache && new <= quota && self.evict_for(hash)) {
+        if after <= quota || (self.table.is_cache() && new <= quota && self.evict_for(hash)) {
             return Ok(());
         }
         self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
@@ -395,7 +395,7 @@ impl<'t> LockedStripe<'t> {
 
     /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
     fn evict_for(&mut self, spared: u64) -> bool {
-        let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.config.quota_bytes;
+        let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.quota_bytes();
         let mut left = self.table.evictions_per_write();
         while !fits(self.table) && left != 0 && self.evict_one(spared) {
             left -= 1;

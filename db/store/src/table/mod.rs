@@ -27,6 +27,7 @@ mod prefetch;
 mod range;
 mod rehash;
 mod restore;
+mod room;
 mod stripe;
 mod table_log;
 mod table_stats;
@@ -57,6 +58,7 @@ pub use self::prefetch::PREFETCH_BATCH;
 pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
 pub use self::restore::RestoredRecord;
+use self::room::TableRoom;
 use self::stripe::{StripeState, TableStripe};
 use self::table_log::TableLog;
 pub use self::table_log::TableLogging;
@@ -68,13 +70,12 @@ use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
 use super::transactions::protocol::CommitMask;
 use super::{
-    EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StorageMode, StoreCondition, StoreError, TableConfig,
-    WriteOptions,
+    EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StoreCondition, StoreError, TableConfig, WriteOptions,
 };
 use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::{
-    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
-    SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
+    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
+    SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
 /// Lines of a record that are prefetched before anything is known of the table's records.
@@ -86,6 +87,8 @@ const INITIAL_RECORD_LINES: usize = 2;
 /// other key.
 pub struct RecordTable {
     config: TableConfig,
+    /// The mode and the quota, which may change while the table is used.
+    room: TableRoom,
     secrets: RapidSecrets,
     epochs: Arc<Epochs>,
     tablets: TabletSet,
@@ -113,8 +116,6 @@ pub struct RecordTable {
     index: Option<KeyIndex>,
     /// Bytes of garbage that left the table and is not freed yet.
     garbage: GarbageAccount,
-    /// The limit on these bytes, beyond which puts are refused.
-    garbage_limit: u64,
     /// Absent keys that are watched; made by the first watch.
     absences: OnceLock<Arc<key_watch::KeyWatches>>,
 }
@@ -136,6 +137,7 @@ impl RecordTable {
         let buckets = RecordTable::initial_buckets(1);
         RecordTable {
             config,
+            room: TableRoom::new(&config),
             secrets: RapidSecrets::seed(seed),
             epochs,
             tablets: TabletSet::all(),
@@ -154,7 +156,6 @@ impl RecordTable {
             bytes: CachePadded::new(AtomicU64::new(0)),
             index: config.ordered.then(KeyIndex::new),
             garbage: GarbageAccount::new(),
-            garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
             absences: OnceLock::new(),
         }
     }
@@ -208,7 +209,7 @@ impl RecordTable {
         }
         self.note_read(hash, shown);
         let record = record?;
-        if self.config.mode == StorageMode::Cache {
+        if self.is_cache() {
             record.touch();
         }
         Some(record)
@@ -514,7 +515,7 @@ impl RecordTable {
             let discarded = DiscardedArray::new(unsafe { RetiredArray::new(old) }, bytes as usize);
             // In part: a client that empties a full table fills it again at once. One that does so over and over is
             // stopped.
-            let charge = self.garbage.charge((discarded.bytes() as u64).min(self.garbage_limit / 4));
+            let charge = self.garbage.charge((discarded.bytes() as u64).min(self.garbage_limit() / 4));
             participant.retire(Garbage::Incremental(Box::new(discarded)), charge);
         }
     }

@@ -117,7 +117,7 @@ impl RecordTable {
     /// Sets the garbage beyond which puts are refused, bytes.
     #[cfg(test)]
     pub(crate) fn limit_garbage(&mut self, bytes: u64) {
-        self.garbage_limit = bytes;
+        self.room.limit_garbage(bytes);
     }
 
     /// Makes versions go on behind one that was given to a record or a deletion.

@@ -10,7 +10,7 @@ impl RecordTable {
     pub fn stats(&self) -> TableStats {
         let mut stats = TableStats {
             bytes: self.bytes.load(Ordering::Relaxed),
-            quota_bytes: self.config.quota_bytes,
+            quota_bytes: self.quota_bytes(),
             garbage_bytes: self.garbage.bytes(),
             capacity: self.count.load(Ordering::Relaxed) as u64 * 4,
             growths: self.growths.load(Ordering::Relaxed),

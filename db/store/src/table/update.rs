@@ -18,7 +18,7 @@ use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
-use crate::{Participant, RecordMarks, RecordRef, StorageMode, StoreError, WriteOptions};
+use crate::{Participant, RecordMarks, RecordRef, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -260,7 +260,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<u64, StoreError> {
         match change {
             RecordUpdate::Keep(_) => Ok(live_record(found, now_ms).map_or(0, |record| {
-                if self.table.config.mode == StorageMode::Cache {
+                if self.table.is_cache() {
                     record.touch();
                 }
                 record.version()
@@ -400,19 +400,18 @@ impl<'t> ExclusiveStripes<'t> {
 
     /// Evicts from the stripes locked here, which the write itself could not: it only tries locks, and these are taken.
     fn evict_for<R>(&mut self, change: &RecordUpdate<'_, R>, spared: u64, key_len: usize) -> bool {
-        let config = &self.table.config;
         let RecordUpdate::Put { value, flags, expires_at_ms, .. } = change else { return false };
         // Without the bytes that the old record gives back, and with the bucket that it may need.
         let record = record_charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
         let needed = record + self.table.key_charge(key_len) + BUCKET_BYTES as u64;
-        if config.mode != StorageMode::Cache || needed > config.quota_bytes {
+        if !self.table.is_cache() || needed > self.table.quota_bytes() {
             return false;
         }
         let most = self.table.evictions_per_write();
         let mut left = most;
         for locked in &mut self.locked {
             self.table.refresh(locked);
-            while left != 0 && self.table.bytes.load(Ordering::Relaxed) + needed > config.quota_bytes {
+            while left != 0 && self.table.bytes.load(Ordering::Relaxed) + needed > self.table.quota_bytes() {
                 if !locked.evict_one(spared) {
                     break;
                 }

@@ -180,7 +180,7 @@ fn tables(view: &TenantView, before: &LiveSample) -> Vec<TableLoad> {
         let refusals = before.refusals.get(&entry.id).copied().unwrap_or(stats.refusals);
         TableLoad {
             tenant: view.tenant.name.clone(),
-            name: entry.name.to_string(),
+            name: entry.name().to_string(),
             records: stats.records,
             slots: stats.capacity,
             garbage_bytes: stats.garbage_bytes,

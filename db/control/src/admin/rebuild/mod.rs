@@ -42,6 +42,10 @@ pub(super) fn change_tenant(
         return Err(ApiError::no_builder(reason)
             .hint("nothing was changed: without a builder the tenant's extensions would be suspended"));
     }
+    if code.tier() == Some(CodeTier::Native) && !before.shared.is_empty() {
+        let message = format!("tenant {tenant:?} shares extensions, and only sandboxed code is shared");
+        return Err(ApiError::invalid(message).hint("end that first: `sandstorm catalogue unshare NAME`"));
+    }
     let job = control.rebuilds.open(format!("tenant {tenant} has code = {code}"))?;
     let id = job.id();
     control.directory.update_tenant(tenant, change)?;

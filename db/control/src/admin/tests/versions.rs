@@ -138,3 +138,51 @@ fn a_staged_version_is_not_called_until_it_is_asked_for() {
     assert_eq!(server.versions("e"), rows(&[(2, "kept"), (1, "current")]));
     assert_eq!(server.roll_back("e", json!({"version": 2})).1["version"], 2);
 }
+
+#[test]
+fn a_shared_extension_is_enabled_pinned_followed_and_there_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Arc::new(ScriptedBuilder::default());
+    let server = started_with(folder.path(), sources(&builder), &[]);
+    for name in ["a", "b", "c"] {
+        server.create(name, CodePolicy::Sandboxed);
+    }
+    let token = server.tenant("d");
+    assert_eq!(server.push_to("a", "e", "first").0, 201);
+    let of = |follow: bool| json!({"owner": "a", "extension": "e", "follow": follow});
+    let everybody = json!({"of": of(false), "name": "e"});
+    let (status, refused) = server.operator("POST", "/v1/catalogue/enable", everybody.clone());
+    assert_eq!((status, &refused["code"]), (404, &json!("not_found")), "it is not shared: {refused}");
+    assert_eq!(server.operator("PUT", "/v1/tenants/a/extensions/e/share", Value::Null).0, 200);
+    let (status, enabled) = server.operator("POST", "/v1/catalogue/enable", everybody);
+    assert_eq!((status, &enabled["tenants"], &enabled["version"]), (201, &json!(3), &json!(1)), "{enabled}");
+    assert_eq!(server.json("DELETE", "/v1/tenants/d/extensions/e/enabled", &token, Value::Null).0, 200);
+    assert_eq!(server.json("GET", "/v1/catalogue", &token, Value::Null).1[0]["enabled"], 0);
+    let (status, refused) = server.json("PUT", "/v1/tenants/d/extensions/e/share", &token, Value::Null);
+    assert_eq!(status, 400, "a tenant does not share with all: {refused}");
+
+    let enable = server.operator("PUT", "/v1/tenants/b/extensions/e/enabled", of(true));
+    assert_eq!(enable.0, 201, "{}", enable.1);
+    (2..=7).for_each(|number| assert_eq!(server.push_to("a", "e", &number.to_string()).0, 201));
+    let version = |server: &Server, tenant: &str| server.extension(tenant, "e")["version"].clone();
+    assert_eq!((version(&server, "b"), version(&server, "c")), (json!(7), json!(1)), "who follows, and who does not");
+    let from = json!({"owner": "a", "extension": "e", "follow": false});
+    assert_eq!(server.extension("c", "e")["enabled_from"], from);
+    let id = server.view("a").tenant.id;
+    assert!(files(folder.path()).contains(&format!("{id}-1-e.artifact")), "it is needed still");
+    let (status, refused) = server.operator("DELETE", "/v1/tenants/a/extensions/e", Value::Null);
+    assert!(status == 409 && refused["message"].to_string().contains("enabled for 2 other tenants"), "{refused}");
+    assert_eq!(server.push_to("c", "e", "mine").0, 409, "it is not pushed over");
+    drop(server);
+
+    let server = started_with(folder.path(), sources(&builder), &[]);
+    assert_eq!((version(&server, "b"), version(&server, "c")), (json!(7), json!(1)));
+    assert_eq!(server.operator("POST", "/v1/tenants/c/extensions/e/suspend", Value::Null).0, 200);
+    let suspended = |tenant: &str| server.extension(tenant, "e")["suspended"].clone();
+    assert_eq!((suspended("b"), suspended("c")), (json!(false), json!(true)), "each has a switch of its own");
+    let moved = server.operator("PATCH", "/v1/tenants/a", json!({"code": "native"}));
+    assert_eq!(moved.0, 400, "native code is not shared: {}", moved.1);
+    assert_eq!(server.operator("DELETE", "/v1/tenants/a/extensions/e/share?disable=true", Value::Null).0, 200);
+    assert_eq!(server.operator("GET", "/v1/tenants/b/extensions/e", Value::Null).0, 404);
+    assert_eq!(server.operator("DELETE", "/v1/tenants/a/extensions/e", Value::Null).0, 200);
+}

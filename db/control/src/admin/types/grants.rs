@@ -76,7 +76,7 @@ impl GrantsResponse {
     pub fn of(view: &TenantView, to_operator: bool) -> GrantsResponse {
         let received = |grant: &std::sync::Arc<tenants::Grant>| {
             Some(ReceivedGrantResponse {
-                name: grant.name.to_string(),
+                name: grant.name().to_string(),
                 id: grant.id,
                 owner: grant.owner.to_string(),
                 access: grant.access()?,

@@ -186,7 +186,7 @@ fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUseResponse {
         }
     }
     for table in view.tables.values() {
-        consider(&|| format!("table {}", table.name), table.table.stats().bytes, table.quota_bytes);
+        consider(&|| format!("table {}", table.name()), table.table.stats().bytes, table.quota_bytes());
     }
     let bytes = view.tables.values().map(|table| table.table.stats().bytes).sum();
     consider(&|| "memory_bytes".to_owned(), bytes, view.tenant.quotas.memory_bytes);
@@ -223,15 +223,15 @@ impl TableUseResponse {
         let stats = entry.table.stats();
         TableUseResponse {
             tenant: tenant.to_owned(),
-            name: entry.name.to_string(),
+            name: entry.name().to_string(),
             id: entry.id,
-            mode: match entry.mode {
+            mode: match entry.mode() {
                 StorageMode::Store => "store",
                 StorageMode::Cache => "cache",
             },
             records: stats.records,
             bytes: stats.bytes,
-            quota_bytes: entry.quota_bytes,
+            quota_bytes: entry.quota_bytes(),
             garbage_bytes: stats.garbage_bytes,
             evictions: stats.evictions,
             expirations: stats.expirations,

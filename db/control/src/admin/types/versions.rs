@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ExtensionStatsResponse;
+use sandstorm_catalog::Deployment;
 use sandstorm_net::{CodeOrigin, CodeTier};
 
 /// `POST /v1/tenants/{tenant}/extensions/{name}/rollback`; an empty body stands for the version before.
@@ -11,6 +12,34 @@ use sandstorm_net::{CodeOrigin, CodeTier};
 pub struct RollBackRequest {
     /// The kept version that is called from now on; the newest below the one that is called now, if not given.
     pub version: Option<u64>,
+}
+
+/// `PUT /v1/tenants/{tenant}/extensions/{name}/deployment`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeployRequest {
+    /// The kept version.
+    pub version: u64,
+    /// Its share of the keys, of a hundred; 0: none, which ends the deployment; 100: it is the one that is called.
+    pub percent: u32,
+}
+
+/// A version that is tried on a share of the calls.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DeploymentResponse {
+    /// The version.
+    pub version: u64,
+    /// Its share of the keys, of a hundred.
+    pub percent: u32,
+    /// Its beginning, or the last change of its share, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl From<Deployment> for DeploymentResponse {
+    fn from(deployment: Deployment) -> DeploymentResponse {
+        let Deployment { version, percent, since_ms } = deployment;
+        DeploymentResponse { version, percent, since_ms }
+    }
 }
 
 /// A version of an extension.
