@@ -160,6 +160,9 @@ fn transactions_come_whole_and_wrong_requests_are_told_why() {
     let durability = Some(DurabilityLevel::None);
     server.control.create_table("shop", &TableSpec { name: "m".into(), durability, ..TableSpec::default() }).unwrap();
     assert_eq!(code(server.control.changes("shop", "m", None, 0)), "not_logged");
-    server.control.change_table("shop", "m", &TablePatch { durability: DurabilityLevel::Interval }).unwrap();
+    server
+        .control
+        .change_table("shop", "m", &TablePatch { durability: Some(DurabilityLevel::Interval), ..TablePatch::default() })
+        .unwrap();
     assert!(server.control.changes("shop", "m", None, 0).unwrap().at_end);
 }

@@ -390,7 +390,7 @@ fn deployed_version<'v>(
     // Connections carry calls of Redis clients, whose arguments begin with the keys.
     let named = match caller.target {
         ReplyTarget::Stream { .. } => RedisCall::parse(args).and_then(|call| call.keys().next()),
-        ReplyTarget::Datagram { .. } => None,
+        ReplyTarget::Datagram { .. } | ReplyTarget::Local { .. } => None,
     };
     let key = named.map_or_else(|| call_key(&caller.peer.to_le_bytes()), call_key);
     let tried = || view.callable_version(&current.name, deployment.version).unwrap_or(current);
