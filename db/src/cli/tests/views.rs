@@ -302,3 +302,22 @@ fn client_and_server_have_the_same_pages_of_records() {
         next: Some("18446744073709551615".into()),
     });
 }
+
+#[test]
+fn client_and_server_have_the_same_lines_of_logs() {
+    let line = sandstorm_control::admin::types::LogLineResponse {
+        id: 1,
+        at_us: 2,
+        level: "info",
+        extension: "x".into(),
+        version: 3,
+        call: 4,
+        text: "t".into(),
+    };
+    mirrors::<sandstorm_client::control::LogBatch>(sandstorm_control::admin::types::LogResponse {
+        lines: vec![line],
+        next: 1,
+        missed: true,
+        left_out: 5,
+    });
+}
