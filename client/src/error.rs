@@ -94,6 +94,12 @@ pub enum Error {
         /// The server's words.
         text: String,
     },
+    /// The record is on the server's disk and cannot be read; nothing was changed.
+    #[error("the record cannot be read: {text}")]
+    NotRead {
+        /// The server's words.
+        text: String,
+    },
     /// The server is stopping; the request was not run.
     #[error("the server is shutting down and did not run the request; send it again when it is back")]
     ShuttingDown,
@@ -176,6 +182,7 @@ impl Error {
             RpcStatus::ReadOnly => Error::ReadOnly,
             RpcStatus::SealRequired => Error::SealRequired,
             RpcStatus::NotDurable => Error::NotDurable { text: text() },
+            RpcStatus::NotRead => Error::NotRead { text: text() },
         })
     }
 
@@ -200,6 +207,7 @@ impl Error {
             Error::ReadOnly => "read_only",
             Error::SealRequired => "seal_required",
             Error::NotDurable { .. } => "not_durable",
+            Error::NotRead { .. } => "not_read",
             Error::Stale => "stale",
             Error::Timeout { .. } => "timeout",
             Error::Busy { .. } => "busy",

@@ -172,6 +172,9 @@ pub enum RpcStatus {
     SealRequired = 21,
     /// It was done, or read, but the server does not know that it is on the disk: a crash may take it back.
     NotDurable = 22,
+    /// The record is on the server's disk, which does not read it, or has damaged it; the value says which. Nothing was
+    /// changed.
+    NotRead = 23,
 }
 
 /// The reason why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
@@ -242,6 +245,7 @@ from_byte!(RpcStatus {
     ReadOnly,
     SealRequired,
     NotDurable,
+    NotRead,
 });
 from_byte!(KillCause {
     SliceBudget,

@@ -371,6 +371,13 @@ pub const STATUS_READ_ONLY: u32 = 9;
 pub const STATUS_CONTENDED: u32 = 10;
 /// Status of a range: the table was not made as an ordered one. (Since version 5.)
 pub const STATUS_NOT_ORDERED: u32 = 11;
+/// Status of a host call: the record is on the server's disk, which does not read it or has damaged it.
+pub const STATUS_NOT_READ: u32 = 14;
+/// Status of a host call: the record is on the server's disk. Nothing was done: the library answers [`POLL_PENDING`],
+/// is polled again once the record is in memory, and makes the call again.
+pub const STATUS_COLD: u32 = 15;
+/// Status of a scan: the table is larger than memory.
+pub const STATUS_NOT_SCANNED: u32 = 16;
 
 /// Status of [`HostCalls::call_begin`]: another call is under way. (This one and the next since version 8.)
 pub const STATUS_BUSY: u32 = 12;

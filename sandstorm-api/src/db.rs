@@ -220,7 +220,7 @@ impl<'a> Future for Get<'a, '_> {
                 Err(error) => Poll::Ready(Err(error)),
             },
             PrefetchStage::Start | PrefetchStage::BucketRequested | PrefetchStage::RecordRequested => {
-                Poll::Ready(this.host.get(this.table, this.hash, this.key))
+                this.host.get(this.table, this.hash, this.key)
             }
         }
     }
@@ -245,12 +245,17 @@ impl<'a, K: AsRef<[u8]>> GetMany<'a, '_, K> {
         Ok(())
     }
 
-    fn read(&self) -> Result<Vec<Option<Record<'a>>>, Error> {
+    fn read(&self) -> Poll<Result<Vec<Option<Record<'a>>>, Error>> {
         let mut records = Vec::with_capacity(self.keys.len());
+        let mut waits = false;
         for (keys, hashes) in self.keys.chunks(abi::MAX_CALL_KEYS).zip(self.hashes.chunks(abi::MAX_CALL_KEYS)) {
-            self.host.get_many(self.table, keys, hashes, |record| records.push(record))?;
+            match self.host.get_many(self.table, keys, hashes, |record| records.push(record)) {
+                // The others' records are asked for as well, so that all of them are read together.
+                Poll::Pending => waits = true,
+                Poll::Ready(read) => read?,
+            }
         }
-        Ok(records)
+        if waits { Poll::Pending } else { Poll::Ready(Ok(records)) }
     }
 }
 
@@ -277,7 +282,7 @@ impl<'a, K: AsRef<[u8]>> Future for GetMany<'a, '_, K> {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(this.read())
+        this.read()
     }
 }
 
@@ -370,16 +375,19 @@ impl<'k> Put<'_, 'k> {
 }
 
 impl Put<'_, '_> {
-    fn write(&self) -> Result<u64, Error> {
-        let Some(expected) = self.expected else { return self.host.put(self.table, self.key, self.value, &self.how) };
+    fn write(&self) -> Poll<Result<u64, Error>> {
+        let Some(expected) = self.expected else {
+            return Poll::Ready(self.host.put(self.table, self.key, self.value, &self.how));
+        };
         loop {
-            let found = self.host.get(self.table, 0, self.key)?.filter(|record| record.value == expected);
+            let Poll::Ready(found) = self.host.get(self.table, 0, self.key) else { return Poll::Pending };
+            let found = found?.filter(|record| record.value == expected);
             let version = found.ok_or_else(|| Error::from_status(abi::STATUS_CONFLICT))?.version;
             let how = RawWrite { condition: abi::CONDITION_VERSION, version, ..self.how };
             match self.host.put(self.table, self.key, self.value, &how) {
                 // It was written in between, maybe with the same value.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
-                written => return written,
+                written => return Poll::Ready(written),
             }
         }
     }
@@ -391,7 +399,7 @@ impl Future for Put<'_, '_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
-            Poll::Ready(Ok(())) => Poll::Ready(this.write()),
+            Poll::Ready(Ok(())) => this.write(),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }
@@ -446,7 +454,7 @@ impl Future for Increment<'_, '_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
-            Poll::Ready(Ok(())) => Poll::Ready(this.host.increment(this.table, this.key, this.delta)),
+            Poll::Ready(Ok(())) => this.host.increment(this.table, this.key, this.delta),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }

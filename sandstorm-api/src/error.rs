@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Contended = abi::STATUS_CONTENDED,
     /// The server has ended an extension that was called, for a panic say; see the text.
     Killed = abi::STATUS_KILLED,
+    /// The record is on the server's disk, which does not read it or has damaged it. It can be written again.
+    NotRead = abi::STATUS_NOT_READ,
     /// The extension's own reason; see the text.
     Other = 100,
 }
@@ -155,6 +157,13 @@ impl Error {
             abi::STATUS_READ_ONLY => (ErrorKind::ReadOnly, "the table was granted for reading only"),
             abi::STATUS_NOT_ORDERED => {
                 (ErrorKind::Invalid, "the table is not ordered: ranges need one that was made with --ordered")
+            }
+            abi::STATUS_NOT_READ => (
+                ErrorKind::NotRead,
+                "the record is on the server's disk and cannot be read: write it again, or delete it",
+            ),
+            abi::STATUS_NOT_SCANNED => {
+                (ErrorKind::Invalid, "the table is larger than memory (mode `spill`): its records are not listed")
             }
             abi::STATUS_CONTENDED => (
                 ErrorKind::Contended,

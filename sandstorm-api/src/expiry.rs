@@ -1,5 +1,7 @@
 //! When a record expires: to be read, and to be changed.
 
+use core::future::poll_fn;
+
 use crate::Error;
 use crate::db::Db;
 use crate::record::TableId;
@@ -40,7 +42,7 @@ impl Db<'_> {
     pub async fn ttl(&self, table: TableId, key: &[u8]) -> Result<Option<TimeToLive>, Error> {
         let hash = self.host.prefetch(table.0, key)?;
         self.give_way().await;
-        let expires_at_ms = self.host.expiry(table.0, hash, key)?;
+        let expires_at_ms = poll_fn(|_| self.host.expiry(table.0, hash, key)).await?;
         Ok(expires_at_ms.map(|at_ms| match at_ms {
             0 => TimeToLive::Never,
             at_ms => TimeToLive::Ms(at_ms.saturating_sub(self.host.now_ms()).max(1)),
@@ -75,6 +77,6 @@ impl Db<'_> {
     pub async fn touch(&self, table: TableId, key: &[u8], expires_in_ms: u64) -> Result<bool, Error> {
         self.host.prefetch(table.0, key)?;
         self.give_way().await;
-        self.host.touch(table.0, key, expires_in_ms)
+        poll_fn(|_| self.host.touch(table.0, key, expires_in_ms)).await
     }
 }

@@ -10,11 +10,13 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
+use core::task::Poll;
 
 use crate::Error;
 use crate::abi::{
     CALL_INHERITED, HostCalls, InvocationHeader, MAX_CALL_KEYS, MAX_CALL_RECORDS, MAX_RANDOM_BYTES, MAX_SECRET_BYTES,
-    RawCursor, RawKey, RawKeys, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK, STATUS_TOO_LARGE,
+    RawCursor, RawKey, RawKeys, RawRange, RawRecord, RawWrite, STATUS_COLD, STATUS_NOT_FOUND, STATUS_OK,
+    STATUS_TOO_LARGE,
 };
 use crate::imports::host_calls;
 use crate::invocation_bytes::InvocationBytes;
@@ -28,6 +30,11 @@ use crate::transaction::log::TransactionLog;
 pub(crate) struct HostHandle<'a> {
     invocation: *mut InvocationHeader,
     life: PhantomData<&'a ()>,
+}
+
+/// Waits for a record on the disk: the server polls again once it is in memory.
+fn unless_cold<T>(status: u32, done: impl FnOnce(u32) -> Result<T, Error>) -> Poll<Result<T, Error>> {
+    if status == STATUS_COLD { Poll::Pending } else { Poll::Ready(done(status)) }
 }
 
 fn status_to_result(status: u32) -> Result<(), Error> {
@@ -97,30 +104,32 @@ impl<'a> HostHandle<'a> {
         keys: &[K],
         hashes: &[u64],
         mut each: impl FnMut(Option<Record<'a>>),
-    ) -> Result<(), Error> {
+    ) -> Poll<Result<(), Error>> {
         let count = keys.len().min(hashes.len()).min(MAX_CALL_KEYS);
         let (keys, mut records) = (raw_keys(keys), [const { MaybeUninit::<RawRecord>::uninit() }; MAX_CALL_KEYS]);
         let (keys, first) = (keys.as_ptr().cast(), records.as_mut_ptr().cast());
         // SAFETY: a live invocation; keys, hashes and records outlive the call, and there are `count` of each.
-        status_to_result(unsafe {
-            (self.calls().get_many)(self.invocation, table, keys, hashes.as_ptr(), count, first)
-        })?;
-        for raw in records.iter().take(count) {
-            // SAFETY: the host has written one for each key, since it refused none.
-            let raw = unsafe { raw.assume_init_read() };
-            each((!raw.value.is_null()).then(|| self.record(raw)));
-        }
-        Ok(())
+        let status = unsafe { (self.calls().get_many)(self.invocation, table, keys, hashes.as_ptr(), count, first) };
+        unless_cold(status, |status| {
+            status_to_result(status)?;
+            for raw in records.iter().take(count) {
+                // SAFETY: the host has written one for each key, since it refused none.
+                let raw = unsafe { raw.assume_init_read() };
+                each((!raw.value.is_null()).then(|| self.record(raw)));
+            }
+            Ok(())
+        })
     }
 
-    pub(crate) fn get(&self, table: u64, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>, Error> {
+    pub(crate) fn get(&self, table: u64, hash: u64, key: &[u8]) -> Poll<Result<Option<Record<'a>>, Error>> {
         let mut raw = RawRecord::EMPTY;
         // SAFETY: a live invocation; the key outlives the call; `raw` is a local.
-        match unsafe { (self.calls().get)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut raw) } {
+        let status = unsafe { (self.calls().get)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut raw) };
+        unless_cold(status, |status| match status {
             STATUS_OK => Ok(Some(self.record(raw))),
             STATUS_NOT_FOUND => Ok(None),
             status => Err(Error::from_status(status)),
-        }
+        })
     }
 
     pub(crate) fn put(&self, table: u64, key: &[u8], value: &[u8], how: &RawWrite) -> Result<u64, Error> {
@@ -150,13 +159,12 @@ impl<'a> HostHandle<'a> {
         }
     }
 
-    pub(crate) fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+    pub(crate) fn increment(&self, table: u64, key: &[u8], delta: i64) -> Poll<Result<i64, Error>> {
         let mut sum = 0;
         // SAFETY: a live invocation; the key outlives the call; `sum` is a local.
-        status_to_result(unsafe {
-            (self.calls().increment)(self.invocation, table, key.as_ptr(), key.len(), delta, &mut sum)
-        })?;
-        Ok(sum)
+        let status =
+            unsafe { (self.calls().increment)(self.invocation, table, key.as_ptr(), key.len(), delta, &mut sum) };
+        unless_cold(status, |status| status_to_result(status).map(|()| sum))
     }
 
     /// Fills `out` with records from the cursor on; answers how many.
@@ -264,23 +272,26 @@ impl<'a> HostHandle<'a> {
 
     /// Returns the time at which a record expires, in milliseconds since the Unix epoch (0: never); `None`: there is
     /// none.
-    pub(crate) fn expiry(&self, table: u64, hash: u64, key: &[u8]) -> Result<Option<u64>, Error> {
+    pub(crate) fn expiry(&self, table: u64, hash: u64, key: &[u8]) -> Poll<Result<Option<u64>, Error>> {
         let mut at_ms = 0;
         // SAFETY: a live invocation; the key outlives the call; `at_ms` is a local.
-        match unsafe { (self.calls().expiry)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut at_ms) } {
+        let status =
+            unsafe { (self.calls().expiry)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut at_ms) };
+        unless_cold(status, |status| match status {
             STATUS_OK => Ok(Some(at_ms)),
             STATUS_NOT_FOUND => Ok(None),
             status => Err(Error::from_status(status)),
-        }
+        })
     }
 
-    pub(crate) fn touch(&self, table: u64, key: &[u8], ttl_ms: u64) -> Result<bool, Error> {
+    pub(crate) fn touch(&self, table: u64, key: &[u8], ttl_ms: u64) -> Poll<Result<bool, Error>> {
         // SAFETY: a live invocation; the key outlives the call.
-        match unsafe { (self.calls().touch)(self.invocation, table, key.as_ptr(), key.len(), ttl_ms) } {
+        let status = unsafe { (self.calls().touch)(self.invocation, table, key.as_ptr(), key.len(), ttl_ms) };
+        unless_cold(status, |status| match status {
             STATUS_OK => Ok(true),
             STATUS_NOT_FOUND => Ok(false),
             status => Err(Error::from_status(status)),
-        }
+        })
     }
 
     /// Fills a buffer with random bytes.

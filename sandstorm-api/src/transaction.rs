@@ -7,6 +7,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::RefCell;
+use core::future::poll_fn;
+use core::task::Poll;
 
 mod count;
 pub(crate) mod log;
@@ -77,7 +79,7 @@ impl<'a> Transaction<'a> {
                 return Ok(known);
             }
         }
-        self.read(table, hash, key)
+        poll_fn(|_| self.read(table, hash, key)).await
     }
 
     /// Reads many records at once, each `None` when absent, in the order of `keys`. All their cache misses overlap.
@@ -100,14 +102,27 @@ impl<'a> Transaction<'a> {
         if self.host.interleave() {
             yield_now().await;
         }
-        let mut records = Vec::with_capacity(keys.len());
+        poll_fn(|_| self.read_many(table, keys, &hashes)).await
+    }
+
+    /// Reads the records that the transaction does not know yet. Those on the disk are read together.
+    fn read_many<K: AsRef<[u8]>>(
+        &self,
+        table: TableId,
+        keys: &[K],
+        hashes: &[u64],
+    ) -> Poll<Result<Vec<Option<TransactionRecord<'a>>>, Error>> {
+        let (mut records, mut waits) = (Vec::with_capacity(keys.len()), false);
         for (key, hash) in keys.iter().zip(hashes) {
-            records.push(match self.known(table, hash, key.as_ref()) {
-                Some(known) => known,
-                None => self.read(table, hash, key.as_ref())?,
-            });
+            match self.known(table, *hash, key.as_ref()) {
+                Some(known) => records.push(known),
+                None => match self.read(table, *hash, key.as_ref()) {
+                    Poll::Ready(record) => records.push(record?),
+                    Poll::Pending => waits = true,
+                },
+            }
         }
-        Ok(records)
+        if waits { Poll::Pending } else { Poll::Ready(Ok(records)) }
     }
 
     /// Writes a record when the transaction is committed.
@@ -197,16 +212,20 @@ impl<'a> Transaction<'a> {
     }
 
     /// Reads a record that the transaction does not know yet.
-    fn read(&self, table: TableId, hash: u64, key: &[u8]) -> Result<Option<TransactionRecord<'a>>, Error> {
+    fn read(&self, table: TableId, hash: u64, key: &[u8]) -> Poll<Result<Option<TransactionRecord<'a>>, Error>> {
         if self.notes.borrow().reads >= TRANSACTION_READS {
-            return Err(Error::too_large(format!("a transaction may read {TRANSACTION_READS} keys")));
+            let text = format!("a transaction may read {TRANSACTION_READS} keys");
+            return Poll::Ready(Err(Error::too_large(text)));
         }
         if self.notes.borrow().read_bytes + key.len() > TRANSACTION_BYTES {
-            return Err(Error::too_large(format!("a transaction may read keys of {TRANSACTION_BYTES} bytes together")));
+            let text = format!("a transaction may read keys of {TRANSACTION_BYTES} bytes together");
+            return Poll::Ready(Err(Error::too_large(text)));
         }
-        let record = self.host.get(table.0, hash, key)?;
-        self.notes.borrow_mut().show_read(table, hash, key, record)?;
-        Ok(record.map(|record| TransactionRecord { key: record.key, value: record.value, flags: record.flags }))
+        self.host.get(table.0, hash, key).map(|record| {
+            let record = record?;
+            self.notes.borrow_mut().show_read(table, hash, key, record)?;
+            Ok(record.map(|record| TransactionRecord { key: record.key, value: record.value, flags: record.flags }))
+        })
     }
 }
 

@@ -8,6 +8,7 @@ mod latency;
 mod ordered;
 mod quotas;
 mod sealed;
+mod spill;
 mod transactions;
 mod versions;
 mod wire;

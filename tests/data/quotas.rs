@@ -51,6 +51,12 @@ fn patient(plane: &DataPlane, tenant: &str) {
     plane.directory.set_budget(tenant, "bad", budget).expect("a budget");
 }
 
+/// Whether a quota has a largest value. Tests of their own reach it (`spill.rs`).
+fn is_bounded(name: &str) -> bool {
+    let mut changes = QuotaChanges::default();
+    changes.set(name, 1 << 60) && changes.apply(&Quotas::default()).is_err()
+}
+
 /// Reaches the quota of that name, and compares the answer with the documentation.
 fn reach(plane: &DataPlane, name: &str) {
     match name {
@@ -109,12 +115,14 @@ fn reach(plane: &DataPlane, name: &str) {
         }
         // Weights are tested in `workers::run_queue::tests`, slices in the tests of preemption, the window in
         // `tenants::conduct`. Grants and waiting pushes are tested with their limits.
-        "weight" | "slice_us" | "kill_window_s" | "waiting_pushes" | "grants_given" | "grants_received" => {
+        "weight" | "slice_us" | "kill_window_s" | "waiting_pushes" | "grants_given" | "grants_received"
+        | "cold_reads_per_s" => {
             let mut changes = QuotaChanges::default();
             assert!(
                 changes.set(name, 1 << 33) && changes.apply(&Quotas::default()).is_err() || !changes.set(name, 1 << 33)
             );
         }
+        "spill_bytes" | "cold_bytes_per_s" => assert!(is_bounded(name)),
         _ => panic!("a quota {name} without a test that reaches it"),
     }
 }

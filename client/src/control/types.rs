@@ -256,6 +256,8 @@ pub enum TableMode {
     Store,
     /// Evicts.
     Cache,
+    /// Moves cold records to the disk.
+    Spill,
 }
 
 /// `POST /v1/tenants/{tenant}/tables`.

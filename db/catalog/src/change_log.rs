@@ -100,10 +100,7 @@ fn tables(old: &TenantView, new: &TenantView) {
         info!(tenant, table = &*table.name(), id, "table dropped");
     }
     for (id, table) in new.tables.iter().filter(|(id, _)| !old.tables.contains_key(*id)) {
-        let (mode, ordered) = (
-            if table.mode() == sandstorm_store::StorageMode::Cache { "cache" } else { "store" },
-            table.table.is_ordered(),
-        );
+        let (mode, ordered) = (table.mode().name(), table.table.is_ordered());
         info!(tenant, table = &*table.name(), id, mode, ordered, quota_bytes = table.quota_bytes(), "table created");
     }
 }

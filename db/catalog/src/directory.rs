@@ -19,6 +19,7 @@ use super::options::{DirectoryOptions, NewTable, NewTenant};
 use super::quotas::{QuotaChanges, Quotas};
 use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
+use super::spill_folder::SpillFolder;
 use super::table_durability::CurrentDurability;
 use super::table_settings::{CurrentName, TableDefinition};
 use super::tenant_code::TenantCode;
@@ -66,6 +67,8 @@ pub struct Directory {
     pub(super) log: DirectoryLog,
     /// Seals the secrets of tenants for the journal.
     pub(super) sealer: RwLock<SecretSealer>,
+    /// The files of tables larger than memory.
+    pub(super) spill: SpillFolder,
 }
 
 impl std::fmt::Debug for Directory {
@@ -103,6 +106,7 @@ impl Directory {
             dropped: Mutex::default(),
             log: DirectoryLog::default(),
             sealer: RwLock::new(SecretSealer::of_this_process()),
+            spill: SpillFolder::default(),
         })
     }
 
@@ -371,6 +375,7 @@ impl Directory {
                 quotas.check_budget(budget)?;
             }
             tenant.quotas = quotas.clone();
+            self.set_spill_quota(tenant);
             tenant.said = tenant.said.and(changes);
             tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
             if let Some(code) = *code {
@@ -414,6 +419,7 @@ impl Directory {
             if !durability.is_none() && !self.options.can_keep_records {
                 return Err(DirectoryError::KeepsNothing(new.name));
             }
+            self.check_spill(&new.name, (new.mode, new.ordered, durability))?;
             let table = RecordTable::new(config, self.epochs.clone());
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
             if log_number != 0 {
@@ -430,6 +436,7 @@ impl Directory {
                 durability: CurrentDurability::new(durability, log_number),
                 flush_at_ms: Default::default(),
             });
+            self.attach_spill(&tenant, &entry).map_err(|error| DirectoryError::NoSpillFile(error.to_string()))?;
             view.tables.insert(id, entry.clone());
             view.settings.insert(id, TableDefinition { log: log_number, ..TableDefinition::of(&entry) });
             view.table_names.insert(name, id);

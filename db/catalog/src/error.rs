@@ -87,6 +87,20 @@ pub enum DirectoryError {
         "table {0:?} cannot be kept on disk: the server keeps nothing (--ephemeral); leave out its durability, which is none here then"
     )]
     KeepsNothing(String),
+    /// A table of mode `spill` cannot have another property.
+    #[error("table {table:?} cannot be larger than memory: {why}")]
+    CannotSpill {
+        /// The table.
+        table: String,
+        /// What it would have to do without.
+        why: &'static str,
+    },
+    /// The records of a table of mode `spill` are not listed.
+    #[error("table {0:?} is larger than memory (mode `spill`): its records are not listed or exported")]
+    CannotList(String),
+    /// The file of a table of mode `spill` cannot be made.
+    #[error("the spill file cannot be made: {0}")]
+    NoSpillFile(String),
     /// A tenant can access all of its own tables already.
     #[error("tenant {0:?} cannot grant a table to itself")]
     GrantToSelf(String),
@@ -307,7 +321,7 @@ impl DirectoryError {
             | E::TooManyShares(_)
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
-            E::JournalUnavailable(_) => DirectoryErrorKind::Unavailable,
+            E::JournalUnavailable(_) | E::NoSpillFile(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
@@ -315,6 +329,8 @@ impl DirectoryError {
             | E::DeployedShare(_)
             | E::NativeShare(_)
             | E::ShareWithSelf(_)
+            | E::CannotSpill { .. }
+            | E::CannotList(_)
             | E::GrantToSelf(_)
             | E::NotOwned(_)
             | E::InvalidName { .. }
@@ -346,6 +362,9 @@ impl DirectoryError {
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::KeepsNothing(_) => "start the server with a state directory",
+            E::CannotSpill { .. } => "leave out --ordered and --durability, or choose the mode `store`",
+            E::CannotList(_) => "get them by their keys",
+            E::NoSpillFile(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::GrantToSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
             E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",

@@ -33,6 +33,7 @@ mod secrets;
 mod shared_extension;
 mod shared_extensions;
 mod snapshot;
+mod spill_folder;
 mod suspending;
 mod suspension;
 mod table_changes;

@@ -190,7 +190,11 @@ impl Directory {
                 flush_at_ms: Default::default(),
             };
             view.settings.insert(id, TableDefinition::of(&entry));
-            view.tables.insert(id, Arc::new(entry));
+            let entry = Arc::new(entry);
+            if let Err(error) = self.attach_spill(&view.tenant, &entry) {
+                tracing::error!(table = &*name, %error, "a table has no spill file: what exceeds its memory is refused");
+            }
+            view.tables.insert(id, entry);
             view.table_names.insert(name, id);
         }
         Ok(view)
@@ -246,6 +250,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
             id: entry.id,
             name: settings.name.to_string(),
             cache: settings.mode == sandstorm_store::StorageMode::Cache,
+            spill: settings.mode == sandstorm_store::StorageMode::Spill,
             quota_bytes: settings.quota_bytes,
             ordered: entry.table.is_ordered(),
             durability: settings.durability,

@@ -134,6 +134,13 @@ quotas! {
     /// second's worth may come at once; a message that is more than that passes once the tenant has been at rest, and
     /// is waited for after.
     requests_per_s: u32 = 0u32, 0u32, u32::MAX;
+    /// Bytes of the disk that the spill file of each of its tables may take (tables of mode `spill`). For all tables
+    /// together that is this times `tables`.
+    spill_bytes: u64 = 16 * GIB, 64 * MIB, 16u64 << 40;
+    /// Cold records of tables of mode `spill` that are read from the disk a second, 0: unlimited. Further ones wait.
+    cold_reads_per_s: u32 = 0u32, 0u32, u32::MAX;
+    /// Bytes of the disk that these reads take a second, 0: unlimited. Further ones wait.
+    cold_bytes_per_s: u64 = 0u64, 0u64, 1u64 << 40;
     /// Tables.
     tables: u32 = 64u32, 0u32, 65_536u32;
     /// Extensions loaded at the same time.

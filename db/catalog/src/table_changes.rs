@@ -70,6 +70,10 @@ impl Directory {
 
 /// A store may become a cache while it is empty: the order in which a cache evicts comes from writes.
 fn check_mode(entry: &TableEntry, before: &TableDefinition, now: &TableDefinition) -> Result<(), DirectoryError> {
+    if before.mode != now.mode && [before.mode, now.mode].contains(&StorageMode::Spill) {
+        let (table, why) = (before.name.to_string(), "a table has the mode `spill` from its creation on, or never");
+        return Err(DirectoryError::CannotSpill { table, why });
+    }
     let records = entry.table.stats().records;
     match (before.mode, now.mode) {
         (StorageMode::Store, StorageMode::Cache) if records > 0 => {

@@ -71,6 +71,8 @@ impl DefaultDurability {
         match mode {
             StorageMode::Store => self.store,
             StorageMode::Cache => self.cache,
+            // The log does not read cold records.
+            StorageMode::Spill => TableDurability::None,
         }
     }
 }

@@ -87,6 +87,7 @@ impl DataPlane {
             config.create_tenants(&directory)?;
         } else {
             prepare_state_dir(&config.state)?;
+            directory.open_spill_folder(&config.state.join(SPILL_FOLDER))?;
             let (journal, stored) = Journal::open(&config.state)?;
             directory.open_secret_key(&config.state)?;
             for left in config.restore_tenants(stored, &directory)? {
@@ -112,6 +113,7 @@ impl DataPlane {
     pub fn finish(self) {
         let DataPlane { workers, _janitor, _checkpointer, directory, metrics: _, epochs, watchdog, renewal } = self;
         drop((workers, _janitor, _checkpointer, watchdog, renewal));
+        directory.close_spill_folder();
         // What was acknowledged at the end is on the disk as well.
         directory.change_log().into_iter().for_each(|log| log.close());
         std::mem::forget((directory, epochs));
@@ -212,6 +214,8 @@ impl PreparedDataPlane {
     }
 }
 
+/// The folder of spill files in the state directory: tables larger than memory. It is emptied at each start.
+pub const SPILL_FOLDER: &str = "spill";
 /// The folder of the records' log in the state directory.
 pub const LOG_FOLDER: &str = "log";
 /// Beginning of the names of folders there with damaged logs that were put aside; the time in milliseconds since the

@@ -199,6 +199,7 @@ impl Engine {
             let body = unsafe { &mut *body };
             body.polls = body.polls.wrapping_add(1);
             body.shown.raise(participant.shown().take());
+            body.end_cold_calls(participant);
             if long {
                 self.note_long_poll(body, charge_ns);
             }

@@ -11,7 +11,8 @@ use sandstorm_api::abi::{self, HostCalls, RawCursor, RawKey, RawRecord, RawWrite
 use super::commit::commit;
 use super::extension_calls::{call_begin, call_end, call_part, call_return};
 use super::host_call::{
-    call, call_inline, enter_call, guest_bytes, guest_keys, raw_record, status_code, store_error_status,
+    call, call_inline, cold_error_status, enter_call, guest_bytes, guest_keys, raw_record, status_code,
+    store_error_status,
 };
 use super::invocation::InvocationState;
 use super::log_calls::log_line;
@@ -134,7 +135,7 @@ unsafe extern "C" fn get(
         if !table.owns(hash) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
-        let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or(abi::STATUS_NOT_FOUND)?;
+        let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or_else(|| body.absent_status())?;
         let record = raw_record(&record);
         body.note_read(record.value_len);
         out.write(record);
@@ -211,6 +212,9 @@ unsafe extern "C" fn get_many(
             read_bytes += record.value_len as u64;
             out.add(at).write(record);
         }
+        if body.shown.has_cold() {
+            return Err(body.cold_status());
+        }
         body.reads += reads;
         body.read_bytes += read_bytes;
         Ok(())
@@ -285,8 +289,10 @@ unsafe extern "C" fn increment(
     let add = |body: &mut InvocationState, participant: &Participant| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
+        let cold = body.cold_status();
         let table = body.table_to_write(table)?;
-        sum.write(table.increment(participant, table.hash(key), key, delta, now_ms).map_err(store_error_status)?.0);
+        let added = table.increment(participant, table.hash(key), key, delta, now_ms);
+        sum.write(added.map_err(|error| cold_error_status(error, cold))?.0);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -306,6 +312,9 @@ unsafe extern "C" fn scan(
     let fill = |body: &mut InvocationState, participant: &Participant| unsafe {
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
+        if table.is_larger_than_memory() {
+            return Err(abi::STATUS_NOT_SCANNED);
+        }
         let limit = limit.min(SCAN_CALL_RECORDS);
         let (mut count, mut read_bytes) = (0, 0);
         let mut add = |record: RecordRef<'_>| {

@@ -205,12 +205,20 @@ pub(super) fn status_code<T>(result: Result<T, u32>) -> u32 {
     }
 }
 
+/// Returns the status of a store's error, and `cold` where a cold record was met.
+pub(super) fn cold_error_status(error: StoreError, cold: u32) -> u32 {
+    if error == StoreError::Cold { cold } else { store_error_status(error) }
+}
+
 pub(super) fn store_error_status(error: StoreError) -> u32 {
     match error {
         StoreError::Conflict => abi::STATUS_CONFLICT,
-        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure | StoreError::NotLogged(_) => {
-            abi::STATUS_OUT_OF_MEMORY
-        }
+        StoreError::OutOfMemory
+        | StoreError::NoMemory
+        | StoreError::ReclaimPressure
+        | StoreError::NotLogged(_)
+        | StoreError::NotSpilled(_) => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::Cold => abi::STATUS_COLD,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
         StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,
         StoreError::WrongServer => abi::STATUS_WRONG_SERVER,

@@ -274,12 +274,12 @@ impl InvocationHandle {
         Ok(InvocationHandle(NonNull::from(Box::leak(body))))
     }
 
-    fn body(&self) -> &InvocationState {
+    pub(super) fn body(&self) -> &InvocationState {
         // SAFETY: owned alone; library code only runs within a poll, which borrows the value mutably.
         unsafe { self.0.as_ref() }
     }
 
-    fn body_mut(&mut self) -> &mut InvocationState {
+    pub(super) fn body_mut(&mut self) -> &mut InvocationState {
         // SAFETY: as in `body`.
         unsafe { self.0.as_mut() }
     }
@@ -453,7 +453,7 @@ impl InvocationHandle {
         body.text.clear();
         body.random.forget();
         body.code = 0;
-        body.shown.take();
+        body.shown = ShownPosition::default();
     }
 
     /// Returns the bytes of the arena that must go back to the kernel before the next invocation begins here.

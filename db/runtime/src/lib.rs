@@ -17,6 +17,7 @@ compile_error!(
 );
 
 mod clock;
+mod cold_records;
 mod commit;
 mod cpu_meter;
 mod crowd_trust;

@@ -6,7 +6,7 @@
 use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
 
 use super::clock::clock_us;
-use super::host_call::{call, call_inline, guest_bytes, status_code, store_error_status};
+use super::host_call::{call, call_inline, cold_error_status, guest_bytes, status_code};
 use super::invocation::InvocationState;
 use sandstorm_catalog::TenantView;
 use sandstorm_store::limits::MAX_KEY_BYTES;
@@ -43,7 +43,7 @@ pub(super) fn expiry_of(body: &mut InvocationState, table: u64, hash: u64, key: 
     }
     // SAFETY: the invocation's pin is the protection that the record needs.
     let record = unsafe { table.get_pinned(hash, key, now_ms, &body.shown) };
-    Ok(record.ok_or(abi::STATUS_NOT_FOUND)?.expires_at_ms())
+    Ok(record.ok_or_else(|| body.absent_status())?.expires_at_ms())
 }
 
 pub(super) unsafe extern "C" fn touch(
@@ -57,19 +57,20 @@ pub(super) unsafe extern "C" fn touch(
     let write = |body: &mut InvocationState, participant: &Participant| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        touch_record(body.table_to_write(table)?, participant, key, now_ms, ttl_ms)
+        let cold = body.cold_status();
+        touch_record(body.table_to_write(table)?, participant, key, now_ms, (ttl_ms, cold))
     };
     // SAFETY: this is a host function.
     unsafe { call(invocation, |body, participant| status_code(write(body, participant))) }
 }
 
-/// Lets a record expire after so many milliseconds from now; 0: never.
+/// Lets a record expire after so many milliseconds from now; 0: never. `cold` is the status where it is on the disk.
 pub(super) fn touch_record(
     table: &RecordTable,
     participant: &Participant,
     key: &[u8],
     now_ms: u64,
-    ttl_ms: u64,
+    (ttl_ms, cold): (u64, u32),
 ) -> Result<(), u32> {
     let expires_at_ms = if ttl_ms == 0 { 0 } else { expiry_ms(now_ms, ttl_ms) };
     let touched = table.update(participant, table.hash(key), key, now_ms, |found| match found {
@@ -82,7 +83,7 @@ pub(super) fn touch_record(
     match touched {
         Ok((true, _)) => Ok(()),
         Ok((false, _)) => Err(abi::STATUS_NOT_FOUND),
-        Err(error) => Err(store_error_status(error)),
+        Err(error) => Err(cold_error_status(error, cold)),
     }
 }
 

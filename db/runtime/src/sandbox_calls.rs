@@ -18,7 +18,7 @@ use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expi
 use super::guest_memory::GuestMemory;
 use super::guest_value::GuestAddress;
 use super::host::condition_of;
-use super::host_call::store_error_status;
+use super::host_call::{cold_error_status, store_error_status};
 use super::invocation::InvocationState;
 use super::sandbox_switch::trap_sandboxed;
 use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};
@@ -218,7 +218,7 @@ impl SandboxCall<'_> {
                 let record = self.hand_out(&record)?;
                 Ok(self.memory.write(out, record)?)
             }
-            None => Err(CallError::Status(abi::STATUS_NOT_FOUND)),
+            None => Err(CallError::Status(self.body.absent_status())),
         }
     }
 
@@ -231,7 +231,7 @@ impl SandboxCall<'_> {
         len: GuestAddress,
     ) -> CallResult<()> {
         let key = self.key(key, key_len)?;
-        let Some(record) = self.find(table, 0, key)? else { return Err(abi::STATUS_NOT_FOUND.into()) };
+        let Some(record) = self.find(table, 0, key)? else { return Err(self.body.absent_status().into()) };
         let (_, value) = record.key_and_value();
         self.write_wanted(len, value.len() as u32)?;
         match value.len() {
@@ -373,8 +373,10 @@ impl SandboxCall<'_> {
     fn increment(&mut self, table: u64, key: GuestAddress, len: u32, by: i64, sum: GuestAddress) -> CallResult<()> {
         let key = self.key(key, len)?;
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        let cold = self.body.cold_status();
         let table = self.body.table_to_write(table)?;
-        let sums = table.increment(participant, table.hash(key), key, by, now_ms).map_err(store_error_status)?;
+        let sums = table.increment(participant, table.hash(key), key, by, now_ms);
+        let sums = sums.map_err(|error| cold_error_status(error, cold))?;
         Ok(self.write_wanted(sum, sums.0)?)
     }
 
@@ -393,6 +395,9 @@ impl SandboxCall<'_> {
         let mut failed = Ok(());
         if limit > 0 && at.finished == 0 {
             let table = self.own_table(table)?;
+            if table.is_larger_than_memory() {
+                return Err(abi::STATUS_NOT_SCANNED.into());
+            }
             let mut add = |record: RecordRef<'_>| {
                 if count < limit && failed.is_ok() {
                     failed = self.put_record(out, count, Some(&record));
@@ -512,6 +517,17 @@ impl SandboxCall<'_> {
         count: u32,
         out: GuestAddress,
     ) -> CallResult<()> {
+        if self.body.table(table)?.is_larger_than_memory() {
+            // Before anything is copied: where a record is on the disk the call is made again.
+            for index in 0..count_of(count)? {
+                let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
+                let key = self.key(key.first, key.len)?;
+                self.find(table, hash, key)?;
+            }
+            if self.body.shown.has_cold() {
+                return Err(self.body.cold_status().into());
+            }
+        }
         for index in 0..count_of(count)? {
             let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
             let key = self.key(key.first, key.len)?;

@@ -27,7 +27,8 @@ impl SandboxCall<'_> {
     pub(super) fn touch(&mut self, table: u64, (key, key_len): (GuestAddress, u32), ttl_ms: u64) -> CallResult<()> {
         let key = self.key(key, key_len)?;
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
-        Ok(touch_record(self.body.table_to_write(table)?, participant, key, now_ms, ttl_ms)?)
+        let cold = self.body.cold_status();
+        Ok(touch_record(self.body.table_to_write(table)?, participant, key, now_ms, (ttl_ms, cold))?)
     }
 
     pub(super) fn secret(

@@ -185,3 +185,9 @@ pub const POOLED_PENDING_ANSWERS: usize = 128;
 /// Bytes of a UDP port's answers to memcached clients that wait for the log's disk: beyond it none is given, as if its
 /// datagram had been lost.
 pub const PENDING_DATAGRAM_BYTES: usize = 4 << 20;
+/// Bytes of a port's messages that wait for cold records: shared as other buffers are. At 100 us a read, eight at a
+/// time, as many as some hundred thousand gets.
+pub const COLD_MESSAGES_BYTES: usize = 32 << 20;
+/// Times that a message waits for the records of one operation. A record stays for a while once it was read; only in a
+/// table whose memory is smaller than what is read at a time does it leave before it is used.
+pub const COLD_TRIES: u32 = 8;

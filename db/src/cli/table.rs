@@ -78,6 +78,8 @@ pub(super) enum TableModeArg {
     Store,
     /// Records are evicted, those first that were read once at most
     Cache,
+    /// The values of records move to the disk, those first that were read once at most; keys stay in memory
+    Spill,
 }
 
 /// What a crash may take of a table's records.
@@ -96,6 +98,7 @@ impl TableModeArg {
         match self {
             TableModeArg::Store => TableMode::Store,
             TableModeArg::Cache => TableMode::Cache,
+            TableModeArg::Spill => TableMode::Spill,
         }
     }
 }
@@ -151,6 +154,7 @@ fn mode(table: &TableStatus) -> String {
     let mode = match table.mode {
         TableMode::Store => "store",
         TableMode::Cache => "cache",
+        TableMode::Spill => "spill",
     };
     if table.ordered { format!("{mode}, ordered") } else { mode.to_owned() }
 }

@@ -20,6 +20,7 @@ pub mod limits;
 mod record;
 mod shown_position;
 mod slabs;
+pub mod spill;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -158,3 +158,23 @@ pub const MAPPED_STEP_BYTES: usize = 4096;
 /// Bytes of such mappings that are kept for the next records: the kernel has to zero a fresh page, which takes as long
 /// as filling it.
 pub const SPARE_MAPPED_BYTES: usize = 32 << 20;
+/// Blocks of 4 KiB that are written to a spill file at once: 256 KiB, which a disk takes at nearly its full rate. They
+/// are memory of the table until they are written.
+pub const SPILL_CHUNK_BLOCKS: u32 = 64;
+/// Such chunks of a table that wait for the disk, 4 MiB; beyond that records stay in memory, and writes of a full table
+/// are refused.
+pub const SPILL_WAITING_CHUNKS: usize = 16;
+/// Threads that read cold records: the reads of a server that are under way together. Thirty records that are awaited
+/// together take four reads' time.
+pub const SPILL_READERS: usize = 8;
+/// Milliseconds between two looks for failed writes to try again, and for sparse segments to copy.
+pub const SPILL_RETRY_MS: u64 = 50;
+/// Nanoseconds of a tenant's quota of cold reads that may be used at once: a tenth of a second.
+pub const SPILL_QUOTA_BURST_NS: u64 = 100_000_000;
+/// Bytes that a record counts against its table's quota beside its own while it is in memory and in the spill file: its
+/// entry in the list of those that need no write to leave memory.
+pub const CLEAN_CHARGE_BYTES: u64 = 40;
+/// Part of the quota by which records that were read from the disk may exceed it, one in so many, while none can leave.
+pub const SPILL_OVERDRAFT_ONE_IN: u64 = 16;
+/// Cold records that one operation has read at a time; the others follow.
+pub const COLD_MISSES_PER_OPERATION: usize = 1024;

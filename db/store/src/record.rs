@@ -1,7 +1,8 @@
 //! One record: one allocation, immutable except for two bytes that eviction needs.
 //!
 //! ```text
-//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
+//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8
+//! | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
 //! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
 //! ([`ZERO_COPY_MIN_VALUE_BYTES`]) end with their reference count, in the last eight bytes, which are aligned. A value
@@ -14,9 +15,14 @@
 //! shares keep it.
 #![allow(unsafe_code)]
 
+mod eviction_notes;
+
+use self::eviction_notes::cold_record_bytes;
+pub(super) use self::eviction_notes::{cold_allocation_bytes, key_fingerprint};
 use super::epochs::refcount::RecordRefCount;
-use super::{RecordMarks, slabs};
+use super::slabs;
 use crate::limits::{RECORD_CHARGE_BYTES, ZERO_COPY_MIN_VALUE_BYTES};
+use crate::spill::SpillAddress;
 use sandstorm_net::shared_bytes::{SharedBytes, SharedBytesVTable};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -37,6 +43,13 @@ const EXTERNAL_VALUE: u8 = 128;
 /// Values of `touched`: the record was read; and the same, kept for memcached's clients to query.
 const TOUCHED: u8 = 1;
 const FETCHED: u8 = 2;
+/// The record was read from the disk for a read that has not come yet, which counts for nothing.
+const ARRIVED: u8 = 4;
+/// Value of `touched` for a cold record, with the five bits of its length's class. Its `value_len` is the block of its
+/// run, its `key_len` the key's fingerprint. Of the optional parts it has the expiry alone; `EXTERNAL_VALUE` is set, so
+/// that the fast paths need not ask.
+const COLD: u8 = 0x80;
+const COLD_CLASS_SHIFT: u32 = 2;
 
 /// The fixed part of a record.
 #[repr(C)]
@@ -217,6 +230,34 @@ impl RecordPtr {
         Some(RecordPtr(base.cast()))
     }
 
+    /// Allocates what stays in memory of a record whose key and value are on the disk: 16 bytes, and 8 for an expiry.
+    /// `None` when memory is out.
+    pub(super) fn allocate_cold(
+        version: u64,
+        key_fingerprint: u16,
+        expires_at_ms: u64,
+        address: SpillAddress,
+    ) -> Option<RecordPtr> {
+        let (base, is_plain) = slabs::allocate_record(cold_record_bytes(expires_at_ms))?;
+        let expiry = if expires_at_ms != 0 { HAS_EXPIRY } else { 0 };
+        let plain = if is_plain { FROM_SYSTEM_ALLOCATOR } else { 0 };
+        let header = RecordHeader {
+            version,
+            value_len: address.block,
+            key_len: key_fingerprint,
+            touched: AtomicU8::new(COLD | address.length_class << COLD_CLASS_SHIFT | TOUCHED | FETCHED),
+            bits: AtomicU8::new(EXTERNAL_VALUE | expiry | plain),
+        };
+        // SAFETY: `base` is aligned for a header and owns its bytes, and eight more if there is an expiry.
+        unsafe {
+            base.cast::<RecordHeader>().write(header);
+            if expires_at_ms != 0 {
+                base.add(HEADER_BYTES).cast::<[u8; 8]>().write(expires_at_ms.to_ne_bytes());
+            }
+        }
+        Some(RecordPtr(base.cast()))
+    }
+
     /// The record as a slot stores it.
     #[inline(always)]
     pub(super) fn as_ptr(self) -> *mut u8 {
@@ -270,7 +311,7 @@ impl RecordPtr {
         // are aligned to 8.
         unsafe {
             let record = self.as_ref();
-            if record.value_len() < ZERO_COPY_MIN_VALUE_BYTES || record.has_external_value() {
+            if record.value_len() < ZERO_COPY_MIN_VALUE_BYTES || record.bits() & EXTERNAL_VALUE != 0 {
                 return None;
             }
             Some(self.0.cast::<u8>().add(record.length() - REFCOUNT_BYTES).cast::<RecordRefCount>().as_ref())
@@ -287,7 +328,7 @@ impl RecordPtr {
             #[cfg(test)]
             count(self.as_ref().key(), -1);
             let (mut bytes, bits) = (self.as_ref().length(), self.as_ref().bits());
-            if bits & EXTERNAL_VALUE != 0 {
+            if self.as_ref().has_external_value() {
                 let at = self.as_ref().share_offset();
                 self.0.cast::<u8>().add(at).cast::<SharedBytes>().drop_in_place();
                 bytes = at + SHARED_BYTES_LEN;
@@ -382,6 +423,9 @@ impl<'a> RecordRef<'a> {
             return (HEADER_BYTES, len);
         }
         let before = if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 };
+        if self.is_cold() {
+            return (HEADER_BYTES + before, 0);
+        }
         (HEADER_BYTES + before, len | if bits & LONG_KEY != 0 { 1 << 16 } else { 0 })
     }
 
@@ -391,7 +435,7 @@ impl<'a> RecordRef<'a> {
     }
 
     fn has_external_value(&self) -> bool {
-        self.bits() & EXTERNAL_VALUE != 0
+        self.bits() & EXTERNAL_VALUE != 0 && !self.is_cold()
     }
 
     /// Returns the offset of the share of an external value.
@@ -411,6 +455,9 @@ impl<'a> RecordRef<'a> {
     /// Returns the bytes of the record with its value in it, as they are charged wherever the value lies.
     fn length(&self) -> usize {
         let (at, len) = self.key_range();
+        if self.is_cold() {
+            return at;
+        }
         with_refcount(at + len + self.value_len(), self.value_len())
     }
 
@@ -502,70 +549,5 @@ impl<'a> RecordRef<'a> {
     pub fn is_expired(&self, now_ms: u64) -> bool {
         let at = self.expires_at_ms();
         at != 0 && at <= now_ms
-    }
-
-    /// Notes for eviction that the record was read: one store, and only if the note is not there yet.
-    pub(super) fn touch(&self) {
-        let touched = &self.header().touched;
-        if touched.load(Ordering::Relaxed) == 0 {
-            touched.store(TOUCHED, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes a read by a client that may be asked about it: one store, and only if the note is not there yet.
-    #[inline]
-    pub fn note_fetched(&self) {
-        let touched = &self.header().touched;
-        if touched.load(Ordering::Relaxed) & FETCHED == 0 {
-            touched.store(TOUCHED | FETCHED, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the marks that the record keeps beside its value.
-    #[inline]
-    pub fn marks(&self) -> RecordMarks {
-        let bits = self.bits();
-        let fetched = self.header().touched.load(Ordering::Relaxed) & FETCHED != 0;
-        RecordMarks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
-    }
-
-    /// Changes the marks; the note that the record was read is only set, never cleared. Under the lock of the stripe:
-    /// within [`super::RecordTable::update_marked`].
-    pub fn set_marks(&self, marks: RecordMarks) {
-        let set = |bit, on| if on { bit } else { 0 };
-        let other_bits = self.bits() & !(STALE | SENT);
-        self.header().bits.store(other_bits | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);
-        if marks.fetched {
-            self.note_fetched();
-        }
-    }
-
-    /// Returns whether the record was read since the last call; clears the note.
-    pub(super) fn take_touched(&self) -> bool {
-        let touched = &self.header().touched;
-        let was = touched.load(Ordering::Relaxed) != 0;
-        if was {
-            touched.store(0, Ordering::Relaxed);
-        }
-        was
-    }
-
-    /// Returns whether eviction has the record in its main queue (else: in the small one). Under the lock of the
-    /// stripe.
-    pub(super) fn in_main_queue(&self) -> bool {
-        self.bits() & IN_MAIN_QUEUE != 0
-    }
-
-    /// Notes that eviction has the record in its main queue. Under the lock of the stripe: the only writer of `bits`.
-    pub(super) fn set_in_main_queue(&self) {
-        self.header().bits.store(self.bits() | IN_MAIN_QUEUE, Ordering::Relaxed);
-    }
-
-    /// Copies eviction's notes from the record that this one replaces.
-    pub(super) fn inherit(&self, replaced: RecordRef<'_>) {
-        if replaced.in_main_queue() {
-            self.set_in_main_queue();
-        }
-        self.touch();
     }
 }

@@ -1,6 +1,9 @@
 //! How far the log has to be on the disk before what a thread, or an invocation, has seen may be shown.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+
+use crate::limits::COLD_MISSES_PER_OPERATION;
+use crate::spill::ColdMiss;
 
 /// The highest position of the log among the changes that its owner has made or read, in tables whose changes are
 /// awaited. 0: none.
@@ -9,6 +12,12 @@ pub struct ShownPosition {
     position: Cell<u64>,
     /// Locks of several stripes that the owner holds: what it has changed there has no position yet.
     held: Cell<u32>,
+    /// Whether `cold` has any.
+    has_cold: Cell<bool>,
+    /// Whether a cold record that the owner waited for could not be read.
+    cold_failed: Cell<bool>,
+    /// Cold records that the owner has met since it last asked. It has neither seen nor changed them.
+    cold: RefCell<Vec<ColdMiss>>,
 }
 
 impl ShownPosition {
@@ -40,5 +49,50 @@ impl ShownPosition {
 
     pub(crate) fn is_holding(&self) -> bool {
         self.held.get() > 0
+    }
+
+    /// Returns whether a cold record was met: then what the operation returned is no answer.
+    #[inline]
+    pub fn has_cold(&self) -> bool {
+        self.has_cold.get()
+    }
+
+    /// Returns the cold records that were met, and begins anew.
+    pub fn take_cold(&self) -> Vec<ColdMiss> {
+        self.has_cold.set(false);
+        self.cold.take()
+    }
+
+    #[cold]
+    pub(crate) fn note_cold(&self, miss: ColdMiss) {
+        self.has_cold.set(true);
+        let mut cold = self.cold.borrow_mut();
+        if cold.len() < COLD_MISSES_PER_OPERATION {
+            cold.push(miss);
+        }
+    }
+
+    /// Takes what another one has met.
+    #[inline]
+    pub fn take_cold_of(&self, other: &ShownPosition) {
+        if other.has_cold() {
+            other.take_cold().into_iter().for_each(|miss| self.note_cold(miss));
+        }
+    }
+
+    /// Notes that a cold record that the owner waited for could not be read.
+    pub fn set_cold_failed(&self) {
+        self.cold_failed.set(true);
+    }
+
+    /// Returns whether that is noted.
+    pub fn has_cold_failed(&self) -> bool {
+        self.cold_failed.get()
+    }
+
+    /// Returns whether that is noted, and forgets it.
+    #[inline]
+    pub fn take_cold_failed(&self) -> bool {
+        self.cold_failed.take()
     }
 }

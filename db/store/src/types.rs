@@ -3,6 +3,7 @@
 use sandstorm_log::LogRefusal;
 
 use crate::limits;
+use crate::spill::SpillRefusal;
 
 /// The behaviour of a table when a write would take it over its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,25 @@ pub enum StorageMode {
     Store,
     /// Evicts other records: those that were read only once leave first.
     Cache,
+    /// Moves the values of other records to the disk: those that were read only once leave first. Keys stay.
+    Spill,
+}
+
+impl StorageMode {
+    /// Returns the mode's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            StorageMode::Store => "store",
+            StorageMode::Cache => "cache",
+            StorageMode::Spill => "spill",
+        }
+    }
+
+    /// Returns whether records leave memory when there is no room.
+    #[inline]
+    pub fn makes_room(self) -> bool {
+        self != StorageMode::Store
+    }
 }
 
 /// The configuration of a table; fixed for its life.
@@ -119,6 +139,13 @@ pub enum StoreError {
     /// The change cannot be logged, and the table's changes have to be.
     #[error("the table's records are kept on disk, and the change cannot be: {0}; reads go on")]
     NotLogged(LogRefusal),
+    /// The table's memory is full, and no record can move to the disk.
+    #[error("the table's memory is full, and its records cannot move to the disk: {0}; reads go on")]
+    NotSpilled(SpillRefusal),
+    /// The record's value is on the disk, and was not read: nothing was done. Whoever meets this waits for the record
+    /// and asks again, so that clients never see it.
+    #[error("the record's value is on the disk: ask again")]
+    Cold,
     /// The key's hash lies in a tablet that another server owns.
     #[error("another server owns this part of the table")]
     WrongServer,

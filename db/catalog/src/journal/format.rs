@@ -86,6 +86,9 @@ pub struct JournalTable {
     /// Whether its keys are kept in order as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
+    /// Whether cold records leave memory for the disk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spill: bool,
     /// What a crash may take of its records.
     #[serde(default, skip_serializing_if = "TableDurability::is_none")]
     pub durability: TableDurability,
@@ -112,7 +115,16 @@ impl JournalTable {
 
     /// Its behaviour at its quota.
     pub fn mode(&self) -> StorageMode {
-        if self.cache { StorageMode::Cache } else { StorageMode::Store }
+        match (self.cache, self.spill) {
+            (true, _) => StorageMode::Cache,
+            (false, true) => StorageMode::Spill,
+            (false, false) => StorageMode::Store,
+        }
+    }
+
+    /// Sets its behaviour at its quota.
+    pub fn set_mode(&mut self, mode: StorageMode) {
+        (self.cache, self.spill) = (mode == StorageMode::Cache, mode == StorageMode::Spill);
     }
 }
 

@@ -83,7 +83,9 @@ pub(super) async fn page(
 ) -> Result<Response, ApiError> {
     let view = caller.reach(&control, &tenant)?;
     // Unknown tables are told before anything is counted.
-    with_table(&view, &name, |_| ())?;
+    if with_table(&view, &name, RecordTable::is_larger_than_memory)? {
+        return Err(DirectoryError::CannotList(name).into());
+    }
     let permit = control.record_pages.begin(view.tenant.id)?;
     let made = tokio::task::spawn_blocking(move || {
         let participant = control.directory.participant();

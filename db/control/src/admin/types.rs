@@ -275,10 +275,7 @@ impl ChangeTableRequest {
     /// What it changes, for the list of changes.
     pub fn summary(&self) -> String {
         let ChangeTableRequest { name, mode, quota_bytes, durability } = self;
-        let mode = mode.map(|mode| match StorageMode::from(mode) {
-            StorageMode::Store => "mode store".to_owned(),
-            StorageMode::Cache => "mode cache".to_owned(),
-        });
+        let mode = mode.map(|mode| format!("mode {}", StorageMode::from(mode).name()));
         let name = name.as_ref().map(|name| format!("name {name}"));
         let quota = quota_bytes.map(|bytes| format!("quota_bytes {bytes}"));
         let durability = durability.map(|durability| format!("durability {}", durability.name()));
@@ -342,10 +339,7 @@ impl TableResponse {
         TableResponse {
             id: entry.id,
             name: entry.name().to_string(),
-            mode: match entry.mode() {
-                StorageMode::Store => "store",
-                StorageMode::Cache => "cache",
-            },
+            mode: entry.mode().name(),
             ordered: entry.table.is_ordered(),
             durability: entry.durability().name(),
             quota_bytes: entry.quota_bytes(),

@@ -398,7 +398,7 @@ fn tenants() -> Vec<ReferenceSection> {
     let tables = vec![
         row("name", "", "needed", "as a tenant's"),
         row("id", "", "the next free one", "number on the wire, below 2^48"),
-        row("mode", "", "`store`", "what it does at its quota: `store` refuses writes, `cache` evicts"),
+        row("mode", "", "`store`", "at its quota: `store` refuses writes, `cache` evicts, `spill` uses the disk"),
         row(
             "quota_bytes",
             "",

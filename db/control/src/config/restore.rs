@@ -81,7 +81,7 @@ impl TenantSettings {
             }
             known.ordered = *ordered;
             durability.iter().for_each(|durability| known.set_durability(*durability));
-            known.cache = sandstorm_store::StorageMode::from(*mode) == sandstorm_store::StorageMode::Cache;
+            known.set_mode((*mode).into());
             if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
                 let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
                 return Err(refused(&format!("tables.{place}.quota_bytes"), error.to_string()));

@@ -85,6 +85,8 @@ pub enum TableModeSetting {
     Store,
     /// Evicts.
     Cache,
+    /// Moves cold records to the disk.
+    Spill,
 }
 
 impl From<TableModeSetting> for StorageMode {
@@ -92,6 +94,7 @@ impl From<TableModeSetting> for StorageMode {
         match name {
             TableModeSetting::Store => StorageMode::Store,
             TableModeSetting::Cache => StorageMode::Cache,
+            TableModeSetting::Spill => StorageMode::Spill,
         }
     }
 }

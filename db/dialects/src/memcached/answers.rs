@@ -21,11 +21,16 @@ const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
 /// As above.
 const NOT_LOGGED: &str = "SERVER_ERROR the change cannot be kept on disk, and the table's records are; reads go on";
+/// As above.
+const NOT_SPILLED: &str = "SERVER_ERROR out of memory storing object: the table's memory is full and its records cannot move to the disk now; reads go on";
+/// As above.
+pub(super) const COLD: &str = "SERVER_ERROR the record is on the disk: ask again";
 const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 pub(super) const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
 pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
+pub(super) const LARGER_THAN_MEMORY: &str = "SERVER_ERROR the table is larger than memory (mode spill): it is reached by Sandstorm's own protocol and by calls, not by memcached's yet";
 pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
@@ -36,6 +41,8 @@ pub(super) fn store_error_text(error: StoreError) -> &'static str {
         StoreError::NoMemory => NO_MEMORY,
         StoreError::ReclaimPressure => STILL_READ,
         StoreError::NotLogged(_) => NOT_LOGGED,
+        StoreError::NotSpilled(_) => NOT_SPILLED,
+        StoreError::Cold => COLD,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => EXISTS,
         StoreError::NotANumber => NOT_NUMERIC,

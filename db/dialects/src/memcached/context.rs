@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_net::memcached::TextRequest;
 
-use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use super::answers::{LARGER_THAN_MEMORY, NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
 use crate::CommandContext;
 use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::WorkerMemcachedCounts;
@@ -39,6 +39,7 @@ impl<'w> MemcachedContext<'w> {
         begun: usize,
     ) -> MemcachedContext<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
+        let entry = entry.filter(|entry| !entry.table.is_larger_than_memory());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
         }
@@ -88,10 +89,12 @@ impl<'w> MemcachedContext<'w> {
         }
         match self.entry {
             Some(entry) if !write => Ok(entry),
-            _ => view.reach(self.table, write).map_err(|error| match error {
-                AccessError::ReadOnly => READ_ONLY,
-                AccessError::Unknown => NO_TABLE,
-            }),
+            _ => match view.reach(self.table, write) {
+                Ok(entry) if entry.table.is_larger_than_memory() => Err(LARGER_THAN_MEMORY),
+                Ok(entry) => Ok(entry),
+                Err(AccessError::ReadOnly) => Err(READ_ONLY),
+                Err(AccessError::Unknown) => Err(NO_TABLE),
+            },
         }
     }
 

@@ -41,7 +41,9 @@ impl MemcachedContext<'_> {
     #[cold]
     pub(super) fn refused(&self, error: StoreError) -> &'static str {
         match error {
-            StoreError::OutOfMemory | StoreError::ReclaimPressure => self.tally(Tally::StoreNoMemory),
+            StoreError::OutOfMemory | StoreError::ReclaimPressure | StoreError::NotSpilled(_) => {
+                self.tally(Tally::StoreNoMemory)
+            }
             StoreError::ValueTooLarge => self.tally(Tally::StoreTooLarge),
             _ => {}
         }

@@ -12,6 +12,7 @@ use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate};
 
+const LARGER_THAN_MEMORY: &str = "ERR the table is larger than memory (mode `spill`): it is reached by Sandstorm's own protocol and by calls, not by Redis' yet";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
 /// The arguments of a handler.
@@ -172,8 +173,9 @@ fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
 
 /// A table of a tenant, for reading or for writing.
 pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, CommandError> {
-    view.reach(id, write).map_err(|why| match why {
-        AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
-        AccessError::Unknown => NO_TABLE.into(),
-    })
+    let entry = view.reach(id, write).map_err(|why| match why {
+        AccessError::ReadOnly => "NOPERM the table was granted for reading only",
+        AccessError::Unknown => NO_TABLE,
+    })?;
+    if entry.table.is_larger_than_memory() { Err(LARGER_THAN_MEMORY.into()) } else { Ok(entry) }
 }

@@ -30,6 +30,8 @@ impl From<StoreError> for CommandError {
             StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
             StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
             StoreError::NotLogged(_) => format!("MISCONF {error}").into(),
+            StoreError::NotSpilled(_) => format!("OOM {error}").into(),
+            StoreError::Cold => format!("TRYAGAIN {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),
         }

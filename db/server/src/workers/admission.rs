@@ -14,13 +14,14 @@ use sandstorm_net::rpc::{
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::cold_messages::ColdProgress;
 use super::context::count;
 use super::operation_response::encode_refusal;
 use super::pending_queries::QueryTag;
 use super::piece_budget::MessageWork;
 use super::port::PortContext;
 use super::record_operations::operation_context::RangeWork;
-use super::rejections::{self, SHUTTING_DOWN};
+use super::rejections::{self, HELLO_REQUIRED, SHUTTING_DOWN, WRONG_SESSION_TENANT, WRONG_TOKEN};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
@@ -66,6 +67,8 @@ pub(super) struct AdmittedRequest<'d> {
     pub(super) packet: Option<&'d SharedBytes>,
     /// Whether one of its values is stored in its packet.
     pub(super) has_stored_value: Cell<bool>,
+    /// The cold records that it has met.
+    pub(super) cold: ColdProgress,
 }
 
 /// The decision about a message.
@@ -112,7 +115,7 @@ impl<'d> AdmissionContext<'d, '_> {
 }
 
 /// The status and text of a rejection. They are the same whether the named tenant exists or not.
-type AuthRejection = (RpcStatus, &'static str);
+pub(super) type AuthRejection = (RpcStatus, &'static str);
 
 /// For a message from another machine that is not sealed.
 const SEAL_REQUIRED: AuthRejection = (
@@ -120,14 +123,6 @@ const SEAL_REQUIRED: AuthRejection = (
     "from another machine a closed tenant's data are reached in a sealed session only: use a client that seals (all do by \
      default), or have the operator say --allow-plaintext",
 );
-const WRONG_SESSION_TENANT: AuthRejection =
-    (RpcStatus::Unauthenticated, "a sealed session acts only for the tenant whose token opened it");
-const HELLO_REQUIRED: AuthRejection = (
-    RpcStatus::Unauthenticated,
-    "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
-);
-const WRONG_TOKEN: AuthRejection = (RpcStatus::Unauthenticated, "no tenant has this id and this token: check both");
-
 /// A message without operations has no answer to wait for.
 const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);
 
@@ -262,6 +257,7 @@ pub(super) fn admit<'d>(
         shown: Cell::new(0),
         packet,
         has_stored_value,
+        cold: ColdProgress::default(),
     });
     AdmissionDecision::Run
 }

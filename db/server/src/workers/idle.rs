@@ -21,11 +21,24 @@ pub(super) struct IdleController {
     has_slept: bool,
     /// Whether the turn before this one had work: it lasted until now.
     was_busy: bool,
+    /// See [`IdleController::note_arrivals`].
+    seen_arrivals: u64,
 }
 
 impl IdleController {
     pub(super) fn new() -> IdleController {
-        IdleController { spin: SpinController::new(), idle_since_us: 0, has_slept: false, was_busy: false }
+        IdleController {
+            spin: SpinController::new(),
+            idle_since_us: 0,
+            has_slept: false,
+            was_busy: false,
+            seen_arrivals: 0,
+        }
+    }
+
+    /// Notes the cold records that have come up to now: this turn looks after them.
+    pub(super) fn note_arrivals(&mut self, context: &WorkerContext) {
+        self.seen_arrivals = context.shared.arrivals[context.index].load(SeqCst);
     }
 
     /// Begins a turn, `passed_us` after the last one, which has ended only now.
@@ -64,7 +77,8 @@ impl IdleController {
         let has_work = shared.stealers.iter().any(|stealer| !stealer.is_empty())
             || shared.inboxes[context.index].has_messages()
             || shared.local_calls.has_calls(context.index)
-            || connections.is_some_and(|connections| connections.has_work(context));
+            || connections.is_some_and(|connections| connections.has_work(context))
+            || shared.arrivals[context.index].load(SeqCst) != self.seen_arrivals;
         if !has_work && !shared.stop.load(SeqCst) && shared.directory.generation() == context.snapshot.generation() {
             let all_idle = idle.count_ones() as usize == shared.ports.len();
             wait_for_packets(context, connections, all_idle);
@@ -82,7 +96,8 @@ fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConn
         let mut state = port.open();
         let pending = state.context.pending.first_position();
         let has_released = pending.is_some_and(|position| context.position_state(position) != PositionState::Waits);
-        if !state.driver.may_sleep() || !state.context.left_behind.is_empty() || has_released {
+        let has_more = !state.context.left_behind.is_empty() || state.context.cold.has_ready();
+        if !state.driver.may_sleep() || has_more || has_released {
             return;
         }
         (state.context.timer_us, !state.context.outbox.is_empty())

@@ -15,6 +15,7 @@ use sandstorm_metrics::{KILL_CAUSES, OPERATIONS, cause_index};
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_runtime::{BeginError, Engine, InvocationTrace, PollOutcome};
+use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::context::{WorkerContext, count};
 use super::run_queue::{RunQueue, ScheduledTask};
@@ -38,6 +39,8 @@ pub(super) struct InvocationScheduler {
     last_turn_was_long: bool,
     /// Whether the polls of the last turn with any were short.
     has_short_polls: bool,
+    /// Invocations that wait for cold records; they count as live.
+    cold: Vec<(Arc<ColdTicket>, InvocationTask)>,
 }
 
 /// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets
@@ -63,6 +66,7 @@ impl InvocationScheduler {
             live: 0,
             last_turn_was_long: false,
             has_short_polls: false,
+            cold: Vec::new(),
         }
     }
 
@@ -152,6 +156,7 @@ impl InvocationScheduler {
                 self.enqueue(context, task);
             }
         }
+        self.take_back_cold();
         // A part of the answers is worth sending alone, if it is not too small: their callers go on meanwhile.
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.finished.len() < enough {
@@ -192,6 +197,40 @@ impl InvocationScheduler {
         polls
     }
 
+    /// Whether an invocation need not wait for cold records any more.
+    pub(super) fn has_warm(&self) -> bool {
+        self.cold.iter().any(|(ticket, _)| ticket.is_done())
+    }
+
+    /// Puts those into the run queue that need not wait for cold records any more.
+    fn take_back_cold(&mut self) {
+        if !self.has_warm() {
+            return;
+        }
+        for (ticket, mut task) in std::mem::take(&mut self.cold) {
+            if !ticket.is_done() {
+                self.cold.push((ticket, task));
+                continue;
+            }
+            if ticket.error().is_some() {
+                task.invocation.set_cold_failed();
+            }
+            let (tenant, weight) = task.tenant_and_weight();
+            self.queue.push(tenant, weight, UNKNOWN_PEER, task);
+        }
+    }
+
+    /// Sets an invocation aside until the cold records that it has met are in memory.
+    #[cold]
+    fn set_aside(&mut self, context: &WorkerContext, mut task: InvocationTask, misses: Vec<ColdMiss>) {
+        let (shared, worker) = (Arc::clone(&context.shared), context.index);
+        let ticket = ColdMiss::fetch(misses, move || shared.note_arrival(worker));
+        if ticket.error().is_some() {
+            task.invocation.set_cold_failed();
+        }
+        self.cold.push((ticket, task));
+    }
+
     /// The task to poll next. Offered tasks that were not taken come back when the run queue has room for them.
     fn next_task(&mut self, context: &WorkerContext) -> Option<ScheduledTask<InvocationTask>> {
         while let Some(task) = self.offer.reclaim_one(&self.queue) {
@@ -209,9 +248,17 @@ impl InvocationScheduler {
     }
 
     /// Puts a polled task back into the queue, or among the finished.
-    fn after_poll(&mut self, context: &WorkerContext, turn: ScheduledTask<InvocationTask>, outcome: PollOutcome) {
+    fn after_poll(&mut self, context: &WorkerContext, mut turn: ScheduledTask<InvocationTask>, outcome: PollOutcome) {
         match outcome {
-            PollOutcome::Pending => self.queue.again(turn),
+            PollOutcome::Pending => {
+                let misses = turn.task.invocation.take_cold();
+                if misses.is_empty() {
+                    self.queue.again(turn);
+                } else {
+                    let task = self.queue.done(turn);
+                    self.set_aside(context, task, misses);
+                }
+            }
             PollOutcome::Preempted => {
                 context.counters.preemptions.add(1);
                 if let Some(view) = turn.task.invocation.view() {

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::admission::AdmittedRequest;
+use super::cold_messages::ColdProgress;
 use super::context::{WorkerContext, count};
 use super::operation_response::encode_refusal;
 use super::piece_budget::{MessageWork, PieceEnd};
@@ -26,6 +27,7 @@ pub(super) fn resume<'p>(
     let SuspendedMessage { origin, response_id, shown, index, .. } = postponed.suspended;
     let ranges = mem::take(&mut postponed.suspended.ranges);
     let saved = mem::take(&mut postponed.suspended.response);
+    let waited = mem::take(&mut postponed.suspended.cold);
     if saved.is_empty() {
         start_response(&origin.header, origin.header.operations, response);
     } else {
@@ -48,25 +50,37 @@ pub(super) fn resume<'p>(
         shown: Cell::new(shown),
         packet: None,
         has_stored_value: Cell::new(false),
+        cold: ColdProgress::resumed(waited),
     })
 }
 
-/// The messages that had not finished when a piece was over, in their order.
+/// The messages that had not finished when a piece was over, or that wait for cold records, in their order.
 pub(super) fn suspend(
+    context: &WorkerContext,
+    port: usize,
     admitted: ArrayVec<AdmittedRequest<'_>, BURST>,
     end: Option<PieceEnd>,
     responses: &mut [ResponseBuffer],
 ) -> Vec<SuspendedMessage> {
-    let Some(end) = end else { return Vec::new() };
-    let unfinished = admitted.into_iter().skip_while(|message| message.number != end.number);
+    if end.is_none() && admitted.iter().all(|message| message.cold.parked_at().is_none()) {
+        return Vec::new();
+    }
+    let mut is_behind = false;
+    let unfinished = admitted.into_iter().filter(|message| {
+        is_behind |= end.is_some_and(|end| message.number == end.number);
+        is_behind || message.cold.parked_at().is_some()
+    });
     let suspended = unfinished.map(|message| {
+        let cold = message.cold.wait(&context.shared, port);
+        let parked_at = message.cold.parked_at();
         let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, .. } = message;
-        let index = if number == end.number { end.index } else { from };
+        let ended_at = end.filter(|end| end.number == number).map(|end| end.index);
+        let index = parked_at.or(ended_at).unwrap_or(from);
         let has_answers = index > 0 && response_id.is_none();
         let response = responses.get_mut(number).filter(|_| has_answers);
         let response = response.map(|response| mem::take(&mut response.bytes)).unwrap_or_default();
         let (view, shown) = (Arc::clone(view), shown.get());
-        SuspendedMessage { number, origin, response_id, view, ranges, shown, index, response }
+        SuspendedMessage { number, origin, response_id, view, ranges, shown, index, response, cold }
     });
     suspended.collect()
 }

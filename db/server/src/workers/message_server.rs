@@ -16,6 +16,7 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
 
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit};
+use super::cold_messages::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::ingress::flows::BatchCosts;
@@ -93,7 +94,7 @@ impl MessageServer {
         piece.spend(0, replayed_bytes);
         let end = self.run_admitted(executor, &admitted, piece, port);
         self.finish(executor, &admitted, end, costs, port);
-        let suspended = suspend(admitted, end, &mut self.responses);
+        let suspended = suspend(&executor.context, port.index, admitted, end, &mut self.responses);
         let used = self.responses.iter_mut().take(requests.len());
         used.for_each(|response| shrink_to_pool(&mut response.bytes));
         suspended
@@ -126,7 +127,7 @@ impl MessageServer {
             .collect();
         let end = self.run_admitted(executor, &admitted, piece, port);
         self.finish(executor, &admitted, end, costs, port);
-        let suspended = suspend(admitted, end, &mut self.responses);
+        let suspended = suspend(&executor.context, port.index, admitted, end, &mut self.responses);
         self.responses.iter_mut().for_each(|response| shrink_to_pool(&mut response.bytes));
         let mut messages: Vec<Option<Vec<u8>>> = current.into_iter().map(|waited| Some(waited.message)).collect();
         let again = suspended.into_iter().filter_map(|suspended| {
@@ -156,7 +157,7 @@ impl MessageServer {
             let requests = message.work.requests().saturating_add(deferred_requests);
             let copies = copy_cost_gets(message.work.bytes());
             costs.add_work(message.slice, requests.saturating_sub(1).saturating_add(copies));
-            if !is_done || message.response_id.is_some() {
+            if !is_done || message.response_id.is_some() || message.cold.parked_at().is_some() {
                 continue;
             }
             let (origin, class) = (&message.origin, class_of(message.first.op));
@@ -270,10 +271,17 @@ impl MessageServer {
                 end = Some(PieceEnd { number: planned.message.number, index: planned.index });
                 break;
             }
-            count(&executor.context.counters.requests, planned.operation.op as usize);
+            if planned.message.cold.parked_at().is_some() {
+                foresee(&executor.context, planned);
+                piece.spend(1, 0);
+                continue;
+            }
             let (message, request_bytes) = (planned.message, planned.operation.encoded_len());
             let deferred_requests = message.ranges.deferred_requests();
             let (status, copied, shared) = self.run_planned(executor, planned, port);
+            if planned.message.cold.parked_at().is_none() {
+                count(&executor.context.counters.requests, planned.operation.op as usize);
+            }
             if let Some(status) = status {
                 count(&executor.context.counters.responses, status as usize);
             }
@@ -303,10 +311,11 @@ impl MessageServer {
             let before = bytes.len();
             let mut tail = (context.shared.zero_copy && planned.ends_response()).then_some(tail);
             let packet = zero_copy_packet(context, planned, port);
-            let status = run_plain(context, planned, packet, bytes, tail.as_deref_mut());
+            let ran = run_plain(context, planned, packet, bytes, tail.as_deref_mut());
+            let status = settle_cold(context, planned, ran, (bytes, before));
             planned.message.note_shown(context);
             let shared = tail.and_then(|tail| tail.as_deref()).map_or(0, <[u8]>::len);
-            return (Some(status), bytes.len() - before, shared);
+            return (status, bytes.len() - before, shared);
         };
         self.answer.clear();
         let status = match planned.operation.op {
@@ -323,7 +332,8 @@ impl MessageServer {
             }
             _ => {
                 let packet = zero_copy_packet(context, planned, port);
-                Some(run_plain(context, planned, packet, &mut self.answer, None))
+                let ran = run_plain(context, planned, packet, &mut self.answer, None);
+                settle_cold(context, planned, ran, (&mut self.answer, 0))
             }
         };
         planned.message.note_shown(&executor.context);
@@ -334,6 +344,35 @@ impl MessageServer {
             port.deliver(&executor.context, (response_id, planned.index), shown, write);
         }
         (status, self.answer.len(), 0)
+    }
+}
+
+/// Takes the answer back of an operation that has met cold records, and parks its message; or refuses the operation.
+/// Returns its status if it has ended.
+#[inline]
+fn settle_cold(
+    context: &WorkerContext,
+    planned: &PlannedOperation<'_>,
+    status: RpcStatus,
+    (response, before): (&mut Vec<u8>, usize),
+) -> Option<RpcStatus> {
+    let cold = &planned.message.cold;
+    if !context.participant.shown().has_cold() {
+        cold.passed();
+        return Some(status);
+    }
+    response.truncate(before);
+    let refusal = cold.park(&context.participant, planned.index);
+    refusal.map(|(status, text)| encode_refusal(&planned.operation, status, &text, response))
+}
+
+/// Notes the cold record that a get behind a parked operation of its message will meet: all of them are read together.
+#[cold]
+fn foresee(context: &WorkerContext, planned: &PlannedOperation<'_>) {
+    if let Some(entry) = planned.table.filter(|_| can_foresee(planned.operation.op)) {
+        let _found =
+            entry.table.get(&context.participant.guard(), planned.hash, planned.operation.key, context.clock.now_ms);
+        planned.message.cold.foresee(&context.participant);
     }
 }
 

@@ -15,6 +15,7 @@
 //!   [`spin`]; [`start`] with [`options`], [`network`] and [`listeners`].
 
 mod admission;
+mod cold_messages;
 mod connections;
 mod context;
 mod early_drop;

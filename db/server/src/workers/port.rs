@@ -11,6 +11,7 @@ use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::cold_messages::ColdMessages;
 use super::pending_answers::PendingAnswers;
 use super::postponed_message::PostponedMessage;
 use super::rejections::RejectionLimiter;
@@ -63,6 +64,8 @@ pub(super) struct PortContext {
     pub(super) timer_us: Option<u64>,
     /// Answers that wait for the log.
     pub(super) pending: PendingAnswers,
+    /// Messages that wait for cold records.
+    pub(super) cold: ColdMessages,
     /// The buffer in which a response of several operations is put together.
     pub(super) response: Vec<u8>,
     /// The buffer in which an answer is written.
@@ -125,6 +128,7 @@ impl PortContext {
             throttle_check_us: None,
             timer_us: None,
             pending: PendingAnswers::default(),
+            cold: ColdMessages::default(),
             response: Vec::new(),
             answer: Vec::new(),
         }

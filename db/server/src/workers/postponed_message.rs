@@ -7,6 +7,7 @@ use sandstorm_catalog::TenantView;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::rpc::{MessageHeader, Operation, OperationIter};
 
+use super::cold_messages::ColdWait;
 use super::record_operations::operation_context::RangeWork;
 use super::response_assembly::{RequestOrigin, ResponseId};
 
@@ -24,6 +25,8 @@ pub(super) struct SuspendedMessage {
     pub(super) index: usize,
     /// The answers to those before; empty if there are none.
     pub(super) response: Vec<u8>,
+    /// The cold records that it waits for.
+    pub(super) cold: ColdWait,
 }
 
 /// A message that waits for a further turn of its tenant's flow.
@@ -41,8 +44,17 @@ impl PostponedMessage {
         let peer = ([127, 0, 0, 1], 1).into();
         let origin = RequestOrigin { peer, request_id: 1, header, remembered: false, query, received_ns: 0 };
         let (view, ranges, response) = (Arc::clone(view), RangeWork::new(), Vec::new());
-        let suspended =
-            SuspendedMessage { number: 0, origin, response_id: None, view, ranges, shown: 0, index: 0, response };
+        let suspended = SuspendedMessage {
+            number: 0,
+            origin,
+            response_id: None,
+            view,
+            ranges,
+            shown: 0,
+            index: 0,
+            response,
+            cold: ColdWait::default(),
+        };
         PostponedMessage { message, suspended }
     }
 

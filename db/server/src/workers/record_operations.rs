@@ -15,6 +15,7 @@ use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use sandstorm_catalog::{AccessError, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
 use sandstorm_store::limits::ZERO_COPY_MIN_VALUE_BYTES;
+use sandstorm_store::spill::SpillRefusal;
 use sandstorm_store::transactions::snapshot;
 use sandstorm_store::{EpochGuard, RecordRef, RecordTable, StoreCondition, StoreError, WriteOptions, expiry_ms};
 
@@ -217,9 +218,12 @@ fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &m
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
             return RpcStatus::Conflict;
         }
-        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::ReclaimPressure | StoreError::NotLogged(_) => {
-            RpcStatus::OutOfMemory
-        }
+        StoreError::NotSpilled(SpillRefusal::Slow) | StoreError::Cold => RpcStatus::Overloaded,
+        StoreError::OutOfMemory
+        | StoreError::NoMemory
+        | StoreError::ReclaimPressure
+        | StoreError::NotLogged(_)
+        | StoreError::NotSpilled(_) => RpcStatus::OutOfMemory,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => RpcStatus::TooLarge,
         StoreError::NotANumber => RpcStatus::NotANumber,
         StoreError::WrongServer => RpcStatus::WrongServer,

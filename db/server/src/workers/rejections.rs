@@ -4,9 +4,22 @@
 
 use sandstorm_net::r2p2::ReceivedMessage;
 use sandstorm_net::rate_limiter::RateLimiter;
-use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
+use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN, RpcStatus};
 
+use super::admission::AuthRejection;
 use crate::limits::{REJECTIONS, UNAUTHENTICATED_MESSAGE_BYTES};
+
+/// For a message of a sealed session for another tenant.
+pub(super) const WRONG_SESSION_TENANT: AuthRejection =
+    (RpcStatus::Unauthenticated, "a sealed session acts only for the tenant whose token opened it");
+/// For a message of a session that has shown no token.
+pub(super) const HELLO_REQUIRED: AuthRejection = (
+    RpcStatus::Unauthenticated,
+    "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
+);
+/// For a hello with a wrong token.
+pub(super) const WRONG_TOKEN: AuthRejection =
+    (RpcStatus::Unauthenticated, "no tenant has this id and this token: check both");
 
 /// The text of an answer while the server is shutting down.
 pub(super) const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";

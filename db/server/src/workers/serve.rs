@@ -17,6 +17,7 @@ use sandstorm_net::driver::DatagramDriver;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::admission::IncomingRequest;
+use super::cold_messages;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::WorkerContext;
 use super::early_drop::EarlyDropController;
@@ -132,6 +133,10 @@ impl PacketServer {
         let current = &executor.context.snapshot;
         let snapshot = if Arc::ptr_eq(&snapshot, current) { snapshot } else { Arc::clone(current) };
         let PacketServer { ingress, messages, .. } = self;
+        if own && !state.context.cold.is_empty() {
+            let ready = state.context.cold.take_ready();
+            postpone(executor, ready, false, ingress, &mut state.context);
+        }
         if own && !state.context.left_behind.is_empty() {
             let left_behind = mem::take(&mut state.context.left_behind);
             postpone(executor, left_behind, false, ingress, &mut state.context);
@@ -308,6 +313,12 @@ fn postpone(
 ) {
     let context = &executor.context;
     context.counters.messages_postponed.add(messages.len() as u64);
+    let (cold, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| message.suspended.cold.is_cold());
+    for message in cold {
+        if let Err(message) = port.cold.push(message) {
+            refuse_postponed(context, *message, (RpcStatus::Overloaded, cold_messages::NO_ROOM_TEXT), port);
+        }
+    }
     if port.index != context.index {
         port.left_behind.extend(messages);
     } else if has_waited {

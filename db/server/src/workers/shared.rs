@@ -34,6 +34,8 @@ pub(super) struct SharedWorkerState {
     pub(super) inboxes: Vec<CachePadded<WorkerInbox>>,
     /// Calls that come from this process.
     pub(super) local_calls: LocalCalls,
+    /// For each worker, the times that cold records came for its invocations and connections.
+    pub(super) arrivals: Vec<CachePadded<AtomicU64>>,
     /// The number of connections, and its limit.
     pub(super) connection_budget: ConnectionBudget,
     pub(super) properties: ServerProperties,
@@ -76,6 +78,17 @@ impl SharedWorkerState {
     /// Puts a message into a worker's inbox, and wakes the worker if it sleeps.
     pub(super) fn send_to_inbox(&self, worker: usize, message: InboxMessage) {
         self.inboxes[worker].put(message);
+        self.wake_if_idle(worker);
+    }
+
+    /// Notes that cold records came which an invocation or a connection of a worker waits for.
+    pub(super) fn note_arrival(&self, worker: usize) {
+        self.arrivals[worker].fetch_add(1, SeqCst);
+        self.wake_if_idle(worker);
+    }
+
+    /// Wakes a worker if it sleeps. It looks for work once more after it has said that it sleeps.
+    pub(super) fn wake_if_idle(&self, worker: usize) {
         if self.idle.load(SeqCst) & (1 << worker) != 0 {
             self.ports[worker].waker.wake();
         }

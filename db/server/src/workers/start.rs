@@ -96,6 +96,7 @@ impl Workers {
             in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
             local_calls: LocalCalls::new(drivers.len()),
+            arrivals: drivers.iter().map(|_| Default::default()).collect(),
             connection_budget,
             properties,
             ports: (0..)

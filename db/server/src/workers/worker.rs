@@ -62,6 +62,7 @@ impl Worker {
         let now_ns = self.executor.context.clock.now_ns;
         self.executor.context.settle_answered(now_ns);
         self.idle.begin_turn(&self.executor.context, passed_us);
+        self.idle.note_arrivals(&self.executor.context);
         self.executor.refresh_snapshot();
     }
 
@@ -131,8 +132,11 @@ impl Worker {
             }
             let is_over = now_us >= begun_us + DRAIN_MAX_US || now_us >= last_request_us + DRAIN_QUIET_US;
             let port = &self.executor.context.shared.ports[self.executor.context.index];
-            let has_pending = !port.open().context.pending.is_empty()
+            let own = port.open();
+            let has_pending = !own.context.pending.is_empty()
+                || !own.context.cold.is_empty()
                 || self.connections.as_ref().is_some_and(|connections| connections.has_pending());
+            drop(own);
             // The log says of each in time whether it is on the disk.
             let has_pending = has_pending && now_us < begun_us + DRAIN_PENDING_US;
             if is_over && !has_pending && self.executor.invocations.is_idle() {

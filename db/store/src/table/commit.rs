@@ -222,14 +222,14 @@ impl<'t> ExclusiveStripes<'t> {
             }
             self.give_back(growth.bytes);
             // For all that is new: evicted records may be among those to be replaced. So the sum is made again, too.
-            if !self.table.is_cache() || growth.new > self.table.quota_bytes() || !self.evict(growth.new) {
+            if !self.table.makes_room() || growth.new > self.table.quota_bytes() || !self.evict(growth.new) {
                 break;
             }
         }
         if let Some(locked) = self.locked.first() {
             locked.stripe.refusals.add(1);
         }
-        Err(StoreError::OutOfMemory)
+        Err(self.table.why_full())
     }
 
     /// Returns the room that the changes take, if each new record fits into its chain.

@@ -44,8 +44,8 @@ pub(super) struct LockedStripe<'t> {
 /// A record that was found, and its slot.
 #[derive(Clone, Copy)]
 pub(super) struct FoundRecord<'t> {
-    slot: &'t BucketSlot,
-    owned: RecordPtr,
+    pub(super) slot: &'t BucketSlot,
+    pub(super) owned: RecordPtr,
     pub(super) record: RecordRef<'t>,
 }
 
@@ -85,7 +85,7 @@ impl RecordTable {
 }
 
 impl<'t> LockedStripe<'t> {
-    fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<FoundRecord<'t>> {
+    pub(super) fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<FoundRecord<'t>> {
         debug_assert_eq!(stripe_of(hash), self.index);
         // SAFETY: protected: see `LockedStripe`; what is found stays for 't, during which the participant is borrowed
         // and so announces no quiescent point.
@@ -101,7 +101,12 @@ impl<'t> LockedStripe<'t> {
     }
 
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<FoundRecord<'t>> {
-        self.find_where(hash, |record| record.key() == key)
+        self.find_where(hash, |record| record.key() == key || record.is_cold_of(key))
+    }
+
+    /// Returns a record that was found without this lock, if it is still there.
+    pub(super) fn find_same(&self, hash: u64, record: RecordRef<'_>) -> Option<FoundRecord<'t>> {
+        self.find_where(hash, |found| found.is_same(record))
     }
 
     /// Returns whether there is a record of this hash, expired or not.
@@ -109,7 +114,7 @@ impl<'t> LockedStripe<'t> {
         self.find_where(hash, |_| true).is_some()
     }
 
-    fn retire(&self, record: RecordPtr) {
+    pub(super) fn retire(&self, record: RecordPtr) {
         // SAFETY: it stays at least until this thread's next quiescent point.
         let charge = self.table.garbage.charge(unsafe { record.bytes() } as u64 + PENDING_OVERHEAD_BYTES);
         // SAFETY: callers have just taken the record out of its slot, under the lock, so no other thread retires it.
@@ -130,6 +135,7 @@ impl<'t> LockedStripe<'t> {
         if let Some(absences) = self.table.absences.get() {
             absences.note_removal(hash);
         }
+        self.release_spilled(hash, found.record);
         let mut unlinked = 0;
         let retire = |bucket| {
             self.participant.retire(Garbage::Incremental(Box::new(bucket)), GarbageCharge::NONE);
@@ -317,9 +323,12 @@ impl<'t> LockedStripe<'t> {
             new.set_marks(self.marks);
         }
         if let Some(old) = replaced {
-            if self.table.is_cache() {
+            if old.record.is_cold() {
+                self.enter_queue(hash, new);
+            } else if self.table.makes_room() {
                 new.inherit(old.record);
             }
+            self.release_spilled(hash, old.record);
             self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
             self.log_put(hash, new);
             old.slot.replace(record);
@@ -351,13 +360,18 @@ impl<'t> LockedStripe<'t> {
             return inserted.map(|_| false);
         };
         self.stripe.records.add(1);
-        if self.table.is_cache() {
-            if self.state.queues.admit(hash) == EvictionQueue::Main {
-                new.set_in_main_queue();
-            }
+        if self.table.makes_room() {
+            self.enter_queue(hash, new);
             self.drop_stale_entries();
         }
         Ok(added)
+    }
+
+    /// Enters a record that has come into memory into the order of eviction.
+    pub(super) fn enter_queue(&mut self, hash: u64, record: RecordRef<'_>) {
+        if self.state.queues.admit(hash) == EvictionQueue::Main {
+            record.set_in_main_queue();
+        }
     }
 
     /// Notes that the system gave no memory.
@@ -385,16 +399,16 @@ impl<'t> LockedStripe<'t> {
         }
         let quota = self.table.quota_bytes();
         let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
-        if after <= quota || (self.table.is_cache() && new <= quota && self.evict_for(hash)) {
+        if after <= quota || (self.table.makes_room() && new <= quota && self.evict_for(hash)) {
             return Ok(());
         }
         self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
         self.stripe.refusals.add(1);
-        Err(StoreError::OutOfMemory)
+        Err(self.table.why_full())
     }
 
     /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
-    fn evict_for(&mut self, spared: u64) -> bool {
+    pub(super) fn evict_for(&mut self, spared: u64) -> bool {
         let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.quota_bytes();
         let mut left = self.table.evictions_per_write();
         while !fits(self.table) && left != 0 && self.evict_one(spared) {
@@ -424,10 +438,22 @@ impl<'t> LockedStripe<'t> {
                 continue;
             }
             let in_main = queue == EvictionQueue::Main;
-            let Some(found) = self.find_where(hash, |record| record.in_main_queue() == in_main) else { continue };
+            let is_queued = |record: RecordRef<'_>| record.in_main_queue() == in_main && !record.is_cold();
+            let Some(found) = self.find_where(hash, is_queued) else { continue };
             if found.record.take_touched() && visit < EVICTION_VISITS / 2 {
                 found.record.set_in_main_queue();
                 self.state.queues.push(EvictionQueue::Main, hash);
+                continue;
+            }
+            if self.table.is_larger_than_memory() {
+                if self.make_cold(hash, found) {
+                    if !in_main {
+                        self.state.queues.remember(hash);
+                    }
+                    return true;
+                }
+                // Another one may need no write.
+                self.state.queues.push(queue, hash);
                 continue;
             }
             // Without room in the log the record would come back after a restart.
@@ -448,14 +474,14 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Drops entries of deleted records when they are about to outnumber the others: two checks per insert.
-    fn drop_stale_entries(&mut self) {
+    pub(super) fn drop_stale_entries(&mut self) {
         if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
             return;
         }
         for _ in 0..2 {
             let Some((hash, queue)) = self.state.queues.pop_longer() else { return };
             let in_main = queue == EvictionQueue::Main;
-            if self.find_where(hash, |record| record.in_main_queue() == in_main).is_some() {
+            if self.find_where(hash, |record| record.in_main_queue() == in_main && !record.is_cold()).is_some() {
                 self.state.queues.push(queue, hash);
             }
         }
@@ -489,6 +515,7 @@ impl<'t> LockedStripe<'t> {
         now_ms: u64,
     ) -> Result<(i64, u64), StoreError> {
         let live = self.find(hash, key).map(|found| found.record).filter(|record| !record.is_expired(now_ms));
+        self.check_in_memory(hash, live)?;
         let old = match live {
             None => 0,
             Some(record) => decimal(record.value()).ok_or(StoreError::NotANumber)?,

@@ -15,6 +15,7 @@ mod array_regions;
 mod bucket_records;
 mod buckets;
 mod change_positions;
+mod cold_records;
 mod commit;
 mod eviction;
 mod index;
@@ -68,10 +69,9 @@ pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
+use super::spill::TableSpill;
 use super::transactions::protocol::CommitMask;
-use super::{
-    EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StoreCondition, StoreError, TableConfig, WriteOptions,
-};
+use super::{EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StoreError, TableConfig};
 use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
@@ -118,6 +118,8 @@ pub struct RecordTable {
     garbage: GarbageAccount,
     /// Absent keys that are watched; made by the first watch.
     absences: OnceLock<Arc<key_watch::KeyWatches>>,
+    /// The file of cold records, of a table of mode `spill`.
+    spill: OnceLock<Arc<TableSpill>>,
 }
 
 impl std::fmt::Debug for RecordTable {
@@ -157,6 +159,7 @@ impl RecordTable {
             index: config.ordered.then(KeyIndex::new),
             garbage: GarbageAccount::new(),
             absences: OnceLock::new(),
+            spill: OnceLock::new(),
         }
     }
 
@@ -180,7 +183,8 @@ impl RecordTable {
         self.tablets.owns(hash)
     }
 
-    /// Returns the live record of `key`. `hash` is [`RecordTable::hash`] of the key.
+    /// Returns the live record of `key`. `hash` is [`RecordTable::hash`] of the key. `None` also for a cold record,
+    /// which is noted for [`ShownPosition::take_cold`].
     #[inline]
     pub fn get<'g>(&'g self, guard: &'g EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
         self.check(guard.epochs());
@@ -209,7 +213,11 @@ impl RecordTable {
         }
         self.note_read(hash, shown);
         let record = record?;
-        if self.is_cache() {
+        if self.makes_room() {
+            if record.is_cold() {
+                self.note_cold(hash, record, shown);
+                return None;
+            }
             record.touch();
         }
         Some(record)
@@ -235,7 +243,8 @@ impl RecordTable {
             // SAFETY: protected by the pin (caller), and the table lives during the call.
             let (found, buckets) = unsafe {
                 let buckets = self.current();
-                (buckets.find(hash, |record| record.key() == key), ptr::from_ref(buckets))
+                let is_wanted = |record: RecordRef<'_>| record.key() == key || record.is_cold_of(key);
+                (buckets.find(hash, is_wanted), ptr::from_ref(buckets))
             };
             if let Some((_, record)) = found {
                 // SAFETY: a record that was found stays while the pin is held, which is during 'a (caller).
@@ -246,43 +255,6 @@ impl RecordTable {
                 return None;
             }
         }
-    }
-
-    /// Writes a record; returns its version.
-    ///
-    /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`; `Conflict` if the condition does not hold; `OutOfMemory` at the
-    /// quota of a store, or when a cache cannot make room within its bound of work; `StillRead`.
-    pub fn put(
-        &self,
-        participant: &Participant,
-        hash: u64,
-        key: &[u8],
-        value: &[u8],
-        write: &WriteOptions,
-        now_ms: u64,
-    ) -> Result<u64, StoreError> {
-        if value.len() > self.config.max_value_len {
-            return Err(StoreError::ValueTooLarge);
-        }
-        self.note_value(hash, key, value.len());
-        self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
-    }
-
-    /// Deletes the record of `key`; returns whether there was a live one.
-    ///
-    /// # Errors
-    /// `Conflict` if the condition does not hold (`Always` holds without a record, too); `WrongServer`.
-    pub fn delete(
-        &self,
-        participant: &Participant,
-        hash: u64,
-        key: &[u8],
-        condition: StoreCondition,
-        now_ms: u64,
-    ) -> Result<bool, StoreError> {
-        self.note_value(hash, key, 0);
-        self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
     }
 
     /// The common part of all writes: checks, the stripe's lock, and the growth of the table.
@@ -372,7 +344,7 @@ impl RecordTable {
             for (hash, record) in page.in_order() {
                 // SAFETY: a record of the table stays while the guard is borrowed, which is during 'g.
                 let record: RecordRef<'g> = unsafe { record.as_ref() };
-                if record.is_expired(now_ms) {
+                if record.is_expired(now_ms) || record.is_cold() {
                     continue;
                 }
                 if shown >= limit.max(1) {
@@ -441,7 +413,7 @@ impl RecordTable {
             // SAFETY: no other thread removes records while the stripe is locked.
             let record: RecordRef<'_> = unsafe { record.as_ref() };
             if record.is_expired(now_ms)
-                && let Some(found) = locked.find(hash, record.key())
+                && let Some(found) = locked.find_same(hash, record)
             {
                 locked.expire(hash, found);
                 *removed += 1;
@@ -504,8 +476,10 @@ impl RecordTable {
             stripe.records.set(0);
             stripe.expiring.set(0);
             state.queues = Default::default();
+            state.clean = Default::default();
             state.long_chains = false;
         }
+        self.clear_spill();
         // First, so that it is freed before the records, with which the charge goes back.
         if let Some(index) = &self.index {
             participant.retire(Garbage::Incremental(index.clear()), GarbageCharge::NONE);

@@ -40,7 +40,17 @@ impl RecordTable {
     /// The behaviour at the quota.
     #[inline]
     pub fn mode(&self) -> StorageMode {
-        if self.is_cache() { StorageMode::Cache } else { StorageMode::Store }
+        match self.is_cache() {
+            _ if self.is_larger_than_memory() => StorageMode::Spill,
+            true => StorageMode::Cache,
+            false => StorageMode::Store,
+        }
+    }
+
+    /// Whether records leave memory when there is no room.
+    #[inline]
+    pub(super) fn makes_room(&self) -> bool {
+        self.is_cache() || self.is_larger_than_memory()
     }
 
     #[inline]
@@ -67,10 +77,11 @@ impl RecordTable {
     }
 
     /// Sets the behaviour at the quota. A cache knows the order of its records from their writes on: what is there when
-    /// a store becomes one is not evicted before it is written again, so callers change an empty one.
+    /// a store becomes one is not evicted before it is written again, so callers change an empty one. The mode `spill` is
+    /// fixed for a table's life.
     pub fn set_mode(&self, participant: &Participant, mode: StorageMode) {
         self.room.is_cache.store(mode == StorageMode::Cache, Relaxed);
-        if mode == StorageMode::Store {
+        if mode == StorageMode::Store && !self.is_larger_than_memory() {
             for stripe in 0..STRIPES {
                 self.lock_stripe(participant, stripe).state.queues = Default::default();
             }

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::eviction::EvictionQueues;
+use crate::spill::SpillAddress;
 
 /// Lock and counters of a stripe, on its own cache lines. Counters are written under the lock and read without.
 #[repr(align(128))]
@@ -37,6 +39,15 @@ pub(super) struct StripeState {
     /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::chain_limits`.
     pub(super) long_chains: bool,
     pub(super) queues: EvictionQueues,
+    /// Records in memory that the spill file has as well, by their hashes.
+    pub(super) clean: HashMap<u64, CleanCopy>,
+}
+
+/// The copy on the disk of a record that is in memory: without a write it may leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CleanCopy {
+    pub(super) version: u64,
+    pub(super) address: SpillAddress,
 }
 
 /// A counter with one writer at a time.

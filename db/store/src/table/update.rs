@@ -18,7 +18,7 @@ use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
-use crate::{Participant, RecordMarks, RecordRef, StoreError, WriteOptions};
+use crate::{Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -134,6 +134,43 @@ impl StripeSet {
 }
 
 impl RecordTable {
+    /// Writes a record; returns its version.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`; `Conflict` if the condition does not hold; `OutOfMemory` at the
+    /// quota of a store, or when a cache cannot make room within its bound of work; `StillRead`.
+    pub fn put(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        write: &WriteOptions,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        if value.len() > self.config.max_value_len {
+            return Err(StoreError::ValueTooLarge);
+        }
+        self.note_value(hash, key, value.len());
+        self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
+    }
+
+    /// Deletes the record of `key`; returns whether there was a live one.
+    ///
+    /// # Errors
+    /// `Conflict` if the condition does not hold (`Always` holds without a record, too); `WrongServer`.
+    pub fn delete(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        condition: StoreCondition,
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
+        self.note_value(hash, key, 0);
+        self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
+    }
+
     /// As [`RecordTable::put`] for a value that stays at its address, which the record holds as long as it exists. It
     /// is charged as if it were copied.
     ///
@@ -206,6 +243,7 @@ impl RecordTable {
     ) -> Result<(R, u64), StoreError> {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
+            locked.check_in_memory(hash, live_record(found, now_ms))?;
             let (change, marks) = f(live_record(found, now_ms));
             self.note_value(hash, key, change.written_bytes());
             locked.marks = marks;
@@ -260,7 +298,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<u64, StoreError> {
         match change {
             RecordUpdate::Keep(_) => Ok(live_record(found, now_ms).map_or(0, |record| {
-                if self.table.is_cache() {
+                if self.table.makes_room() {
                     record.touch();
                 }
                 record.version()
@@ -333,10 +371,13 @@ impl<'t> ExclusiveStripes<'t> {
         let locked = &mut self.locked[index];
         self.table.refresh(locked);
         let found = locked.find(hash, key);
+        locked.check_in_memory(hash, live_record(found, now_ms))?;
         let change = f(live_record(found, now_ms));
         self.table.note_value(hash, key, change.written_bytes());
         let mut result = locked.change(found, hash, key, now_ms, &change);
-        if result == Err(StoreError::OutOfMemory) && self.evict_for(&change, hash, key.len()) {
+        if matches!(result, Err(StoreError::OutOfMemory | StoreError::NotSpilled(_)))
+            && self.evict_for(&change, hash, key.len())
+        {
             let locked = &mut self.locked[index];
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
@@ -404,7 +445,7 @@ impl<'t> ExclusiveStripes<'t> {
         // Without the bytes that the old record gives back, and with the bucket that it may need.
         let record = record_charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
         let needed = record + self.table.key_charge(key_len) + BUCKET_BYTES as u64;
-        if !self.table.is_cache() || needed > self.table.quota_bytes() {
+        if !self.table.makes_room() || needed > self.table.quota_bytes() {
             return false;
         }
         let most = self.table.evictions_per_write();

@@ -1,6 +1,7 @@
 //! The store's promises: against a model, under concurrency, and that nothing is freed early or kept.
 
 mod awaited;
+mod cold;
 mod concurrent;
 mod crowds;
 mod held;

@@ -4,7 +4,6 @@ use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::{InvocationTotals, LoadedExtension};
 use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::CodeTier;
-use sandstorm_store::StorageMode;
 use serde::Serialize;
 
 use super::DurationResponse;
@@ -225,10 +224,7 @@ impl TableUseResponse {
             tenant: tenant.to_owned(),
             name: entry.name().to_string(),
             id: entry.id,
-            mode: match entry.mode() {
-                StorageMode::Store => "store",
-                StorageMode::Cache => "cache",
-            },
+            mode: entry.mode().name(),
             records: stats.records,
             bytes: stats.bytes,
             quota_bytes: entry.quota_bytes(),

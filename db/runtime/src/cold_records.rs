@@ -1,0 +1,53 @@
+//! Calls that meet records on the disk, in tables larger than memory: the invocation answers pending, and is polled
+//! again once they are in memory.
+
+use sandstorm_api::abi;
+use sandstorm_store::Participant;
+use sandstorm_store::spill::ColdMiss;
+
+use super::invocation::{InvocationHandle, InvocationState};
+
+impl InvocationState {
+    /// Returns the status of a call that has met a cold record.
+    #[cold]
+    pub(super) fn cold_status(&self) -> u32 {
+        if self.shown.has_cold_failed() { abi::STATUS_NOT_READ } else { abi::STATUS_COLD }
+    }
+
+    /// Returns the status of a call that has found nothing: it may have met a cold record.
+    #[inline(always)]
+    pub(super) fn absent_status(&self) -> u32 {
+        if self.shown.has_cold() { self.cold_status() } else { abi::STATUS_NOT_FOUND }
+    }
+
+    /// Ends a poll: takes what its writes have met. Where those who met one have got an error, nothing is waited for.
+    pub(super) fn end_cold_calls(&mut self, participant: &Participant) {
+        self.shown.take_cold_of(participant.shown());
+        if self.shown.take_cold_failed() {
+            self.shown.take_cold();
+        }
+    }
+}
+
+impl InvocationHandle {
+    /// Returns the cold records that its last poll has met, if it waits for them: they are to be in memory before the
+    /// next one.
+    pub fn take_cold(&mut self) -> Vec<ColdMiss> {
+        let body = self.body_mut();
+        let own = if body.shown.has_cold() { body.shown.take_cold() } else { Vec::new() };
+        match body.calls.as_mut().and_then(|calls| calls.callee.as_mut()) {
+            // Its caller waits with it.
+            Some(callee) => [own, callee.take_cold()].concat(),
+            None => own,
+        }
+    }
+
+    /// Notes that one of these could not be read: calls that meet one in the next poll say so.
+    pub fn set_cold_failed(&mut self) {
+        let body = self.body_mut();
+        body.shown.set_cold_failed();
+        if let Some(callee) = body.calls.as_mut().and_then(|calls| calls.callee.as_mut()) {
+            callee.set_cold_failed();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What met a cold record, and the wait until it is in memory again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::table_spill::TableSpill;
+use super::{SpillAddress, SpillReadError};
+
+/// A cold record that an operation met. The operation has done nothing then: once the record was fetched, it is run
+/// again.
+#[derive(Clone, Debug)]
+pub struct ColdMiss {
+    pub(super) spill: Arc<TableSpill>,
+    pub(super) hash: u64,
+    pub(super) version: u64,
+    pub(super) address: SpillAddress,
+}
+
+impl ColdMiss {
+    pub(crate) fn new(spill: &Arc<TableSpill>, hash: u64, version: u64, address: SpillAddress) -> ColdMiss {
+        ColdMiss { spill: Arc::clone(spill), hash, version, address }
+    }
+
+    /// Has all of these records read, together. `wake` is called once, from another thread or this one, when the last
+    /// of them is in memory, or cannot be.
+    pub fn fetch(misses: Vec<ColdMiss>, wake: impl Fn() + Send + Sync + 'static) -> Arc<ColdTicket> {
+        let ticket = Arc::new(ColdTicket {
+            missing: AtomicUsize::new(misses.len() + 1),
+            is_done: AtomicBool::new(false),
+            error: Mutex::new(None),
+            wake: Box::new(wake),
+        });
+        for miss in misses {
+            TableSpill::fetch(miss, &ticket);
+        }
+        // Its own part: records that were read at once do not end it before the others were asked for.
+        ticket.note_read(Ok(()));
+        ticket
+    }
+}
+
+/// Cold records that are being read together.
+pub struct ColdTicket {
+    missing: AtomicUsize,
+    is_done: AtomicBool,
+    error: Mutex<Option<SpillReadError>>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for ColdTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ColdTicket").field("missing", &self.missing).finish_non_exhaustive()
+    }
+}
+
+impl ColdTicket {
+    /// Returns whether all of them are in memory, or cannot be.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::SeqCst)
+    }
+
+    /// Returns why one of them could not be read, if that is so.
+    pub fn error(&self) -> Option<SpillReadError> {
+        *self.error.lock()
+    }
+
+    /// Notes that one of them is in memory, or why it cannot be.
+    pub(super) fn note_read(&self, read: Result<(), SpillReadError>) {
+        if let Err(error) = read {
+            *self.error.lock() = Some(error);
+        }
+        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Before the look for sleepers in `wake`: whoever goes to sleep looks here after saying so.
+            self.is_done.store(true, Ordering::SeqCst);
+            (self.wake)();
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Tables larger than memory: cold records' values lie in a file of their own for each table.
+//!
+//! - `format`: runs of blocks with their own address under a checksum.
+//! - `segments`: the room of a file.
+//! - [`device`]: the seam to the disk.
+//! - `file`: adding, writing, reading, copying.
+//! - [`pool`]: the threads that read and write, fair between tenants.
+//! - `table_spill`: a table's side; [`cold_miss`]: what met a cold record, and waits for it.
+//!
+//! See "Tables larger than memory" in the crate's README.
+
+pub mod cold_miss;
+pub mod device;
+mod file;
+mod format;
+pub mod pool;
+mod segments;
+#[cfg(any(test, feature = "testing"))]
+pub mod simulated;
+pub mod table_spill;
+#[cfg(test)]
+mod tests;
+
+pub use self::cold_miss::{ColdMiss, ColdTicket};
+pub use self::device::{SpillDevice, SpillFolderFile};
+pub(crate) use self::file::AppendCause;
+pub use self::file::{SpillReadError, SpillRefusal};
+pub use self::format::BLOCK_BYTES;
+pub(crate) use self::format::{SpillAddress, SpillRecord};
+pub use self::pool::{SpillPool, SpillQuota};
+pub use self::table_spill::{SpillStats, SpilledTable, TableSpill};

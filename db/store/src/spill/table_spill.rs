@@ -1,0 +1,254 @@
+//! A table's side of its spill file: reads under way, one for each record however many wait for it, and counters.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::cold_miss::{ColdMiss, ColdTicket};
+use super::file::{SpillFile, WriteOutcome};
+use super::pool::SpillPool;
+use super::{AppendCause, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
+use crate::{Participant, RecordTable};
+
+/// Counters of a table's cold records. Each is right at some moment of the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpillStats {
+    /// Records whose values are on the disk only.
+    pub cold_records: u64,
+    /// Bytes of the spill file in use.
+    pub file_bytes: u64,
+    /// Records that were read from the disk, or from blocks on their way there.
+    pub reads: u64,
+    /// Reads of these that failed, or found a damaged block.
+    pub read_errors: u64,
+    /// Microseconds that reads took together, from the miss until the record was in memory.
+    pub read_us: u64,
+    /// Records that left memory.
+    pub spilled: u64,
+    /// Those among them that needed no write: the file had them already.
+    pub spilled_clean: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Records that were copied so that their segment could be used again.
+    pub copied: u64,
+    /// Why writes fail at present, if they do.
+    pub failure: Option<SpillRefusal>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SpillCounters {
+    pub(crate) cold_records: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) read_us: AtomicU64,
+    pub(crate) spilled: AtomicU64,
+    pub(crate) spilled_clean: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    pub(crate) copied: AtomicU64,
+}
+
+/// What owns a table of mode `spill`, and may go while its records are read.
+pub trait SpilledTable: Send + Sync {
+    /// Returns the table.
+    fn records(&self) -> &RecordTable;
+}
+
+impl SpilledTable for RecordTable {
+    fn records(&self) -> &RecordTable {
+        self
+    }
+}
+
+/// The spill file of a table, with what is under way there.
+pub struct TableSpill {
+    pub(crate) file: SpillFile,
+    pub(crate) counters: SpillCounters,
+    owner: Weak<dyn SpilledTable>,
+    pool: Arc<SpillPool>,
+    /// Whose quota reads are charged to.
+    tenant: u32,
+    under_way: Mutex<HashMap<(u64, u64), ReadUnderWay>>,
+    /// 0: none; else the number in `SpillRefusal::ALL`, from 1 on.
+    last_refusal: AtomicUsize,
+}
+
+/// A read that is under way, and who waits for it.
+#[derive(Debug)]
+struct ReadUnderWay {
+    tickets: Vec<Arc<ColdTicket>>,
+    begun: Instant,
+}
+
+impl std::fmt::Debug for TableSpill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableSpill").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl TableSpill {
+    /// Gives a table of mode `spill` its file, which takes `limit_bytes` of the disk at most. Once a table; before its
+    /// first write.
+    pub fn attach(
+        table: &RecordTable,
+        owner: Weak<dyn SpilledTable>,
+        device: Box<dyn SpillDevice>,
+        limit_bytes: u64,
+        (pool, tenant): (&Arc<SpillPool>, u32),
+    ) {
+        let file = SpillFile::new(device, rand::random(), limit_bytes);
+        let spill = Arc::new(TableSpill {
+            file,
+            counters: SpillCounters::default(),
+            owner,
+            pool: Arc::clone(pool),
+            tenant,
+            under_way: Mutex::default(),
+            last_refusal: AtomicUsize::new(0),
+        });
+        pool.add_table(&spill);
+        table.set_spill(spill);
+    }
+
+    pub(super) fn tenant(&self) -> u32 {
+        self.tenant
+    }
+
+    /// Notes why a record has stayed in memory.
+    pub(crate) fn note_refusal(&self, refusal: SpillRefusal) {
+        let number = SpillRefusal::ALL.iter().position(|known| *known == refusal).map_or(0, |number| number + 1);
+        self.last_refusal.store(number, Relaxed);
+    }
+
+    /// Returns why the last record that could not leave memory has stayed there.
+    pub(crate) fn refusal(&self) -> Option<SpillRefusal> {
+        let number = self.last_refusal.load(Relaxed).checked_sub(1)?;
+        SpillRefusal::ALL.get(number).copied()
+    }
+
+    /// Notes that a record has left memory.
+    pub(crate) fn note_spilled(&self, is_clean: bool) {
+        if self.last_refusal.load(Relaxed) != 0 {
+            self.last_refusal.store(0, Relaxed);
+        }
+        self.counters.cold_records.fetch_add(1, Relaxed);
+        self.counters.spilled.fetch_add(1, Relaxed);
+        self.counters.spilled_clean.fetch_add(u64::from(is_clean), Relaxed);
+    }
+
+    /// Adds a record to the file.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        record: &SpillRecord<'_>,
+        cause: AppendCause,
+    ) -> Result<SpillAddress, SpillRefusal> {
+        let (address, is_full) = self.file.append(record, cause)?;
+        if is_full {
+            self.pool.request_write(self);
+        }
+        Ok(address)
+    }
+
+    /// Has a record read, unless it is being read already.
+    pub(super) fn fetch(miss: ColdMiss, ticket: &Arc<ColdTicket>) {
+        let spill = Arc::clone(&miss.spill);
+        let mut under_way = spill.under_way.lock();
+        let mut is_new = false;
+        let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| {
+            is_new = true;
+            ReadUnderWay { tickets: Vec::with_capacity(1), begun: Instant::now() }
+        });
+        read.tickets.push(Arc::clone(ticket));
+        drop(under_way);
+        if is_new {
+            spill.pool.request_read(miss);
+        }
+    }
+
+    /// Reads a record, and puts it back into memory. On a thread of the pool.
+    pub(super) fn run_read(miss: &ColdMiss, participant: &Participant) {
+        let spill = &miss.spill;
+        let read = spill.file.read(miss.address, miss.hash, miss.version);
+        let owner = spill.owner.upgrade();
+        let done = match (owner.as_ref().map(|owner| owner.records()), read) {
+            // Nobody asks a table again that is gone.
+            (None, _) => Ok(()),
+            (Some(table), Ok(record)) => table.promote(participant, miss.hash, miss.address, &record.record()),
+            // The table may have given the block back meanwhile: then there is nothing to be read any more.
+            (Some(table), Err(_)) if !table.is_cold_at(participant, miss.hash, miss.version, miss.address) => Ok(()),
+            (Some(_), Err(error)) => Err(error),
+        };
+        spill.counters.reads.fetch_add(1, Relaxed);
+        spill.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
+        spill.end_read((miss.hash, miss.version), done);
+    }
+
+    /// Tells all who wait for a record.
+    fn end_read(&self, which: (u64, u64), done: Result<(), SpillReadError>) {
+        let ended = self.under_way.lock().remove(&which);
+        let Some(ReadUnderWay { tickets, begun }) = ended else { return };
+        self.counters.read_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
+        tickets.iter().for_each(|ticket| ticket.note_read(done));
+    }
+
+    /// Answers a read that is not made any more, since the server stops.
+    pub(super) fn refuse_read(miss: &ColdMiss) {
+        miss.spill.end_read((miss.hash, miss.version), Err(SpillReadError::Device));
+    }
+
+    /// Writes what waits for the disk; returns whether something could be done at once.
+    pub(super) fn write_some(&self) -> bool {
+        match self.file.write_waiting() {
+            WriteOutcome::Idle => false,
+            WriteOutcome::Written(bytes) => {
+                self.counters.written_bytes.fetch_add(bytes as u64, Relaxed);
+                true
+            }
+            WriteOutcome::Failed(error) => {
+                self.counters.write_errors.fetch_add(1, Relaxed);
+                if let Some(error) = error {
+                    tracing::error!(tenant = self.tenant, %error, "cannot write a spill file: cold records stay in memory");
+                }
+                false
+            }
+        }
+    }
+
+    /// Copies what is left of a sparse segment, so that it can be used again; returns whether there was one.
+    pub(super) fn copy_some(&self, participant: &mut Participant) -> bool {
+        let Some(segment) = self.file.sparse_segment() else { return false };
+        let Some(owner) = self.owner.upgrade() else { return false };
+        let mut goes_on = true;
+        let damage = self.file.visit_segment(segment, &mut |address, record| {
+            goes_on = owner.records().relocate(participant, address, record);
+            participant.quiescent();
+            goes_on
+        });
+        self.counters.read_errors.fetch_add(u64::from(damage.is_err()), Relaxed);
+        goes_on && damage.is_ok()
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> SpillStats {
+        let counters = &self.counters;
+        SpillStats {
+            cold_records: counters.cold_records.load(Relaxed),
+            file_bytes: self.file.usage().bytes,
+            reads: counters.reads.load(Relaxed),
+            read_errors: counters.read_errors.load(Relaxed),
+            read_us: counters.read_us.load(Relaxed),
+            spilled: counters.spilled.load(Relaxed),
+            spilled_clean: counters.spilled_clean.load(Relaxed),
+            written_bytes: counters.written_bytes.load(Relaxed),
+            write_errors: counters.write_errors.load(Relaxed),
+            copied: counters.copied.load(Relaxed),
+            failure: self.file.failure(),
+        }
+    }
+}
