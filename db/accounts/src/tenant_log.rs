@@ -159,6 +159,12 @@ impl TenantLog {
             self.left_out.fetch_add(1, Relaxed);
             return;
         }
+        self.keep_surely(new);
+    }
+
+    /// Keeps a line of the server's about a call, however many lines the call has written.
+    #[cold]
+    pub fn keep_surely(&self, new: &NewLogLine<'_>) {
         let at_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let text = String::from_utf8_lossy(&new.text[..new.text.len().min(LOG_TEXT_BYTES)]);
         let NewLogLine { level, extension, version, call, .. } = *new;
@@ -284,5 +290,7 @@ mod tests {
         assert!(page.lines.iter().all(|line| line.text.len() == LOG_TEXT_BYTES));
         assert!(log.left_out() > 0 && log.left_out() + page.next == many, "{} and {}", log.left_out(), page.next);
         assert!(log.read(&LogFilter { after: Some(1), ..all() }).missed);
+        log.keep_surely(&line(LineLevel::Error, "a", 7, b"killed"));
+        assert_eq!(texts(&log.read(&LogFilter { limit: 1, ..all() })), ["killed"], "why a flood ended is known");
     }
 }

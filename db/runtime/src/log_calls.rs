@@ -3,7 +3,7 @@
 //! Guarantees: as `host.rs`. The log's lock is not held when the function returns.
 #![allow(unsafe_code)]
 
-use sandstorm_accounts::{LineLevel, NewLogLine};
+use sandstorm_accounts::{LineLevel, NewLogLine, TenantLog};
 use sandstorm_api::abi::{self, LOG_LINE_BYTES};
 use sandstorm_extension::{InvocationOutcome, KillCause, kill_text};
 
@@ -28,20 +28,20 @@ pub(super) unsafe extern "C" fn log_line(
 pub(super) fn write_line(body: &mut InvocationState, level: u32, text: &[u8]) -> Result<(), u32> {
     let level = LineLevel::by_number(level).ok_or(abi::STATUS_INVALID)?;
     if level as u32 <= body.abi.log_level {
-        body.keep_line(level, text);
+        body.keep_line(TenantLog::keep, level, text);
     }
     Ok(())
 }
 
 impl InvocationState {
-    fn keep_line(&mut self, level: LineLevel, text: &[u8]) {
+    fn keep_line(&mut self, keep: fn(&TenantLog, &NewLogLine<'_>), level: LineLevel, text: &[u8]) {
         let Some(refs) = &self.refs else { return };
         let log = &refs.view.tenant.usage.log;
         if self.log_call == 0 {
             self.log_call = log.next_call();
         }
         let (extension, version) = (&*refs.extension.name, refs.extension.version);
-        log.keep(&NewLogLine { level, extension, version, call: self.log_call, text });
+        keep(log, &NewLogLine { level, extension, version, call: self.log_call, text });
     }
 
     /// Notes in the log that the server has ended the invocation, if it has, and why.
@@ -60,6 +60,6 @@ impl InvocationState {
             true => kill_text(cause).to_owned(),
             false => String::from_utf8_lossy(&self.text).into_owned(),
         };
-        self.keep_line(LineLevel::Error, format!("killed: {text}").as_bytes());
+        self.keep_line(TenantLog::keep_surely, LineLevel::Error, format!("killed: {text}").as_bytes());
     }
 }
