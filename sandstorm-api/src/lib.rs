@@ -40,6 +40,7 @@ pub mod abi;
 mod bulk;
 mod calls;
 mod chance;
+pub mod change;
 pub mod collections;
 pub mod date;
 mod db;

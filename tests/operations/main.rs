@@ -19,4 +19,5 @@ mod records;
 mod restart;
 mod rotation;
 mod tls;
+mod triggers;
 mod versions;

@@ -17,6 +17,7 @@ mod push;
 mod records;
 mod slow;
 mod top;
+mod triggers;
 mod versions;
 
 pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
@@ -30,6 +31,7 @@ pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
+pub use triggers::{DeadLetterReport, TriggerReport, TriggerSpec};
 pub use versions::{Deploy, EnabledFrom, ExtensionDeployment, ExtensionVersion, RollBack};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.

@@ -9,3 +9,4 @@ pub mod history;
 pub mod http_listener;
 mod json_lines;
 pub mod limits;
+pub mod triggers;

@@ -228,3 +228,43 @@ pub const METRIC_SERIES: usize = 50;
 pub const METRIC_SERIES_MAX: usize = 1_000;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+/// Triggers of a tenant, at most: each reads the log by itself.
+pub const TRIGGERS_PER_TENANT: usize = 16;
+/// Triggers of the server, at most.
+pub const TRIGGERS: usize = 256;
+/// Shortest time between two calls of a schedule.
+pub const TRIGGER_EVERY_MIN: Duration = Duration::from_millis(100);
+/// Longest one.
+pub const TRIGGER_EVERY_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Bytes of a schedule's arguments, at most.
+pub const TRIGGER_ARGS_BYTES: usize = 16 << 10;
+/// Times that a failed call is made again, unless the trigger says it.
+pub const TRIGGER_RETRIES: u32 = 8;
+/// The same, at most: with the longest pause between them, an hour.
+pub const TRIGGER_RETRIES_MAX: u32 = 120;
+/// Pause before the first repeat of a call, in milliseconds; it doubles each time.
+pub const TRIGGER_PAUSE_MIN_MS: u64 = 100;
+/// The same, at most.
+pub const TRIGGER_PAUSE_MAX_MS: u64 = 30_000;
+/// Changes of a table that are handled at the same time: keys share so many slots.
+pub const TRIGGER_SLOTS: usize = 64;
+/// Calls of a trigger that wait or run, at most.
+pub const TRIGGER_QUEUE_CALLS: usize = 4_096;
+/// Bytes of their arguments from which on no more changes are read.
+pub const TRIGGER_QUEUE_BYTES: usize = 4 << 20;
+/// Bytes of the log that a trigger reads in a turn.
+pub const TRIGGER_READ_BYTES: u64 = 1 << 20;
+/// Calls that a trigger begins in a turn.
+pub const TRIGGER_CALLS_PER_TURN: usize = 256;
+/// Time between two looks at the log while a trigger follows a table: what a change waits at most, behind the disk.
+pub const TRIGGER_LOOK: Duration = Duration::from_millis(2);
+/// The same while none does.
+pub const TRIGGER_LOOK_MAX: Duration = Duration::from_millis(500);
+/// Time between two writes of how far triggers have come: after a crash the calls since the last one are made again.
+pub const TRIGGER_WRITE_EVERY: Duration = Duration::from_secs(1);
+/// So much more for each MiB of the file.
+pub const TRIGGER_WRITE_PER_MIB: Duration = Duration::from_secs(1);
+/// Dead letters of a trigger, at most; then it pauses.
+pub const TRIGGER_DEAD_LETTERS: usize = 1_000;
+/// Bytes of their arguments, at most.
+pub const TRIGGER_DEAD_LETTER_BYTES: usize = 1 << 20;

@@ -42,6 +42,7 @@ mod tenant;
 mod test_runner;
 mod token;
 mod top;
+mod trigger;
 mod ui;
 
 #[cfg(test)]
@@ -171,6 +172,9 @@ enum CliCommand {
     /// Extensions shared by tenants: list, share, unshare, enable, disable
     #[command(subcommand, arg_required_else_help = true)]
     Catalogue(catalogue::CatalogueCommand),
+    /// Calls by the clock, or for each change of a table: create, list, pause, resume, replay, dead-letters, delete
+    #[command(subcommand, arg_required_else_help = true)]
+    Trigger(trigger::TriggerCommand),
     /// Secrets that a tenant's code reads: set, list, rm
     #[command(subcommand, arg_required_else_help = true)]
     Secret(secret::SecretCommand),
@@ -321,6 +325,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Export(args) => export::export(&session(), &args, out),
         CliCommand::Import(args) => import::import(&session(), &args, out),
         CliCommand::Catalogue(command) => catalogue::run(&session(), command, out),
+        CliCommand::Trigger(command) => trigger::run(&session(), command, out),
         CliCommand::Secret(command) => secret::run(&session(), command, out),
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),

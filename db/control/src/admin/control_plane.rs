@@ -16,6 +16,7 @@ use crate::config::{
 use crate::events::{EventCode, EventLog, NewEvent, WebhookSenders};
 use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
+use crate::triggers::TriggerRunner;
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
@@ -212,6 +213,7 @@ impl ControlPlane {
         let operator = operator_token(&config.state)?;
         let identity = ServerCertificate::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
         let operator = OperatorCredentials::new(&operator, Some(config.state.clone()));
+        let calls = served.calls.clone();
         let control = ControlState::new(served, extensions, operator, stop);
         if let Some(identity) = &identity {
             // It is set once.
@@ -237,6 +239,7 @@ impl ControlPlane {
         let state = Some(config.state.as_path()).filter(|_| !config.ephemeral);
         let webhooks = config.beside_workers(|| WebhookSenders::start(&config.webhooks, state, &control));
         let webhooks = webhooks.map_err(|error| ControlStartError::Port(config.control, error))?;
+        start_triggers(config, &control, calls)?;
         record_start(&control);
         Ok(ControlPlane { admin, control, state: config.state.clone(), renewal, _webhooks: webhooks })
     }
@@ -285,9 +288,34 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        if let Some(triggers) = self.control.triggers.get() {
+            triggers.stop();
+        }
         self.control.settle();
         self.control.events.record(NewEvent::of_server(EventCode::ServerStopped));
     }
+}
+
+/// Starts the triggers of a server that has workers.
+fn start_triggers(
+    config: &ServerSettings,
+    control: &Arc<ControlState>,
+    calls: Option<LocalCaller>,
+) -> Result<(), ControlStartError> {
+    let Some(calls) = calls else { return Ok(()) };
+    let noting = Arc::downgrade(control);
+    let note = move |event| {
+        if let Some(control) = noting.upgrade() {
+            control.events.record(event);
+        }
+    };
+    let folder = (!config.ephemeral).then_some(&*config.state);
+    let directory = Arc::clone(&control.directory);
+    let call = Box::new(move |home, call| calls.call(home, call));
+    let runner = config.beside_workers(|| TriggerRunner::start(directory, Box::new(note), folder, call))?;
+    // It is set once.
+    let _was_set = control.triggers.set(runner);
+    Ok(())
 }
 
 /// Records the start of the server, and how the server before it ended.

@@ -61,6 +61,7 @@ mod token_rotation;
 mod tokens;
 mod top;
 mod totals;
+mod triggers;
 pub mod types;
 mod version_history;
 mod versions;
@@ -83,6 +84,7 @@ use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
 use crate::history::UsageHistory;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+use crate::triggers::TriggerRunner;
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
@@ -167,6 +169,8 @@ pub struct ControlState {
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     call_desk: Arc<CallDesk>,
+    /// Calls by the clock and for changes, once the workers run.
+    triggers: OnceLock<TriggerRunner>,
 }
 
 impl ControlState {
@@ -218,6 +222,7 @@ impl ControlState {
             record_pages: Arc::default(),
             calls,
             call_desk: Arc::default(),
+            triggers: OnceLock::new(),
         })
     }
 

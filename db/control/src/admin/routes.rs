@@ -29,7 +29,7 @@ use super::types::{
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, catalogue, changes, deployments, events,
     findings, grants, history, host_header, hot, latency, logs, overview, overview_page, page, prometheus, push,
-    rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, versions,
+    rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -135,6 +135,14 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/tenants/{tenant}/secrets" Tenant secrets::list;
     PUT "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::set;
     DELETE "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::remove;
+    GET "/v1/tenants/{tenant}/triggers" Tenant triggers::list;
+    POST "/v1/tenants/{tenant}/triggers" Tenant triggers::create;
+    DELETE "/v1/tenants/{tenant}/triggers/{name}" Tenant triggers::remove;
+    POST "/v1/tenants/{tenant}/triggers/{name}/pause" Tenant triggers::pause;
+    POST "/v1/tenants/{tenant}/triggers/{name}/resume" Tenant triggers::resume;
+    POST "/v1/tenants/{tenant}/triggers/{name}/replay" Tenant triggers::replay;
+    GET "/v1/tenants/{tenant}/triggers/{name}/dead-letters" Tenant triggers::dead_letters;
+    DELETE "/v1/tenants/{tenant}/triggers/{name}/dead-letters" Tenant triggers::discard_letters;
     GET "/v1/tenants/{tenant}/extensions" TenantViewer list_extensions;
     PUT "/v1/tenants/{tenant}/extensions/{name}" Tenant push_extension, MAX_PUSH_BYTES;
     GET "/v1/tenants/{tenant}/extensions/{name}" TenantViewer show_extension;
@@ -242,6 +250,7 @@ async fn delete_tenant(
     })?;
     control.page_sessions.end_of_tenant(view.tenant.id);
     control.history.deleted(view.tenant.id);
+    control.forget_triggers(view.tenant.id).await;
     control.artifacts.remove_tenant(&view);
     Ok(EMPTY_RESPONSE)
 }

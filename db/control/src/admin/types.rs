@@ -30,6 +30,7 @@ mod records;
 mod secrets;
 mod slow;
 mod top;
+mod triggers;
 mod versions;
 
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
@@ -52,6 +53,7 @@ pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, Record
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
+pub use triggers::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};
 
 /// `GET /v1/health`.

@@ -54,6 +54,12 @@ event_codes! {
     GrantGivenUp, "grant.given_up", "A granted table was given up by the grantee's side.";
     SecretSet, "secret.set", "A secret of a tenant was set, or replaced.";
     SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
+    TriggerCreated, "trigger.created", "A trigger was created.";
+    TriggerDeleted, "trigger.deleted", "A trigger was deleted with its dead letters.";
+    TriggerPaused, "trigger.paused", "A trigger makes no calls until it is resumed: by its tenant or the operator, or by itself; then the text says why.";
+    TriggerResumed, "trigger.resumed", "A trigger makes calls again.";
+    TriggerReplayed, "trigger.replayed", "Calls of a trigger are made again.";
+    TriggerLettersDiscarded, "trigger.letters_discarded", "The dead letters of a trigger were removed.";
     ExtensionPushed, "extension.pushed", "A version of an extension was loaded.";
     ExtensionRefused, "extension.refused", "A push was refused, or failed; the text says why.";
     ExtensionRolledBack, "extension.rolled_back", "Another version of an extension that was kept is called again; the text says which.";

@@ -1,0 +1,82 @@
+//! Triggers: calls by the clock, or for changes of a table.
+
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/tenants/{tenant}/triggers`: a trigger that is to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TriggerSpec {
+    /// Its name.
+    pub name: String,
+    /// The extension that it calls.
+    pub extension: String,
+    /// Calls it so often, such as `5s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// Calls it by the five fields of cron, in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Calls it for changes of this table, with the change as its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    /// For which changes: `put`, `delete`, `clear`; empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<String>,
+    /// The arguments of calls by a schedule.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub args: String,
+    /// Times that a failed call is made again; `None`: the server's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
+}
+
+/// `GET /v1/tenants/{tenant}/triggers`: one of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TriggerReport {
+    /// Its definition.
+    #[serde(flatten)]
+    pub spec: TriggerSpec,
+    /// `running`; `paused`: until it is resumed; `waiting`: it cannot run for now.
+    pub state: String,
+    /// Why it does not run; empty: it does.
+    pub reason: String,
+    /// Of a table's trigger: the position up to which all changes are handled.
+    pub position: Option<String>,
+    /// Of a table's trigger: bytes of the log behind that position.
+    pub behind_bytes: Option<u64>,
+    /// Of a schedule: when it is due next, in milliseconds since 1970.
+    pub next_due_ms: Option<u64>,
+    /// Calls that wait or run.
+    pub open: u64,
+    /// Calls that succeeded since the server started.
+    pub succeeded: u64,
+    /// Tries that failed since then.
+    pub failed: u64,
+    /// Tries that could not run.
+    pub not_run: u64,
+    /// Times that a schedule was due while its last call was not over.
+    pub skipped: u64,
+    /// Calls whose tries are over.
+    pub dead_letters: u64,
+    /// The last error; empty: there was none.
+    pub last_error: String,
+}
+
+/// `GET /v1/tenants/{tenant}/triggers/{name}/dead-letters`: one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeadLetterReport {
+    /// Its number.
+    pub id: u64,
+    /// When its tries were over, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The position of its change; `0`: it is none.
+    pub position: String,
+    /// Times that it failed.
+    pub tries: u32,
+    /// The last error.
+    pub error: String,
+    /// The arguments in base64; `None`: they were too long to be kept.
+    pub args_base64: Option<String>,
+}

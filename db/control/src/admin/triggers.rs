@@ -1,0 +1,165 @@
+//! The routes of triggers.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+
+use super::body::JsonBody;
+use super::caller::RequestCaller;
+use super::error::ApiError;
+use super::event_scribe::EventNote;
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
+use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
+use super::{ControlState, now_ms};
+use crate::triggers::{TriggerError, TriggerRunner, TriggerSpec};
+
+impl ControlState {
+    /// The triggers, in a server that has workers.
+    fn trigger_runner(&self) -> Result<&TriggerRunner, ApiError> {
+        self.triggers
+            .get()
+            .ok_or_else(|| ApiError::busy("triggers are not running: the server starts or has no workers"))
+    }
+
+    /// Removes the triggers of a tenant that is gone.
+    pub(super) async fn forget_triggers(self: &Arc<Self>, tenant: u32) {
+        let control = Arc::clone(self);
+        let forget = move || control.triggers.get().into_iter().for_each(|triggers| triggers.remove_tenant(tenant));
+        // It is cancelled only together with the whole runtime.
+        let _cancelled = tokio::task::spawn_blocking(forget).await;
+    }
+}
+
+/// Makes a change of triggers off this thread: it waits for the disk.
+async fn change<T: Send + 'static>(
+    control: Arc<ControlState>,
+    change: impl FnOnce(&TriggerRunner) -> Result<T, TriggerError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let made = tokio::task::spawn_blocking(move || change(control.trigger_runner()?).map_err(refused)).await;
+    made.map_err(|error| ApiError::internal(format!("the change of the trigger had a fault: {error}")))?
+}
+
+pub(super) async fn list(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path(tenant): Path<String>,
+) -> ApiResult<Vec<TriggerResponse>> {
+    let view = caller.reach(&control, &tenant)?;
+    let triggers = control.trigger_runner()?.list(view.tenant.id);
+    Ok(axum::Json(triggers.into_iter().map(TriggerResponse::of).collect()))
+}
+
+pub(super) async fn create(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path(tenant): Path<String>,
+    JsonBody(spec): JsonBody<TriggerSpec>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let note = EventNote { subject: Some(spec.name.clone()), text: summary(&spec), ..EventNote::default() };
+    let created = change(control, move |triggers| triggers.create(&view, spec, now_ms())).await?;
+    Ok((StatusCode::CREATED, Extension(note), axum::Json(TriggerResponse::of(created))))
+}
+
+pub(super) async fn remove(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<EmptyResponse> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    change(control, move |triggers| triggers.remove(id, &name)).await?;
+    Ok(EMPTY_RESPONSE)
+}
+
+pub(super) async fn pause(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<EmptyResponse> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    change(control, move |triggers| triggers.set_paused(id, &name, true, now_ms())).await?;
+    Ok(EMPTY_RESPONSE)
+}
+
+pub(super) async fn resume(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<EmptyResponse> {
+    let id = caller.authorize_change(&control, &tenant)?.tenant.id;
+    change(control, move |triggers| triggers.set_paused(id, &name, false, now_ms())).await?;
+    Ok(EMPTY_RESPONSE)
+}
+
+pub(super) async fn replay(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    JsonBody(ReplayTriggerRequest { from }): JsonBody<ReplayTriggerRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let id = caller.authorize_change(&control, &tenant)?.tenant.id;
+    let position = match from.as_deref() {
+        None => None,
+        Some("end") => Some(u64::MAX),
+        Some(text) => {
+            let wrong = || ApiError::invalid(format!("from {text:?}: a position of the feed, or \"end\""));
+            Some(text.parse().map_err(|_| wrong())?)
+        }
+    };
+    let text = from.map_or_else(|| "dead letters".to_owned(), |from| format!("from position {from}"));
+    let letters = change(control, move |triggers| triggers.replay(id, &name, position)).await?;
+    Ok((Extension(EventNote { text, ..EventNote::default() }), axum::Json(ReplayTriggerResponse { letters })))
+}
+
+pub(super) async fn dead_letters(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<Vec<DeadLetterResponse>> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    let letters = control.trigger_runner()?.dead_letters(id, &name).map_err(refused)?;
+    Ok(axum::Json(letters.into_iter().map(DeadLetterResponse::of).collect()))
+}
+
+pub(super) async fn discard_letters(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<EmptyResponse> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    change(control, move |triggers| triggers.discard_letters(id, &name)).await?;
+    Ok(EMPTY_RESPONSE)
+}
+
+/// What a trigger does, for its event.
+fn summary(spec: &TriggerSpec) -> String {
+    let when = match (&spec.every, &spec.cron, &spec.table) {
+        (Some(every), ..) => format!("every {every}"),
+        (_, Some(cron), _) => format!("by cron {cron}"),
+        (.., table) => format!("on table {}", table.as_deref().unwrap_or_default()),
+    };
+    format!("calls {} {when}", spec.extension)
+}
+
+fn refused(error: TriggerError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        TriggerError::Invalid(_) => ApiError::invalid(message),
+        TriggerError::Exists(name) => ApiError::new(StatusCode::CONFLICT, "exists", message)
+            .hint(format!("`sandstorm trigger delete {name}` makes room for another")),
+        TriggerError::Unknown(_) => {
+            ApiError::not_found(message).hint("`sandstorm trigger list` shows those that there are")
+        }
+        TriggerError::TooMany(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message)
+            .hint("one extension can do several things: it sees the table's changes"),
+        TriggerError::UnknownTable(_) => ApiError::not_found(message).hint("`sandstorm table list` shows the tables"),
+        TriggerError::NotLogged(table) => ApiError::new(StatusCode::CONFLICT, "not_logged", message)
+            .hint(format!("`sandstorm table set {table} --durability interval` changes that while it is used")),
+        TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
+        TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)
+            .hint("it holds until the server stops; make room on the disk and say it again"),
+    }
+}

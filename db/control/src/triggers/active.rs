@@ -1,0 +1,424 @@
+//! A trigger at work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use data_encoding::BASE64;
+
+use super::call_queue::{CallEnd, CallFate, CallQueue, TriggerCall};
+use super::definition::{TriggerOp, TriggerSource, TriggerSpec};
+use super::schedule::Schedule;
+use super::state_file::{DeadLetter, StoredTrigger};
+use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
+use sandstorm_api::change::{Change, ChangeOp};
+use sandstorm_catalog::TenantView;
+use sandstorm_log::{ChangeKind, ChangeLog, LogTail, LoggedChange, TailError};
+use sandstorm_net::rpc::RpcStatus;
+
+/// What a trigger does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TriggerPhase {
+    /// It makes its calls.
+    Running,
+    /// It makes none, until it is resumed: why.
+    Paused(String),
+    /// It cannot make any for now: why.
+    Waiting(String),
+}
+
+/// What is told of a trigger.
+#[derive(Clone, Debug)]
+pub struct TriggerStatus {
+    /// Its definition.
+    pub spec: TriggerSpec,
+    /// What it does.
+    pub phase: TriggerPhase,
+    /// Of a table's trigger: the position up to which all changes are handled, and the bytes of the log behind it.
+    pub position: Option<(u64, u64)>,
+    /// Of a schedule: when it is due next, in milliseconds since 1970.
+    pub next_due_ms: Option<u64>,
+    /// Calls that wait or run.
+    pub open: usize,
+    /// Calls that ended since the server started: all, those that failed, those that could not run.
+    pub calls: TriggerCounts,
+    /// Calls whose tries are over.
+    pub dead_letters: usize,
+    /// The last error.
+    pub last_error: String,
+}
+
+/// Calls of a trigger since the server started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TriggerCounts {
+    /// Those that succeeded.
+    pub succeeded: u64,
+    /// Those that failed, each try by itself.
+    pub failed: u64,
+    /// Those that could not run, each try by itself.
+    pub not_run: u64,
+    /// Times that a schedule was due while its last call was not over.
+    pub skipped: u64,
+}
+
+/// See the head of this file.
+pub(super) struct ActiveTrigger {
+    pub(super) tenant: u32,
+    pub(super) tenant_name: String,
+    pub(super) spec: TriggerSpec,
+    source: TriggerSource,
+    pub(super) paused: String,
+    waiting: String,
+    queue: CallQueue,
+    /// Which queue a call is of: another one after a replay.
+    pub(super) epoch: u64,
+    tail: Option<LogTail>,
+    /// The position up to which the log was read.
+    read: u64,
+    last_due_ms: u64,
+    dead: BTreeMap<u64, DeadLetter>,
+    dead_bytes: usize,
+    counts: TriggerCounts,
+    last_error: String,
+}
+
+/// A call that is to begin.
+pub(super) struct BeginningCall {
+    pub(super) epoch: u64,
+    pub(super) place: (usize, u64),
+    pub(super) args: Vec<u8>,
+}
+
+impl ActiveTrigger {
+    /// A trigger as the file has it.
+    ///
+    /// # Errors
+    /// What is wrong with its definition.
+    pub(super) fn of(stored: StoredTrigger) -> Result<ActiveTrigger, String> {
+        let StoredTrigger { tenant, tenant_name, spec, position, last_due_ms, paused, dead_letters } = stored;
+        let source = spec.source()?;
+        let dead_bytes = dead_letters.iter().map(letter_bytes).sum();
+        let dead = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
+        Ok(ActiveTrigger {
+            tenant,
+            tenant_name,
+            spec,
+            source,
+            paused,
+            waiting: String::new(),
+            queue: CallQueue::default(),
+            epoch: 1,
+            tail: None,
+            read: position,
+            last_due_ms,
+            dead,
+            dead_bytes,
+            counts: TriggerCounts::default(),
+            last_error: String::new(),
+        })
+    }
+
+    /// What the file is to have.
+    pub(super) fn stored(&self) -> StoredTrigger {
+        StoredTrigger {
+            tenant: self.tenant,
+            tenant_name: self.tenant_name.clone(),
+            spec: self.spec.clone(),
+            position: self.position(),
+            last_due_ms: self.last_due_ms,
+            paused: self.paused.clone(),
+            dead_letters: self.dead.values().cloned().collect(),
+        }
+    }
+
+    /// The position up to which all changes are handled.
+    pub(super) fn position(&self) -> u64 {
+        self.queue.handled(self.read)
+    }
+
+    /// The position from which it needs the log; `None`: it does not.
+    pub(super) fn needs_log_from(&self) -> Option<u64> {
+        matches!(self.source, TriggerSource::Table(_)).then(|| self.position())
+    }
+
+    /// The table whose changes it is called for.
+    pub(super) fn table(&self) -> Option<&str> {
+        match &self.source {
+            TriggerSource::Table(table) => Some(table),
+            TriggerSource::Schedule(_) => None,
+        }
+    }
+
+    fn schedule(&self) -> Option<&Schedule> {
+        match &self.source {
+            TriggerSource::Schedule(schedule) => Some(schedule),
+            TriggerSource::Table(_) => None,
+        }
+    }
+
+    pub(super) fn next_due_ms(&self) -> Option<u64> {
+        self.schedule().and_then(|schedule| schedule.next_after(self.last_due_ms))
+    }
+
+    /// When it has something to do next without a change or an answer, in milliseconds since 1970.
+    pub(super) fn next_look_ms(&self) -> Option<u64> {
+        if !self.paused.is_empty() {
+            return None;
+        }
+        [self.next_due_ms(), self.queue.next_begin_ms()].into_iter().flatten().min()
+    }
+
+    pub(super) fn status(&self, log_end: u64) -> TriggerStatus {
+        let phase = match (&self.paused, &self.waiting) {
+            (why, _) if !why.is_empty() => TriggerPhase::Paused(why.clone()),
+            (_, why) if !why.is_empty() => TriggerPhase::Waiting(why.clone()),
+            _ => TriggerPhase::Running,
+        };
+        let position = self.needs_log_from();
+        TriggerStatus {
+            spec: self.spec.clone(),
+            phase,
+            position: position.map(|position| (position, log_end.saturating_sub(position))),
+            next_due_ms: self.next_due_ms().filter(|_| self.paused.is_empty()),
+            open: self.queue.len(),
+            calls: self.counts,
+            dead_letters: self.dead.len(),
+            last_error: self.last_error.clone(),
+        }
+    }
+
+    /// Finds new calls: a schedule that is due, changes in the log. Returns whether it read all that it can for now.
+    pub(super) fn find_calls(&mut self, view: &TenantView, log: Option<&Arc<ChangeLog>>, now_ms: u64) -> bool {
+        self.waiting.clear();
+        match &self.source {
+            TriggerSource::Schedule(schedule) => {
+                let due = schedule.next_after(self.last_due_ms).is_some_and(|due_ms| due_ms <= now_ms);
+                if due {
+                    // However many times were missed, one call makes up for them.
+                    self.last_due_ms = last_due(schedule, self.last_due_ms, now_ms);
+                    if self.queue.len() > 0 {
+                        self.counts.skipped += 1;
+                    } else {
+                        self.queue.push(Some(b""), TriggerCall::plain(self.spec.args.clone().into_bytes(), None));
+                    }
+                }
+                true
+            }
+            TriggerSource::Table(table) => {
+                let number = view.table_by_name(table).map(|entry| entry.table.log_number());
+                match (number, log) {
+                    (None, _) => self.waiting = format!("there is no table {table:?}"),
+                    (Some(None), _) | (_, None) => {
+                        self.waiting = format!("table {table:?} has durability none: its changes are in no log");
+                    }
+                    (Some(Some(number)), Some(log)) => return self.read_log(log, number),
+                }
+                true
+            }
+        }
+    }
+
+    /// Reads changes of a table behind the last position.
+    fn read_log(&mut self, log: &Arc<ChangeLog>, number: u64) -> bool {
+        if !self.queue.has_room() || self.read >= log.durable() {
+            return true;
+        }
+        let tail = match self.tail.take() {
+            Some(tail) => Ok(tail),
+            None => LogTail::at(log, self.read),
+        };
+        let read = tail.and_then(|mut tail| {
+            let (queue, spec) = (&mut self.queue, &self.spec);
+            let (mut before, mut unit) = (tail.position(), tail.position());
+            tail.read(TRIGGER_READ_BYTES, &mut |position, change| {
+                if position != unit {
+                    (before, unit) = (unit, position);
+                }
+                if change.table == number
+                    && let Some((key, args)) = call_of(spec, position, change)
+                {
+                    queue.push(key, TriggerCall::of_change(args, (before, position), None));
+                }
+                queue.has_room()
+            })?;
+            Ok(tail)
+        });
+        match read {
+            Ok(tail) => {
+                self.read = tail.position();
+                let is_at_end = tail.is_at_end();
+                self.tail = Some(tail);
+                is_at_end
+            }
+            Err(error) => {
+                self.pause(match error {
+                    TailError::TooOld { oldest } => format!(
+                        "the log begins at position {oldest} and {} was handled: changes are lost to it; \
+                         replay from a position that is there",
+                        self.read
+                    ),
+                    error => error.to_string(),
+                });
+                true
+            }
+        }
+    }
+
+    /// The next call that may begin.
+    pub(super) fn begin_call(&mut self, now_ms: u64) -> Option<BeginningCall> {
+        if !self.paused.is_empty() || !self.waiting.is_empty() {
+            return None;
+        }
+        let epoch = self.epoch;
+        self.queue.begin(now_ms).map(|(slot, number, args)| BeginningCall {
+            epoch,
+            place: (slot, number),
+            args: args.to_vec(),
+        })
+    }
+
+    /// Notes how a call ended. Returns whether the trigger paused itself.
+    pub(super) fn end_call(
+        &mut self,
+        (epoch, place): (u64, (usize, u64)),
+        (status, text): (RpcStatus, &[u8]),
+        now_ms: u64,
+    ) -> bool {
+        if epoch != self.epoch {
+            return false;
+        }
+        let end = end_of(status);
+        match end {
+            CallEnd::Done => self.counts.succeeded += 1,
+            CallEnd::Failed => self.counts.failed += 1,
+            CallEnd::NotRun => self.counts.not_run += 1,
+        }
+        if end != CallEnd::Done {
+            let text = String::from_utf8_lossy(text);
+            self.last_error = format!("{status:?}: {}", text.chars().take(500).collect::<String>());
+        }
+        match self.queue.end(place, end, (self.spec.retries, now_ms)) {
+            Some(CallFate::Over(letter)) => {
+                letter.into_iter().for_each(|id| self.forget_letter(id));
+                false
+            }
+            Some(CallFate::Again) | None => false,
+            Some(CallFate::GivenUp(call)) => self.bury(&call, now_ms),
+        }
+    }
+
+    /// Removes the letter that a call has replayed.
+    fn forget_letter(&mut self, id: u64) {
+        if let Some(letter) = self.dead.remove(&id) {
+            self.dead_bytes -= letter_bytes(&letter);
+        }
+    }
+
+    /// Keeps a call whose tries are over. Returns whether the trigger paused itself, since there is no room for more.
+    fn bury(&mut self, call: &TriggerCall, now_ms: u64) -> bool {
+        let id = call.letter.unwrap_or_else(|| self.dead.keys().next_back().map_or(1, |last| last + 1));
+        self.forget_letter(id);
+        let encoded = BASE64.encode(&call.args);
+        let fits = self.dead_bytes + encoded.len() <= TRIGGER_DEAD_LETTER_BYTES;
+        let letter = DeadLetter {
+            id,
+            at_ms: now_ms,
+            position: call.position,
+            tries: call.failures,
+            error: self.last_error.clone(),
+            args: fits.then_some(encoded),
+        };
+        self.dead_bytes += letter_bytes(&letter);
+        self.dead.insert(id, letter);
+        let is_full = self.dead.len() >= TRIGGER_DEAD_LETTERS || self.dead_bytes >= TRIGGER_DEAD_LETTER_BYTES;
+        if is_full && self.paused.is_empty() {
+            self.pause("there is no room for more dead letters: replay or discard them, then resume".to_owned());
+            return true;
+        }
+        false
+    }
+
+    /// Makes no calls from now on.
+    pub(super) fn pause(&mut self, why: String) {
+        self.paused = why;
+        self.tail = None;
+    }
+
+    /// Makes calls again. A schedule goes on with its next time.
+    pub(super) fn resume(&mut self, now_ms: u64) {
+        if let Some(schedule) = self.schedule() {
+            self.last_due_ms = last_due(schedule, self.last_due_ms, now_ms);
+        }
+        self.paused.clear();
+    }
+
+    /// Makes the calls of all dead letters again that have their arguments. Returns their number.
+    pub(super) fn replay_letters(&mut self) -> usize {
+        let letters: Vec<(u64, Vec<u8>)> = (self.dead.values())
+            .filter_map(|letter| Some((letter.id, BASE64.decode(letter.args.as_ref()?.as_bytes()).ok()?)))
+            .collect();
+        for (id, args) in &letters {
+            let key = Change::decode(args).map(|change| change.key.to_vec()).unwrap_or_default();
+            self.queue.push(Some(&key), TriggerCall::plain(args.clone(), Some(*id)));
+        }
+        letters.len()
+    }
+
+    /// Goes on from a position: what is under way is forgotten.
+    pub(super) fn replay_from(&mut self, position: u64) {
+        (self.queue, self.tail, self.read) = (CallQueue::default(), None, position);
+        self.epoch += 1;
+    }
+
+    pub(super) fn dead_letters(&self) -> Vec<DeadLetter> {
+        self.dead.values().cloned().collect()
+    }
+
+    pub(super) fn discard_letters(&mut self) -> usize {
+        self.dead_bytes = 0;
+        std::mem::take(&mut self.dead).len()
+    }
+}
+
+/// The last time up to now at which a schedule was due; the one before if there is none.
+fn last_due(schedule: &Schedule, last_due_ms: u64, now_ms: u64) -> u64 {
+    match schedule {
+        Schedule::Every(every) => {
+            let every_ms = every.as_millis() as u64;
+            last_due_ms + now_ms.saturating_sub(last_due_ms) / every_ms * every_ms
+        }
+        // The next one is looked for from here.
+        Schedule::Cron(_) => now_ms.max(last_due_ms),
+    }
+}
+
+fn letter_bytes(letter: &DeadLetter) -> usize {
+    letter.args.as_ref().map_or(0, String::len) + letter.error.len()
+}
+
+/// Key and arguments of the call for a change, if the trigger is called for it.
+fn call_of<'c>(spec: &TriggerSpec, position: u64, change: &LoggedChange<'c>) -> Option<(Option<&'c [u8]>, Vec<u8>)> {
+    let (op, wanted) = match change.kind {
+        ChangeKind::Put => (ChangeOp::Put, TriggerOp::Put),
+        ChangeKind::Delete => (ChangeOp::Delete, TriggerOp::Delete),
+        ChangeKind::Clear => (ChangeOp::Clear, TriggerOp::Clear),
+        ChangeKind::MakeTable | ChangeKind::DropTable => return None,
+    };
+    let (key, value) = if op == ChangeOp::Clear { (&b""[..], &b""[..]) } else { (change.key, change.value) };
+    let (version, expires_at_ms) = (change.version, change.expires_at_ms);
+    let args = || Change { op, key, value, version, expires_at_ms, position }.encode();
+    spec.wants(wanted).then(|| ((op != ChangeOp::Clear).then_some(change.key), args()))
+}
+
+/// What a status says of a call.
+fn end_of(status: RpcStatus) -> CallEnd {
+    match status {
+        RpcStatus::Ok => CallEnd::Done,
+        RpcStatus::UnknownTenant
+        | RpcStatus::UnknownExtension
+        | RpcStatus::Suspended
+        | RpcStatus::OverQuota
+        | RpcStatus::Overloaded
+        | RpcStatus::ShuttingDown => CallEnd::NotRun,
+        _ => CallEnd::Failed,
+    }
+}

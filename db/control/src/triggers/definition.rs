@@ -1,0 +1,128 @@
+//! What a trigger is: when it calls which extension with what.
+
+use serde::{Deserialize, Serialize};
+
+use super::schedule::Schedule;
+use crate::limits::{TRIGGER_ARGS_BYTES, TRIGGER_RETRIES, TRIGGER_RETRIES_MAX};
+use sandstorm_catalog::check_name;
+
+/// A kind of change that a trigger may be called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TriggerOp {
+    /// A record was written.
+    Put,
+    /// A record was deleted, or evicted.
+    Delete,
+    /// All records were removed.
+    Clear,
+}
+
+/// A trigger, as its tenant defines it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TriggerSpec {
+    /// Its name.
+    pub name: String,
+    /// The extension that it calls.
+    pub extension: String,
+    /// Calls it so often, such as `5s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// Calls it by the five fields of cron, in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Calls it for changes of this table, with the change as its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    /// For which changes; all if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<TriggerOp>,
+    /// The arguments of calls by a schedule.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub args: String,
+    /// Times that a call which failed is made again.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+}
+
+fn default_retries() -> u32 {
+    TRIGGER_RETRIES
+}
+
+/// When a trigger calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TriggerSource {
+    /// By a schedule.
+    Schedule(Schedule),
+    /// For changes of the table of that name.
+    Table(String),
+}
+
+impl TriggerSpec {
+    /// Checks it.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub(crate) fn source(&self) -> Result<TriggerSource, String> {
+        check_name("trigger", &self.name).map_err(|error| error.to_string())?;
+        check_name("extension", &self.extension).map_err(|error| error.to_string())?;
+        if self.retries > TRIGGER_RETRIES_MAX {
+            return Err(format!("{} retries: {TRIGGER_RETRIES_MAX} at most", self.retries));
+        }
+        if self.args.len() > TRIGGER_ARGS_BYTES {
+            return Err(format!("the arguments have {} bytes: {TRIGGER_ARGS_BYTES} at most", self.args.len()));
+        }
+        if self.table.is_none() && !self.ops.is_empty() {
+            return Err("`ops` are those of a `table`: a schedule has none".to_owned());
+        }
+        match (&self.every, &self.cron, &self.table) {
+            (Some(every), None, None) => Schedule::every(every).map(TriggerSource::Schedule),
+            (None, Some(cron), None) => Schedule::cron(cron).map(TriggerSource::Schedule),
+            (None, None, Some(_)) if !self.args.is_empty() => {
+                Err("`args` are those of a schedule: the arguments of a table's trigger are the change".to_owned())
+            }
+            (None, None, Some(table)) => Ok(TriggerSource::Table(table.clone())),
+            _ => Err("a trigger has one of `every`, `cron` and `table`".to_owned()),
+        }
+    }
+
+    /// Whether it calls for such a change.
+    pub(crate) fn wants(&self, op: TriggerOp) -> bool {
+        self.ops.is_empty() || self.ops.contains(&op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_trigger_has_one_source_and_what_belongs_to_it() {
+        let spec = |more: Value| {
+            let mut spec = json!({"name": "t", "extension": "e"});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value::<TriggerSpec>(spec).map_err(|error| error.to_string())?.source()
+        };
+        assert!(matches!(spec(json!({"every": "5s", "args": "x"})), Ok(TriggerSource::Schedule(_))));
+        assert!(matches!(spec(json!({"cron": "* * * * *"})), Ok(TriggerSource::Schedule(_))));
+        assert!(matches!(spec(json!({"table": "t", "ops": ["put", "delete"]})), Ok(TriggerSource::Table(_))));
+        for (more, word) in [
+            (json!({}), "one of"),
+            (json!({"every": "5s", "cron": "* * * * *"}), "one of"),
+            (json!({"every": "5s", "table": "t"}), "one of"),
+            (json!({"every": "5s", "ops": ["put"]}), "ops"),
+            (json!({"table": "t", "args": "x"}), "args"),
+            (json!({"table": "t", "ops": ["expire"]}), "expire"),
+            (json!({"table": "t", "retries": 1000}), "retries"),
+            (json!({"every": "5s", "name": "a b"}), "a b"),
+            (json!({"every": "5s", "args": "x".repeat(TRIGGER_ARGS_BYTES + 1)}), "bytes"),
+            (json!({"every": "5s", "on": "t"}), "on"),
+        ] {
+            let why = spec(more.clone()).unwrap_err();
+            assert!(why.contains(word), "{more}: {why}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Triggers: calls of a tenant's extensions by the clock, or for each change of a table.
+//!
+//! - [`definition`]: what a trigger is; [`schedule`]: when it is due;
+//! - [`call_queue`]: its calls, in order by key, with their retries;
+//! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
+//! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart.
+//!
+//! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
+//! watches, and writers of watched ones pay nothing either.
+
+mod active;
+mod call_queue;
+mod definition;
+mod runner;
+mod schedule;
+mod state_file;
+
+pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
+pub use definition::{TriggerOp, TriggerSpec};
+pub use runner::{TriggerError, TriggerRunner};
+pub(crate) use state_file::DeadLetter;

@@ -1,0 +1,466 @@
+//! The thread that all triggers share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::active::{ActiveTrigger, BeginningCall, TriggerStatus};
+use super::definition::{TriggerSource, TriggerSpec};
+use super::state_file::{self, DeadLetter, StoredTrigger};
+use crate::config::ConfigError;
+use crate::events::{EventCode, NewEvent};
+use crate::limits::{
+    TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS,
+    TRIGGERS_PER_TENANT,
+};
+use sandstorm_catalog::{Directory, TenantView};
+use sandstorm_log::LogTail;
+use sandstorm_server::workers::{LocalCall, LocalCallResult};
+
+/// Longest wait for the log before the triggers are written.
+const LOG_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a trigger is not made or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TriggerError {
+    /// The definition is none.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is one of that name.
+    #[error("there is a trigger {0:?} already")]
+    Exists(String),
+    /// There is none of that name.
+    #[error("there is no trigger {0:?}")]
+    Unknown(String),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    TooMany(String),
+    /// Its table has no log.
+    #[error("table {0:?} has durability none: its changes are in no log")]
+    NotLogged(String),
+    /// The table is not there.
+    #[error("there is no table {0:?}")]
+    UnknownTable(String),
+    /// It is none of a table.
+    #[error("trigger {0:?} calls by a schedule: it has no positions")]
+    NoPositions(String),
+    /// The file cannot be written.
+    #[error("{0}")]
+    Unwritable(String),
+}
+
+/// Takes the event that a trigger has paused itself.
+pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
+
+/// Makes the call of a tenant on its home worker.
+pub(crate) type CallSink = Box<dyn Fn(u32, LocalCall) + Send + Sync>;
+
+/// A trigger's tenant and name.
+type TriggerKey = (u32, String);
+
+/// What wakes the thread.
+enum Message {
+    /// A call ended.
+    Ended { key: TriggerKey, epoch: u64, place: (usize, u64), result: LocalCallResult },
+    /// Something was changed.
+    Changed,
+    /// The server stops.
+    Stop,
+}
+
+struct RunnerState {
+    triggers: BTreeMap<TriggerKey, ActiveTrigger>,
+    /// Whether the file is to be written.
+    is_changed: bool,
+    written_at: Instant,
+    written_bytes: usize,
+}
+
+struct SharedRunner {
+    directory: Arc<Directory>,
+    events: EventSink,
+    folder: Option<PathBuf>,
+    state: Mutex<RunnerState>,
+    messages: Mutex<Sender<Message>>,
+}
+
+/// See the head of this file; the thread stops when this is dropped.
+pub struct TriggerRunner {
+    shared: Arc<SharedRunner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for TriggerRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TriggerRunner").field("triggers", &self.shared.state.lock().triggers.len()).finish()
+    }
+}
+
+impl TriggerRunner {
+    /// Starts the triggers that a state directory has; without one they end with the server.
+    ///
+    /// # Errors
+    /// The file cannot be used, or the system gives no thread.
+    pub(crate) fn start(
+        directory: Arc<Directory>,
+        events: EventSink,
+        folder: Option<&Path>,
+        calls: CallSink,
+    ) -> Result<TriggerRunner, ConfigError> {
+        let stored = folder.map(state_file::read).transpose()?.unwrap_or_default();
+        let mut triggers = BTreeMap::new();
+        for one in stored {
+            let key = (one.tenant, one.spec.name.clone());
+            triggers.insert(key, ActiveTrigger::of(one).map_err(ConfigError::new)?);
+        }
+        let (sender, receiver) = channel();
+        let written_at = Instant::now();
+        let state = RunnerState { triggers, is_changed: false, written_at, written_bytes: 0 };
+        let folder = folder.map(Path::to_owned);
+        let (state, messages) = (Mutex::new(state), Mutex::new(sender.clone()));
+        let shared = Arc::new(SharedRunner { directory, events, folder, state, messages });
+        // Before a checkpoint may remove what they need.
+        shared.retain_log();
+        let running = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("triggers".into())
+            .spawn(move || running.run(&receiver, &sender, &calls))
+            .map_err(|error| ConfigError::new(format!("no thread for triggers: {error}")))?;
+        Ok(TriggerRunner { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Makes a trigger. Of a table's trigger the first change is the next one.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn create(
+        &self,
+        view: &TenantView,
+        spec: TriggerSpec,
+        now_ms: u64,
+    ) -> Result<TriggerStatus, TriggerError> {
+        let source = spec.source().map_err(TriggerError::Invalid)?;
+        let log = self.shared.directory.change_log();
+        let position = match &source {
+            TriggerSource::Schedule(_) => 0,
+            TriggerSource::Table(table) => {
+                let entry = view.table_by_name(table).ok_or_else(|| TriggerError::UnknownTable(table.clone()))?;
+                let log = log.as_ref().filter(|_| entry.table.is_logged());
+                log.ok_or_else(|| TriggerError::NotLogged(table.clone()))?.durable()
+            }
+        };
+        let key = (view.tenant.id, spec.name.clone());
+        let created = self.change(|state| {
+            if state.triggers.contains_key(&key) {
+                return Err(TriggerError::Exists(key.1.clone()));
+            }
+            let own = state.triggers.keys().filter(|(tenant, _)| *tenant == key.0).count();
+            if own >= TRIGGERS_PER_TENANT {
+                return Err(TriggerError::TooMany(format!("the tenant has {own} triggers, as many as it may have")));
+            }
+            if state.triggers.len() >= TRIGGERS {
+                return Err(TriggerError::TooMany(format!("there are {TRIGGERS} triggers, as many as there may be")));
+            }
+            let (tenant, tenant_name) = (view.tenant.id, view.tenant.name.clone());
+            let (last_due_ms, paused, dead_letters) = (now_ms, String::new(), Vec::new());
+            let stored = StoredTrigger { tenant, tenant_name, spec, position, last_due_ms, paused, dead_letters };
+            let trigger = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
+            let status = trigger.status(position);
+            state.triggers.insert(key.clone(), trigger);
+            Ok(status)
+        })?;
+        Ok(created)
+    }
+
+    /// Removes a trigger with its dead letters. A call that runs goes on.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn remove(&self, tenant: u32, name: &str) -> Result<(), TriggerError> {
+        self.change(|state| {
+            let removed = state.triggers.remove(&(tenant, name.to_owned()));
+            removed.map(drop).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
+        })
+    }
+
+    /// Removes the triggers of a tenant that is gone.
+    pub(crate) fn remove_tenant(&self, tenant: u32) {
+        let removed = self.change(|state| {
+            state.triggers.retain(|(of, _), _| *of != tenant);
+            Ok(())
+        });
+        if let Err(error) = removed {
+            // The next start removes them.
+            tracing::warn!(%error, "the triggers of a tenant that was deleted stay in their file");
+        }
+    }
+
+    /// Pauses a trigger, or resumes it.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn set_paused(&self, tenant: u32, name: &str, paused: bool, now_ms: u64) -> Result<(), TriggerError> {
+        self.with(tenant, name, |trigger| {
+            if paused {
+                trigger.pause("its tenant or the operator paused it".to_owned())
+            } else {
+                trigger.resume(now_ms)
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes the calls of dead letters again, or with a position those for all changes behind it; `u64::MAX`: for those
+    /// from now on. Returns the number of letters.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn replay(&self, tenant: u32, name: &str, from: Option<u64>) -> Result<usize, TriggerError> {
+        let log = self.shared.directory.change_log();
+        self.with(tenant, name, |trigger| {
+            let Some(from) = from else { return Ok(trigger.replay_letters()) };
+            let log = log.filter(|_| trigger.table().is_some());
+            let log = log.ok_or_else(|| TriggerError::NoPositions(name.to_owned()))?;
+            let from = if from == u64::MAX { log.durable() } else { from };
+            LogTail::at(&log, from).map_err(|error| TriggerError::Invalid(error.to_string()))?;
+            trigger.replay_from(from);
+            Ok(0)
+        })
+    }
+
+    /// The dead letters of a trigger, the oldest first.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn dead_letters(&self, tenant: u32, name: &str) -> Result<Vec<DeadLetter>, TriggerError> {
+        let state = self.shared.state.lock();
+        let trigger = state.triggers.get(&(tenant, name.to_owned()));
+        trigger.map(ActiveTrigger::dead_letters).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
+    }
+
+    /// Removes the dead letters of a trigger; returns their number.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn discard_letters(&self, tenant: u32, name: &str) -> Result<usize, TriggerError> {
+        self.with(tenant, name, |trigger| Ok(trigger.discard_letters()))
+    }
+
+    /// The triggers of a tenant by name.
+    pub(crate) fn list(&self, tenant: u32) -> Vec<TriggerStatus> {
+        let log_end = self.shared.directory.change_log().map_or(0, |log| log.durable());
+        let state = self.shared.state.lock();
+        let own = state.triggers.iter().filter(|((of, _), _)| *of == tenant);
+        own.map(|(_, trigger)| trigger.status(log_end)).collect()
+    }
+
+    /// Writes how far the triggers have come, and makes no more calls.
+    pub(crate) fn stop(&self) {
+        self.shared.send(Message::Stop);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of triggers had panicked");
+        }
+    }
+
+    fn with<T>(
+        &self,
+        tenant: u32,
+        name: &str,
+        change: impl FnOnce(&mut ActiveTrigger) -> Result<T, TriggerError>,
+    ) -> Result<T, TriggerError> {
+        self.change(|state| {
+            let trigger = state.triggers.get_mut(&(tenant, name.to_owned()));
+            change(trigger.ok_or_else(|| TriggerError::Unknown(name.to_owned()))?)
+        })
+    }
+
+    /// Makes a change, which is on the disk when this returns.
+    fn change<T>(&self, change: impl FnOnce(&mut RunnerState) -> Result<T, TriggerError>) -> Result<T, TriggerError> {
+        let mut state = self.shared.state.lock();
+        let done = change(&mut state)?;
+        let written = self.shared.write(&mut state);
+        drop(state);
+        self.shared.retain_log();
+        self.shared.send(Message::Changed);
+        written.map(|()| done).map_err(|error| TriggerError::Unwritable(error.to_string()))
+    }
+}
+
+impl Drop for TriggerRunner {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl SharedRunner {
+    fn send(&self, message: Message) {
+        // The thread has stopped: nothing is to be done.
+        let _stopped = self.messages.lock().send(message);
+    }
+
+    /// The thread.
+    fn run(self: &Arc<Self>, messages: &Receiver<Message>, sender: &Sender<Message>, calls: &CallSink) {
+        let mut is_behind = false;
+        loop {
+            let pause = if is_behind { Duration::ZERO } else { self.pause() };
+            let mut next = match messages.recv_timeout(pause) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            while let Some(message) = next {
+                match message {
+                    Message::Ended { key, epoch, place, result } => self.ended(&key, (epoch, place), &result),
+                    Message::Changed => {}
+                    Message::Stop => return self.write_handled(true),
+                }
+                next = messages.try_recv().ok();
+            }
+            is_behind = self.turn(sender, calls);
+            self.write_handled(false);
+        }
+    }
+
+    /// How long there is nothing to do unless a message comes.
+    fn pause(&self) -> Duration {
+        let state = self.state.lock();
+        let follows = state.triggers.values().any(|trigger| trigger.table().is_some() && trigger.paused.is_empty());
+        let now_ms = clock_ms();
+        let due = state.triggers.values().filter_map(ActiveTrigger::next_look_ms).min();
+        let due = due.map_or(TRIGGER_LOOK_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
+        due.min(if follows { TRIGGER_LOOK } else { TRIGGER_LOOK_MAX })
+    }
+
+    fn ended(&self, key: &TriggerKey, call: (u64, (usize, u64)), result: &LocalCallResult) {
+        let mut state = self.state.lock();
+        state.is_changed = true;
+        let Some(trigger) = state.triggers.get_mut(key) else { return };
+        if trigger.end_call(call, (result.status, &result.value), clock_ms()) {
+            self.note_pause(trigger);
+        }
+    }
+
+    /// Records that a trigger has paused itself.
+    fn note_pause(&self, trigger: &ActiveTrigger) {
+        let tenant = Some((trigger.tenant_name.clone(), trigger.tenant));
+        let (subject, text) = (Some(trigger.spec.name.clone()), trigger.paused.clone());
+        (self.events)(NewEvent { tenant, subject, text, ..NewEvent::of_server(EventCode::TriggerPaused) });
+    }
+
+    /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
+    fn turn(self: &Arc<Self>, sender: &Sender<Message>, calls: &CallSink) -> bool {
+        let (snapshot, log, now_ms) = (self.directory.snapshot(), self.directory.change_log(), clock_ms());
+        let mut state = self.state.lock();
+        let RunnerState { triggers, is_changed, .. } = &mut *state;
+        let before = triggers.len();
+        triggers.retain(|(tenant, _), trigger| {
+            snapshot.tenant(*tenant).is_some_and(|view| view.tenant.name == trigger.tenant_name)
+        });
+        *is_changed |= triggers.len() != before;
+        let mut is_behind = false;
+        for (key, trigger) in triggers.iter_mut() {
+            let Some(view) = snapshot.tenant(key.0).filter(|_| trigger.paused.is_empty()) else { continue };
+            let (position, due_ms) = (trigger.position(), trigger.next_due_ms());
+            is_behind |= !trigger.find_calls(view, log.as_ref(), now_ms);
+            *is_changed |= (position, due_ms) != (trigger.position(), trigger.next_due_ms());
+            if !trigger.paused.is_empty() {
+                self.note_pause(trigger);
+                *is_changed = true;
+            }
+            for _ in 0..TRIGGER_CALLS_PER_TURN {
+                let Some(call) = trigger.begin_call(now_ms) else { break };
+                begin(calls, (key, view), &trigger.spec.extension, call, sender);
+            }
+        }
+        is_behind
+    }
+
+    /// Writes how far the triggers have come, if it is time. What their calls did is on the disk before: else a crash
+    /// could take it, and they would not be made again.
+    fn write_handled(&self, is_last: bool) {
+        let log = {
+            let state = self.state.lock();
+            let pause = TRIGGER_WRITE_EVERY + TRIGGER_WRITE_PER_MIB * (state.written_bytes >> 20) as u32;
+            if !state.is_changed || !is_last && state.written_at.elapsed() < pause {
+                return;
+            }
+            self.directory.change_log()
+        };
+        // Positions that are handled by now: later ones may have been by calls that the log has not yet.
+        let mut state = self.state.lock();
+        let stored: Vec<StoredTrigger> = state.triggers.values().map(ActiveTrigger::stored).collect();
+        state.is_changed = false;
+        state.written_at = Instant::now();
+        drop(state);
+        if let Some(log) = log.filter(|log| !log.wait(log.end(), LOG_WAIT)) {
+            if log.failure().is_none() {
+                self.state.lock().is_changed = true;
+            }
+            return;
+        }
+        match self.folder.as_deref().map(|folder| state_file::write(folder, stored)) {
+            Some(Ok(bytes)) => self.state.lock().written_bytes = bytes,
+            Some(Err(error)) => {
+                tracing::error!(%error, "after a restart some calls of triggers are made again");
+                self.state.lock().is_changed = true;
+            }
+            None => {}
+        }
+        self.retain_log();
+    }
+
+    /// Writes the file at once.
+    fn write(&self, state: &mut RunnerState) -> Result<(), ConfigError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let stored = state.triggers.values().map(ActiveTrigger::stored).collect();
+        if let Some(log) = self.directory.change_log()
+            && !log.wait(log.end(), LOG_WAIT)
+        {
+            return Err(ConfigError::new(
+                "the log of changes is not on the disk: its disk has failed or takes too long",
+            ));
+        }
+        state.written_bytes = state_file::write(folder, stored)?;
+        Ok(())
+    }
+
+    /// Has the log keep what triggers need.
+    fn retain_log(&self) {
+        let state = self.state.lock();
+        let from = state.triggers.values().filter_map(ActiveTrigger::needs_log_from).min();
+        if let Some(log) = self.directory.change_log() {
+            log.retain_from(from);
+        }
+    }
+}
+
+fn begin(
+    calls: &CallSink,
+    (key, view): (&TriggerKey, &TenantView),
+    extension: &str,
+    call: BeginningCall,
+    sender: &Sender<Message>,
+) {
+    let BeginningCall { epoch, place, args } = call;
+    let (key, sender) = (key.clone(), sender.clone());
+    let done = Box::new(move |result| {
+        // The thread has stopped: the call is made again after the start.
+        let _stopped = sender.send(Message::Ended { key, epoch, place, result });
+    });
+    let extension = extension.to_owned();
+    calls(view.tenant.home_worker, LocalCall { tenant: view.tenant.id, extension, version: 0, args, done });
+}
+
+fn clock_ms() -> u64 {
+    sandstorm_store::clock_ms(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Promise: for each change of a table its trigger's call succeeds at least once, those of a key in their order, or is a
+//! dead letter; over failures, restarts and crashes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sandstorm_api::change::{Change, ChangeOp};
+use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
+use sandstorm_net::rpc::RpcStatus;
+use sandstorm_store::{Epochs, StoreCondition, WriteOptions};
+use tempfile::TempDir;
+
+use super::*;
+use crate::triggers::{TriggerCounts, TriggerOp, TriggerPhase};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Key, value (`None`: deleted) and version of a change.
+type Seen = (Vec<u8>, Option<Vec<u8>>, u64);
+
+/// What the extension does with a call: its number, its arguments.
+type Behaviour = Arc<dyn Fn(u64, &[u8]) -> RpcStatus + Send + Sync>;
+
+struct World {
+    folder: TempDir,
+    directory: Arc<Directory>,
+    /// Arguments of the calls that succeeded.
+    succeeded: Arc<Mutex<Vec<Vec<u8>>>>,
+    calls: Arc<AtomicU64>,
+}
+
+impl World {
+    fn new() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
+        directory.restore_records(&folder.path().join("log"), 1, |log| log.start()).expect("an empty log");
+        directory.create_tenant(NewTenant::named("shop")).expect("there is room");
+        for (name, durability) in [("items", TableDurability::Interval), ("memory", TableDurability::None)] {
+            let new = NewTable { durability: Some(durability), quota_bytes: Some(8 << 20), ..NewTable::named(name) };
+            directory.create_table("shop", new).expect("there is room");
+        }
+        World { folder, directory, succeeded: Arc::default(), calls: Arc::default() }
+    }
+
+    fn view(&self) -> Arc<TenantView> {
+        self.directory.snapshot().by_name("shop").expect("the tenant").clone()
+    }
+
+    fn id(&self) -> u32 {
+        self.view().tenant.id
+    }
+
+    fn start(&self, behaviour: Behaviour) -> TriggerRunner {
+        let (succeeded, calls) = (Arc::clone(&self.succeeded), Arc::clone(&self.calls));
+        let sink = move |_home: u32, call: LocalCall| {
+            let status = behaviour(calls.fetch_add(1, Ordering::SeqCst), &call.args);
+            if status == RpcStatus::Ok {
+                succeeded.lock().push(call.args);
+            }
+            let value = b"as it was told".to_vec();
+            (call.done)(LocalCallResult { status, number: 1, value, shown: 0, cost: None });
+        };
+        let directory = Arc::clone(&self.directory);
+        TriggerRunner::start(directory, Box::new(|_| {}), Some(self.folder.path()), Box::new(sink)).expect("started")
+    }
+
+    /// Writes or deletes some records; returns all changes in their order.
+    fn write(&self, random: &mut SmallRng, changes: usize) -> Vec<Seen> {
+        let participant = self.directory.participant();
+        let view = self.view();
+        let table = &view.table_by_name("items").expect("the table").table;
+        let mut made = Vec::new();
+        while made.len() < changes {
+            let key = format!("key:{}", random.random_range(0..20)).into_bytes();
+            let hash = table.hash(&key);
+            if random.random_range(0..4) == 0 {
+                if table.delete(&participant, hash, &key, StoreCondition::Always, 1).expect("the log has room") {
+                    made.push((key, None, 0));
+                }
+            } else {
+                let value = random.random::<u64>().to_le_bytes().to_vec();
+                let version = table.put(&participant, hash, &key, &value, &WriteOptions::default(), 1);
+                made.push((key, Some(value), version.expect("room")));
+            }
+        }
+        made
+    }
+
+    /// The changes of which calls succeeded.
+    fn seen(&self) -> Vec<Seen> {
+        let succeeded = self.succeeded.lock();
+        let of = |args: &Vec<u8>| {
+            let Change { op, key, value, version, .. } = Change::decode(args).expect("a change");
+            (key.to_vec(), (op == ChangeOp::Put).then(|| value.to_vec()), version)
+        };
+        succeeded.iter().map(of).collect()
+    }
+}
+
+fn spec(name: &str) -> TriggerSpec {
+    let name = name.to_owned();
+    TriggerSpec {
+        name,
+        extension: "count".to_owned(),
+        every: None,
+        cron: None,
+        table: Some("items".to_owned()),
+        ops: Vec::new(),
+        args: String::new(),
+        retries: 8,
+    }
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < until, "it never happens");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn status(runner: &TriggerRunner, tenant: u32, name: &str) -> TriggerStatus {
+    runner.list(tenant).into_iter().find(|status| status.spec.name == name).expect("the trigger")
+}
+
+/// Waits until the trigger has handled all that the log has.
+fn wait_until_handled(world: &World, runner: &TriggerRunner) {
+    let log = world.directory.change_log().expect("a log");
+    assert!(log.wait(log.end(), LONG));
+    let end = log.durable();
+    wait_until(|| status(runner, world.id(), "t").position.is_some_and(|(position, _)| position >= end));
+}
+
+/// Each change is there, and those of a key come first in their order.
+fn assert_complete(made: &[Seen], seen: &[Seen]) {
+    let puts_and_deletes = |changes: &[Seen]| {
+        let mut of_key: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>> = BTreeMap::new();
+        changes.iter().for_each(|(key, value, _)| of_key.entry(key.clone()).or_default().push(value.clone()));
+        of_key
+    };
+    let mut first: HashMap<(Vec<u8>, u64), ()> = HashMap::new();
+    let fresh: Vec<Seen> =
+        seen.iter().filter(|(key, _, version)| first.insert((key.clone(), *version), ()).is_none()).cloned().collect();
+    assert!(puts_and_deletes(made) == puts_and_deletes(&fresh), "{} made, {} seen", made.len(), fresh.len());
+}
+
+#[test]
+fn each_change_is_handled_in_the_order_of_its_key_over_failures_restarts_and_crashes() {
+    let world = World::new();
+    let mut random = SmallRng::seed_from_u64(3);
+    // A third of the calls fails, or cannot run.
+    let behaviour: Behaviour = Arc::new(|number, _| match number % 7 {
+        0 => RpcStatus::Killed,
+        3 => RpcStatus::Suspended,
+        _ => RpcStatus::Ok,
+    });
+    let runner = world.start(Arc::clone(&behaviour));
+    world.write(&mut random, 10);
+    wait_until(|| runner.create(&world.view(), spec("t"), 1).is_ok());
+    // What was written before is not its business; what is not on the disk yet may be.
+    let log = world.directory.change_log().expect("a log");
+    assert!(log.wait(log.end(), LONG));
+    wait_until_handled(&world, &runner);
+    world.succeeded.lock().clear();
+    let mut made = world.write(&mut random, 300);
+    wait_until_handled(&world, &runner);
+    assert_complete(&made, &world.seen());
+    // A crash: the file is an older one.
+    let file = world.folder.path().join(state_file::TRIGGER_FILE);
+    let older = std::fs::read(&file).expect("the file");
+    made.extend(world.write(&mut random, 300));
+    wait_until(|| world.seen().len() > 400);
+    runner.stop();
+    drop(runner);
+    std::fs::write(&file, older).expect("the older file is back");
+    let runner = world.start(behaviour);
+    made.extend(world.write(&mut random, 100));
+    wait_until_handled(&world, &runner);
+    assert_complete(&made, &world.seen());
+}
+
+#[test]
+fn a_call_that_keeps_failing_is_a_dead_letter_and_may_be_made_again() {
+    let world = World::new();
+    let is_mended = Arc::new(AtomicU64::new(0));
+    let mended = Arc::clone(&is_mended);
+    let runner = world.start(Arc::new(move |_, args| {
+        let is_bad = Change::decode(args).is_ok_and(|change| change.key == b"key:7");
+        if is_bad && mended.load(Ordering::SeqCst) == 0 { RpcStatus::Failed } else { RpcStatus::Ok }
+    }));
+    let only_puts = TriggerSpec { retries: 1, ops: vec![TriggerOp::Put], ..spec("t") };
+    runner.create(&world.view(), only_puts, 1).expect("created");
+    let made = world.write(&mut SmallRng::seed_from_u64(4), 100);
+    wait_until_handled(&world, &runner);
+    let puts = made.iter().filter(|(_, value, _)| value.is_some());
+    let (bad, good): (Vec<_>, Vec<_>) = puts.cloned().partition(|(key, ..)| key == b"key:7");
+    assert!(!bad.is_empty());
+    assert_complete(&good, &world.seen());
+    let letters = runner.dead_letters(world.id(), "t").expect("the trigger");
+    assert_eq!(letters.len(), bad.len());
+    assert!(letters.iter().all(|letter| letter.tries == 2 && letter.error.contains("as it was told")), "{letters:?}");
+    // They outlive the process, and go when their calls succeed.
+    drop(runner);
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    is_mended.store(1, Ordering::SeqCst);
+    assert_eq!(runner.replay(world.id(), "t", None), Ok(bad.len()));
+    wait_until(|| status(&runner, world.id(), "t").dead_letters == 0);
+    let all: Vec<Seen> = made.iter().filter(|(_, value, _)| value.is_some()).cloned().collect();
+    assert_complete(&all, &world.seen());
+    // From an earlier position all are made again.
+    let log = world.directory.change_log().expect("a log");
+    world.succeeded.lock().clear();
+    assert_eq!(runner.replay(world.id(), "t", Some(0)), Ok(0));
+    wait_until_handled(&world, &runner);
+    assert_complete(&all, &world.seen());
+    assert!(matches!(runner.replay(world.id(), "t", Some(log.durable() + 1)), Err(TriggerError::Invalid(_))));
+}
+
+#[test]
+fn dead_letters_that_fill_their_room_pause_the_trigger_and_nothing_is_lost() {
+    let world = World::new();
+    let (fails, failing) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
+    let fail = Arc::clone(&fails);
+    let runner = world.start(Arc::new(move |_, _| {
+        failing.fetch_add(1, Ordering::SeqCst);
+        if fail.load(Ordering::SeqCst) == 1 { RpcStatus::Killed } else { RpcStatus::Ok }
+    }));
+    runner.create(&world.view(), TriggerSpec { retries: 0, ..spec("t") }, 1).expect("created");
+    let made = world.write(&mut SmallRng::seed_from_u64(5), 3_000);
+    wait_until(|| matches!(status(&runner, world.id(), "t").phase, TriggerPhase::Paused(_)));
+    fails.store(0, Ordering::SeqCst);
+    let letters = runner.dead_letters(world.id(), "t").expect("the trigger").len();
+    runner.set_paused(world.id(), "t", false, 1).expect("the trigger");
+    assert!(runner.replay(world.id(), "t", None).expect("the trigger") <= letters + 64);
+    wait_until_handled(&world, &runner);
+    wait_until(|| status(&runner, world.id(), "t").dead_letters == 0);
+    let mut first = HashMap::new();
+    let seen = world.seen();
+    seen.iter().for_each(|(key, value, version)| drop(first.insert((key.clone(), *version), value.clone())));
+    assert_eq!(first.len(), made.len(), "each change has been handled");
+}
+
+#[test]
+fn a_schedule_is_due_again_and_again_and_not_while_its_call_is_open() {
+    let world = World::new();
+    let behaviour: Behaviour = Arc::new(|number, _| if number < 2 { RpcStatus::Overloaded } else { RpcStatus::Ok });
+    let runner = world.start(behaviour);
+    let now_ms = clock_ms();
+    let every = |every: &str| TriggerSpec { every: Some(every.into()), table: None, args: "all".into(), ..spec("t") };
+    runner.create(&world.view(), every("100ms"), now_ms).expect("created");
+    let yearly = TriggerSpec { every: None, cron: Some("0 0 1 1 *".into()), ..every("1s") };
+    runner.create(&world.view(), TriggerSpec { name: "yearly".into(), ..yearly }, now_ms).expect("created");
+    wait_until(|| status(&runner, world.id(), "t").calls.succeeded >= 3);
+    assert!(world.succeeded.lock().iter().all(|args| args == b"all"));
+    assert_eq!(status(&runner, world.id(), "t").calls.not_run, 2);
+    let yearly = status(&runner, world.id(), "yearly");
+    assert!(yearly.calls == TriggerCounts::default() && yearly.next_due_ms.is_some_and(|due_ms| due_ms > now_ms));
+    runner.set_paused(world.id(), "t", true, clock_ms()).expect("the trigger");
+    wait_until(|| status(&runner, world.id(), "t").open == 0);
+    let calls = world.calls.load(Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(world.calls.load(Ordering::SeqCst), calls, "it is paused");
+    // It stays so over a restart.
+    drop(runner);
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    assert!(matches!(status(&runner, world.id(), "t").phase, TriggerPhase::Paused(_)));
+    assert!(matches!(runner.replay(world.id(), "t", Some(0)), Err(TriggerError::NoPositions(_))));
+}
+
+#[test]
+fn what_cannot_be_a_trigger_is_refused_and_limits_hold() {
+    let world = World::new();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    let create = |spec: TriggerSpec| runner.create(&world.view(), spec, 1).map(drop);
+    let of = |table: &str| TriggerSpec { table: Some(table.into()), ..spec("t") };
+    assert_eq!(create(of("memory")), Err(TriggerError::NotLogged("memory".into())));
+    assert_eq!(create(of("other")), Err(TriggerError::UnknownTable("other".into())));
+    assert!(matches!(create(TriggerSpec { table: None, ..spec("t") }), Err(TriggerError::Invalid(_))));
+    create(spec("t")).expect("created");
+    assert_eq!(create(spec("t")), Err(TriggerError::Exists("t".into())));
+    for number in 1..TRIGGERS_PER_TENANT {
+        create(spec(&format!("t{number}"))).expect("there is room");
+    }
+    assert!(matches!(create(spec("more")), Err(TriggerError::TooMany(_))));
+    assert_eq!(runner.remove(world.id(), "more"), Err(TriggerError::Unknown("more".into())));
+    runner.remove(world.id(), "t").expect("it was there");
+    // Those of a tenant that is gone are none of another one's that gets its name.
+    world.directory.delete_tenant("shop").expect("the tenant");
+    let id = world.directory.create_tenant(NewTenant::named("shop")).expect("there is room").0.tenant.id;
+    wait_until(|| runner.list(id).is_empty());
+    drop(runner);
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    wait_until(|| runner.list(id).is_empty());
+}

@@ -1,0 +1,184 @@
+//! `sandstorm trigger …`
+
+use clap::{Args, Subcommand, ValueEnum};
+use sandstorm_catalog::format_utc;
+use sandstorm_client::control::{DeadLetterReport, TriggerReport, TriggerSpec};
+
+use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::session::CliSession;
+use sandstorm_terminal::escape_one_line;
+
+/// Calls of a tenant's extensions by the clock, or for each change of a table.
+#[derive(Debug, Subcommand)]
+pub(super) enum TriggerCommand {
+    /// Create a trigger
+    Create(CreateArgs),
+    /// List the triggers
+    List,
+    /// Make no calls until the trigger is resumed; changes of its table wait in the log
+    Pause {
+        /// Name of the trigger
+        name: String,
+    },
+    /// Make calls again
+    Resume {
+        /// Name of the trigger
+        name: String,
+    },
+    /// Make the calls of dead letters again, or those for all changes behind a position
+    Replay {
+        /// Name of the trigger
+        name: String,
+        /// Go on from this position of the table's feed instead, or from its "end"
+        #[arg(long, value_name = "POSITION")]
+        from: Option<String>,
+    },
+    /// List the calls whose tries are over
+    DeadLetters {
+        /// Name of the trigger
+        name: String,
+        /// Remove them
+        #[arg(long)]
+        discard: bool,
+    },
+    /// Delete a trigger with its dead letters
+    Delete {
+        /// Name of the trigger
+        name: String,
+    },
+}
+
+/// A trigger that is to be made.
+#[derive(Debug, Args)]
+#[command(after_help = "Calls are made at least once: after a crash some are made again. Those for a table get the \
+    change as their arguments (sandstorm_api::change), in the order of each key's changes: docs/triggers.md.")]
+pub(super) struct CreateArgs {
+    /// Name of the trigger: 1 to 64 letters, digits, '_', '-' and '.'
+    name: String,
+    /// The extension to call
+    #[arg(long, value_name = "NAME")]
+    extension: String,
+    /// Call it so often, such as 5s, 10m, 1d
+    #[arg(long, value_name = "TIME", group = "source")]
+    every: Option<String>,
+    /// Call it by the five fields of cron, in UTC
+    #[arg(long, value_name = "FIELDS", group = "source")]
+    cron: Option<String>,
+    /// Call it for changes of this table, which has to have durability
+    #[arg(long, value_name = "TABLE", group = "source")]
+    on: Option<String>,
+    /// For which changes [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "on")]
+    ops: Vec<TriggerOpArg>,
+    /// Arguments of calls by the clock
+    #[arg(long, conflicts_with = "on", default_value = "")]
+    args: String,
+    /// Times that a call which failed is made again [default: 8]
+    #[arg(long)]
+    retries: Option<u32>,
+}
+
+/// A kind of change.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum TriggerOpArg {
+    /// A record was written
+    Put,
+    /// A record was deleted, or evicted
+    Delete,
+    /// All records were removed
+    Clear,
+}
+
+impl TriggerOpArg {
+    fn name(self) -> &'static str {
+        match self {
+            TriggerOpArg::Put => "put",
+            TriggerOpArg::Delete => "delete",
+            TriggerOpArg::Clear => "clear",
+        }
+    }
+}
+
+pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPrinter) -> Result<(), CliError> {
+    let (control, tenant) = (session.control(), session.tenant()?);
+    match command {
+        TriggerCommand::Create(CreateArgs { name, extension, every, cron, on, ops, args, retries }) => {
+            let ops = ops.into_iter().map(|op| op.name().to_owned()).collect();
+            let spec = TriggerSpec { name, extension, every, cron, table: on, ops, args, retries };
+            let created = control.create_trigger(&tenant, &spec)?;
+            out.show(&created, |created| format!("created trigger {}: {}\n", created.spec.name, when(created)))
+        }
+        TriggerCommand::List => out.show(&control.triggers(&tenant)?, |triggers| list(triggers)),
+        TriggerCommand::Pause { name } => {
+            control.pause_trigger(&tenant, &name)?;
+            out.done(&format!("paused trigger {name}"))
+        }
+        TriggerCommand::Resume { name } => {
+            control.resume_trigger(&tenant, &name)?;
+            out.done(&format!("resumed trigger {name}"))
+        }
+        TriggerCommand::Replay { name, from } => {
+            let letters = control.replay_trigger(&tenant, &name, from.as_deref())?;
+            let text = match from {
+                Some(from) => format!("trigger {name} goes on from position {from}"),
+                None => format!("{letters} calls of trigger {name} are made again"),
+            };
+            out.done(&text)
+        }
+        TriggerCommand::DeadLetters { name, discard: false } => {
+            out.show(&control.dead_letters(&tenant, &name)?, |letters| dead_letters(letters))
+        }
+        TriggerCommand::DeadLetters { name, discard: true } => {
+            control.discard_dead_letters(&tenant, &name)?;
+            out.done(&format!("removed the dead letters of trigger {name}"))
+        }
+        TriggerCommand::Delete { name } => {
+            control.delete_trigger(&tenant, &name)?;
+            out.done(&format!("deleted trigger {name}"))
+        }
+    }
+}
+
+/// What a trigger waits for.
+fn when(trigger: &TriggerReport) -> String {
+    let TriggerSpec { every, cron, table, ops, .. } = &trigger.spec;
+    match (every, cron, table) {
+        (Some(every), ..) => format!("every {every}"),
+        (_, Some(cron), _) => format!("cron {cron}"),
+        (.., Some(table)) if ops.is_empty() => format!("on {table}"),
+        (.., Some(table)) => format!("on {table}: {}", ops.join(", ")),
+        _ => String::new(),
+    }
+}
+
+fn list(triggers: &[TriggerReport]) -> String {
+    let row = |trigger: &TriggerReport| {
+        let next = match (trigger.next_due_ms, trigger.behind_bytes) {
+            (Some(due_ms), _) => format_utc(due_ms),
+            (_, Some(behind)) => format!("{} behind", format_bytes(behind)),
+            _ => "-".to_owned(),
+        };
+        vec![
+            trigger.spec.name.clone(),
+            trigger.spec.extension.clone(),
+            when(trigger),
+            trigger.state.clone(),
+            next,
+            trigger.succeeded.to_string(),
+            trigger.failed.to_string(),
+            trigger.dead_letters.to_string(),
+            escape_one_line(if trigger.reason.is_empty() { &trigger.last_error } else { &trigger.reason }),
+        ]
+    };
+    let head = ["NAME", "EXTENSION", "WHEN", "STATE", "NEXT", "OK", "FAILED", "DEAD", "REASON OR LAST ERROR"];
+    columns(&head, &triggers.iter().map(row).collect::<Vec<_>>())
+}
+
+fn dead_letters(letters: &[DeadLetterReport]) -> String {
+    let row = |letter: &DeadLetterReport| {
+        let args = letter.args_base64.as_ref().map_or_else(|| "too long to be kept".to_owned(), String::clone);
+        let (id, tries) = (letter.id.to_string(), letter.tries.to_string());
+        vec![id, format_utc(letter.at_ms), letter.position.clone(), tries, escape_one_line(&letter.error), args]
+    };
+    columns(&["ID", "AT", "POSITION", "TRIES", "ERROR", "ARGS (BASE64)"], &letters.iter().map(row).collect::<Vec<_>>())
+}

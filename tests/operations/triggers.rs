@@ -1,0 +1,123 @@
+//! Promise: a pushed extension is called for each change of a table and by the clock, over a kill of the server. Runs the
+//! real binary.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::PATIENT;
+use crate::common::process::Server;
+
+const OPTIONS: [&str; 5] = ["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"];
+
+fn write_extension(folder: &Path, name: &str, body: &str) {
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    std::fs::write(folder.join("extension.toml"), format!("name = \"{name}\"\nversion = \"0.1.0\"\n")).unwrap();
+    let text = format!(
+        "#![no_std]\n#![forbid(unsafe_code)]\nuse sandstorm_api::prelude::*;\n\
+         use sandstorm_api::change::{{Change, ChangeOp}};\n\
+         pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {{\n{body}\n}}\n"
+    );
+    std::fs::write(folder.join("src/lib.rs"), text).unwrap();
+}
+
+/// Copies a table by its changes; refuses a key until the record `open` is there.
+const COPY: &str = "
+    let change = Change::decode(args)?;
+    let copies = db.table(\"copies\")?;
+    if change.key == b\"refused\" && db.get(copies, b\"open\").await?.is_none() {
+        return Err(Error::invalid(\"not yet\"));
+    }
+    match change.op {
+        ChangeOp::Put => db.put(copies, change.key, change.value).await?,
+        ChangeOp::Delete => db.delete(copies, change.key).await.map(|_| ())?,
+        ChangeOp::Clear => return Err(Error::new(\"a copy is not cleared\")),
+    }
+    Ok(())";
+
+const TICK: &str = "
+    let _kinds = (ChangeOp::Put, Change::decode(args).is_ok());
+    db.increment(db.table(\"copies\")?, args, 1).await.map(|_| ())";
+
+/// A command's result, once it holds.
+fn wait_for(server: &Server, line: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENT;
+    loop {
+        let value = server.json(line);
+        if holds(&value) {
+            return value;
+        }
+        assert!(Instant::now() < until, "{line}: {value}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn value(server: &Server, key: &str) -> String {
+    String::from_utf8(server.output(&format!("get copies {key} --raw")).stdout).unwrap()
+}
+
+fn wait_for_value(server: &Server, key: &str, wanted: &str) {
+    let until = Instant::now() + PATIENT;
+    while value(server, key) != wanted {
+        assert!(Instant::now() < until, "{key}: {:?} and not {wanted:?}", value(server, key));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_copy_is_kept_by_a_trigger_and_a_clock_ticks_over_a_kill() {
+    let server = Server::start_as(&OPTIONS);
+    server.json("tenant create shop");
+    for table in ["items", "copies"] {
+        server.json(&format!("table create {table} --durability disk"));
+    }
+    for (name, body) in [("copy", COPY), ("tick", TICK)] {
+        let folder = server.folder.path().join(name);
+        write_extension(&folder, name, body);
+        server.json(&format!("ext push {}", folder.display()));
+    }
+    server.json("put items early 0");
+    server.json("trigger create copies --extension copy --on items --ops put,delete --retries 1");
+    server.json("trigger create clock --extension tick --every 100ms --args ticks");
+    server.json("put items a 1");
+    server.json("put items a 2");
+    server.json("put items b 1");
+    wait_for_value(&server, "a", "2");
+    wait_for_value(&server, "b", "1");
+    server.json("delete items b");
+    wait_for_value(&server, "b", "");
+    assert_eq!(value(&server, "early"), "", "a trigger begins with the next change");
+    // An error of the extension is a dead letter, and others go on.
+    server.json("put items refused x");
+    let letters = wait_for(&server, "trigger dead-letters copies", |letters| !letters.as_array().unwrap().is_empty());
+    assert!(letters[0]["error"].as_str().unwrap().contains("not yet"), "{letters}");
+    server.json("put items c 3");
+    wait_for_value(&server, "c", "3");
+    server.json("put copies open 1");
+    server.json("trigger replay copies");
+    wait_for_value(&server, "refused", "x");
+    wait_for(&server, "trigger list", |triggers| {
+        let clock = triggers.as_array().unwrap().iter().find(|one| one["name"] == "clock").unwrap();
+        clock["succeeded"].as_u64().unwrap() >= 3
+    });
+
+    // What was written while a trigger is paused, and before a kill, is handled after it.
+    server.json("trigger pause copies");
+    server.json("put items late 1");
+    let folder = server.folder.clone();
+    drop(server);
+    let server = Server::start_in(None, folder, &OPTIONS);
+    let paused = wait_for(&server, "trigger list", |triggers| triggers.as_array().unwrap().len() == 2);
+    assert!(paused.as_array().unwrap().iter().any(|one| one["state"] == "paused"), "{paused}");
+    assert_eq!(value(&server, "late"), "");
+    server.json("trigger resume copies");
+    wait_for_value(&server, "late", "1");
+    let ticks: u64 = value(&server, "ticks").parse().unwrap();
+    assert!(ticks >= 3);
+    server.json("trigger delete clock");
+    let refused = server.output("trigger create other --extension copy --on nowhere");
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("nowhere"));
+    let codes = server.json("events --code trigger");
+    assert!(format!("{codes}").contains("trigger.created"), "{codes}");
+}
