@@ -50,7 +50,8 @@ pub enum ChangeOp {
 ///         ChangeOp::Clear => return Ok(()),
 ///     };
 ///     db.increment(counts, customer, step).await?;
-///     db.put(seen, change.key, &version).await
+///     db.put(seen, change.key, &version).await?;
+///     Ok(())
 /// }
 ///
 /// let mut store = TestStore::new();

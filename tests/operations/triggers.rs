@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::PATIENT;
 use crate::common::process::Server;
 
-const OPTIONS: [&str; 5] = ["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"];
+const OPTIONS: [&str; 3] = ["--no-pin", "--workers", "2"];
 
 fn write_extension(folder: &Path, name: &str, body: &str) {
     std::fs::create_dir_all(folder.join("src")).unwrap();
@@ -30,7 +30,7 @@ const COPY: &str = "
         return Err(Error::invalid(\"not yet\"));
     }
     match change.op {
-        ChangeOp::Put => db.put(copies, change.key, change.value).await?,
+        ChangeOp::Put => db.put(copies, change.key, change.value).await.map(|_| ())?,
         ChangeOp::Delete => db.delete(copies, change.key).await.map(|_| ())?,
         ChangeOp::Clear => return Err(Error::new(\"a copy is not cleared\")),
     }
@@ -53,16 +53,28 @@ fn wait_for(server: &Server, line: &str, mut holds: impl FnMut(&Value) -> bool) 
     }
 }
 
-fn value(server: &Server, key: &str) -> String {
-    String::from_utf8(server.output(&format!("get copies {key} --raw")).stdout).unwrap()
+/// A server, with what a client needs beside its address.
+struct Reader<'s>(&'s Server, String);
+
+impl Reader<'_> {
+    /// The value of a record of the copy; empty if there is none.
+    fn value(&self, key: &str) -> String {
+        let Reader(server, token) = self;
+        String::from_utf8(server.output(&format!("get copies {key} --raw --token {token}")).stdout).unwrap()
+    }
+
+    fn wait_for(&self, key: &str, wanted: &str) {
+        let until = Instant::now() + PATIENT;
+        while self.value(key) != wanted {
+            let triggers = self.0.json("trigger list");
+            assert!(Instant::now() < until, "{key}: {:?} and not {wanted:?}; {triggers}", self.value(key));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
-fn wait_for_value(server: &Server, key: &str, wanted: &str) {
-    let until = Instant::now() + PATIENT;
-    while value(server, key) != wanted {
-        assert!(Instant::now() < until, "{key}: {:?} and not {wanted:?}", value(server, key));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn reader(server: &Server) -> Reader<'_> {
+    Reader(server, server.json("tenant token shop")["token"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -77,26 +89,27 @@ fn a_copy_is_kept_by_a_trigger_and_a_clock_ticks_over_a_kill() {
         write_extension(&folder, name, body);
         server.json(&format!("ext push {}", folder.display()));
     }
+    let copies = reader(&server);
     server.json("put items early 0");
     server.json("trigger create copies --extension copy --on items --ops put,delete --retries 1");
     server.json("trigger create clock --extension tick --every 100ms --args ticks");
     server.json("put items a 1");
     server.json("put items a 2");
     server.json("put items b 1");
-    wait_for_value(&server, "a", "2");
-    wait_for_value(&server, "b", "1");
-    server.json("delete items b");
-    wait_for_value(&server, "b", "");
-    assert_eq!(value(&server, "early"), "", "a trigger begins with the next change");
+    copies.wait_for("a", "2");
+    copies.wait_for("b", "1");
+    server.json("del items b");
+    copies.wait_for("b", "");
+    assert_eq!(copies.value("early"), "", "a trigger begins with the next change");
     // An error of the extension is a dead letter, and others go on.
     server.json("put items refused x");
     let letters = wait_for(&server, "trigger dead-letters copies", |letters| !letters.as_array().unwrap().is_empty());
     assert!(letters[0]["error"].as_str().unwrap().contains("not yet"), "{letters}");
     server.json("put items c 3");
-    wait_for_value(&server, "c", "3");
+    copies.wait_for("c", "3");
     server.json("put copies open 1");
     server.json("trigger replay copies");
-    wait_for_value(&server, "refused", "x");
+    copies.wait_for("refused", "x");
     wait_for(&server, "trigger list", |triggers| {
         let clock = triggers.as_array().unwrap().iter().find(|one| one["name"] == "clock").unwrap();
         clock["succeeded"].as_u64().unwrap() >= 3
@@ -107,17 +120,18 @@ fn a_copy_is_kept_by_a_trigger_and_a_clock_ticks_over_a_kill() {
     server.json("put items late 1");
     let folder = server.folder.clone();
     drop(server);
-    let server = Server::start_in(None, folder, &OPTIONS);
+    let server = Server::start_in(None, folder, &["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"]);
+    let copies = reader(&server);
     let paused = wait_for(&server, "trigger list", |triggers| triggers.as_array().unwrap().len() == 2);
     assert!(paused.as_array().unwrap().iter().any(|one| one["state"] == "paused"), "{paused}");
-    assert_eq!(value(&server, "late"), "");
+    assert_eq!(copies.value("late"), "");
     server.json("trigger resume copies");
-    wait_for_value(&server, "late", "1");
-    let ticks: u64 = value(&server, "ticks").parse().unwrap();
+    copies.wait_for("late", "1");
+    let ticks: u64 = copies.value("ticks").parse().unwrap();
     assert!(ticks >= 3);
     server.json("trigger delete clock");
     let refused = server.output("trigger create other --extension copy --on nowhere");
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("nowhere"));
-    let codes = server.json("events --code trigger");
-    assert!(format!("{codes}").contains("trigger.created"), "{codes}");
+    let events = String::from_utf8(server.output("events --code trigger").stdout).unwrap();
+    assert!(events.contains("trigger.created") && events.contains("trigger.deleted"), "{events}");
 }
