@@ -56,7 +56,8 @@ pub enum ChangeOp {
 ///
 /// let mut store = TestStore::new();
 /// let (counts, _) = (store.table("counts"), store.table("seen"));
-/// let change = Change { op: ChangeOp::Put, key: b"ann/17", value: b"book", version: 3, expires_at_ms: 0, position: 9 };
+/// let (op, key, value) = (ChangeOp::Put, b"ann/17", b"book");
+/// let change = Change { op, key, value, version: 3, expires_at_ms: 0, position: 9 };
 /// store.invoke(run, &change.encode()).unwrap();
 /// store.invoke(run, &change.encode()).unwrap();
 /// assert_eq!(store.get(counts, b"ann"), Some(&b"1"[..]));

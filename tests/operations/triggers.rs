@@ -1,5 +1,5 @@
-//! Promise: a pushed extension is called for each change of a table and by the clock, over a kill of the server. Runs the
-//! real binary.
+//! Promise: a pushed extension is called for each change of a table and by the clock, over a kill of the server. Runs
+//! the real binary.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

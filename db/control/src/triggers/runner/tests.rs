@@ -1,5 +1,5 @@
-//! Promise: for each change of a table its trigger's call succeeds at least once, those of a key in their order, or is a
-//! dead letter; over failures, restarts and crashes.
+//! Promise: for each change of a table its trigger's call succeeds at least once, those of a key in their order, or is
+//! a dead letter; over failures, restarts and crashes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
