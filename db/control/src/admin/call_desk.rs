@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn whatever_tenants_take_another_one_gets_calls_and_keys() {
         let mut state = DeskState::default();
-        for tenant in 0..20 {
+        for tenant in 0..4 {
             let mut own = 0;
             while state.permit(tenant).is_ok() {
                 own += 1;
@@ -273,10 +273,10 @@ mod tests {
                 state.charge(tenant, size);
                 kept += 1;
             }
-            assert!(kept >= 1 || tenant >= 10, "tenant {tenant}");
+            assert!(kept >= 1, "tenant {tenant}");
         }
         assert!(state.under_way.values().sum::<usize>() <= HTTP_CALLS && state.bytes <= IDEMPOTENCY_BYTES);
-        for tenant in 0..20 {
+        for tenant in 0..4 {
             while state.under_way.contains_key(&tenant) {
                 release(&mut state.under_way, tenant, 1);
             }
