@@ -177,7 +177,7 @@ impl TenantView {
     #[inline]
     pub fn sorted_granted(&self) -> Vec<&Arc<Grant>> {
         let mut granted: Vec<_> = self.granted.values().collect();
-        granted.sort_by(|a, b| a.name().cmp(&b.name()));
+        granted.sort_by_key(|grant| grant.name());
         granted
     }
 
