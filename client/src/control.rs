@@ -8,13 +8,16 @@
 mod access;
 mod catalogue;
 mod error;
+mod kill_report;
 mod logs;
 mod secrets;
 mod types;
 mod version_changes;
+mod watches;
 
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
 pub use error::ControlError;
+pub use kill_report::{CodePlace, KillReport};
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::*;
@@ -267,15 +270,6 @@ impl Control {
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
-    }
-
-    /// The keys of a table that are used most, at most `limit` of each kind: counts for so many seconds, then answers.
-    pub fn hot(&self, tenant: &str, table: &str, seconds: u64, limit: usize) -> Result<HotReport, ControlError> {
-        let (tenant, table) = (path_segment(tenant), path_segment(table));
-        let url = self.url(&format!("/v1/tenants/{tenant}/tables/{table}/hot?seconds={seconds}&limit={limit}"));
-        let timeout = self.timeout + Duration::from_secs(seconds);
-        let request = self.agent.get(url).config().timeout_global(Some(timeout)).build();
-        self.finish(timeout, self.with_token(request).call())
     }
 
     /// A page of a table's records, about a MiB, from a cursor on; `None` begins. Records that do not change between

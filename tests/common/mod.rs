@@ -121,7 +121,12 @@ fn load_library(elf: &[u8]) -> Arc<ExtensionLibrary> {
 
 /// The library of an extension whose whole source is `text`.
 pub fn library_of(name: &str, text: &str) -> Arc<ExtensionLibrary> {
-    let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
+    library_with(name, "", text)
+}
+
+/// As [`library_of`], with these further lines of its manifest.
+pub fn library_with(name: &str, further: &str, text: &str) -> Arc<ExtensionLibrary> {
+    let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n{further}");
     let file = SourceFile { path: "src/lib.rs".into(), text: text.into() };
     let elf = compiled_source(&PushedSource::new(&manifest, vec![file]).expect("a source"));
     load_library(&elf)

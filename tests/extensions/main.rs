@@ -8,5 +8,7 @@ mod holes;
 mod hostile;
 mod modules;
 mod mutations;
+mod places;
+mod profiles;
 mod sandbox;
 mod webassembly;

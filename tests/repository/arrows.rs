@@ -96,6 +96,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
                 "sandstorm-builder",
                 "sandstorm-catalog",
                 "sandstorm-dialects",
+                "sandstorm-runtime",
                 "sandstorm-schema",
                 "sandstorm-server",
             ]),

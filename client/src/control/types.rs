@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 
 mod access;
 mod events;
+mod heat;
 mod history;
 mod hot;
 mod latency;
 mod logs;
 mod overview;
+mod profile;
 mod push;
 mod records;
 mod slow;
@@ -22,11 +24,13 @@ mod versions;
 
 pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
 pub use events::{EventBatch, EventQuery, EventRecord};
+pub use heat::{BigRecordReport, BigReport, HeatMapRange, HeatMapReport};
 pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
 pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use logs::{LogBatch, LogLineRecord, LogQuery};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
+pub use profile::{ProfileReport, ProfiledStack};
 pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
@@ -492,30 +496,6 @@ pub struct BuildDiagnostic {
     pub message: String,
     /// The message as the compiler prints it, with the source line.
     pub rendered: String,
-}
-
-/// One invocation that was ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KillReport {
-    /// Time of the kill, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// The extension's tenant.
-    pub tenant: String,
-    /// The extension's name.
-    pub extension: String,
-    /// The extension's version.
-    pub version: u64,
-    /// The cause, such as `slice_budget` or `panic`.
-    pub cause: String,
-    /// More about it, such as the panic's message.
-    pub text: String,
-    /// CPU time that it had spent, in microseconds.
-    pub cpu_us: u64,
-    /// Time since it began, in microseconds.
-    pub wall_us: u64,
-    /// The worker that it ran on.
-    pub worker: u32,
 }
 
 /// `GET /v1/stat`: counters since the server started, by name; `sandstorm stat` prints their growth.

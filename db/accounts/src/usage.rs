@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
-use sandstorm_net::rpc::KillCause;
 
 use super::client_list::ClientList;
 use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
+use super::kill_record::KillRecord;
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::slow_log::SlowLog;
 use super::slow_requests::SlowRequests;
@@ -21,27 +21,6 @@ use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::ClassLatencies;
 use sandstorm_metrics::latency::LatencyByClass;
 use sandstorm_metrics::{MetricReading, TenantCounters};
-
-/// An invocation that the server ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KillRecord {
-    /// The extension.
-    pub extension: String,
-    /// Its version.
-    pub version: u64,
-    /// The cause.
-    pub cause: KillCause,
-    /// CPU time it had used, in microseconds.
-    pub cpu_us: u64,
-    /// Time since it began, in microseconds.
-    pub wall_us: u64,
-    /// Its time, in milliseconds since the Unix epoch.
-    pub at_ms: u64,
-    /// The worker that ran it.
-    pub worker: u32,
-    /// The text for its caller.
-    pub text: String,
-}
 
 /// A measure of the server against an extension, listed among its kills.
 #[derive(Clone, Debug, PartialEq, Eq)]

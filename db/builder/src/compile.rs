@@ -6,14 +6,16 @@ use std::path::Path;
 
 use super::check::type_parameters;
 use super::compiler_run::{BuildRun, CompileJob};
+use super::debug_info::{native_map, without_debug_sections};
 use super::diagnostic::Diagnostic;
 use super::sysroot::Toolchain;
 use super::{BuildError, PushedSource, audit, limits};
+use sandstorm_sandbox::code_map::with_code_map;
 
 /// A library and the compiler's warnings about its source.
 #[derive(Clone, Debug)]
 pub struct BuiltLibrary {
-    /// The library.
+    /// The library, and its map behind it.
     pub elf: Vec<u8>,
     /// The compiler's warnings.
     pub warnings: Vec<Diagnostic>,
@@ -59,15 +61,16 @@ fn link_library(build: BuildRun<'_>) -> Result<BuiltLibrary, BuildError> {
     let warnings = build.tenant()?;
     audit(&build)?;
     build.wrapper(&LINKING, LIBRARY_FILE)?;
-    let elf = build.session.output(LIBRARY_FILE, "library")?;
-    Ok(BuiltLibrary { elf, warnings })
+    let linked = build.session.output(LIBRARY_FILE, "library")?;
+    let map = native_map(&linked, &build.session.names(&build.source.manifest));
+    Ok(BuiltLibrary { elf: with_code_map(without_debug_sections(linked), &map), warnings })
 }
 
 /// The linked library.
 const LIBRARY_FILE: &str = "libwrapper.so";
 
 /// Flags of the wrapper's compilation that choose the linker.
-const LINKING: [&str; 4] = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
+const LINKING: [&str; 4] = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=none"];
 
 /// What the wrapper of a library has besides: functions that the standard library's code for unwinding names. Nothing
 /// unwinds, so nothing calls them.
@@ -82,7 +85,7 @@ fn audit(build: &BuildRun<'_>) -> Result<(), BuildError> {
     let mut arguments = build.tenant_arguments();
     // Optimised, it would also show the code of the standard library's own functions. With no optimisation at all it
     // also shows unused locals, whose types the audit would take for an object's hidden content.
-    let unoptimised = ["-Copt-level=0", "-Zmir-opt-level=1", "--emit=mir=tenant.mir"];
+    let unoptimised = ["-Cdebuginfo=0", "-Copt-level=0", "-Zmir-opt-level=1", "--emit=mir=tenant.mir"];
     arguments.extend(unoptimised.map(OsString::from));
     // Each function as the borrow checker gets it, with the source locations of its statements.
     let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];

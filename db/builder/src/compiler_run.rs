@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::confined_command::ConfinedCommand;
+use super::debug_info::SourceNames;
 use super::diagnostic::{self, Diagnostic, Severity};
 use super::launcher::CompilerLauncher;
 use super::sysroot::{Sysroot, Toolchain};
-use super::{BuildError, CompileLimits, PushedSource, ROOT_FILE, embedded, limits, typed};
+use super::{BuildError, CompileLimits, Manifest, PushedSource, ROOT_FILE, embedded, limits, typed};
 
 /// The settings of one compilation.
 #[derive(Clone, Debug)]
@@ -169,6 +170,11 @@ impl<'a> CompilerSession<'a> {
     /// The scratch folder.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// How functions and files of an extension are called in the map of its library.
+    pub(super) fn names(&self, manifest: &Manifest) -> SourceNames {
+        SourceNames::new(&self.toolchain.scratch, manifest)
     }
 
     /// Flags of a crate of our own that needs nothing but core.

@@ -15,6 +15,9 @@ pub mod check;
 mod compile;
 mod compiler_run;
 mod confined_command;
+mod debug_info;
+#[cfg(test)]
+mod debug_info_tests;
 mod denied;
 mod diagnostic;
 mod embedded;

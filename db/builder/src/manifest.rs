@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::artifact::Sha256;
 use super::diagnostic::Diagnostic;
 use super::{BuildError, limits};
+use sandstorm_sandbox::code_map::ARGUMENTS_MAX_BYTES;
 
 /// Name of the manifest's file.
 pub const MANIFEST_FILE: &str = "extension.toml";
@@ -31,6 +32,13 @@ pub struct Manifest {
     /// Names of vetted libraries that the extension uses.
     #[serde(default)]
     pub libraries: Vec<String>,
+    /// Bytes of a call's arguments that are kept where the server ends it, for `sandstorm kills`; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub keep_arguments: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn first_version() -> String {
@@ -46,6 +54,18 @@ fn api_1() -> u32 {
 }
 
 impl Manifest {
+    /// What stands for the manifest of a module that was made elsewhere, which has none.
+    pub(super) fn of_module() -> Manifest {
+        Manifest {
+            name: "tenant".to_owned(),
+            version: first_version(),
+            edition: edition_2024(),
+            api: api_1(),
+            libraries: Vec::new(),
+            keep_arguments: 0,
+        }
+    }
+
     /// Reads and checks a manifest.
     ///
     /// # Errors
@@ -75,6 +95,10 @@ impl Manifest {
         }
         if self.libraries.len() > limits::LIBRARIES {
             return Err(("libraries", format!("at most {} libraries may be named", limits::LIBRARIES)));
+        }
+        if self.keep_arguments > ARGUMENTS_MAX_BYTES {
+            let message = format!("at most {ARGUMENTS_MAX_BYTES} bytes of the arguments may be kept");
+            return Err(("keep_arguments", message));
         }
         for (index, library) in self.libraries.iter().enumerate() {
             if self.libraries.iter().take(index).any(|earlier| earlier == library) {
@@ -192,6 +216,9 @@ impl PushedSource {
         add(&(self.manifest.libraries.len() as u64).to_le_bytes());
         for library in &self.manifest.libraries {
             add(library.as_bytes());
+        }
+        if self.manifest.keep_arguments != 0 {
+            add(&self.manifest.keep_arguments.to_le_bytes());
         }
         let mut files: Vec<&SourceFile> = self.files.iter().collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));

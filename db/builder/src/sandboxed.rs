@@ -7,19 +7,19 @@ use std::ffi::OsString;
 use std::fs;
 
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+use sandstorm_sandbox::code_map::with_code_map;
 use sandstorm_sandbox::layout::PAGE_BYTES;
 use sandstorm_sandbox::{ModuleLayout, SandboxImage, verify};
-use sandstorm_translator::{TranslateError, Translation};
+use sandstorm_translator::{TranslateError, Translation, split_debug_sections};
 
 use super::compile::BuiltLibrary;
 use super::compiler_run::{CompileJob, CompilerSession};
+use super::debug_info::{TEXT_FILE, sandboxed_map};
 use super::diagnostic::Diagnostic;
 use super::sysroot::Toolchain;
 use super::wasm_module::build_module_in_session;
-use super::{BuildError, PushedSource};
+use super::{BuildError, Manifest, PushedSource};
 
-/// The file with the module, written down as Rust.
-const TEXT_FILE: &str = "module.rs";
 /// The linked library.
 const LIBRARY_FILE: &str = "libmodule.so";
 
@@ -46,7 +46,7 @@ pub fn build_sandboxed(
 ) -> Result<BuiltLibrary, BuildError> {
     let (module, session) = build_module_in_session(toolchain, source, job)?;
     let session = session.next(toolchain.native())?;
-    let elf = image_of(&session, &module.wasm)?;
+    let elf = image_of(&session, &module.wasm, &source.manifest)?;
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }
 
@@ -63,7 +63,7 @@ pub fn build_sandboxed_unsafe(
 ) -> Result<BuiltLibrary, BuildError> {
     let build = super::compiler_run::BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?.allow_unsafe();
     let (module, session) = super::wasm_module::link_module(build)?;
-    let elf = image_of(&session.next(toolchain.native())?, &module.wasm)?;
+    let elf = image_of(&session.next(toolchain.native())?, &module.wasm, &source.manifest)?;
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }
 
@@ -79,7 +79,7 @@ pub fn build_sandboxed_unchecked(
 ) -> Result<BuiltLibrary, BuildError> {
     let build = super::compiler_run::BuildRun::begin(toolchain, toolchain.module()?, source, job, "")?;
     let (module, session) = super::wasm_module::link_module(build.without_overflow_checks())?;
-    let elf = image_of(&session.next(toolchain.native())?, &module.wasm)?;
+    let elf = image_of(&session.next(toolchain.native())?, &module.wasm, &source.manifest)?;
     Ok(BuiltLibrary { elf, warnings: module.warnings })
 }
 
@@ -88,7 +88,8 @@ pub fn build_sandboxed_unchecked(
 /// # Errors
 /// `Refused` with what the translator or the verifier has found; `Limit`, `Sandbox` and `Internal` for the compiler.
 pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJob) -> Result<BuiltLibrary, BuildError> {
-    let mut translated = sandstorm_translator::translate(wasm).map_err(refused_module)?;
+    let (wasm, debug) = split_debug_sections(wasm);
+    let mut translated = sandstorm_translator::translate(&wasm).map_err(refused_module)?;
     if translated.layout.api_fingerprint != 0 {
         return Err(BuildError::Refused(vec![Diagnostic::plain(
             "the module is refused: it has a section named \"sandstorm\", which says that a server's own builder made it",
@@ -96,7 +97,7 @@ pub fn build_uploaded_module(toolchain: &Toolchain, wasm: &[u8], job: &CompileJo
     }
     // Whatever else the module says of itself, it is not of this builder's making.
     translated.layout.future_size = 0;
-    build_translation(toolchain, translated, job)
+    build_with_debug(toolchain, translated, &debug, job)
 }
 
 /// Compiles a module that is written down as Rust.
@@ -108,17 +109,36 @@ pub fn build_translation(
     translated: Translation,
     job: &CompileJob,
 ) -> Result<BuiltLibrary, BuildError> {
+    build_with_debug(toolchain, translated, &[], job)
+}
+
+/// As [`build_translation`], with the module's debug information.
+fn build_with_debug(
+    toolchain: &Toolchain,
+    translated: Translation,
+    debug: &[(&str, &[u8])],
+    job: &CompileJob,
+) -> Result<BuiltLibrary, BuildError> {
     let session = CompilerSession::begin(toolchain, toolchain.native(), job)?;
-    Ok(BuiltLibrary { elf: compile_translation(&session, translated)?, warnings: Vec::new() })
+    let manifest = Manifest::of_module();
+    let elf = compile_translation(&session, translated, debug, &manifest)?;
+    Ok(BuiltLibrary { elf, warnings: Vec::new() })
 }
 
-/// Makes an image of a module.
-fn image_of(session: &CompilerSession<'_>, wasm: &[u8]) -> Result<Vec<u8>, BuildError> {
-    compile_translation(session, sandstorm_translator::translate(wasm).map_err(refused_module)?)
+/// Makes an image of a module, and its map.
+fn image_of(session: &CompilerSession<'_>, wasm: &[u8], manifest: &Manifest) -> Result<Vec<u8>, BuildError> {
+    let (wasm, debug) = split_debug_sections(wasm);
+    let translated = sandstorm_translator::translate(&wasm).map_err(refused_module)?;
+    compile_translation(session, translated, &debug, manifest)
 }
 
-/// Makes an image of a module that is written down as Rust.
-fn compile_translation(session: &CompilerSession<'_>, translated: Translation) -> Result<Vec<u8>, BuildError> {
+/// Makes an image of a module that is written down as Rust, and its map.
+fn compile_translation(
+    session: &CompilerSession<'_>,
+    translated: Translation,
+    debug: &[(&str, &[u8])],
+    manifest: &Manifest,
+) -> Result<Vec<u8>, BuildError> {
     let path = session.folder().join(TEXT_FILE);
     fs::write(path, &translated.rust).map_err(|error| BuildError::io("writing the translated module", error))?;
     let mut arguments = session.arguments("module", "cdylib");
@@ -139,7 +159,8 @@ fn compile_translation(session: &CompilerSession<'_>, translated: Translation) -
             "{error}; this is a bug of the builder: please report it"
         ))])
     })?;
-    Ok(image.encode())
+    let map = sandboxed_map(&library, &translated.source, debug, &session.names(manifest));
+    Ok(with_code_map(image.encode(), &map))
 }
 
 /// What is wrong with a module, for its author.

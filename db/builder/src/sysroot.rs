@@ -43,6 +43,9 @@ pub(super) struct BuildTarget {
 /// 158206: the one answer of a comparison is yes and no), and no audit looks at their output. LLVM does the inlining
 /// and simplification in their place. That option is unstable, so the compiler is set to allow no unstable features as
 /// well.
+///
+/// Tables of lines and names of functions are what the [map](super::debug_info) of a library is made of. They change no
+/// instruction.
 static NATIVE: BuildTarget = BuildTarget {
     triple: TARGET,
     folder: "sysroot",
@@ -52,7 +55,7 @@ static NATIVE: BuildTarget = BuildTarget {
         "-Copt-level=3",
         "-Cpanic=abort",
         "-Ccodegen-units=1",
-        "-Cdebuginfo=0",
+        "-Cdebuginfo=limited",
         "-Cembed-bitcode=no",
         "-Coverflow-checks=off",
         "-Crelocation-model=pic",
@@ -76,7 +79,7 @@ static MODULE: BuildTarget = BuildTarget {
         "-Copt-level=3",
         "-Cpanic=abort",
         "-Ccodegen-units=1",
-        "-Cdebuginfo=0",
+        "-Cdebuginfo=limited",
         "-Cembed-bitcode=no",
         "-Coverflow-checks=off",
         "-Csymbol-mangling-version=v0",

@@ -21,15 +21,15 @@ const MODULE_FILE: &str = "wrapper.wasm";
 
 /// Flags of the wrapper's compilation that choose the linker, and lay out the module's memory.
 ///
-/// The stack comes first, so that its overflow is an access below zero and not a change of data. Debug information
-/// goes, the names stay: the next step tells read-only segments by theirs.
+/// The stack comes first, so that its overflow is an access below zero and not a change of data. Names stay: the next
+/// step tells read-only segments by theirs. Debug information stays until the [map](super::debug_info) is made.
 const LINKING: [&str; 6] = [
     "-Clinker-flavor=wasm-ld",
     "-Clinker=rust-lld",
     "-Clink-arg=--threads=1",
     "-Clink-arg=--stack-first",
     "-Clink-arg=--export=__heap_base",
-    "-Cstrip=debuginfo",
+    "-Cstrip=none",
 ];
 
 /// Compiles a source that the checker has passed for the sandboxed tier, and returns the module and the warnings.

@@ -365,6 +365,8 @@ fn only_the_recent_kills_are_kept_newest_first() {
             at_ms: 3,
             worker: 0,
             text: String::new(),
+            places: Vec::new(),
+            arguments: Vec::new(),
         });
     }
     let kills = usage.kills();

@@ -157,7 +157,26 @@ pub const HOT_SECONDS_MAX: u64 = 60;
 pub const HOT_KEYS: usize = 10;
 /// The same, at most: shares further down are too small for the counters.
 pub const HOT_KEYS_MAX: usize = 100;
-/// Tables that are watched at a time, at most: each takes 420 KB, and some of the time of its requests.
+/// Stretches of time of a heat map, at most: one a second, up to a minute.
+pub const HEAT_COLUMNS: usize = 60;
+/// Key ranges of one if the request gives no number, and at most.
+pub const HEAT_RANGES: usize = 24;
+/// See there.
+pub const HEAT_RANGES_MAX: usize = 200;
+/// Records that are looked at for the largest ones: all of a smaller table, as many of a larger one, in some 50 ms.
+pub const BIG_RECORDS: u64 = 200_000;
+/// Places in a larger table where that begins: each of a stretch of its own, so that records are as likely to be seen
+/// as others.
+pub const BIG_PLACES: u64 = 4_000;
+/// Large records in one answer if the request gives no number, and at most.
+pub const BIG_KEYS: usize = 10;
+/// See there.
+pub const BIG_KEYS_MAX: usize = 100;
+/// Seconds for which a profile is taken if the request gives no number.
+pub const PROFILE_SECONDS: u64 = 10;
+/// The same, at most: what a person waits for.
+pub const PROFILE_SECONDS_MAX: u64 = 60;
+/// Tables that are watched at a time, at most: each takes 630 KB, and some of the time of its requests.
 pub const HOT_WATCHES: usize = 4;
 /// Bytes of keys and values in a page of records, about: as much more as the largest record has may follow. A page is
 /// copied in less than a millisecond, and is worth its round trip.

@@ -5,6 +5,7 @@
 mod elf;
 mod extension;
 mod library;
+mod library_code;
 pub mod limits;
 mod load_error;
 mod sandbox_module;
@@ -15,6 +16,7 @@ pub use extension::{
     TransactionCounts, kill_text,
 };
 pub use library::{ExtensionLibrary, LibraryVtable};
+pub use library_code::LibraryCode;
 pub use load_error::LoadError;
 pub use sandbox_module::SandboxModule;
 pub use sandstorm_net::rpc::KillCause;

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandstorm_api::abi;
+use sandstorm_sandbox::code_map::split_code_map;
 
 use super::elf;
+use super::library_code::LibraryCode;
 use super::load_error::LoadError;
 use super::sandbox_module::SandboxModule;
 use super::trust::LibraryTrust;
@@ -28,6 +30,7 @@ pub struct ExtensionLibrary {
     number: u64,
     pub(super) trust: Arc<LibraryTrust>,
     module: Option<SandboxModule>,
+    code: LibraryCode,
     // Fields drop in this order: the library goes before the descriptor that its file name depends on.
     _library: Option<libloading::os::unix::Library>,
     _file: Option<File>,
@@ -52,6 +55,7 @@ impl ExtensionLibrary {
     /// # Errors
     /// See [`LoadError`]; the server and what it has loaded stay as they were.
     pub fn load(file: &[u8], api_fingerprint: u64) -> Result<Arc<ExtensionLibrary>, LoadError> {
+        let (file, map) = split_code_map(file);
         let checked = elf::check(file)?;
         let sealed = sealed_copy(file)?;
         let path = format!("/proc/self/fd/{}", sealed.as_raw_fd());
@@ -77,6 +81,7 @@ impl ExtensionLibrary {
             number: next_number(),
             trust: LibraryTrust::of_library(file),
             module: None,
+            code: LibraryCode::new(base as usize, checked.code, map),
             _library: Some(library),
             _file: Some(sealed),
         }))
@@ -87,7 +92,9 @@ impl ExtensionLibrary {
     /// # Errors
     /// See [`LoadError`]; the server and what it has loaded stay as they were.
     pub fn load_sandboxed(image: &[u8], api_fingerprint: u64) -> Result<Arc<ExtensionLibrary>, LoadError> {
+        let (image, map) = split_code_map(image);
         let module = SandboxModule::load(image, api_fingerprint)?;
+        let (base, range) = module.code();
         let (start, poll) = module.entries();
         type Entry = unsafe extern "C" fn(*mut u8, *mut abi::InvocationHeader) -> u32;
         // SAFETY: both are addresses of verified code that takes two numbers and returns one. The runtime enters it
@@ -106,6 +113,7 @@ impl ExtensionLibrary {
             number: next_number(),
             trust: LibraryTrust::of_library(image),
             module: Some(module),
+            code: LibraryCode::new(base, vec![range], map),
             _library: None,
             _file: None,
         }))
@@ -115,6 +123,11 @@ impl ExtensionLibrary {
     #[inline]
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Where its code is in memory, and what it was made of.
+    pub fn code(&self) -> &LibraryCode {
+        &self.code
     }
 
     /// The module of a sandboxed extension; `None`: it is native.
@@ -132,8 +145,8 @@ impl ExtensionLibrary {
 
     #[cfg(any(test, feature = "testing"))]
     fn with_trust(vtable: LibraryVtable, trust: Arc<LibraryTrust>) -> Arc<ExtensionLibrary> {
-        let (number, module) = (next_number(), None);
-        Arc::new(ExtensionLibrary { vtable, number, trust, module, _library: None, _file: None })
+        let (number, module, code) = (next_number(), None, LibraryCode::default());
+        Arc::new(ExtensionLibrary { vtable, number, trust, module, code, _library: None, _file: None })
     }
 
     /// A library that does nothing when it is called, for tests that do not call it.

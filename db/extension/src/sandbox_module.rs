@@ -20,6 +20,8 @@ pub struct SandboxModule {
     mapping: CodeMapping,
     start: usize,
     poll: usize,
+    /// Where the code lies in the image.
+    code: std::ops::Range<u64>,
 }
 
 impl SandboxModule {
@@ -43,9 +45,10 @@ impl SandboxModule {
         }
         verify(&image).map_err(|error| LoadError::Refused(error.to_string()))?;
         let mapping = CodeMapping::new(&image)?;
-        let code = mapping.first.addr().get() + image.code_at as usize;
-        let (start, poll) = (code + image.start as usize, code + image.poll as usize);
-        Ok(SandboxModule { layout: image.layout, mapping, start, poll })
+        let first = mapping.first.addr().get() + image.code_at as usize;
+        let (start, poll) = (first + image.start as usize, first + image.poll as usize);
+        let code = u64::from(image.code_at)..image.mapped_bytes() as u64;
+        Ok(SandboxModule { layout: image.layout, mapping, start, poll, code })
     }
 
     /// What the module's memory and variables look like at the start.
@@ -56,6 +59,11 @@ impl SandboxModule {
     /// The addresses of `sandstorm_start` and `sandstorm_poll`.
     pub(super) fn entries(&self) -> (usize, usize) {
         (self.start, self.poll)
+    }
+
+    /// Where the image begins in memory, and where its code lies in it.
+    pub(super) fn code(&self) -> (usize, std::ops::Range<u64>) {
+        (self.mapping.first.addr().get(), self.code.clone())
     }
 
     /// Returns whether an address lies in the module's code.

@@ -16,7 +16,7 @@ use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
 use sandstorm_log::LogError;
 use sandstorm_metrics::{ServerMetrics, WatchdogCounts};
 use sandstorm_runtime as extensions;
-use sandstorm_runtime::Watchdog;
+use sandstorm_runtime::{Profiler, Watchdog};
 use sandstorm_server::checkpointer::Checkpointer;
 use sandstorm_server::janitor::Janitor;
 use sandstorm_server::workers::{ListenerConfig, WorkerOptions, WorkerStartError, Workers};
@@ -55,6 +55,8 @@ pub struct DataPlane {
     pub epochs: Arc<Epochs>,
     /// Ends invocations that exceed their budgets.
     pub watchdog: Arc<Watchdog>,
+    /// Looks where extensions' code is, one caller at a time.
+    pub profiler: Profiler,
     /// Watches the certificate of ports with TLS.
     renewal: Option<CertificateWatcher>,
 }
@@ -111,7 +113,17 @@ impl DataPlane {
     /// frees their memory at once. To free millions of records one by one takes seconds, in which no request would be
     /// answered.
     pub fn finish(self) {
-        let DataPlane { workers, _janitor, _checkpointer, directory, metrics: _, epochs, watchdog, renewal } = self;
+        let DataPlane {
+            workers,
+            _janitor,
+            _checkpointer,
+            directory,
+            metrics: _,
+            epochs,
+            watchdog,
+            profiler: _,
+            renewal,
+        } = self;
         drop((workers, _janitor, _checkpointer, watchdog, renewal));
         directory.close_spill_folder();
         // What was acknowledged at the end is on the disk as well.
@@ -137,6 +149,7 @@ impl DataPlane {
             data: self.address(),
             listen: self.ports().to_vec(),
             calls: Some(self.workers.local_caller()),
+            profiler: Some(self.profiler.clone()),
         }
     }
 
@@ -209,8 +222,8 @@ impl PreparedDataPlane {
             config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
-        let (_janitor, _checkpointer) = (janitor, checkpointer);
-        Ok(DataPlane { workers, _janitor, _checkpointer, directory, metrics, epochs, watchdog, renewal })
+        let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
+        Ok(DataPlane { workers, _janitor, _checkpointer, directory, metrics, epochs, watchdog, profiler, renewal })
     }
 }
 

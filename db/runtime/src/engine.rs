@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::Watchdog;
+use super::begin_error::BeginError;
 use super::cpu_meter::CpuMeter;
 use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
@@ -20,7 +21,8 @@ use super::guest_runner::PollLimits;
 use super::guest_runner::{GuestEntry, GuestExit, GuestRunner};
 use super::host::HOST_CALLS;
 use super::idle_lists::IdleLists;
-use super::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
+use super::invocation::{InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
+use super::kill_trace::note_killed;
 use super::sandbox_calls::host_function;
 use super::stack_switch::SavedContext;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
@@ -208,11 +210,14 @@ impl Engine {
             }
             let polled = finish_poll(body, ended, charge_ns);
             if matches!(polled, PollOutcome::Pending | PollOutcome::Preempted) && !body.charge_deep_stack() {
-                return refuse_stack(body);
+                let refused = refuse_stack(body);
+                return self.ended(body, refused, ended);
             }
-            let (PollOutcome::Preempted, GuestExit::Preempted(context)) = (polled, ended) else { return polled };
+            let (PollOutcome::Preempted, GuestExit::Preempted(context)) = (polled, ended) else {
+                return self.ended(body, polled, ended);
+            };
             if let Some(end) = self.save_preempted(body, context) {
-                return end;
+                return self.ended(body, end, ended);
             }
             // There is no other stack to continue on: this one has to be used up.
             step = GuestEntry::Resume(context);
@@ -255,6 +260,15 @@ impl Engine {
         let (charge_ns, _) = self.meter.stop();
         body.spent_ns += charge_ns;
         (charge_ns, is_further)
+    }
+
+    /// Returns an outcome; of a kill it notes first where the code was.
+    #[inline]
+    fn ended(&self, body: &mut InvocationState, outcome: PollOutcome, exit: GuestExit) -> PollOutcome {
+        if let PollOutcome::Killed(cause) = outcome {
+            note_killed(&self.side, body, cause, exit);
+        }
+        outcome
     }
 
     /// Notes a poll that took tens of microseconds.

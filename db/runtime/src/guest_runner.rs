@@ -13,7 +13,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use sandstorm_api::abi;
 
 use super::guest_memory::GuestMemory;
+use super::guest_registers::GuestRegisters;
 use super::guest_stacks::{GuestStack, GuestStackPool};
+use super::guest_walk::OpenStack;
 use super::sandbox_switch::{enter_sandboxed, resume_sandboxed, set_gs_base};
 use super::signals::SignalGuard;
 use super::stack_switch::{self, GuestFunction, SWITCHED_OUT, SavedContext, TRAPPED};
@@ -213,6 +215,24 @@ impl GuestRunner {
         }
         let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
         GuestExit::Trapped(cause.unwrap_or(KillCause::IllegalInstruction))
+    }
+
+    /// Returns where the code was that was landed last; `None`: that is not known.
+    pub(super) fn take_trapped(&self) -> Option<GuestRegisters> {
+        let block = &*self.block;
+        let take = |word: &std::sync::atomic::AtomicUsize| word.swap(0, Ordering::Relaxed);
+        let (instruction, frame) = (take(&block.trap_instruction), take(&block.trap_frame));
+        let stack = take(&block.trap_stack);
+        (stack != 0).then_some(GuestRegisters { instruction, stack, frame })
+    }
+
+    /// The current stack, to be read.
+    ///
+    /// # Safety
+    /// No code runs until the value is not used any more.
+    pub(super) unsafe fn open_stack<'a>(&self) -> OpenStack<'a> {
+        // SAFETY: this function's contract; a runner stays on its thread.
+        unsafe { OpenStack::of_block(&self.block) }
     }
 
     /// Makes the current stack one of this owner's.

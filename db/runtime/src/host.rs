@@ -128,7 +128,7 @@ unsafe extern "C" fn get(
     // table as long as its view.
     let read = |body: &mut InvocationState| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
-        let now_ms = body.abi.now_ms;
+        let (now_ms, id) = (body.abi.now_ms, table);
         let table: *const RecordTable = body.table(table)?;
         let table = &*table;
         let hash = if hash == 0 { table.hash(key) } else { hash };
@@ -136,7 +136,11 @@ unsafe extern "C" fn get(
             return Err(abi::STATUS_WRONG_SERVER);
         }
         let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or_else(|| body.absent_status())?;
+        let is_watched = table.is_watched();
         let record = raw_record(&record);
+        if is_watched {
+            body.note_watched(id, hash, key);
+        }
         body.note_read(record.value_len);
         out.write(record);
         Ok(())

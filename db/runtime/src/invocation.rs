@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use sandstorm_api::abi::{self, HostCalls};
 
+use super::begin_error::BeginError;
+use super::call_notes::CallNotes;
 use super::clock::{TickLength, ticks};
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_stacks::GuestStack;
@@ -30,34 +32,13 @@ use super::transaction_state::TransactionState;
 use crate::limits::{ARENA_HOT_BYTES, REPLY_HOT_BYTES};
 use nested_calls::NestedCalls;
 use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, REPLY_FIRST_BYTES};
-use sandstorm_accounts::{MEMORY_TEXT, memory_units};
+use sandstorm_accounts::memory_units;
 use sandstorm_catalog::{TableEntry, TenantView};
-use sandstorm_extension::InvocationOutcome;
 use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
-use sandstorm_extension::{Budget, CallTrust, LoadedExtension, SandboxModule, TransactionCounts, kill_text};
+use sandstorm_extension::{
+    Budget, CallTrust, InvocationOutcome, LoadedExtension, SandboxModule, TransactionCounts, kill_text,
+};
 use sandstorm_store::{EpochPin, ShownPosition};
-
-/// The reason why an invocation cannot begin; nothing of it has run.
-#[derive(Debug, thiserror::Error)]
-pub enum BeginError {
-    /// Arguments and future do not fit into the memory quota.
-    #[error("arguments and future take {needed} bytes, more than the invocation's memory quota of {quota} bytes")]
-    TooLarge {
-        /// The bytes of both.
-        needed: usize,
-        /// The quota.
-        quota: usize,
-    },
-    /// The tenant's invocations together have as much memory as they may.
-    #[error("{}", MEMORY_TEXT)]
-    OverQuota,
-    /// There are as many memories of sandboxed code as there may be, and the tenant has its share of them.
-    #[error("the tenant's sandboxed invocations have its share of the memories that there are; try again later")]
-    NoMemoryLeft,
-    /// The operating system gives no memory.
-    #[error("no memory for an invocation: {0}")]
-    Memory(#[from] io::Error),
-}
 
 /// The caller's own data about an invocation, for its end. It lies with the invocation, so that queues only move a
 /// pointer.
@@ -163,6 +144,8 @@ pub(super) struct InvocationState {
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
+    /// What somebody may ask for at its end.
+    pub(super) notes: CallNotes,
     /// Its random numbers.
     pub(super) random: InvocationRandom,
     /// Its number in the tenant's log; 0: it has written no line.
@@ -265,6 +248,7 @@ impl InvocationHandle {
             copies: PendingCopies::default(),
             arena: GuardedMapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
+            notes: CallNotes::default(),
             dirty_bytes: 0,
             soiled: 0,
             cache_colour: cache_colour as u32,
@@ -451,6 +435,7 @@ impl InvocationHandle {
             body.reply.shrink_to(REPLY_HOT_BYTES);
         }
         body.text.clear();
+        body.notes.clear();
         body.random.forget();
         body.code = 0;
         body.shown = ShownPosition::default();

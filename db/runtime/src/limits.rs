@@ -16,6 +16,28 @@ pub const RECLAIM_PRESSURE_LIFE_US: u64 = 50_000;
 /// Polls that an invocation still has after that time: a worker that stood still while others wrote has soon polled
 /// most of its invocations.
 pub const RECLAIM_PRESSURE_LATE_POLLS: u32 = 2;
+/// Functions, without those that were inlined into them, that a look at where code is follows, at most: it is made by
+/// the worker, in microseconds.
+pub const WALK_FRAMES: usize = 64;
+/// Bytes of a stack that are searched for a library's function, where the code is not the library's own: as many as the
+/// host's functions may use.
+pub const WALK_SEARCH_BYTES: usize = HOST_CALL_STACK_BYTES;
+/// Places that are kept of a call that was killed.
+pub const KILL_PLACES: usize = 48;
+/// Places that the text for its caller names, and bytes that they take there, at most.
+pub const KILL_PLACES_IN_TEXT: usize = 4;
+/// See there.
+pub const KILL_PLACES_TEXT_BYTES: usize = 400;
+/// Bytes of a stack that a sample has, from the stack pointer up: the handler copies them in less than a microsecond
+/// where the code uses as few as most.
+pub const SAMPLE_STACK_BYTES: usize = 16 << 10;
+/// Samples of each worker a second, while somebody profiles: a signal and its handler take 2 to 4 us. No divisor of what
+/// code does at round times.
+pub const SAMPLES_PER_S: u64 = 499;
+/// Ways to places that one profile tells apart; the rest is counted together.
+pub const PROFILE_STACKS: usize = 10_000;
+/// Functions of one of them.
+pub const PROFILE_PLACES: usize = 128;
 /// Size of a side stack, bytes: it limits an extension's recursion.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those

@@ -257,8 +257,9 @@ impl SandboxCall<'_> {
 
     /// The record under a key. `hash` is the module's, which names another bucket at worst.
     fn find<'b>(&mut self, table: u64, hash: u64, key: &[u8]) -> Result<Option<RecordRef<'b>>, u32> {
-        let now_ms = self.body.abi.now_ms;
+        let (now_ms, id) = (self.body.abi.now_ms, table);
         let table = self.body.table(table)?;
+        let is_watched = table.is_watched();
         let hash = if hash == 0 { table.hash(key) } else { hash };
         if !table.owns(hash) {
             return Err(abi::STATUS_WRONG_SERVER);
@@ -271,6 +272,9 @@ impl SandboxCall<'_> {
         };
         if let Some(record) = &found {
             self.body.note_read(record.value().len());
+            if is_watched {
+                self.body.note_watched(id, hash, key);
+            }
         }
         Ok(found)
     }

@@ -92,7 +92,7 @@ macro_rules! clear_vectors {
 }
 
 /// Bytes that the registers of SSE take.
-const VECTORS_BYTES: usize = 16 * 16;
+pub(super) const VECTORS_BYTES: usize = 16 * 16;
 
 // Where a call of the host was allowed, its parameters are there, and the switch at its end has room on a closed stack.
 const _: () = assert!(CLOSED_CALL_BYTES >= RED_ZONE_BYTES + 16 + 15 * 8 + VECTORS_BYTES);
@@ -269,6 +269,7 @@ pub(super) unsafe extern "C" fn sandboxed_landing_pad() {
 /// As there.
 pub(super) unsafe fn trap_sandboxed(block: &WorkerBlock, cause: KillCause) -> ! {
     block.pending.store(0, Ordering::Relaxed);
+    block.trap_stack.store(block.guest_rsp.load(Ordering::Relaxed), Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     // SAFETY: this function's contract is the pad's.
@@ -367,6 +368,7 @@ macro_rules! open_stack_or_end {
         or qword ptr [rsp - {closed_call}], 0
         jmp 8b
         9:
+        mov [r11 + {trap_stack}], rsp
         mov dword ptr [r11 + {state}], {host}
         mov dword ptr [r11 + {pending}], 0
         mov eax, {overflow}
@@ -448,6 +450,7 @@ unsafe extern "C" fn host_stubs() {
         state = const offset_of!(WorkerBlock, state),
         saved = const offset_of!(WorkerBlock, saved_rsp),
         guest_rsp = const offset_of!(WorkerBlock, guest_rsp),
+        trap_stack = const offset_of!(WorkerBlock, trap_stack),
         pending = const offset_of!(WorkerBlock, pending),
         call = const STATE_HOST_CALL,
         more = const CONTINUE_CALL,

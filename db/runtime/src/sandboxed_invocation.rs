@@ -17,11 +17,12 @@ use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::guest_types::{ARENA_CLASSES, GuestHeader};
 use sandstorm_sandbox::layout::{CONTROL_AT, MEMORY_MAX_BYTES, PAGE_BYTES, RECORDS_AT, VARIABLES_AT, WASM_PAGE_BYTES};
 
+use super::begin_error::BeginError;
 use super::guest_layout::stack_high;
 use super::guest_memory::{ENTRY_AT, GuestMemory};
 use super::guest_memory_pool::{GuestMemoryPool, MemoryCharge, TakenMemory};
 use super::guest_value::{GuestAddress, GuestAddresses};
-use super::invocation::{BeginError, InvocationState};
+use super::invocation::InvocationState;
 use super::prefetch::{LINE_BYTES, prefetch};
 use crate::limits::{GUEST_MODULE_HOT_BYTES, GUEST_NEAR_RECORD_BYTES, GUEST_UNCHARGED_BYTES};
 

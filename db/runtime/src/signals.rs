@@ -18,6 +18,8 @@ use std::sync::{Arc, OnceLock};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::clock;
+use super::code_sampling::take_sample;
+use super::guest_registers::GuestRegisters;
 use super::mapping::GuardedMapping;
 use super::sandbox_switch::{InterruptedCode, interrupted_at, sandboxed_landing_pad, sandboxed_switched_out};
 use super::stack_switch::{RED_ZONE_BYTES, SIGNAL_FRAME_BYTES, SWITCH_BYTES, TRAPPED, landing_pad, switched_out};
@@ -99,6 +101,9 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     unsafe {
         if signal == switch_signal() {
             if let Some(block) = block.as_ref() {
+                if block.sample.is_wanted() {
+                    take_sample(block, registers_of(context.cast()));
+                }
                 on_preempt_signal(block, context.cast());
             }
         } else {
@@ -106,6 +111,18 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
         }
         *libc::__errno_location() = errno;
     }
+}
+
+/// Where the interrupted code was.
+///
+/// # Safety
+/// A valid context.
+unsafe fn registers_of(context: *const ucontext_t) -> GuestRegisters {
+    // SAFETY: this function's contract.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let register = |number: c_int| registers[number as usize] as usize;
+    let (stack, frame) = (register(libc::REG_RSP), register(libc::REG_RBP));
+    GuestRegisters { instruction: register(libc::REG_RIP), stack, frame }
 }
 
 /// Switches out the poll that the watchdog has asked for, if it is still under way.
@@ -275,6 +292,11 @@ unsafe fn trap_context(block: &WorkerBlock, context: *mut ucontext_t, cause: Kil
     block.state.store(STATE_HOST, Ordering::Relaxed);
     let is_native = block.guest_base.load(Ordering::Relaxed) == 0;
     let pad = if is_native { landing_pad as *const () } else { sandboxed_landing_pad as *const () };
+    // SAFETY: a valid context.
+    let at = unsafe { registers_of(context) };
+    block.trap_instruction.store(at.instruction, Ordering::Relaxed);
+    block.trap_stack.store(at.stack, Ordering::Relaxed);
+    block.trap_frame.store(at.frame, Ordering::Relaxed);
     // SAFETY: the context is ours to change until the handler returns.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     registers[libc::REG_RIP as usize] = pad as i64;

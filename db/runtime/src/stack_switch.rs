@@ -335,6 +335,10 @@ pub(super) unsafe extern "C" fn landing_pad() {
 /// or holds a lock is alive on that stack above the library's frames.
 pub(super) unsafe fn trap(block: &WorkerBlock, cause: KillCause) -> ! {
     block.pending.store(0, Ordering::Relaxed);
+    let stack: usize;
+    // SAFETY: copies a register. The library's frames lie above.
+    unsafe { std::arch::asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
+    block.trap_stack.store(stack, Ordering::Relaxed);
     block.state.store(STATE_HOST, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     // SAFETY: this function's contract is the pad's.

@@ -156,6 +156,19 @@ impl WatchdogState {
         }
     }
 
+    /// Asks each worker that runs tenants' code where it is; returns them all.
+    pub(super) fn sample_workers(&self, workers: &mut Vec<Arc<WorkerBlock>>) {
+        for watched in self.workers.lock().iter() {
+            let block = &watched.block;
+            let running = block.ended.load(Ordering::Acquire) != block.sequence.load(Ordering::Acquire);
+            if running && block.sample.want() {
+                // SAFETY: as in `ask`.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::switch_signal()) };
+            }
+            workers.push(Arc::clone(block));
+        }
+    }
+
     /// Moves up to `count` spare invocations to `idle`.
     pub(super) fn take_spare(&self, idle: &mut Vec<InvocationHandle>, count: usize) {
         let mut spare = self.spare.lock();

@@ -15,6 +15,7 @@ use super::clock::TickLength;
 use super::guest_memory::GuestMemory;
 use super::guest_stacks::{GuestStack, is_sandboxed};
 use super::mapping::set_open;
+use super::sample_slot::SampleSlot;
 use super::xstate::XState;
 use crate::limits::{CLOSED_CALL_BYTES, HOST_CALL_STACK_BYTES};
 use sandstorm_store::Participant;
@@ -101,6 +102,13 @@ pub(super) struct WorkerBlock {
     pub(super) refused_for: AtomicU64,
     pub(super) refused_ticks: AtomicU64,
     pub(super) refused_at: AtomicU64,
+    /// Where code was that has been landed: instruction, stack and frame pointer. Written by the handler and by what
+    /// lands; taken by the worker, which leaves 0.
+    pub(super) trap_instruction: AtomicUsize,
+    pub(super) trap_stack: AtomicUsize,
+    pub(super) trap_frame: AtomicUsize,
+    /// Where it is, if somebody asks.
+    pub(super) sample: SampleSlot,
     /// The base of the memory of the sandboxed code that is polled; 0: the code is native. Written by the worker, as is
     /// the next.
     pub(super) guest_base: AtomicUsize,
@@ -160,6 +168,10 @@ impl WorkerBlock {
             refused_for: AtomicU64::new(0),
             refused_ticks: AtomicU64::new(0),
             refused_at: AtomicU64::new(0),
+            trap_instruction: AtomicUsize::new(0),
+            trap_stack: AtomicUsize::new(0),
+            trap_frame: AtomicUsize::new(0),
+            sample: SampleSlot::default(),
             guest_base: AtomicUsize::new(0),
             guest_memory: AtomicPtr::default(),
             guest_rsp: AtomicUsize::new(0),

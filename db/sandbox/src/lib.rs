@@ -3,9 +3,11 @@
 //! - [`layout`]: where an invocation's memory lies.
 //! - [`HostFunction`]: what code may call of the host.
 //! - [`SandboxImage`]: what the builder signs and the server loads.
+//! - [`code_map`]: what machine code of either tier was made of, line by line.
 //! - [`verify()`]: the proof. Neither the compiler that made the code nor the translator before it has to be trusted.
 #![forbid(unsafe_code)]
 
+pub mod code_map;
 pub mod guest_types;
 mod host_function;
 mod image;

@@ -20,6 +20,7 @@ use super::ext_offline;
 use super::ext_versions::{self, tier};
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
+use super::profile::{self, ProfileArgs};
 use super::rebuild;
 use super::session::CliSession;
 use super::tenant::size_argument;
@@ -141,6 +142,8 @@ pub(super) enum ExtCommand {
     },
     /// Set what one call of an extension may use, in place of its tenant's quotas (with the operator's token)
     Budget(BudgetArgs),
+    /// Sample where an extension's code spends its time, and show the lines or write a flame graph
+    Profile(ProfileArgs),
 }
 
 /// Where an extension's source is.
@@ -250,6 +253,7 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         }
         ExtCommand::Revoke(args) => revoke(&session(), args, out),
         ExtCommand::Recheck { then } => recheck(&session(), None, then, out),
+        ExtCommand::Profile(args) => profile::run(&session(), &args, out),
         ExtCommand::Budget(args) => {
             let session = session();
             let BudgetArgs { name, slice_us, total_us, arena_bytes, reply_bytes } = args;

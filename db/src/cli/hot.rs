@@ -25,7 +25,7 @@ pub(super) fn run(session: &CliSession, args: &HotArgs, out: &OutputPrinter) -> 
 }
 
 fn table(report: &HotReport) -> String {
-    let HotReport { seconds, requests, bytes, missed, by_requests, by_bytes } = report;
+    let HotReport { seconds, requests, bytes, missed, by_requests, by_bytes, by_cpu, .. } = report;
     let seconds = *seconds.max(&1) as f64;
     let rate = |count: u64| format!("{:.1}", count as f64 / seconds);
     let row = |key: &HotKeyReport| {
@@ -45,6 +45,10 @@ fn table(report: &HotReport) -> String {
     text.push_str(&columns(&["KEY", "KEY_BYTES", "REQ/S", "SHARE%", "ERROR%"], &rows(by_requests)));
     text.push('\n');
     text.push_str(&columns(&["KEY", "KEY_BYTES", "BYTES/S", "SHARE%", "ERROR%"], &rows(by_bytes)));
+    if !by_cpu.is_empty() {
+        text.push_str("\nCPU time of calls, by the key that they read first\n");
+        text.push_str(&columns(&["KEY", "KEY_BYTES", "CPU_NS/S", "SHARE%", "ERROR%"], &rows(by_cpu)));
+    }
     text
 }
 
@@ -69,6 +73,8 @@ mod tests {
             missed: 3,
             by_requests: vec![key(Some("a\u{1b}[2J\tb"), 500, 0.5)],
             by_bytes: vec![key(None, 50, 1.0)],
+            cpu_ns: 0,
+            by_cpu: Vec::new(),
         };
         let text = table(&report);
         assert!(text.starts_with("200.0 requests/s, 10.0 bytes of values/s\n3 requests were not counted"), "{text}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sandstorm_catalog::format_utc;
-use sandstorm_client::control::{KillQuery, KillReport};
+use sandstorm_client::control::{CodePlace, KillQuery, KillReport};
 
 use super::events::{parse_age, since_ms};
 use super::output::{CliError, OutputPrinter, columns};
@@ -14,7 +14,7 @@ use sandstorm_terminal::escape_one_line;
 /// The time between two looks for new kills.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// Characters of a kill's text that are shown.
-const SHOWN_TEXT: usize = 100;
+const SHOWN_TEXT: usize = 160;
 
 /// Invocations that were ended lately.
 #[derive(Debug, Args)]
@@ -34,6 +34,9 @@ pub(super) struct KillsArgs {
     /// Go on with kills as they come, until interrupted
     #[arg(long, short = 'f')]
     follow: bool,
+    /// Below each kill, all functions that were under way, the innermost first, and what is kept of its arguments
+    #[arg(long)]
+    places: bool,
 }
 
 pub(super) fn run(session: &CliSession, args: &KillsArgs, out: &OutputPrinter) -> Result<(), CliError> {
@@ -46,12 +49,19 @@ pub(super) fn run(session: &CliSession, args: &KillsArgs, out: &OutputPrinter) -
     };
     let mut kills = session.control().find_kills(&query)?;
     if !args.follow {
-        return out.show(&kills, |kills| table(kills));
+        return out.show(&kills, |kills| if args.places { with_places(kills) } else { table(kills) });
     }
     let mut seen: Vec<KillReport> = Vec::new();
     loop {
         for kill in unseen(kills, &mut seen) {
-            if out.json { out.json(&kill)? } else { out.line(&escape_one_line(&cells(&kill).join("  ")))? }
+            if out.json {
+                out.json(&kill)?
+            } else {
+                out.line(&escape_one_line(&cells(&kill).join("  ")))?
+            }
+            if args.places && !out.json {
+                details(&kill).iter().try_for_each(|line| out.line(&escape_one_line(line)))?;
+            }
         }
         std::thread::sleep(FOLLOW_INTERVAL);
         query.since_ms = seen.first().map_or(query.since_ms, |last| last.at_ms);
@@ -98,6 +108,30 @@ fn cells(kill: &KillReport) -> Vec<String> {
 fn table(kills: &[KillReport]) -> String {
     let rows: Vec<Vec<String>> = kills.iter().map(cells).collect();
     columns(&["TIME (UTC)", "TENANT", "EXTENSION", "CAUSE", "CPU_US", "WALL_US", "TEXT"], &rows)
+}
+
+/// What is known of a kill beside its row.
+fn details(kill: &KillReport) -> Vec<String> {
+    let place = |place: &CodePlace| match (place.file.as_str(), place.line) {
+        ("", _) => format!("    {}", place.function),
+        (file, 0) => format!("    {}  {file}", place.function),
+        (file, line) => format!("    {}  {file}:{line}", place.function),
+    };
+    let arguments = (!kill.arguments.is_empty()).then(|| format!("    arguments: {}", kill.arguments));
+    kill.places.iter().map(place).chain(arguments).collect()
+}
+
+/// The table, and below each kill what is known of it.
+fn with_places(kills: &[KillReport]) -> String {
+    let text = table(kills);
+    let mut rows = text.lines();
+    let mut shown: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for (row, kill) in rows.zip(kills) {
+        shown.push(row.to_owned());
+        shown.extend(details(kill).iter().map(|line| escape_one_line(line)));
+    }
+    shown.push(String::new());
+    shown.join("\n")
 }
 
 #[cfg(test)]

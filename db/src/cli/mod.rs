@@ -21,6 +21,7 @@ mod ext_logs;
 mod ext_offline;
 mod ext_versions;
 mod grant;
+mod heat;
 mod history;
 mod hot;
 mod import;
@@ -30,6 +31,7 @@ mod latency;
 mod load;
 mod log;
 mod man;
+mod profile;
 mod progress;
 mod rebuild;
 mod secret;
@@ -204,6 +206,10 @@ enum CliCommand {
     Events(events::EventsArgs),
     /// Follow the changes of a table with durability, as they reach the disk
     Changes(changes::ChangesArgs),
+    /// Count the accesses of a table by key ranges and seconds, and draw them
+    Heat(heat::HeatArgs),
+    /// Show the largest records of a table, of all or of as many as are looked at
+    Big(heat::BigArgs),
     /// Show the keys of a table that are used most: counts for some seconds, and only then
     Hot(hot::HotArgs),
     /// Show what was used before now: by seconds, minutes or hours, a month back
@@ -341,6 +347,8 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Events(args) => events::run(&session(), &args, out),
         CliCommand::Changes(args) => changes::run(&session(), &args, out),
         CliCommand::Hot(args) => hot::run(&session(), &args, out),
+        CliCommand::Heat(args) => heat::heat(&session(), &args, out),
+        CliCommand::Big(args) => heat::big(&session(), &args, out),
         CliCommand::History(args) => history::run(&session(), &args, out),
         CliCommand::Slow(args) => slow::run(&session(), &args, out),
         CliCommand::Explain(args) => slow::explain(&session(), &args, out),

@@ -37,8 +37,8 @@ pub use shown_position::ShownPosition;
 pub use slabs::release_free_memory;
 pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
-    AccessReport, ExclusiveStripes, HotKey, KeyRange, NotOrdered, PREFETCH_BATCH, RangeProgress, RecordTable,
-    RecordUpdate, RestoredRecord, ScanBudget, StripeSet, TableLogging, Tablet, UpdateValue, WatchedState,
-    bucket_array_bytes,
+    AccessReport, AccessedKey, ExclusiveStripes, HeatRange, HeatReport, HotKey, KeyRange, NotOrdered, PREFETCH_BATCH,
+    RangeProgress, RecordTable, RecordUpdate, RestoredRecord, ScanBudget, StripeSet, TableLogging, Tablet, UpdateValue,
+    WatchedState, bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

@@ -12,6 +12,7 @@ use crate::memory::{MemoryOperator, memory};
 use crate::module::ModuleFacts;
 use crate::numeric::{NumericOperator, numeric};
 use crate::rust_types::rust_type;
+use crate::source_lines::{LineCounter, SourceLines};
 
 /// A value on the stack: a variable or a literal, and its type.
 #[derive(Clone, Debug)]
@@ -50,7 +51,13 @@ impl<'a> BodyWriter<'a> {
         }
     }
 
-    pub(crate) fn write(mut self, body: &FunctionBody<'_>) -> Result<(), TranslateError> {
+    /// Writes the body, and notes which lines its operators become.
+    pub(crate) fn write(
+        mut self,
+        body: &FunctionBody<'_>,
+        lines: &mut LineCounter,
+        source: &mut SourceLines,
+    ) -> Result<(), TranslateError> {
         for locals in body.get_locals_reader()? {
             let (count, kind) = locals?;
             at_most("local variables in a function", self.locals.len() + count as usize, LOCALS_MAX)?;
@@ -63,6 +70,12 @@ impl<'a> BodyWriter<'a> {
         self.open(FrameKind::Function, (Vec::new(), self.kind.results().to_vec()), Vec::new())?;
         for operator in body.get_operators_reader()?.into_iter_with_offsets() {
             let (operator, offset) = operator?;
+            let line = lines.next_line(self.text);
+            // An operator that writes nothing, such as a constant, is part of the next one.
+            if source.operators.last().is_some_and(|last| last.0 == line) {
+                source.operators.pop();
+            }
+            source.operators.push((line, offset.saturating_sub(self.facts.code_at) as u32));
             self.operator(&operator).map_err(|error| error.at(offset))?;
         }
         Ok(())

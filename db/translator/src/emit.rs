@@ -10,6 +10,7 @@ use crate::error::{TranslateError, at_most};
 use crate::limits::TEXT_MAX_BYTES;
 use crate::module::ModuleFacts;
 use crate::rust_types::rust_signature;
+use crate::source_lines::{LineCounter, SourceLines};
 
 /// What every generated crate begins with.
 const HEAD: &str = "#![no_std]
@@ -20,14 +21,14 @@ const HEAD: &str = "#![no_std]
 const SUPPORT: &str = include_str!("guest_support.rs");
 
 /// The whole crate.
-pub(crate) fn module_text(facts: &ModuleFacts<'_>) -> Result<String, TranslateError> {
-    let mut text = functions_text(facts)?;
+pub(crate) fn module_text(facts: &ModuleFacts<'_>) -> Result<(String, SourceLines), TranslateError> {
+    let (mut text, source) = functions_text(facts)?;
     entries(&mut text, facts);
-    Ok(text)
+    Ok((text, source))
 }
 
 /// All of it but the functions that the host enters.
-pub(crate) fn functions_text(facts: &ModuleFacts<'_>) -> Result<String, TranslateError> {
+pub(crate) fn functions_text(facts: &ModuleFacts<'_>) -> Result<(String, SourceLines), TranslateError> {
     let mut text = String::from(HEAD);
     let _ = writeln!(text, "const PIECE_BYTES: u32 = {MEMORY_PIECE_BYTES};");
     text.push_str(SUPPORT);
@@ -38,22 +39,26 @@ pub(crate) fn functions_text(facts: &ModuleFacts<'_>) -> Result<String, Translat
     host_function(&mut text, "host_fill", HostFunction::MemoryFill);
     host_function(&mut text, "memory_size", HostFunction::MemorySize);
     host_function(&mut text, "memory_grow", HostFunction::MemoryGrow);
+    let mut source = SourceLines { names: facts.function_names.clone(), ..SourceLines::default() };
+    let mut lines = LineCounter::default();
     for (index, body) in facts.bodies.iter().enumerate() {
         let function = (facts.imports.len() + index) as u32;
         let kind = facts.function_type(function);
         let _ = writeln!(text, "unsafe fn f{function}{} {{ unsafe {{", rust_signature(kind)?);
-        let written = BodyWriter::new(facts, kind, &mut text).write(body);
+        let first_line = lines.next_line(&text);
+        let written = BodyWriter::new(facts, kind, &mut text).write(body, &mut lines, &mut source);
         let written =
             written.and_then(|()| at_most("bytes when it is written down as Rust", text.len(), TEXT_MAX_BYTES));
         written.map_err(|error| error.at(body.range().start))?;
         text.push_str("} }\n");
+        source.bodies.push((first_line..lines.next_line(&text), function));
     }
     for (index, kind) in (0..).zip(&facts.types) {
         if facts.first_same[index as usize] == index {
             indirect_call(&mut text, facts, index, kind)?;
         }
     }
-    Ok(text)
+    Ok((text, source))
 }
 
 /// A function that calls one of the host's by its address in the control page.

@@ -18,11 +18,13 @@ mod module;
 mod names;
 mod numeric;
 mod rust_types;
+mod source_lines;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use error::{RefusalReason, TranslateError};
 use sandstorm_sandbox::ModuleLayout;
+pub use source_lines::{SourceLines, split_debug_sections};
 
 /// A module, written down as Rust.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub struct Translation {
     pub rust: String,
     /// What the module's memory and variables look like at the start.
     pub layout: ModuleLayout,
+    /// Where the text's lines come from.
+    pub source: SourceLines,
 }
 
 /// Translates a module.
@@ -46,6 +50,6 @@ pub struct Translation {
 /// ```
 pub fn translate(wasm: &[u8]) -> Result<Translation, TranslateError> {
     let facts = module::ModuleFacts::read(wasm)?;
-    let rust = emit::module_text(&facts)?;
-    Ok(Translation { rust, layout: facts.layout })
+    let (rust, source) = emit::module_text(&facts)?;
+    Ok(Translation { rust, layout: facts.layout, source })
 }

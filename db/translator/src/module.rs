@@ -12,7 +12,7 @@ use crate::error::{RefusalReason, TranslateError, at_most, refuse};
 use crate::limits::{
     CODE_MAX_BYTES, FUNCTION_MAX_BYTES, FUNCTIONS_MAX, MODULE_MAX_BYTES, PARAMETERS_MAX, TABLE_MAX, TYPES_MAX,
 };
-use crate::names::{SectionName, data_ranges};
+use crate::names::{SectionName, data_ranges, function_names};
 
 /// The extensions of WebAssembly 1.0 that a module may use.
 fn features() -> WasmFeatures {
@@ -58,6 +58,10 @@ pub(crate) struct ModuleFacts<'a> {
     /// Type of each function, imported ones too.
     pub(crate) functions: Vec<u32>,
     pub(crate) bodies: Vec<FunctionBody<'a>>,
+    /// Where the code section begins in the module.
+    pub(crate) code_at: u64,
+    /// Names of functions, by their number.
+    pub(crate) function_names: Vec<(u32, String)>,
     pub(crate) globals: Vec<Global>,
     /// The functions that can be called indirectly, by their place in the table.
     pub(crate) table: Vec<Option<u32>>,
@@ -93,6 +97,8 @@ impl<'a> ModuleFacts<'a> {
             imports: Vec::new(),
             functions: Vec::new(),
             bodies: Vec::new(),
+            code_at: 0,
+            function_names: Vec::new(),
             globals: Vec::new(),
             table: Vec::new(),
             exports: Exports::default(),
@@ -172,7 +178,10 @@ impl<'a> ModuleFacts<'a> {
                     self.add_data(data).map_err(|error| error.at(offset))?;
                 }
             }
-            Payload::CodeSectionStart { size, .. } => at_most("bytes of code", size as usize, CODE_MAX_BYTES)?,
+            Payload::CodeSectionStart { size, unchecked_range, .. } => {
+                self.code_at = unchecked_range.start;
+                at_most("bytes of code", size as usize, CODE_MAX_BYTES)?;
+            }
             Payload::CodeSectionEntry(body) => {
                 let bytes = body.range();
                 at_most("bytes in a function", (bytes.end - bytes.start) as usize, FUNCTION_MAX_BYTES)?;
@@ -335,8 +344,10 @@ impl<'a> ModuleFacts<'a> {
         }
         if let KnownCustom::Name(names) = known {
             for subsection in names.into_iter().flatten() {
-                if let Name::Data(names) = subsection {
-                    self.names = data_ranges(names, &self.layout.segments);
+                match subsection {
+                    Name::Data(names) => self.names = data_ranges(names, &self.layout.segments),
+                    Name::Function(names) => self.function_names = function_names(names),
+                    _ => {}
                 }
             }
         }

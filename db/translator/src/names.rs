@@ -1,7 +1,9 @@
-//! The names that the linker gives to data segments.
+//! The names that the linker gives to data segments and functions.
 
 use sandstorm_sandbox::DataSegment;
 use wasmparser::NameMap;
+
+use crate::limits::FUNCTIONS_MAX;
 
 /// What a data segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +25,15 @@ pub(crate) fn data_ranges(names: NameMap<'_>, segments: &[DataSegment]) -> Vec<(
         ranges.push((what, segment.address..end));
     }
     ranges
+}
+
+/// Bytes of a function's name that are kept.
+const NAME_MAX_BYTES: usize = 1 << 10;
+
+/// The named functions, by their numbers.
+pub(crate) fn function_names(names: NameMap<'_>) -> Vec<(u32, String)> {
+    let kept = names.into_iter().flatten().take(FUNCTIONS_MAX).filter(|name| name.name.len() <= NAME_MAX_BYTES);
+    let mut named: Vec<_> = kept.map(|name| (name.index, name.name.to_owned())).collect();
+    named.sort_by_key(|(number, _)| *number);
+    named
 }

@@ -38,7 +38,7 @@ pub struct ScriptModule {
 /// As for [`translate`](crate::translate()).
 pub fn translate_script(wasm: &[u8]) -> Result<ScriptModule, TranslateError> {
     let facts = ModuleFacts::collect(wasm)?;
-    let mut text = emit::functions_text(&facts)?;
+    let (mut text, source) = emit::functions_text(&facts)?;
     emit::host_function(&mut text, "reply", HostFunction::Reply);
     let exported = facts.exports.others.clone();
     let kind = |function: u32| facts.function_type(function);
@@ -67,7 +67,7 @@ pub unsafe extern \"sysv64\" fn sandstorm_start(slot: u32, invocation: u32) -> u
         results: kind(*function).results().len(),
     };
     let functions = exported.iter().map(function).collect();
-    let translation = Translation { rust: text, layout: facts.layout.clone() };
+    let translation = Translation { rust: text, layout: facts.layout.clone(), source };
     Ok(ScriptModule { translation, functions, words })
 }
 

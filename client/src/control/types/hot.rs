@@ -18,6 +18,10 @@ pub struct HotReport {
     pub by_requests: Vec<HotKeyReport>,
     /// The keys with most bytes.
     pub by_bytes: Vec<HotKeyReport>,
+    /// CPU time of calls that read a key of the table and ended meanwhile, nanoseconds.
+    pub cpu_ns: u64,
+    /// The keys that calls with most of it read first.
+    pub by_cpu: Vec<HotKeyReport>,
 }
 
 /// A key that is used much.

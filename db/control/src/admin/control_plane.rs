@@ -169,6 +169,8 @@ pub struct DataPlaneView {
     pub listen: Vec<ListenerConfig>,
     /// Where calls over HTTP go in; `None`: there are no workers.
     pub calls: Option<LocalCaller>,
+    /// Looks where extensions' code is; `None`: nothing runs code.
+    pub profiler: Option<sandstorm_runtime::Profiler>,
 }
 
 impl ControlPlane {

@@ -17,7 +17,7 @@ use super::response::ApiResult;
 use super::types::{HotKeyResponse, HotResponse};
 use crate::limits::{HOT_KEYS, HOT_KEYS_MAX, HOT_SECONDS, HOT_SECONDS_MAX, HOT_WATCHES};
 use sandstorm_catalog::{DirectoryError, TenantView};
-use sandstorm_store::{AccessReport, HotKey};
+use sandstorm_store::{AccessReport, HotKey, RecordTable};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ pub(super) struct HotParameters {
 pub(super) struct HotWatches(Mutex<usize>);
 
 /// A watch of a table, until it is dropped: a caller that goes away ends it.
-struct TableWatch<'c> {
+pub(super) struct TableWatch<'c> {
     watches: &'c HotWatches,
     view: Arc<TenantView>,
     table: u64,
@@ -39,13 +39,19 @@ struct TableWatch<'c> {
 }
 
 impl<'c> TableWatch<'c> {
-    fn start(watches: &'c HotWatches, view: Arc<TenantView>, table: u64) -> Result<TableWatch<'c>, ApiError> {
+    /// Begins one with `start`, which says whether the table was free.
+    pub(super) fn start(
+        watches: &'c HotWatches,
+        view: Arc<TenantView>,
+        table: u64,
+        start: impl FnOnce(&RecordTable) -> bool,
+    ) -> Result<TableWatch<'c>, ApiError> {
         let busy = |message: String| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message);
         let mut under_way = watches.0.lock();
         if *under_way >= HOT_WATCHES {
             return Err(busy(format!("{HOT_WATCHES} tables are watched already")).hint("try again when one has ended"));
         }
-        let is_started = view.tables.get(&table).is_some_and(|entry| entry.table.start_watch());
+        let is_started = view.tables.get(&table).is_some_and(|entry| start(&entry.table));
         if !is_started {
             return Err(busy("the table is watched already".to_owned()).hint("try again when that has ended"));
         }
@@ -54,17 +60,23 @@ impl<'c> TableWatch<'c> {
         Ok(TableWatch { watches, view, table, is_over: false })
     }
 
-    fn end(&mut self, top: usize) -> AccessReport {
+    /// The table, while its tenant has it.
+    pub(super) fn table(&self) -> Option<&RecordTable> {
+        self.view.tables.get(&self.table).map(|entry| &entry.table)
+    }
+
+    /// Ends it with `end`.
+    pub(super) fn end<R: Default>(&mut self, end: impl FnOnce(&RecordTable) -> R) -> R {
         self.is_over = true;
         *self.watches.0.lock() -= 1;
-        self.view.tables.get(&self.table).map(|entry| entry.table.end_watch(top)).unwrap_or_default()
+        self.table().map(end).unwrap_or_default()
     }
 }
 
 impl Drop for TableWatch<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.end(0);
+            self.end(|table| drop(table.end_watch(0)));
         }
     }
 }
@@ -83,13 +95,14 @@ pub(super) async fn show(
     }
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
     let table = view.table_by_name(&name).map(|entry| entry.id).ok_or_else(unknown)?;
-    let mut watch = TableWatch::start(&control.hot_watches, view.clone(), table)?;
+    let mut watch = TableWatch::start(&control.hot_watches, view.clone(), table, RecordTable::start_watch)?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let AccessReport { requests, bytes, missed, by_requests, by_bytes } =
-        watch.end(limit.unwrap_or(HOT_KEYS).min(HOT_KEYS_MAX));
+    let AccessReport { requests, bytes, missed, by_requests, by_bytes, cpu_ns, by_cpu } =
+        watch.end(|table| table.end_watch(limit.unwrap_or(HOT_KEYS).min(HOT_KEYS_MAX)));
     let shown = |keys: Vec<HotKey>, whole: u64| keys.into_iter().map(|key| shown(key, whole, &caller)).collect();
     let (by_requests, by_bytes) = (shown(by_requests, requests), shown(by_bytes, bytes));
-    Ok(Json(HotResponse { seconds, requests, bytes, missed, by_requests, by_bytes }))
+    let by_cpu = shown(by_cpu, cpu_ns);
+    Ok(Json(HotResponse { seconds, requests, bytes, missed, by_requests, by_bytes, cpu_ns, by_cpu }))
 }
 
 /// A key as the caller may see it: its bytes are shown to their tenant alone.

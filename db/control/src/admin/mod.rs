@@ -13,6 +13,7 @@ mod access_tokens;
 mod artifact_builder;
 mod artifact_store;
 mod authentication;
+mod big;
 mod body;
 mod build_turn;
 mod call_desk;
@@ -31,6 +32,7 @@ mod extension_lookup;
 mod finding;
 mod findings;
 mod grants;
+mod heat;
 mod history;
 mod host_header;
 mod hot;
@@ -43,6 +45,7 @@ mod overview;
 mod overview_page;
 mod page;
 mod page_sessions;
+mod profile;
 mod prometheus;
 mod push;
 mod quota_use;
@@ -106,6 +109,7 @@ pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
 use sandstorm_metrics::ServerMetrics;
+use sandstorm_runtime::Profiler;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 use series::BuildCounts;
 use version_history::VersionHistory;
@@ -164,6 +168,8 @@ pub struct ControlState {
     deployment_judge: DeploymentJudge,
     usage_history: UsageHistory,
     hot_watches: HotWatches,
+    /// `None`: nothing runs code here.
+    profiler: Option<Profiler>,
     /// Pages of records under way.
     record_pages: Arc<RecordPageLimiter>,
     /// Where calls over HTTP go in, and those under way.
@@ -181,7 +187,7 @@ impl ControlState {
         operator: OperatorCredentials,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
-        let DataPlaneView { directory, metrics, data, listen, calls } = served;
+        let DataPlaneView { directory, metrics, data, listen, calls, profiler } = served;
         let extensions: RestoredExtensions = extensions.into();
         let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
             extensions;
@@ -219,6 +225,7 @@ impl ControlState {
             deployment_judge: DeploymentJudge::default(),
             usage_history,
             hot_watches: HotWatches::default(),
+            profiler,
             record_pages: Arc::default(),
             calls,
             call_desk: Arc::default(),

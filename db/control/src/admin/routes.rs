@@ -27,9 +27,9 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, calls, catalogue, changes, deployments, events,
-    findings, grants, history, host_header, hot, latency, logs, overview, overview_page, page, prometheus, push,
-    rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, big, calls, catalogue, changes, deployments,
+    events, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page, profile,
+    prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -126,6 +126,8 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     PATCH "/v1/tenants/{tenant}/tables/{name}" Tenant change_table;
     DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
     GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
+    GET "/v1/tenants/{tenant}/tables/{name}/heat" Tenant heat::show;
+    GET "/v1/tenants/{tenant}/tables/{name}/big" Tenant big::show;
     GET "/v1/tenants/{tenant}/tables/{name}/records" Tenant records::page;
     GET "/v1/tenants/{tenant}/tables/{name}/changes" Tenant changes::page;
     GET "/v1/tenants/{tenant}/grants" TenantViewer grants::list;
@@ -158,6 +160,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
     POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
     PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
+    GET "/v1/tenants/{tenant}/extensions/{name}/profile" Tenant profile::show;
 };
 
 fn router(control: Arc<ControlState>) -> Router {

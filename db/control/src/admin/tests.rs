@@ -127,7 +127,8 @@ impl Server {
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
         let keys = OperatorCredentials::new(&operator, None);
-        let served = DataPlaneView { directory, metrics: ServerMetrics::new(2), data, listen: Vec::new(), calls: None };
+        let (listen, metrics) = (Vec::new(), ServerMetrics::new(2));
+        let served = DataPlaneView { directory, metrics, data, listen, calls: None, profiler: None };
         let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });
@@ -183,6 +184,9 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/latency", "", [200, 200, 200, 401]),
     ("GET", "/v1/top", "", [200, 200, 200, 401]),
     ("GET", "/v1/tenants/a/tables/none/hot?seconds=1", "", [404, 404, 403, 401]),
+    ("GET", "/v1/tenants/a/tables/none/heat", "", [404, 404, 403, 401]),
+    ("GET", "/v1/tenants/a/tables/none/big", "", [404, 404, 403, 401]),
+    ("GET", "/v1/tenants/a/extensions/none/profile", "", [404, 404, 403, 401]),
     ("GET", "/v1/history?by=hours", "", [200, 200, 200, 401]),
     ("GET", "/v1/history?tenant=a", "", [200, 200, 403, 401]),
     ("GET", "/v1/slow", "", [200, 200, 200, 401]),
@@ -428,6 +432,8 @@ fn kills_are_shown_newest_first_and_to_their_own_tenant_only() {
                 at_ms,
                 worker: 1,
                 text: "ended".into(),
+                places: Vec::new(),
+                arguments: Vec::new(),
             },
         );
     }

@@ -16,15 +16,19 @@ use sandstorm_schema::ExtensionSchema;
 use sandstorm_store::StorageMode;
 
 mod access_tokens;
+mod big;
 mod budget;
 mod catalogue;
 mod events;
 mod grants;
+mod heat;
 mod history;
 mod hot;
+mod kills;
 mod latency;
 mod logs;
 mod overview;
+mod profile;
 mod rebuild;
 mod records;
 mod secrets;
@@ -34,6 +38,7 @@ mod triggers;
 mod versions;
 
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
+pub use big::{BigRecordResponse, BigResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
 pub use catalogue::{
     EnableExtensionRequest, EnableForManyRequest, EnabledFromResponse, EnabledResponse, ShareRequest,
@@ -41,11 +46,14 @@ pub use catalogue::{
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
+pub use heat::{HeatRangeResponse, HeatResponse};
 pub use history::HistoryResponse;
 pub use hot::{HotKeyResponse, HotResponse};
+pub use kills::{CodePlaceResponse, KillResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use logs::{LogLineResponse, LogResponse};
 pub use overview::{CallerResponse, OverviewQuotaResponse, OverviewResponse, TenantRowResponse};
+pub use profile::{ProfileResponse, ProfiledStackResponse};
 pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
@@ -505,70 +513,6 @@ impl ExtensionStatsResponse {
             if count > 0 {
                 *self.killed_by.entry(cause).or_default() += count;
             }
-        }
-    }
-}
-
-/// An invocation that was ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct KillResponse {
-    /// Its time, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// The tenant.
-    pub tenant: String,
-    /// The extension.
-    pub extension: String,
-    /// The version of the extension.
-    pub version: u64,
-    /// The cause.
-    pub cause: &'static str,
-    /// The text for its caller.
-    pub text: String,
-    /// CPU time that it had spent, in microseconds.
-    pub cpu_us: u64,
-    /// Time since it began, in microseconds.
-    pub wall_us: u64,
-    /// The worker that ran it.
-    pub worker: u32,
-}
-
-impl KillResponse {
-    /// The response for a kill of that tenant.
-    pub fn of(tenant: &str, kill: sandstorm_accounts::KillRecord) -> KillResponse {
-        KillResponse {
-            at_ms: kill.at_ms,
-            tenant: tenant.to_owned(),
-            extension: kill.extension,
-            version: kill.version,
-            cause: metrics::cause_name(kill.cause),
-            text: kill.text,
-            cpu_us: kill.cpu_us,
-            wall_us: kill.wall_us,
-            worker: kill.worker,
-        }
-    }
-}
-
-impl KillResponse {
-    /// Leaves out what the tenant's code said: it may tell of records.
-    pub(super) fn withhold_text(&mut self) {
-        if self.cause == "panic" {
-            self.text = "(for the tenant and the operator)".to_owned();
-        }
-    }
-
-    /// The entry among a tenant's kills for a notice.
-    pub fn from_notice(tenant: &str, notice: sandstorm_accounts::PolicyEvent) -> KillResponse {
-        KillResponse {
-            at_ms: notice.at_ms,
-            tenant: tenant.to_owned(),
-            extension: notice.extension,
-            version: notice.version,
-            cause: notice.what,
-            text: format!("notice: {}", notice.text),
-            cpu_us: 0,
-            wall_us: 0,
-            worker: 0,
         }
     }
 }

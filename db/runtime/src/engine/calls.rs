@@ -15,8 +15,9 @@ use sandstorm_store::Participant;
 
 use super::poll_steps::kill;
 use super::{Engine, PollOutcome};
+use crate::begin_error::BeginError;
 use crate::invocation::nested_calls::{EndedCall, RequestedCall};
-use crate::invocation::{BeginError, InvocationHandle, InvocationStage, InvocationState};
+use crate::invocation::{InvocationHandle, InvocationStage, InvocationState};
 
 /// CPU time below which a caller's budget counts as used up: a callee's is counted in whole microseconds.
 const BUDGET_REST_NS: u64 = 1_000;
@@ -158,6 +159,8 @@ impl Engine {
             wall_us: callee.trace().since_first_poll_ns / 1_000,
             at_ms: now_ms,
             text: String::from_utf8_lossy(callee.text()).into_owned(),
+            places: callee.places().to_vec(),
+            arguments: callee.kept_arguments(),
         });
     }
 }

@@ -9,6 +9,7 @@ use crate::cpu_meter::OverdueRule;
 use crate::guest_runner::{GuestExit, PollLimits};
 use crate::guest_stacks::stack_owner;
 use crate::invocation::{InvocationStage, InvocationState, NextPoll};
+use crate::kill_trace::note_parked;
 use crate::preemption_policy::max_charge_ns;
 
 /// Returns the next poll's action, or how the invocation has ended.
@@ -56,7 +57,11 @@ pub(super) fn next_poll(
 /// Ends an invocation that is under way for too long. Its switched-out function is not resumed.
 #[cold]
 pub(super) fn kill_overdue(body: &mut InvocationState, overdue: &OverdueRule) -> PollOutcome {
-    kill(body, overdue.cause, overdue.text.as_bytes())
+    let outcome = kill(body, overdue.cause, overdue.text.as_bytes());
+    if let PollOutcome::Killed(cause) = outcome {
+        note_parked(body, cause);
+    }
+    outcome
 }
 
 /// Ends an invocation from outside of its code.

@@ -26,6 +26,7 @@ mod sandbox_limits;
 mod sandboxed;
 mod toolbox;
 mod transactions;
+mod walks;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -313,6 +313,7 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
     let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
     let tenant = view.tenant.usage.worker(context.index);
     tenant.invocation_cpu_ns.add(invocation.cpu_ns());
+    invocation.count_for_watched_key();
     let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
     // What it did not compute it waited: for its turns, and for memory.
     let waiting_ns = total_ns.saturating_sub(cpu_ns);
@@ -348,6 +349,8 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
                 wall_us: total_ns / 1000,
                 at_ms: context.clock.now_ms,
                 text: String::from_utf8_lossy(invocation.text()).into_owned(),
+                places: invocation.places().to_vec(),
+                arguments: invocation.kept_arguments(),
             });
         }
     }

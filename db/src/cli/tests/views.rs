@@ -92,6 +92,9 @@ fn the_commands_that_show_them_parse() {
         "ui --open",
         "doctor --live",
         "kills --tenant a --extension x --cause panic --since 30m --follow",
+        "ext profile x --seconds 3 --format svg -o file",
+        "heat t --seconds 3 --ranges 4",
+        "big t --limit 5",
         "ext list --all --sort cpu --limit 3",
         "events --follow --since 12h --code extension --after 7 --limit 5",
         "slow --tenant acme --since 30m --follow --limit 3",
@@ -280,6 +283,56 @@ fn client_and_server_have_the_same_hot_keys() {
         missed: 4,
         by_requests: vec![key()],
         by_bytes: vec![key()],
+        cpu_ns: 5,
+        by_cpu: vec![key()],
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_heat_maps_large_records_profiles_and_kills() {
+    use sandstorm_control::admin::types as server;
+    let range = server::HeatRangeResponse { first: Some("a".into()), last: Some("b".into()), accesses: vec![1] };
+    let (accesses, sampled, ranges) = (vec![1], vec![1], vec![range]);
+    let heat = server::HeatResponse { seconds: 1, accesses, sampled, missed: 2, ranges };
+    mirrors::<sandstorm_client::control::HeatMapReport>(heat);
+    let record =
+        server::BigRecordResponse { key: Some("k".into()), key_digest: "0".into(), key_bytes: 1, value_bytes: 2 };
+    mirrors::<sandstorm_client::control::BigReport>(server::BigResponse {
+        records: 1,
+        looked_at: 2,
+        p50_bytes: 3,
+        p99_bytes: 4,
+        max_bytes: 5,
+        sum_bytes: 6,
+        largest: vec![record],
+    });
+    let place = || server::CodePlaceResponse { function: "f".into(), file: "src/lib.rs".into(), line: 7 };
+    mirrors::<sandstorm_client::control::ProfileReport>(server::ProfileResponse {
+        extension: "e".into(),
+        version: 1,
+        seconds: 2,
+        samples_per_s: 3,
+        samples: 4,
+        named: 5,
+        unlisted: 6,
+        calls: 7,
+        cpu_us: 8,
+        waiting_us: 9,
+        stacks: vec![server::ProfiledStackResponse { samples: 1, in_host: true, places: vec![0] }],
+        places: vec![place()],
+    });
+    mirrors::<sandstorm_client::control::KillReport>(server::KillResponse {
+        at_ms: 1,
+        tenant: "t".into(),
+        extension: "e".into(),
+        version: 2,
+        cause: "panic",
+        text: "x".into(),
+        cpu_us: 3,
+        wall_us: 4,
+        worker: 5,
+        places: vec![place()],
+        arguments: "a".into(),
     });
 }
 
@@ -320,4 +373,18 @@ fn client_and_server_have_the_same_lines_of_logs() {
         missed: true,
         left_out: 5,
     });
+}
+
+#[test]
+fn times_are_civil() {
+    for (at_ms, expected) in [
+        (0, "1970-01-01 00:00:00"),
+        (951_782_399_999, "2000-02-28 23:59:59"),
+        (951_782_400_000, "2000-02-29 00:00:00"),
+        (1_709_251_200_000, "2024-03-01 00:00:00"),
+        (4_102_444_799_000, "2099-12-31 23:59:59"),
+        (u64::MAX, "9999-12-30 22:00:00"),
+    ] {
+        assert_eq!(sandstorm_catalog::format_utc(at_ms), expected);
+    }
 }

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::RecordTable;
+use super::heat::{HeatReport, HeatSampler, heat_report};
 use crate::limits::{WATCH_COUNTERS, WATCH_KEY_BYTES, WATCH_PARTS};
 
 /// A key that is used much.
@@ -41,6 +42,10 @@ pub struct AccessReport {
     pub by_requests: Vec<HotKey>,
     /// The keys with most bytes.
     pub by_bytes: Vec<HotKey>,
+    /// CPU time of calls, nanoseconds.
+    pub cpu_ns: u64,
+    /// The keys whose calls took most of it: those that a call read first.
+    pub by_cpu: Vec<HotKey>,
 }
 
 /// The watch of a table: see the head of this file.
@@ -49,6 +54,8 @@ pub(super) struct AccessWatch {
     /// 1 while it counts.
     is_on: AtomicU64,
     missed: AtomicU64,
+    /// The stretch of time that accesses count in, if those are told apart.
+    column: AtomicU64,
     parts: [Mutex<Option<Box<WatchPart>>>; WATCH_PARTS],
 }
 
@@ -56,6 +63,9 @@ pub(super) struct AccessWatch {
 struct WatchPart {
     requests: SpaceSaving,
     bytes: SpaceSaving,
+    cpu_ns: SpaceSaving,
+    /// Counts by key ranges and time instead.
+    heat: Option<HeatSampler>,
 }
 
 #[derive(Debug)]
@@ -74,12 +84,27 @@ struct CountedKey {
     prefix: [u8; WATCH_KEY_BYTES],
 }
 
-impl CountedKey {
-    fn of(hash: u64, key: &[u8], error: u64) -> CountedKey {
+/// A key of a watched table: its hash, its beginning, and its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessedKey {
+    hash: u64,
+    key_len: u32,
+    prefix: [u8; WATCH_KEY_BYTES],
+}
+
+impl AccessedKey {
+    /// The key.
+    pub fn new(hash: u64, key: &[u8]) -> AccessedKey {
         let mut prefix = [0; WATCH_KEY_BYTES];
         let len = key.len().min(WATCH_KEY_BYTES);
         prefix[..len].copy_from_slice(&key[..len]);
-        CountedKey { hash, error, key_len: key.len() as u32, prefix }
+        AccessedKey { hash, key_len: key.len() as u32, prefix }
+    }
+}
+
+impl CountedKey {
+    fn of(key: &AccessedKey, error: u64) -> CountedKey {
+        CountedKey { hash: key.hash, error, key_len: key.key_len, prefix: key.prefix }
     }
 }
 
@@ -96,20 +121,21 @@ impl Default for SpaceSaving {
 }
 
 impl SpaceSaving {
-    fn add(&mut self, hash: u64, key: &[u8], weight: u64) {
+    fn add(&mut self, key: &AccessedKey, weight: u64) {
         self.total += weight;
+        let hash = key.hash;
         if let Some(place) = self.places.get(&hash) {
             self.counts[*place as usize] += weight;
         } else if self.entries.len() < WATCH_COUNTERS {
             self.places.insert(hash, self.entries.len() as u32);
-            self.entries.push(CountedKey::of(hash, key, 0));
+            self.entries.push(CountedKey::of(key, 0));
             self.counts.push(weight);
         } else if let Some(least) = self.counts.iter().copied().min()
             && let Some(place) = self.counts.iter().position(|count| *count == least)
         {
             self.places.remove(&self.entries[place].hash);
             self.places.insert(hash, place as u32);
-            self.entries[place] = CountedKey::of(hash, key, least);
+            self.entries[place] = CountedKey::of(key, least);
             self.counts[place] = least + weight;
         }
     }
@@ -137,11 +163,23 @@ impl AccessWatch {
         match self.part(hash).try_lock() {
             Some(mut part) => {
                 // The watch may have ended meanwhile.
-                if let Some(part) = part.as_mut() {
-                    part.requests.add(hash, key, 1);
-                    part.bytes.add(hash, key, value_bytes as u64);
+                if let Some(WatchPart { heat: Some(heat), .. }) = part.as_deref_mut() {
+                    heat.add(self.column.load(Relaxed) as usize, key);
+                } else if let Some(part) = part.as_mut() {
+                    let key = AccessedKey::new(hash, key);
+                    part.requests.add(&key, 1);
+                    part.bytes.add(&key, value_bytes as u64);
                 }
             }
+            None => drop(self.missed.fetch_add(1, Relaxed)),
+        }
+    }
+
+    /// Counts the CPU time of a call that has ended; as [`AccessWatch::note`].
+    #[cold]
+    fn note_call(&self, key: &AccessedKey, cpu_ns: u64) {
+        match self.part(key.hash).try_lock() {
+            Some(mut part) => part.as_mut().map_or((), |part| part.cpu_ns.add(key, cpu_ns)),
             None => drop(self.missed.fetch_add(1, Relaxed)),
         }
     }
@@ -171,22 +209,62 @@ impl RecordTable {
         }
     }
 
+    /// Whether somebody counts its accesses.
+    #[inline(always)]
+    pub fn is_watched(&self) -> bool {
+        self.watch.is_on()
+    }
+
+    /// Counts the CPU time of a call for the key that it read first, if the table is watched.
+    pub fn note_call(&self, key: &AccessedKey, cpu_ns: u64) {
+        if self.watch.is_on() {
+            self.watch.note_call(key, cpu_ns);
+        }
+    }
+
     /// Begins to count which keys are used most. Returns `false` if that is done already.
     pub fn start_watch(&self) -> bool {
+        self.start(|_| None)
+    }
+
+    /// Begins to count accesses by key ranges, in so many stretches of time, the first of which begins now. Returns
+    /// `false` if the table is watched already.
+    pub fn start_heat_watch(&self, columns: usize) -> bool {
+        self.start(|part| Some(HeatSampler::new(columns, part)))
+    }
+
+    fn start(&self, heat: impl Fn(u64) -> Option<HeatSampler>) -> bool {
         let watch = &self.watch;
-        let is_first = locked(&watch.parts[0], |part| {
-            let is_free = part.is_none();
+        let part = |number| Some(Box::new(WatchPart { heat: heat(number), ..WatchPart::default() }));
+        let is_first = locked(&watch.parts[0], |first| {
+            let is_free = first.is_none();
             if is_free {
-                *part = Some(Box::default());
+                *first = part(0);
             }
             is_free
         });
         if is_first {
             watch.missed.store(0, Relaxed);
-            watch.parts[1..].iter().for_each(|part| locked(part, |part| *part = Some(Box::default())));
+            watch.column.store(0, Relaxed);
+            (1..).zip(&watch.parts[1..]).for_each(|(number, next)| locked(next, |next| *next = part(number)));
             watch.is_on.store(1, Relaxed);
         }
         is_first
+    }
+
+    /// Says which stretch of time accesses count in from now on.
+    pub fn set_heat_column(&self, column: usize) {
+        self.watch.column.store(column as u64, Relaxed);
+    }
+
+    /// Ends a watch of key ranges, and returns so many of them at most.
+    pub fn end_heat_watch(&self, ranges: usize) -> HeatReport {
+        let watch = &self.watch;
+        watch.is_on.store(0, Relaxed);
+        let missed = watch.missed.load(Relaxed);
+        // The first part last: another watch begins with it.
+        let parts = watch.parts.iter().rev().filter_map(|part| locked(part, Option::take)?.heat);
+        heat_report(&parts.collect::<Vec<_>>(), ranges, missed)
     }
 
     /// Ends the watch, and returns the `top` keys of each kind; nothing if there was none.
@@ -201,8 +279,10 @@ impl RecordTable {
             report.bytes += part.bytes.total;
             report.by_requests.extend(part.requests.keys());
             report.by_bytes.extend(part.bytes.keys().filter(|key| key.count > 0));
+            report.cpu_ns += part.cpu_ns.total;
+            report.by_cpu.extend(part.cpu_ns.keys().filter(|key| key.count > 0));
         }
-        for keys in [&mut report.by_requests, &mut report.by_bytes] {
+        for keys in [&mut report.by_requests, &mut report.by_bytes, &mut report.by_cpu] {
             keys.sort_by(|one, two| two.count.cmp(&one.count).then_with(|| one.prefix.cmp(&two.prefix)));
             keys.truncate(top);
         }
@@ -282,5 +362,15 @@ mod tests {
         put(b"large", b"x");
         let report = table.end_watch(10);
         assert_eq!((report.requests, report.bytes, report.by_requests[0].prefix.as_slice()), (1, 1, &b"large"[..]));
+        // Calls are counted by the key that they began with.
+        let watched = |name: &[u8]| AccessedKey::new(table.hash(name), name);
+        table.note_call(&watched(b"large"), 9);
+        assert!(table.start_watch() && table.is_watched());
+        for (name, cpu_ns) in [(&b"large"[..], 70), (b"small", 20), (b"large", 10)] {
+            table.note_call(&watched(name), cpu_ns);
+        }
+        let report = table.end_watch(10);
+        let by_cpu: Vec<_> = report.by_cpu.iter().map(|key| (key.prefix.as_slice(), key.count)).collect();
+        assert_eq!((report.cpu_ns, by_cpu), (100, vec![(&b"large"[..], 80), (b"small", 20)]));
     }
 }

@@ -119,6 +119,8 @@ fn kills_and_measures_become_events() {
         at_ms: 3,
         worker: 0,
         text: format!("oh no {number}"),
+        places: Vec::new(),
+        arguments: Vec::new(),
     };
     (0..100).for_each(|number| usage.record_kill(kill(number)));
     usage.record_policy_event(sandstorm_accounts::PolicyEvent {

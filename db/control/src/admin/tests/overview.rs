@@ -66,6 +66,8 @@ fn kills_are_found_by_tenant_extension_cause_and_time() {
             at_ms,
             worker: 0,
             text,
+            places: Vec::new(),
+            arguments: Vec::new(),
         });
     }
     let (extension, text) = ("x".to_owned(), "often killed".to_owned());

@@ -142,6 +142,8 @@ fn a_viewer_of_the_server_is_not_told_what_panics_said() {
         at_ms: now_ms(),
         worker: 0,
         text: "the secret record".into(),
+        places: Vec::new(),
+        arguments: Vec::new(),
     });
     server.control.collector.look(&server.control.directory, &server.control.events, now_ms() + 10_000);
     let (_, viewer) = server.operator("POST", "/v1/tokens", json!({"name": "v"}));

@@ -17,6 +17,10 @@ pub struct HotResponse {
     pub by_requests: Vec<HotKeyResponse>,
     /// The keys with most bytes.
     pub by_bytes: Vec<HotKeyResponse>,
+    /// CPU time of calls that read a key of the table and ended meanwhile, nanoseconds.
+    pub cpu_ns: u64,
+    /// The keys that calls with most of it read first.
+    pub by_cpu: Vec<HotKeyResponse>,
 }
 
 /// A key that is used much.

@@ -1,0 +1,118 @@
+use super::*;
+use sandstorm_client::control::ProfiledStack;
+
+fn report() -> ProfileReport {
+    let place = |function: &str, file: &str, line| CodePlace { function: function.into(), file: file.into(), line };
+    ProfileReport {
+        extension: "two".into(),
+        version: 3,
+        seconds: 10,
+        samples_per_s: 500,
+        samples: 100,
+        named: 98,
+        unlisted: 0,
+        calls: 7,
+        cpu_us: 2_000,
+        waiting_us: 500,
+        stacks: vec![
+            ProfiledStack { samples: 70, in_host: false, places: vec![1, 0] },
+            ProfiledStack { samples: 28, in_host: true, places: vec![2, 0] },
+            ProfiledStack { samples: 2, in_host: false, places: vec![] },
+        ],
+        places: vec![
+            place("two::run", "src/lib.rs", 5),
+            place("two::<script>alert(\"1\")&\u{1b}", "src/lib.rs", 9),
+            place("two::b;c", "", 0),
+        ],
+    }
+}
+
+#[test]
+fn each_format_has_all_samples_at_their_places() {
+    let text = folded(&report());
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("two;two::run src/lib.rs:5;two::<script>") && lines[0].ends_with(" 70"), "{text}");
+    assert_eq!(lines[1], "two;two::run src/lib.rs:5;two::b:c;[host call] 28");
+    assert_eq!(lines[2], "two;[unknown] 2");
+    let shown = table(&report());
+    assert!(shown.contains("98.0 % of them named") && shown.contains("70.0    70.0"), "{shown}");
+    let parsed: serde_json::Value = serde_json::from_str(&firefox::json(&report())).expect("JSON");
+    let thread = &parsed["threads"][0];
+    assert_eq!(thread["samples"]["weight"], serde_json::json!([70, 28, 2]));
+    for (name, columns) in thread.as_object().expect("a thread") {
+        let Some(length) = columns.get("length").and_then(serde_json::Value::as_u64) else { continue };
+        for (column, values) in columns.as_object().expect("a table") {
+            let count = values.as_array().map(|values| values.len() as u64);
+            assert!(count.is_none_or(|count| count == length), "{name}.{column}");
+        }
+    }
+}
+
+#[test]
+fn a_flame_graph_is_xml_whatever_the_names_are() {
+    let svg = flame_graph::svg(&report());
+    assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;alert(&quot;1&quot;)&amp;\u{fffd}"), "{svg}");
+    assert!(svg.contains("(70 samples, 70.0 %)") && svg.contains("[host call] (28 samples"), "{svg}");
+    // Every element that is opened is closed, in order.
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(2).map(|rest| rest.split('>').next().unwrap_or_default()) {
+        let name: String = tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
+        match (tag.starts_with('/'), tag.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name)),
+            (false, false) => open.push(name),
+            (false, true) => {}
+        }
+    }
+    assert!(open.is_empty());
+}
+
+/// Fields of a message: number, and a value or bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let (first, rest) = bytes.split_first().expect("a whole number");
+            *bytes = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        let value = varint(&mut bytes);
+        let content = match tag & 7 {
+            0 => Vec::new(),
+            2 => {
+                let (content, rest) = bytes.split_at(value as usize);
+                bytes = rest;
+                content.to_vec()
+            }
+            other => panic!("type {other}"),
+        };
+        found.push((tag >> 3, value, content));
+    }
+    found
+}
+
+#[test]
+fn pprof_reads_what_is_written() {
+    let bytes = pprof::encode(&report());
+    let all = fields(&bytes);
+    let of = |number: u64| all.iter().filter(move |field| field.0 == number).map(|field| fields_or_text(&field.2));
+    fn fields_or_text(bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
+    }
+    let texts: Vec<String> = of(6).map(|text| String::from_utf8(text).expect("text")).collect();
+    assert_eq!(texts[0], "", "the first text is empty");
+    assert!(texts.contains(&"two::run".to_owned()) && texts.contains(&HOST_CALL.to_owned()), "{texts:?}");
+    let samples: Vec<_> = of(2).map(|sample| fields(&sample)).collect();
+    assert_eq!(samples.len(), 3);
+    assert_eq!(samples[0][0].2, [2, 1], "the innermost location first, from 1");
+    assert_eq!(samples[1][0].2[0], 4, "the host's");
+    let locations: Vec<u64> = of(4).map(|location| fields(&location)[0].1).collect();
+    assert_eq!(locations, [1, 2, 3, 4, 5]);
+}
