@@ -17,7 +17,7 @@ mod watches;
 
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
 pub use error::ControlError;
-pub use kill_report::{CodePlace, KillReport};
+pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::*;

@@ -9,8 +9,8 @@ use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_runtime::{CodeProfile, ProfilerBusy};
 
-/// Seven tenths of its time in one loop and three in another, for longer than a busy kernel lets a thread run at a time:
-/// so no sample is in step with the calls. Or reads of records, as its argument says.
+/// Seven tenths of its time in one loop and three in another, for longer than a busy kernel lets a thread run at a
+/// time: so no sample is in step with the calls. Or reads of records, as its argument says.
 const TWO_LOOPS: &str = "#![no_std]
 #![forbid(unsafe_code)]
 use core::hint::black_box;

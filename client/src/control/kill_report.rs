@@ -26,7 +26,7 @@ pub struct KillReport {
     pub worker: u32,
     /// Where its code was, the innermost function first: its caller follows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<CodePlace>,
+    pub places: Vec<CodePlaceReport>,
     /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub arguments: String,
@@ -35,7 +35,7 @@ pub struct KillReport {
 /// A place in an extension's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CodePlace {
+pub struct CodePlaceReport {
     /// The function.
     pub function: String,
     /// The file, relative to the extension's folder; empty: not known.

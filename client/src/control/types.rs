@@ -30,7 +30,7 @@ pub use hot::{HotKeyReport, HotReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use logs::{LogBatch, LogLineRecord, LogQuery};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
-pub use profile::{ProfileReport, ProfiledStack};
+pub use profile::{ProfileReport, ProfiledStackReport};
 pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};

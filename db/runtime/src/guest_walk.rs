@@ -5,9 +5,9 @@
 //! far up the return address lies. Where the code is not the library's own (one of the host's functions, `memcpy`), the
 //! stack is searched upwards for an address behind one of the library's calls.
 //!
-//! Guarantees: bytes are only taken from the open part of a stack that nothing runs on meanwhile; a walk reads no others,
-//! only goes upwards, and ends after [`WALK_FRAMES`] steps. Any content of stack and registers is answered with some places of the
-//! library, or none.
+//! Guarantees: bytes are only taken from the open part of a stack that nothing runs on meanwhile; a walk reads no
+//! others, only goes upwards, and ends after [`WALK_FRAMES`] steps. Any content of stack and registers is answered with
+//! some places of the library, or none.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;

@@ -164,6 +164,8 @@ pub(super) struct InvocationState {
     label: UserData,
 }
 
+/// Lines from one colour to the next: as many as a small invocation uses; odd, so that all lines get their turn.
+const COLOUR_LINES: usize = 5;
 /// Bytes of an arena beside its quota, for its colour.
 const COLOURS_BYTES: usize = 4096;
 
@@ -187,9 +189,6 @@ impl Drop for InvocationHandle {
 impl InvocationHandle {
     /// Makes a body without an invocation. Its code calls the host through this table.
     pub(super) fn idle(host: &'static HostCalls) -> io::Result<InvocationHandle> {
-        /// Lines from one colour to the next: as many as a small invocation uses; odd, so that all lines get their
-        /// turn.
-        const COLOUR_LINES: usize = 5;
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let cache_colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
         let body = Box::new(InvocationState {

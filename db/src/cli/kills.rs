@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sandstorm_catalog::format_utc;
-use sandstorm_client::control::{CodePlace, KillQuery, KillReport};
+use sandstorm_client::control::{CodePlaceReport, KillQuery, KillReport};
 
 use super::events::{parse_age, since_ms};
 use super::output::{CliError, OutputPrinter, columns};
@@ -112,7 +112,7 @@ fn table(kills: &[KillReport]) -> String {
 
 /// What is known of a kill beside its row.
 fn details(kill: &KillReport) -> Vec<String> {
-    let place = |place: &CodePlace| match (place.file.as_str(), place.line) {
+    let place = |place: &CodePlaceReport| match (place.file.as_str(), place.line) {
         ("", _) => format!("    {}", place.function),
         (file, 0) => format!("    {}  {file}", place.function),
         (file, line) => format!("    {}  {file}:{line}", place.function),

@@ -178,10 +178,7 @@ impl<'a> ModuleFacts<'a> {
                     self.add_data(data).map_err(|error| error.at(offset))?;
                 }
             }
-            Payload::CodeSectionStart { size, unchecked_range, .. } => {
-                self.code_at = unchecked_range.start;
-                at_most("bytes of code", size as usize, CODE_MAX_BYTES)?;
-            }
+            Payload::CodeSectionStart { size, unchecked_range, .. } => self.begin_code(size, unchecked_range.start)?,
             Payload::CodeSectionEntry(body) => {
                 let bytes = body.range();
                 at_most("bytes in a function", (bytes.end - bytes.start) as usize, FUNCTION_MAX_BYTES)?;
@@ -191,6 +188,11 @@ impl<'a> ModuleFacts<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    fn begin_code(&mut self, bytes: u32, at: u64) -> Result<(), TranslateError> {
+        self.code_at = at;
+        at_most("bytes of code", bytes as usize, CODE_MAX_BYTES)
     }
 
     fn check_types(&mut self) -> Result<(), TranslateError> {

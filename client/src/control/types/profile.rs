@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::CodePlace;
+use crate::control::CodePlaceReport;
 
 /// `GET /v1/tenants/{tenant}/extensions/{name}/profile`: where an extension's code was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,15 +29,15 @@ pub struct ProfileReport {
     /// The rest of their time, in microseconds: they waited for their turns and for memory.
     pub waiting_us: u64,
     /// Where the samples were, the most frequent first.
-    pub stacks: Vec<ProfiledStack>,
+    pub stacks: Vec<ProfiledStackReport>,
     /// The places that stacks name by their number here.
-    pub places: Vec<CodePlace>,
+    pub places: Vec<CodePlaceReport>,
 }
 
 /// Samples at one place, reached in one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ProfiledStack {
+pub struct ProfiledStackReport {
     /// The number of samples.
     pub samples: u64,
     /// Whether one of the host's functions ran, which the innermost place had called.
@@ -48,7 +48,10 @@ pub struct ProfiledStack {
 
 impl ProfileReport {
     /// The places of a stack, the innermost first.
-    pub fn places_of<'a>(&'a self, stack: &'a ProfiledStack) -> impl DoubleEndedIterator<Item = &'a CodePlace> {
+    pub fn places_of<'a>(
+        &'a self,
+        stack: &'a ProfiledStackReport,
+    ) -> impl DoubleEndedIterator<Item = &'a CodePlaceReport> {
         stack.places.iter().filter_map(|number| self.places.get(*number))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sandstorm_client::control::{CodePlace, ProfileReport};
+use sandstorm_client::control::{CodePlaceReport, ProfileReport};
 use serde_json::{Value, json};
 
 use super::stack_tree::{HOST_CALL, UNKNOWN};
@@ -42,7 +42,7 @@ impl ProfileTables {
     }
 
     /// The stack of a place that was called from another.
-    fn stack(&mut self, place: &CodePlace, caller: Option<usize>) -> usize {
+    fn stack(&mut self, place: &CodePlaceReport, caller: Option<usize>) -> usize {
         let name = self.string(&place.function);
         let file = (!place.file.is_empty()).then(|| self.string(&place.file));
         let function = intern(&mut self.functions, &mut self.function_numbers, (name, file));
@@ -54,7 +54,7 @@ impl ProfileTables {
 
 pub(super) fn json(report: &ProfileReport) -> String {
     let mut tables = ProfileTables::default();
-    let own = |name: &str| CodePlace { function: name.to_owned(), ..CodePlace::default() };
+    let own = |name: &str| CodePlaceReport { function: name.to_owned(), ..CodePlaceReport::default() };
     let (mut stacks, mut weights) = (Vec::new(), Vec::new());
     for stack in &report.stacks {
         let mut at = None;

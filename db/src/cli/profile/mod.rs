@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sandstorm_client::control::{CodePlace, ProfileReport};
+use sandstorm_client::control::{CodePlaceReport, ProfileReport};
 
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
@@ -122,7 +122,7 @@ fn folded(report: &ProfileReport) -> String {
     let mut text = String::new();
     for stack in &report.stacks {
         // Both separate what is on a line.
-        let clean = |place: &CodePlace| label(place).replace([';', '\n'], ":");
+        let clean = |place: &CodePlaceReport| label(place).replace([';', '\n'], ":");
         let mut names: Vec<String> = report.places_of(stack).rev().map(clean).collect();
         names.extend(stack.in_host.then(|| HOST_CALL.to_owned()));
         if names.is_empty() {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use sandstorm_client::control::{CodePlace, ProfileReport};
+use sandstorm_client::control::{CodePlaceReport, ProfileReport};
 
 use super::stack_tree::{HOST_CALL, UNKNOWN};
 
@@ -91,8 +91,8 @@ pub(super) fn encode(report: &ProfileReport) -> Vec<u8> {
         sample.numbers(2, [stack.samples, stack.samples.saturating_mul(period_ns)]);
         profile.bytes(2, &sample.0);
     }
-    let own = |name: &str| CodePlace { function: name.to_owned(), ..CodePlace::default() };
-    let places: Vec<CodePlace> = report.places.iter().cloned().chain([own(HOST_CALL), own(UNKNOWN)]).collect();
+    let own = |name: &str| CodePlaceReport { function: name.to_owned(), ..CodePlaceReport::default() };
+    let places: Vec<CodePlaceReport> = report.places.iter().cloned().chain([own(HOST_CALL), own(UNKNOWN)]).collect();
     let mut functions: HashMap<(&str, &str), u64> = HashMap::new();
     let mut function_messages = Vec::new();
     for (number, place) in (1..).zip(&places) {

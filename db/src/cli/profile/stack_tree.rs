@@ -1,6 +1,6 @@
 //! The stacks of a profile as a tree: what was called from where.
 
-use sandstorm_client::control::{CodePlace, ProfileReport};
+use sandstorm_client::control::{CodePlaceReport, ProfileReport};
 
 /// What stands for the host's functions.
 pub(super) const HOST_CALL: &str = "[host call]";
@@ -8,7 +8,7 @@ pub(super) const HOST_CALL: &str = "[host call]";
 pub(super) const UNKNOWN: &str = "[unknown]";
 
 /// A place as it is shown.
-pub(super) fn label(place: &CodePlace) -> String {
+pub(super) fn label(place: &CodePlaceReport) -> String {
     match (place.file.as_str(), place.line) {
         ("", _) => place.function.clone(),
         (file, 0) => format!("{} {file}", place.function),

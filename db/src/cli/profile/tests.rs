@@ -1,8 +1,9 @@
 use super::*;
-use sandstorm_client::control::ProfiledStack;
+use sandstorm_client::control::ProfiledStackReport;
 
 fn report() -> ProfileReport {
-    let place = |function: &str, file: &str, line| CodePlace { function: function.into(), file: file.into(), line };
+    let place =
+        |function: &str, file: &str, line| CodePlaceReport { function: function.into(), file: file.into(), line };
     ProfileReport {
         extension: "two".into(),
         version: 3,
@@ -15,9 +16,9 @@ fn report() -> ProfileReport {
         cpu_us: 2_000,
         waiting_us: 500,
         stacks: vec![
-            ProfiledStack { samples: 70, in_host: false, places: vec![1, 0] },
-            ProfiledStack { samples: 28, in_host: true, places: vec![2, 0] },
-            ProfiledStack { samples: 2, in_host: false, places: vec![] },
+            ProfiledStackReport { samples: 70, in_host: false, places: vec![1, 0] },
+            ProfiledStackReport { samples: 28, in_host: true, places: vec![2, 0] },
+            ProfiledStackReport { samples: 2, in_host: false, places: vec![] },
         ],
         places: vec![
             place("two::run", "src/lib.rs", 5),
