@@ -52,7 +52,7 @@ pub enum ClientOpenError {
     /// The data port does not answer, or refuses.
     #[error("the data port: {0}")]
     Data(#[from] Error),
-    /// The client was made by [`Client::connect`], from ids, and knows no control port.
+    /// The client was made by [`crate::Client::connect`], from ids, and knows no control port.
     #[error("this client was made from ids (Client::connect): names are known to one of Client::open")]
     NotOpened,
 }

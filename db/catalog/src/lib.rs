@@ -34,6 +34,7 @@ mod shared_extension;
 mod shared_extensions;
 mod snapshot;
 mod spill_folder;
+mod spill_tables;
 mod suspending;
 mod suspension;
 mod table_changes;

@@ -65,8 +65,8 @@ impl CheckpointWriter {
         let mut gone = Vec::new();
         let asked = shared.retain_from.load(Relaxed);
         let retained = asked.max(seen.saturating_sub(shared.options.retained_bytes));
-        // A tail goes on from a frame that begins a unit. What is pending is less than a segment, so that frame is in the
-        // segment of the position, or in the one before.
+        // A tail goes on from a frame that begins a unit. What is pending is less than a segment, so that frame is in
+        // the segment of the position, or in the one before.
         let behind = if asked < from { 2 } else { 1 };
         let kept_from = from.min(retained).min(seen.saturating_sub(shared.options.feed_bytes));
         {

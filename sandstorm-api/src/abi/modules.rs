@@ -22,7 +22,7 @@ pub const MODULE_SECTION_BYTES: usize = 24;
 pub const MODULE_INVOCATION_ALIGN: usize = 16;
 
 /// The content of [`MODULE_SECTION`], little-endian: [`SANDBOX_ABI_VERSION`], size and alignment of the extension's
-/// future in bytes, zero (u32 each), and the fingerprint of the API source (u64, as in [`ExtensionVtable`]).
+/// future in bytes, zero (u32 each), and the fingerprint of the API source (u64, as in [`super::ExtensionVtable`]).
 pub const fn module_section(future: (usize, usize), api_fingerprint: u64) -> [u8; MODULE_SECTION_BYTES] {
     let (size, align) = future;
     // A type of wasm32 has fewer than 2^32 bytes, so nothing is cut off.

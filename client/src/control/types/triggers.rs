@@ -37,7 +37,7 @@ pub struct TriggerReport {
     /// Its definition.
     #[serde(flatten)]
     pub spec: TriggerSpec,
-    /// `running`; `paused`: until it is resumed; `waiting`: it cannot run for now.
+    /// `running`; `paused`: until it is resumed; `waiting`: something is missing that may come.
     pub state: String,
     /// Why it does not run; empty: it does.
     pub reason: String,

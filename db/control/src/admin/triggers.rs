@@ -14,7 +14,7 @@ use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
-use crate::triggers::{TriggerError, TriggerRunner, TriggerSpec};
+use crate::triggers::{TriggerDefinition, TriggerError, TriggerRunner};
 
 impl ControlState {
     /// The triggers, in a server that has workers.
@@ -56,7 +56,7 @@ pub(super) async fn create(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
     Path(tenant): Path<String>,
-    JsonBody(spec): JsonBody<TriggerSpec>,
+    JsonBody(spec): JsonBody<TriggerDefinition>,
 ) -> Result<impl IntoResponse, ApiError> {
     let view = caller.authorize_change(&control, &tenant)?;
     let note = EventNote { subject: Some(spec.name.clone()), text: summary(&spec), ..EventNote::default() };
@@ -135,7 +135,7 @@ pub(super) async fn discard_letters(
 }
 
 /// What a trigger does, for its event.
-fn summary(spec: &TriggerSpec) -> String {
+fn summary(spec: &TriggerDefinition) -> String {
     let when = match (&spec.every, &spec.cron, &spec.table) {
         (Some(every), ..) => format!("every {every}"),
         (_, Some(cron), _) => format!("by cron {cron}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 
 use super::call_queue::{CallEnd, CallFate, CallQueue, TriggerCall};
-use super::definition::{TriggerOp, TriggerSource, TriggerSpec};
+use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
 use super::schedule::Schedule;
 use super::state_file::{DeadLetter, StoredTrigger};
 use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
@@ -22,7 +22,7 @@ pub enum TriggerPhase {
     Running,
     /// It makes none, until it is resumed: why.
     Paused(String),
-    /// It cannot make any for now: why.
+    /// It cannot make any until something comes that is missing: what.
     Waiting(String),
 }
 
@@ -30,7 +30,7 @@ pub enum TriggerPhase {
 #[derive(Clone, Debug)]
 pub struct TriggerStatus {
     /// Its definition.
-    pub spec: TriggerSpec,
+    pub spec: TriggerDefinition,
     /// What it does.
     pub phase: TriggerPhase,
     /// Of a table's trigger: the position up to which all changes are handled, and the bytes of the log behind it.
@@ -64,7 +64,7 @@ pub struct TriggerCounts {
 pub(super) struct ActiveTrigger {
     pub(super) tenant: u32,
     pub(super) tenant_name: String,
-    pub(super) spec: TriggerSpec,
+    pub(super) spec: TriggerDefinition,
     source: TriggerSource,
     pub(super) paused: String,
     waiting: String,
@@ -186,7 +186,8 @@ impl ActiveTrigger {
         }
     }
 
-    /// Finds new calls: a schedule that is due, changes in the log. Returns whether it read all that it can for now.
+    /// Finds new calls: a schedule that is due, changes in the log. Returns whether it has read all that
+    /// it can take.
     pub(super) fn find_calls(&mut self, view: &TenantView, log: Option<&Arc<ChangeLog>>, now_ms: u64) -> bool {
         self.waiting.clear();
         match &self.source {
@@ -396,7 +397,11 @@ fn letter_bytes(letter: &DeadLetter) -> usize {
 }
 
 /// Key and arguments of the call for a change, if the trigger is called for it.
-fn call_of<'c>(spec: &TriggerSpec, position: u64, change: &LoggedChange<'c>) -> Option<(Option<&'c [u8]>, Vec<u8>)> {
+fn call_of<'c>(
+    spec: &TriggerDefinition,
+    position: u64,
+    change: &LoggedChange<'c>,
+) -> Option<(Option<&'c [u8]>, Vec<u8>)> {
     let (op, wanted) = match change.kind {
         ChangeKind::Put => (ChangeOp::Put, TriggerOp::Put),
         ChangeKind::Delete => (ChangeOp::Delete, TriggerOp::Delete),

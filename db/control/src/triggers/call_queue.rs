@@ -199,8 +199,9 @@ mod tests {
         }
     }
 
-    /// Changes of 20 keys, of which some calls fail for a while or for ever, and some are of the whole table: of each key
-    /// they succeed in their order, whole-table changes come between, and the handled position covers no open change.
+    /// Changes of 20 keys, of which some calls fail for a while or for ever, and some are of the whole table: of each
+    /// key they succeed in their order, whole-table changes come between, and the handled position covers no open
+    /// change.
     #[test]
     fn calls_succeed_in_the_order_of_their_keys_whatever_fails() {
         for seed in 0..50 {

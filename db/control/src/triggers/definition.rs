@@ -21,7 +21,7 @@ pub enum TriggerOp {
 /// A trigger, as its tenant defines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TriggerSpec {
+pub struct TriggerDefinition {
     /// Its name.
     pub name: String,
     /// The extension that it calls.
@@ -59,7 +59,7 @@ pub(crate) enum TriggerSource {
     Table(String),
 }
 
-impl TriggerSpec {
+impl TriggerDefinition {
     /// Checks it.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ mod tests {
         let spec = |more: Value| {
             let mut spec = json!({"name": "t", "extension": "e"});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            serde_json::from_value::<TriggerSpec>(spec).map_err(|error| error.to_string())?.source()
+            serde_json::from_value::<TriggerDefinition>(spec).map_err(|error| error.to_string())?.source()
         };
         assert!(matches!(spec(json!({"every": "5s", "args": "x"})), Ok(TriggerSource::Schedule(_))));
         assert!(matches!(spec(json!({"cron": "* * * * *"})), Ok(TriggerSource::Schedule(_))));

@@ -16,6 +16,6 @@ mod schedule;
 mod state_file;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
-pub use definition::{TriggerOp, TriggerSpec};
+pub use definition::{TriggerDefinition, TriggerOp};
 pub use runner::{TriggerError, TriggerRunner};
 pub(crate) use state_file::DeadLetter;

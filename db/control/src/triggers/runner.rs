@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, BeginningCall, TriggerStatus};
-use super::definition::{TriggerSource, TriggerSpec};
+use super::definition::{TriggerDefinition, TriggerSource};
 use super::state_file::{self, DeadLetter, StoredTrigger};
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
@@ -64,7 +64,7 @@ pub(crate) type CallSink = Box<dyn Fn(u32, LocalCall) + Send + Sync>;
 type TriggerKey = (u32, String);
 
 /// What wakes the thread.
-enum Message {
+enum RunnerMessage {
     /// A call ended.
     Ended { key: TriggerKey, epoch: u64, place: (usize, u64), result: LocalCallResult },
     /// Something was changed.
@@ -86,7 +86,7 @@ struct SharedRunner {
     events: EventSink,
     folder: Option<PathBuf>,
     state: Mutex<RunnerState>,
-    messages: Mutex<Sender<Message>>,
+    messages: Mutex<Sender<RunnerMessage>>,
 }
 
 /// See the head of this file; the thread stops when this is dropped.
@@ -141,7 +141,7 @@ impl TriggerRunner {
     pub(crate) fn create(
         &self,
         view: &TenantView,
-        spec: TriggerSpec,
+        spec: TriggerDefinition,
         now_ms: u64,
     ) -> Result<TriggerStatus, TriggerError> {
         let source = spec.source().map_err(TriggerError::Invalid)?;
@@ -261,7 +261,7 @@ impl TriggerRunner {
 
     /// Writes how far the triggers have come, and makes no more calls.
     pub(crate) fn stop(&self) {
-        self.shared.send(Message::Stop);
+        self.shared.send(RunnerMessage::Stop);
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -288,7 +288,7 @@ impl TriggerRunner {
         let written = self.shared.write(&mut state);
         drop(state);
         self.shared.retain_log();
-        self.shared.send(Message::Changed);
+        self.shared.send(RunnerMessage::Changed);
         written.map(|()| done).map_err(|error| TriggerError::Unwritable(error.to_string()))
     }
 }
@@ -300,13 +300,13 @@ impl Drop for TriggerRunner {
 }
 
 impl SharedRunner {
-    fn send(&self, message: Message) {
+    fn send(&self, message: RunnerMessage) {
         // The thread has stopped: nothing is to be done.
         let _stopped = self.messages.lock().send(message);
     }
 
     /// The thread.
-    fn run(self: &Arc<Self>, messages: &Receiver<Message>, sender: &Sender<Message>, calls: &CallSink) {
+    fn run(self: &Arc<Self>, messages: &Receiver<RunnerMessage>, sender: &Sender<RunnerMessage>, calls: &CallSink) {
         let mut is_behind = false;
         loop {
             let pause = if is_behind { Duration::ZERO } else { self.pause() };
@@ -317,9 +317,9 @@ impl SharedRunner {
             };
             while let Some(message) = next {
                 match message {
-                    Message::Ended { key, epoch, place, result } => self.ended(&key, (epoch, place), &result),
-                    Message::Changed => {}
-                    Message::Stop => return self.write_handled(true),
+                    RunnerMessage::Ended { key, epoch, place, result } => self.ended(&key, (epoch, place), &result),
+                    RunnerMessage::Changed => {}
+                    RunnerMessage::Stop => return self.write_handled(true),
                 }
                 next = messages.try_recv().ok();
             }
@@ -355,7 +355,7 @@ impl SharedRunner {
     }
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
-    fn turn(self: &Arc<Self>, sender: &Sender<Message>, calls: &CallSink) -> bool {
+    fn turn(self: &Arc<Self>, sender: &Sender<RunnerMessage>, calls: &CallSink) -> bool {
         let (snapshot, log, now_ms) = (self.directory.snapshot(), self.directory.change_log(), clock_ms());
         let mut state = self.state.lock();
         let RunnerState { triggers, is_changed, .. } = &mut *state;
@@ -446,13 +446,13 @@ fn begin(
     (key, view): (&TriggerKey, &TenantView),
     extension: &str,
     call: BeginningCall,
-    sender: &Sender<Message>,
+    sender: &Sender<RunnerMessage>,
 ) {
     let BeginningCall { epoch, place, args } = call;
     let (key, sender) = (key.clone(), sender.clone());
     let done = Box::new(move |result| {
         // The thread has stopped: the call is made again after the start.
-        let _stopped = sender.send(Message::Ended { key, epoch, place, result });
+        let _stopped = sender.send(RunnerMessage::Ended { key, epoch, place, result });
     });
     let extension = extension.to_owned();
     calls(view.tenant.home_worker, LocalCall { tenant: view.tenant.id, extension, version: 0, args, done });

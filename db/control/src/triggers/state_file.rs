@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::definition::TriggerSpec;
+use super::definition::TriggerDefinition;
 use crate::config::{ConfigError, write_private};
 
 /// Name of the file in the state directory.
@@ -39,7 +39,7 @@ pub(crate) struct StoredTrigger {
     /// Id and name of its tenant: both have to be the same after a restart.
     pub(crate) tenant: u32,
     pub(crate) tenant_name: String,
-    pub(crate) spec: TriggerSpec,
+    pub(crate) spec: TriggerDefinition,
     /// Of a table's trigger: the position up to which all changes are handled.
     pub(crate) position: u64,
     /// Of a schedule: the last time that it was due, or when it was created, in milliseconds since 1970.

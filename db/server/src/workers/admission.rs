@@ -14,14 +14,14 @@ use sandstorm_net::rpc::{
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
-use super::cold_messages::ColdProgress;
+use super::cold_progress::ColdProgress;
 use super::context::count;
 use super::operation_response::encode_refusal;
 use super::pending_queries::QueryTag;
 use super::piece_budget::MessageWork;
 use super::port::PortContext;
 use super::record_operations::operation_context::RangeWork;
-use super::rejections::{self, HELLO_REQUIRED, SHUTTING_DOWN, WRONG_SESSION_TENANT, WRONG_TOKEN};
+use super::rejections::{self, AuthRejection, HELLO_REQUIRED, SHUTTING_DOWN, WRONG_SESSION_TENANT, WRONG_TOKEN};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 use crate::limits::{BURST, REPLAYED_BYTES_PER_PIECE};
 use sandstorm_accounts::TokenHash;
@@ -113,9 +113,6 @@ impl<'d> AdmissionContext<'d, '_> {
         Some(view)
     }
 }
-
-/// The status and text of a rejection. They are the same whether the named tenant exists or not.
-pub(super) type AuthRejection = (RpcStatus, &'static str);
 
 /// For a message from another machine that is not sealed.
 const SEAL_REQUIRED: AuthRejection = (

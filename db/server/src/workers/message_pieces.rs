@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::admission::AdmittedRequest;
-use super::cold_messages::ColdProgress;
+use super::cold_progress::ColdProgress;
 use super::context::{WorkerContext, count};
 use super::operation_response::encode_refusal;
 use super::piece_budget::{MessageWork, PieceEnd};
@@ -71,7 +71,8 @@ pub(super) fn suspend(
         is_behind || message.cold.parked_at().is_some()
     });
     let suspended = unfinished.map(|message| {
-        let cold = message.cold.wait(&context.shared, port);
+        let shared = Arc::clone(&context.shared);
+        let cold = message.cold.wait(move || shared.wake_if_idle(port));
         let parked_at = message.cold.parked_at();
         let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, .. } = message;
         let ended_at = end.filter(|end| end.number == number).map(|end| end.index);

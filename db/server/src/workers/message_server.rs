@@ -16,7 +16,7 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
 
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit};
-use super::cold_messages::can_foresee;
+use super::cold_progress::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::ingress::flows::BatchCosts;

@@ -16,6 +16,8 @@
 
 mod admission;
 mod cold_messages;
+mod cold_progress;
+mod cold_wait;
 mod connections;
 mod context;
 mod early_drop;

@@ -7,7 +7,7 @@ use sandstorm_catalog::TenantView;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::rpc::{MessageHeader, Operation, OperationIter};
 
-use super::cold_messages::ColdWait;
+use super::cold_wait::ColdWait;
 use super::record_operations::operation_context::RangeWork;
 use super::response_assembly::{RequestOrigin, ResponseId};
 

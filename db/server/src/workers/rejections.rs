@@ -6,8 +6,10 @@ use sandstorm_net::r2p2::ReceivedMessage;
 use sandstorm_net::rate_limiter::RateLimiter;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN, RpcStatus};
 
-use super::admission::AuthRejection;
 use crate::limits::{REJECTIONS, UNAUTHENTICATED_MESSAGE_BYTES};
+
+/// The status and text of a rejection. They are the same whether the named tenant exists or not.
+pub(super) type AuthRejection = (RpcStatus, &'static str);
 
 /// For a message of a sealed session for another tenant.
 pub(super) const WRONG_SESSION_TENANT: AuthRejection =

@@ -80,7 +80,7 @@ impl RecordRef<'_> {
     }
 
     /// Changes the marks; the note that the record was read is only set, never cleared. Under the lock of the stripe:
-    /// within [`super::RecordTable::update_marked`].
+    /// within [`crate::RecordTable::update_marked`].
     pub fn set_marks(&self, marks: RecordMarks) {
         let set = |bit, on| if on { bit } else { 0 };
         let other_bits = self.bits() & !(STALE | SENT);

@@ -5,22 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::table_spill::TableSpill;
 use super::{SpillAddress, SpillReadError};
+
+/// Where the values of cold records are read from.
+pub(crate) trait ColdSource: std::fmt::Debug + Send + Sync {
+    /// Has a record read, and the ticket told when it is in memory, or cannot be.
+    fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>);
+}
 
 /// A cold record that an operation met. The operation has done nothing then: once the record was fetched, it is run
 /// again.
 #[derive(Clone, Debug)]
 pub struct ColdMiss {
-    pub(super) spill: Arc<TableSpill>,
+    source: Arc<dyn ColdSource>,
     pub(super) hash: u64,
     pub(super) version: u64,
     pub(super) address: SpillAddress,
 }
 
 impl ColdMiss {
-    pub(crate) fn new(spill: &Arc<TableSpill>, hash: u64, version: u64, address: SpillAddress) -> ColdMiss {
-        ColdMiss { spill: Arc::clone(spill), hash, version, address }
+    pub(crate) fn new(source: Arc<dyn ColdSource>, hash: u64, version: u64, address: SpillAddress) -> ColdMiss {
+        ColdMiss { source, hash, version, address }
     }
 
     /// Has all of these records read, together. `wake` is called once, from another thread or this one, when the last
@@ -33,7 +38,7 @@ impl ColdMiss {
             wake: Box::new(wake),
         });
         for miss in misses {
-            TableSpill::fetch(miss, &ticket);
+            Arc::clone(&miss.source).fetch(miss, &ticket);
         }
         // Its own part: records that were read at once do not end it before the others were asked for.
         ticket.note_read(Ok(()));

@@ -12,7 +12,7 @@ use super::format::{
     BLOCK_BYTES, LocatedRecord, RUN_HEADER_BYTES, RunDamage, SpillAddress, SpillRecord, begin_header, length_class,
     records, seal_header, used_bytes, verify,
 };
-use super::segments::{SEGMENT_BLOCKS, SegmentTable};
+use super::segments::{AppendCause, SEGMENT_BLOCKS, SegmentTable};
 use crate::limits::{SPILL_CHUNK_BLOCKS, SPILL_WAITING_CHUNKS};
 
 /// Why a record cannot move to the disk.
@@ -48,15 +48,6 @@ impl SpillRefusal {
         SpillRefusal::NoMemory,
         SpillRefusal::NoFile,
     ];
-}
-
-/// Why a record is added to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AppendCause {
-    /// It leaves memory.
-    Leaves,
-    /// Its segment is given up. The last free segment is kept for this.
-    Copied,
 }
 
 /// Why a record could not be read.

@@ -17,15 +17,17 @@ pub mod pool;
 mod segments;
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
-pub mod table_spill;
+mod table_spill;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::cold_miss::ColdSource;
 pub use self::cold_miss::{ColdMiss, ColdTicket};
 pub use self::device::{SpillDevice, SpillFolderFile};
-pub(crate) use self::file::AppendCause;
 pub use self::file::{SpillReadError, SpillRefusal};
 pub use self::format::BLOCK_BYTES;
 pub(crate) use self::format::{SpillAddress, SpillRecord};
 pub use self::pool::{SpillPool, SpillQuota};
-pub use self::table_spill::{SpillStats, SpilledTable, TableSpill};
+pub(crate) use self::segments::AppendCause;
+pub use self::table_spill::SpillStats;
+pub(crate) use self::table_spill::{ColdTable, TableSpill};

@@ -12,9 +12,8 @@ use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 
 use super::cold_miss::ColdMiss;
 use super::format::BLOCK_BYTES;
-use super::table_spill::TableSpill;
-use crate::Epochs;
 use crate::limits::{SPILL_QUOTA_BURST_NS, SPILL_READERS, SPILL_RETRY_MS};
+use crate::{Epochs, Participant};
 
 /// What a tenant's cold reads may take of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +29,44 @@ impl SpillQuota {
     pub const UNLIMITED: SpillQuota = SpillQuota { reads_per_second: u64::MAX, bytes_per_second: u64::MAX };
 }
 
+/// A table's side of its spill file, as the threads use it.
+pub(super) trait PooledTable: Send + Sync {
+    /// Whose quota reads are charged to.
+    fn tenant(&self) -> u32;
+
+    /// Reads a record, and puts it back into memory.
+    fn run_read(&self, miss: &ColdMiss, participant: &Participant);
+
+    /// Answers a read that is not made any more, since the server stops.
+    fn refuse_read(&self, miss: &ColdMiss);
+
+    /// Writes what waits for the disk; returns whether something could be done at once.
+    fn write_some(&self) -> bool;
+
+    /// Copies what is left of a sparse segment, so that it can be used again; returns whether there was one.
+    fn copy_some(&self, participant: &mut Participant) -> bool;
+}
+
+/// A read, and the table for which it is made.
+struct PooledRead {
+    table: Arc<dyn PooledTable>,
+    miss: ColdMiss,
+}
+
+impl PooledRead {
+    fn run(&self, participant: &Participant) {
+        self.table.run_read(&self.miss, participant);
+    }
+
+    fn refuse(&self) {
+        self.table.refuse_read(&self.miss);
+    }
+}
+
 /// A tenant's reads that wait, and what it has used of its quota.
 #[derive(Default)]
 struct TenantReads {
-    waiting: VecDeque<ColdMiss>,
+    waiting: VecDeque<PooledRead>,
     reads: RateLimiter,
     bytes: RateLimiter,
 }
@@ -45,8 +78,8 @@ struct PoolState {
     /// Tenants with reads that wait, each once, in the order of their turns.
     turns: VecDeque<u32>,
     /// Tables with chunks that wait for the disk.
-    writes: VecDeque<Weak<TableSpill>>,
-    tables: Vec<Weak<TableSpill>>,
+    writes: VecDeque<Weak<dyn PooledTable>>,
+    tables: Vec<Weak<dyn PooledTable>>,
     is_stopping: bool,
 }
 
@@ -67,7 +100,7 @@ impl std::fmt::Debug for SpillPool {
 
 /// The next thing that a reader does.
 enum NextRead {
-    Read(ColdMiss),
+    Read(PooledRead),
     /// Nothing may be read before this.
     Wait(Duration),
     Nothing,
@@ -108,13 +141,13 @@ impl TenantReads {
         has_left(&self.reads, quota.reads_per_second) && has_left(&self.bytes, quota.bytes_per_second)
     }
 
-    fn charge(&mut self, quota: &SpillQuota, now_ns: u64, read: &ColdMiss) {
+    fn charge(&mut self, quota: &SpillQuota, now_ns: u64, read: &PooledRead) {
         let now_us = now_ns / 1_000;
         if quota.reads_per_second != u64::MAX {
             self.reads.charge(&rate(quota.reads_per_second), now_us, 1);
         }
         if quota.bytes_per_second != u64::MAX {
-            let bytes = u64::from(read.address.blocks()) * BLOCK_BYTES as u64;
+            let bytes = u64::from(read.miss.address.blocks()) * BLOCK_BYTES as u64;
             self.bytes.charge(&rate(quota.bytes_per_second), now_us, bytes);
         }
     }
@@ -159,7 +192,7 @@ impl SpillPool {
         };
         self.reads.notify_all();
         self.writes.notify_all();
-        tenants.values().flat_map(|tenant| &tenant.waiting).for_each(TableSpill::refuse_read);
+        tenants.values().flat_map(|tenant| &tenant.waiting).for_each(PooledRead::refuse);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // A thread that has panicked has said so.
             let _ended = thread.join();
@@ -171,22 +204,23 @@ impl SpillPool {
         self.state.lock().quotas.insert(tenant, quota);
     }
 
-    pub(super) fn add_table(&self, spill: &Arc<TableSpill>) {
+    pub(super) fn add_table(&self, table: &Arc<dyn PooledTable>) {
         let tables = &mut self.state.lock().tables;
         tables.retain(|table| table.strong_count() > 0);
-        tables.push(Arc::downgrade(spill));
+        tables.push(Arc::downgrade(table));
     }
 
-    pub(super) fn request_read(&self, miss: ColdMiss) {
-        let tenant = miss.spill.tenant();
+    pub(super) fn request_read(&self, table: Arc<dyn PooledTable>, miss: ColdMiss) {
+        let tenant = table.tenant();
+        let read = PooledRead { table, miss };
         let mut state = self.state.lock();
         if state.is_stopping {
             drop(state);
-            return TableSpill::refuse_read(&miss);
+            return read.refuse();
         }
         let of_tenant = state.tenants.entry(tenant).or_default();
         let is_first = of_tenant.waiting.is_empty();
-        of_tenant.waiting.push_back(miss);
+        of_tenant.waiting.push_back(read);
         if is_first {
             state.turns.push_back(tenant);
         }
@@ -194,19 +228,19 @@ impl SpillPool {
         self.reads.notify_one();
     }
 
-    pub(super) fn request_write(&self, spill: &Arc<TableSpill>) {
-        self.state.lock().writes.push_back(Arc::downgrade(spill));
+    pub(super) fn request_write(&self, table: &Arc<dyn PooledTable>) {
+        self.state.lock().writes.push_back(Arc::downgrade(table));
         self.writes.notify_one();
     }
 
     /// Does on this thread what the threads would do now: all reads and writes that wait, and one look for sparse
     /// segments.
     #[cfg(any(test, feature = "testing"))]
-    pub fn drive(&self, participant: &mut crate::Participant) {
+    pub fn drive(&self, participant: &mut Participant) {
         loop {
             let next = self.state.lock().next_read(self.begun.elapsed().as_nanos() as u64);
             match next {
-                NextRead::Read(miss) => TableSpill::run_read(&miss, participant),
+                NextRead::Read(read) => read.run(participant),
                 NextRead::Wait(time) => thread::sleep(time),
                 NextRead::Nothing => break,
             }
@@ -220,17 +254,17 @@ impl SpillPool {
         let mut participant = epochs.register();
         // Offline while it waits for the disk or for work: it holds up nobody's memory.
         participant.offline();
-        while let Some(miss) = self.wait_for_read() {
-            TableSpill::run_read(&miss, &participant);
+        while let Some(read) = self.wait_for_read() {
+            read.run(&participant);
             participant.offline();
         }
     }
 
-    fn wait_for_read(&self) -> Option<ColdMiss> {
+    fn wait_for_read(&self) -> Option<PooledRead> {
         let mut state = self.state.lock();
         while !state.is_stopping {
             match state.next_read(self.begun.elapsed().as_nanos() as u64) {
-                NextRead::Read(miss) => return Some(miss),
+                NextRead::Read(read) => return Some(read),
                 NextRead::Wait(time) => drop(self.reads.wait_for(&mut state, time)),
                 NextRead::Nothing => self.reads.wait(&mut state),
             }
@@ -264,7 +298,7 @@ impl SpillPool {
         }
     }
 
-    fn tidy(&self, participant: &mut crate::Participant) {
+    fn tidy(&self, participant: &mut Participant) {
         let tables: Vec<_> = self.state.lock().tables.iter().filter_map(Weak::upgrade).collect();
         for spill in tables {
             while spill.write_some() {}

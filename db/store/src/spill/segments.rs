@@ -1,8 +1,16 @@
 //! The room of a spill file: segments, each with the number of its records that tables still refer to. A segment of
 //! which nothing is left is used again; one of which less than half is left is copied.
 
-use super::AppendCause;
 use super::format::MOST_RUN_BLOCKS;
+
+/// Why a record is added to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppendCause {
+    /// It leaves memory.
+    Leaves,
+    /// Its segment is given up. The last free segment is kept for this.
+    Copied,
+}
 
 /// Blocks of a segment: 16 MiB. A largest record takes half of one.
 pub(super) const SEGMENT_BLOCKS: u32 = 4096;

@@ -1,18 +1,18 @@
 //! A table's side of its spill file: reads under way, one for each record however many wait for it, and counters.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::cold_miss::{ColdMiss, ColdTicket};
+use super::cold_miss::{ColdMiss, ColdSource, ColdTicket};
 use super::file::{SpillFile, WriteOutcome};
-use super::pool::SpillPool;
+use super::pool::{PooledTable, SpillPool};
 use super::{AppendCause, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
-use crate::{Participant, RecordTable};
+use crate::Participant;
 
 /// Counters of a table's cold records. Each is right at some moment of the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,23 +54,32 @@ pub(crate) struct SpillCounters {
     pub(crate) copied: AtomicU64,
 }
 
-/// What owns a table of mode `spill`, and may go while its records are read.
-pub trait SpilledTable: Send + Sync {
-    /// Returns the table.
-    fn records(&self) -> &RecordTable;
+/// What a table of mode `spill` does with what was read.
+pub(crate) trait ColdTable {
+    /// Returns whether a record is still cold, with its run at this address.
+    fn is_cold_at(&self, participant: &Participant, hash: u64, version: u64, address: SpillAddress) -> bool;
+
+    /// Puts a record that was read into memory, unless it has changed meanwhile.
+    fn promote(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        address: SpillAddress,
+        record: &SpillRecord<'_>,
+    ) -> Result<(), SpillReadError>;
+
+    /// Writes a record of a segment that is given up to another one; returns false if the file takes no more.
+    fn relocate(&self, participant: &Participant, from: SpillAddress, record: &SpillRecord<'_>) -> bool;
 }
 
-impl SpilledTable for RecordTable {
-    fn records(&self) -> &RecordTable {
-        self
-    }
-}
+/// Shows the table, which may go while its records are read, and returns whether it is there.
+pub(crate) type TableAccess = Box<dyn Fn(&mut dyn FnMut(&dyn ColdTable)) -> bool + Send + Sync>;
 
 /// The spill file of a table, with what is under way there.
-pub struct TableSpill {
+pub(crate) struct TableSpill {
     pub(crate) file: SpillFile,
     pub(crate) counters: SpillCounters,
-    owner: Weak<dyn SpilledTable>,
+    with_table: TableAccess,
     pool: Arc<SpillPool>,
     /// Whose quota reads are charged to.
     tenant: u32,
@@ -93,31 +102,29 @@ impl std::fmt::Debug for TableSpill {
 }
 
 impl TableSpill {
-    /// Gives a table of mode `spill` its file, which takes `limit_bytes` of the disk at most. Once a table; before its
-    /// first write.
-    pub fn attach(
-        table: &RecordTable,
-        owner: Weak<dyn SpilledTable>,
+    /// The spill file of a table, which takes `limit_bytes` of the disk at most.
+    pub(crate) fn new(
+        with_table: TableAccess,
         device: Box<dyn SpillDevice>,
         limit_bytes: u64,
         (pool, tenant): (&Arc<SpillPool>, u32),
-    ) {
+    ) -> Arc<TableSpill> {
         let file = SpillFile::new(device, rand::random(), limit_bytes);
         let spill = Arc::new(TableSpill {
             file,
             counters: SpillCounters::default(),
-            owner,
+            with_table,
             pool: Arc::clone(pool),
             tenant,
             under_way: Mutex::default(),
             last_refusal: AtomicUsize::new(0),
         });
-        pool.add_table(&spill);
-        table.set_spill(spill);
+        pool.add_table(&spill.pooled());
+        spill
     }
 
-    pub(super) fn tenant(&self) -> u32 {
-        self.tenant
+    fn pooled(self: &Arc<Self>) -> Arc<dyn PooledTable> {
+        Arc::clone(self) as Arc<dyn PooledTable>
     }
 
     /// Notes why a record has stayed in memory.
@@ -150,43 +157,9 @@ impl TableSpill {
     ) -> Result<SpillAddress, SpillRefusal> {
         let (address, is_full) = self.file.append(record, cause)?;
         if is_full {
-            self.pool.request_write(self);
+            self.pool.request_write(&self.pooled());
         }
         Ok(address)
-    }
-
-    /// Has a record read, unless it is being read already.
-    pub(super) fn fetch(miss: ColdMiss, ticket: &Arc<ColdTicket>) {
-        let spill = Arc::clone(&miss.spill);
-        let mut under_way = spill.under_way.lock();
-        let mut is_new = false;
-        let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| {
-            is_new = true;
-            ReadUnderWay { tickets: Vec::with_capacity(1), begun: Instant::now() }
-        });
-        read.tickets.push(Arc::clone(ticket));
-        drop(under_way);
-        if is_new {
-            spill.pool.request_read(miss);
-        }
-    }
-
-    /// Reads a record, and puts it back into memory. On a thread of the pool.
-    pub(super) fn run_read(miss: &ColdMiss, participant: &Participant) {
-        let spill = &miss.spill;
-        let read = spill.file.read(miss.address, miss.hash, miss.version);
-        let owner = spill.owner.upgrade();
-        let done = match (owner.as_ref().map(|owner| owner.records()), read) {
-            // Nobody asks a table again that is gone.
-            (None, _) => Ok(()),
-            (Some(table), Ok(record)) => table.promote(participant, miss.hash, miss.address, &record.record()),
-            // The table may have given the block back meanwhile: then there is nothing to be read any more.
-            (Some(table), Err(_)) if !table.is_cold_at(participant, miss.hash, miss.version, miss.address) => Ok(()),
-            (Some(_), Err(error)) => Err(error),
-        };
-        spill.counters.reads.fetch_add(1, Relaxed);
-        spill.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
-        spill.end_read((miss.hash, miss.version), done);
     }
 
     /// Tells all who wait for a record.
@@ -197,13 +170,69 @@ impl TableSpill {
         tickets.iter().for_each(|ticket| ticket.note_read(done));
     }
 
-    /// Answers a read that is not made any more, since the server stops.
-    pub(super) fn refuse_read(miss: &ColdMiss) {
-        miss.spill.end_read((miss.hash, miss.version), Err(SpillReadError::Device));
+    /// Returns the counters.
+    pub(crate) fn stats(&self) -> SpillStats {
+        let counters = &self.counters;
+        SpillStats {
+            cold_records: counters.cold_records.load(Relaxed),
+            file_bytes: self.file.usage().bytes,
+            reads: counters.reads.load(Relaxed),
+            read_errors: counters.read_errors.load(Relaxed),
+            read_us: counters.read_us.load(Relaxed),
+            spilled: counters.spilled.load(Relaxed),
+            spilled_clean: counters.spilled_clean.load(Relaxed),
+            written_bytes: counters.written_bytes.load(Relaxed),
+            write_errors: counters.write_errors.load(Relaxed),
+            copied: counters.copied.load(Relaxed),
+            failure: self.file.failure(),
+        }
+    }
+}
+
+impl ColdSource for TableSpill {
+    /// Has a record read, unless it is being read already.
+    fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>) {
+        let mut under_way = self.under_way.lock();
+        let mut is_new = false;
+        let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| {
+            is_new = true;
+            ReadUnderWay { tickets: Vec::with_capacity(1), begun: Instant::now() }
+        });
+        read.tickets.push(Arc::clone(ticket));
+        drop(under_way);
+        if is_new {
+            self.pool.request_read(self.pooled(), miss);
+        }
+    }
+}
+
+impl PooledTable for TableSpill {
+    fn tenant(&self) -> u32 {
+        self.tenant
     }
 
-    /// Writes what waits for the disk; returns whether something could be done at once.
-    pub(super) fn write_some(&self) -> bool {
+    fn run_read(&self, miss: &ColdMiss, participant: &Participant) {
+        let read = self.file.read(miss.address, miss.hash, miss.version);
+        // Nobody asks a table again that is gone.
+        let mut done = Ok(());
+        (self.with_table)(&mut |table| {
+            done = match &read {
+                Ok(record) => table.promote(participant, miss.hash, miss.address, &record.record()),
+                // The table may have given the block back meanwhile: then there is nothing to be read any more.
+                Err(_) if !table.is_cold_at(participant, miss.hash, miss.version, miss.address) => Ok(()),
+                Err(error) => Err(*error),
+            };
+        });
+        self.counters.reads.fetch_add(1, Relaxed);
+        self.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
+        self.end_read((miss.hash, miss.version), done);
+    }
+
+    fn refuse_read(&self, miss: &ColdMiss) {
+        self.end_read((miss.hash, miss.version), Err(SpillReadError::Device));
+    }
+
+    fn write_some(&self) -> bool {
         match self.file.write_waiting() {
             WriteOutcome::Idle => false,
             WriteOutcome::Written(bytes) => {
@@ -220,35 +249,18 @@ impl TableSpill {
         }
     }
 
-    /// Copies what is left of a sparse segment, so that it can be used again; returns whether there was one.
-    pub(super) fn copy_some(&self, participant: &mut Participant) -> bool {
+    fn copy_some(&self, participant: &mut Participant) -> bool {
         let Some(segment) = self.file.sparse_segment() else { return false };
-        let Some(owner) = self.owner.upgrade() else { return false };
-        let mut goes_on = true;
-        let damage = self.file.visit_segment(segment, &mut |address, record| {
-            goes_on = owner.records().relocate(participant, address, record);
-            participant.quiescent();
-            goes_on
+        let (mut goes_on, mut damaged) = (true, false);
+        let is_there = (self.with_table)(&mut |table| {
+            let damage = self.file.visit_segment(segment, &mut |address, record| {
+                goes_on = table.relocate(participant, address, record);
+                participant.quiescent();
+                goes_on
+            });
+            damaged = damage.is_err();
         });
-        self.counters.read_errors.fetch_add(u64::from(damage.is_err()), Relaxed);
-        goes_on && damage.is_ok()
-    }
-
-    /// Returns the counters.
-    pub fn stats(&self) -> SpillStats {
-        let counters = &self.counters;
-        SpillStats {
-            cold_records: counters.cold_records.load(Relaxed),
-            file_bytes: self.file.usage().bytes,
-            reads: counters.reads.load(Relaxed),
-            read_errors: counters.read_errors.load(Relaxed),
-            read_us: counters.read_us.load(Relaxed),
-            spilled: counters.spilled.load(Relaxed),
-            spilled_clean: counters.spilled_clean.load(Relaxed),
-            written_bytes: counters.written_bytes.load(Relaxed),
-            write_errors: counters.write_errors.load(Relaxed),
-            copied: counters.copied.load(Relaxed),
-            failure: self.file.failure(),
-        }
+        self.counters.read_errors.fetch_add(u64::from(damaged), Relaxed);
+        is_there && goes_on && !damaged
     }
 }

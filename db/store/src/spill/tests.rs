@@ -1,6 +1,7 @@
 //! Spill files on a simulated disk: what comes back is what was written, or an error.
 
-use super::file::{AppendCause, SpillFile, WriteOutcome};
+use super::AppendCause;
+use super::file::{SpillFile, WriteOutcome};
 use super::simulated::{SimulatedSpillDevice, SpillFault};
 use super::{BLOCK_BYTES, SpillAddress, SpillReadError, SpillRecord, SpillRefusal};
 use crate::limits::SPILL_WAITING_CHUNKS;

@@ -9,8 +9,8 @@
 //! `locked_stripe`.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::RecordTable;
 use super::buckets::stripe_of;
@@ -19,15 +19,28 @@ use super::stripe::CleanCopy;
 use crate::limits::{CLEAN_CHARGE_BYTES, RECORD_CHARGE_BYTES, SPILL_OVERDRAFT_ONE_IN, STRIPES};
 use crate::record::{RecordPtr, ValueSource, allocation_bytes, cold_allocation_bytes, key_fingerprint};
 use crate::spill::{
-    AppendCause, ColdMiss, SpillAddress, SpillReadError, SpillRecord, SpillRefusal, SpillStats, TableSpill,
+    AppendCause, ColdMiss, ColdSource, ColdTable, SpillAddress, SpillDevice, SpillPool, SpillReadError, SpillRecord,
+    SpillRefusal, SpillStats, TableSpill,
 };
 use crate::{Participant, RecordMarks, RecordRef, ShownPosition, StorageMode, StoreError};
 
 impl RecordTable {
-    /// Gives a table of mode `spill` its file; once.
-    pub(crate) fn set_spill(&self, spill: Arc<TableSpill>) {
+    /// Gives a table of mode `spill` its file, which takes `limit_bytes` of the disk at most. Once a table; before its
+    /// first write. `owner`: what owns the table.
+    pub fn attach_spill(
+        &self,
+        owner: Weak<dyn SpilledTable>,
+        device: Box<dyn SpillDevice>,
+        limit_bytes: u64,
+        pool_and_tenant: (&Arc<SpillPool>, u32),
+    ) {
         debug_assert!(self.config.mode == StorageMode::Spill && self.index.is_none());
-        let _once = self.spill.set(spill);
+        let with_table = move |visit: &mut dyn FnMut(&dyn ColdTable)| {
+            let owner = owner.upgrade();
+            owner.as_ref().into_iter().for_each(|owner| visit(owner.records()));
+            owner.is_some()
+        };
+        let _once = self.spill.set(TableSpill::new(Box::new(with_table), device, limit_bytes, pool_and_tenant));
     }
 
     /// Returns whether records may be cold: then scans do not show all.
@@ -45,7 +58,8 @@ impl RecordTable {
     #[inline(never)]
     pub(super) fn note_cold(&self, hash: u64, record: RecordRef<'_>, shown: &ShownPosition) {
         if let Some((spill, address)) = self.spill.get().zip(record.cold_address()) {
-            shown.note_cold(ColdMiss::new(spill, hash, record.version(), address));
+            let source = Arc::clone(spill) as Arc<dyn ColdSource>;
+            shown.note_cold(ColdMiss::new(source, hash, record.version(), address));
         }
     }
 
@@ -68,18 +82,30 @@ impl RecordTable {
             spill.counters.cold_records.store(0, Ordering::Relaxed);
         }
     }
+}
 
-    /// Returns whether a record is still cold, with its run at this address.
-    pub(crate) fn is_cold_at(&self, participant: &Participant, hash: u64, version: u64, address: SpillAddress) -> bool {
+/// What owns a table of mode `spill`, and may go while its records are read.
+pub trait SpilledTable: Send + Sync {
+    /// Returns the table.
+    fn records(&self) -> &RecordTable;
+}
+
+impl SpilledTable for RecordTable {
+    fn records(&self) -> &RecordTable {
+        self
+    }
+}
+
+impl ColdTable for RecordTable {
+    fn is_cold_at(&self, participant: &Participant, hash: u64, version: u64, address: SpillAddress) -> bool {
         self.lock_stripe(participant, stripe_of(hash)).find_cold(hash, version, address).is_some()
     }
 
-    /// Puts a record that was read into memory, unless it has changed meanwhile. It makes room; while no record can
-    /// leave, the table may exceed its quota a little.
+    /// It makes room; while no record can leave, the table may exceed its quota a little.
     ///
     /// # Errors
     /// `NoMemory`: it would exceed it by more, or the system gives none.
-    pub(crate) fn promote(
+    fn promote(
         &self,
         participant: &Participant,
         hash: u64,
@@ -89,9 +115,7 @@ impl RecordTable {
         self.lock_stripe(participant, stripe_of(hash)).promote(hash, address, record)
     }
 
-    /// Writes a record of a segment that is given up to another one, if the table refers to it there; returns false if
-    /// the file takes no more.
-    pub(crate) fn relocate(&self, participant: &Participant, from: SpillAddress, record: &SpillRecord<'_>) -> bool {
+    fn relocate(&self, participant: &Participant, from: SpillAddress, record: &SpillRecord<'_>) -> bool {
         self.lock_stripe(participant, stripe_of(record.hash)).relocate(from, record)
     }
 }

@@ -51,6 +51,7 @@ pub use self::access_watch::{AccessReport, AccessedKey, HotKey};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
 pub(crate) use self::change_positions::{ChangePositions, HashPart};
+pub use self::cold_records::SpilledTable;
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
 pub use self::heat::{HeatRange, HeatReport};
 use self::index::KeyIndex;

@@ -77,8 +77,8 @@ impl RecordTable {
     }
 
     /// Sets the behaviour at the quota. A cache knows the order of its records from their writes on: what is there when
-    /// a store becomes one is not evicted before it is written again, so callers change an empty one. The mode `spill` is
-    /// fixed for a table's life.
+    /// a store becomes one is not evicted before it is written again, so callers change an empty one. The mode `spill`
+    /// is fixed for a table's life.
     pub fn set_mode(&self, participant: &Participant, mode: StorageMode) {
         self.room.is_cache.store(mode == StorageMode::Cache, Relaxed);
         if mode == StorageMode::Store && !self.is_larger_than_memory() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use proptest::prelude::*;
 
 use crate::spill::simulated::{SimulatedSpillDevice, SpillFault};
-use crate::spill::{ColdMiss, SpillPool, SpillQuota, SpillReadError, SpillRefusal, TableSpill};
+use crate::spill::{ColdMiss, SpillPool, SpillQuota, SpillReadError, SpillRefusal};
 use crate::transactions::{KeyRead, commit, snapshot};
 use crate::{
     Epochs, Participant, RecordTable, RecordUpdate, StorageMode, StoreCondition, StoreError, StripeSet, TableConfig,
@@ -28,7 +28,7 @@ fn cold_table(quota_bytes: u64, limit_bytes: u64) -> ColdTable {
     let table = Arc::new(RecordTable::with_seed(config, Arc::clone(&epochs), 7));
     let (pool, device) = (SpillPool::new(), SimulatedSpillDevice::default());
     let owner: Weak<RecordTable> = Arc::downgrade(&table);
-    TableSpill::attach(&table, owner, Box::new(device.clone()), limit_bytes, (&pool, 1));
+    table.attach_spill(owner, Box::new(device.clone()), limit_bytes, (&pool, 1));
     ColdTable { table, pool, device, participant: epochs.register() }
 }
 

@@ -57,7 +57,7 @@ fn the_page_has_the_fields_of_the_bodies() {
     fields_of::<types::RotateTokenRequest>("Rotate");
     fields_of::<types::CreateAccessTokenRequest>("CreateToken");
     fields_of::<types::CreateTableRequest>("CreateTable");
-    fields_of::<crate::triggers::TriggerSpec>("CreateTrigger");
+    fields_of::<crate::triggers::TriggerDefinition>("CreateTrigger");
     fields_of::<types::ReplayTriggerRequest>("ReplayTrigger");
     fields_of::<types::CreateGrantRequest>("CreateGrant");
     fields_of::<types::PushRequest>("Push");

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::triggers::{DeadLetter, TriggerPhase, TriggerSpec, TriggerStatus};
+use crate::triggers::{DeadLetter, TriggerDefinition, TriggerPhase, TriggerStatus};
 
 /// `GET /v1/tenants/{tenant}/triggers`, one of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct TriggerResponse {
     /// Its definition.
     #[serde(flatten)]
-    pub spec: TriggerSpec,
-    /// `running`; `paused`: until it is resumed; `waiting`: it cannot run for now.
+    pub spec: TriggerDefinition,
+    /// `running`; `paused`: until it is resumed; `waiting`: something is missing that may come.
     pub state: &'static str,
     /// Why it does not run; empty: it does.
     pub reason: String,

@@ -100,9 +100,9 @@ impl World {
     }
 }
 
-fn spec(name: &str) -> TriggerSpec {
+fn spec(name: &str) -> TriggerDefinition {
     let name = name.to_owned();
-    TriggerSpec {
+    TriggerDefinition {
         name,
         extension: "count".to_owned(),
         every: None,
@@ -191,7 +191,7 @@ fn a_call_that_keeps_failing_is_a_dead_letter_and_may_be_made_again() {
         let is_bad = Change::decode(args).is_ok_and(|change| change.key == b"key:7");
         if is_bad && mended.load(Ordering::SeqCst) == 0 { RpcStatus::Failed } else { RpcStatus::Ok }
     }));
-    let only_puts = TriggerSpec { retries: 1, ops: vec![TriggerOp::Put], ..spec("t") };
+    let only_puts = TriggerDefinition { retries: 1, ops: vec![TriggerOp::Put], ..spec("t") };
     runner.create(&world.view(), only_puts, 1).expect("created");
     let made = world.write(&mut SmallRng::seed_from_u64(4), 100);
     wait_until_handled(&world, &runner);
@@ -228,7 +228,7 @@ fn dead_letters_that_fill_their_room_pause_the_trigger_and_nothing_is_lost() {
         failing.fetch_add(1, Ordering::SeqCst);
         if fail.load(Ordering::SeqCst) == 1 { RpcStatus::Killed } else { RpcStatus::Ok }
     }));
-    runner.create(&world.view(), TriggerSpec { retries: 0, ..spec("t") }, 1).expect("created");
+    runner.create(&world.view(), TriggerDefinition { retries: 0, ..spec("t") }, 1).expect("created");
     let made = world.write(&mut SmallRng::seed_from_u64(5), 3_000);
     wait_until(|| matches!(status(&runner, world.id(), "t").phase, TriggerPhase::Paused(_)));
     fails.store(0, Ordering::SeqCst);
@@ -249,10 +249,11 @@ fn a_schedule_is_due_again_and_again_and_not_while_its_call_is_open() {
     let behaviour: Behaviour = Arc::new(|number, _| if number < 2 { RpcStatus::Overloaded } else { RpcStatus::Ok });
     let runner = world.start(behaviour);
     let now_ms = clock_ms();
-    let every = |every: &str| TriggerSpec { every: Some(every.into()), table: None, args: "all".into(), ..spec("t") };
+    let every =
+        |every: &str| TriggerDefinition { every: Some(every.into()), table: None, args: "all".into(), ..spec("t") };
     runner.create(&world.view(), every("100ms"), now_ms).expect("created");
-    let yearly = TriggerSpec { every: None, cron: Some("0 0 1 1 *".into()), ..every("1s") };
-    runner.create(&world.view(), TriggerSpec { name: "yearly".into(), ..yearly }, now_ms).expect("created");
+    let yearly = TriggerDefinition { every: None, cron: Some("0 0 1 1 *".into()), ..every("1s") };
+    runner.create(&world.view(), TriggerDefinition { name: "yearly".into(), ..yearly }, now_ms).expect("created");
     wait_until(|| status(&runner, world.id(), "t").calls.succeeded >= 3);
     assert!(world.succeeded.lock().iter().all(|args| args == b"all"));
     assert_eq!(status(&runner, world.id(), "t").calls.not_run, 2);
@@ -274,11 +275,11 @@ fn a_schedule_is_due_again_and_again_and_not_while_its_call_is_open() {
 fn what_cannot_be_a_trigger_is_refused_and_limits_hold() {
     let world = World::new();
     let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
-    let create = |spec: TriggerSpec| runner.create(&world.view(), spec, 1).map(drop);
-    let of = |table: &str| TriggerSpec { table: Some(table.into()), ..spec("t") };
+    let create = |spec: TriggerDefinition| runner.create(&world.view(), spec, 1).map(drop);
+    let of = |table: &str| TriggerDefinition { table: Some(table.into()), ..spec("t") };
     assert_eq!(create(of("memory")), Err(TriggerError::NotLogged("memory".into())));
     assert_eq!(create(of("other")), Err(TriggerError::UnknownTable("other".into())));
-    assert!(matches!(create(TriggerSpec { table: None, ..spec("t") }), Err(TriggerError::Invalid(_))));
+    assert!(matches!(create(TriggerDefinition { table: None, ..spec("t") }), Err(TriggerError::Invalid(_))));
     create(spec("t")).expect("created");
     assert_eq!(create(spec("t")), Err(TriggerError::Exists("t".into())));
     for number in 1..TRIGGERS_PER_TENANT {

@@ -1,0 +1,81 @@
+//! The cold records of a message that is being run.
+
+use std::cell::{Cell, RefCell};
+
+use sandstorm_net::rpc::{OpKind, RpcStatus};
+use sandstorm_store::Participant;
+use sandstorm_store::spill::{ColdMiss, SpillReadError};
+
+use super::cold_wait::ColdWait;
+use crate::limits::COLD_TRIES;
+
+/// The answer to an operation whose records leave memory again before it is run.
+const NOT_KEPT_TEXT: &str =
+    "the record was read from the disk and left memory again before it was used: the table's memory is too small";
+
+/// The cold records of a message that is being run.
+#[derive(Default)]
+pub(super) struct ColdProgress {
+    /// The operation that has met some.
+    parked_at: Cell<Option<usize>>,
+    misses: RefCell<Vec<ColdMiss>>,
+    /// Why records of the first operation could not be read.
+    error: Cell<Option<SpillReadError>>,
+    tries: Cell<u32>,
+}
+
+impl ColdProgress {
+    /// Continues a message that has waited.
+    pub(super) fn resumed(waited: ColdWait) -> ColdProgress {
+        let error = waited.ticket.and_then(|ticket| ticket.error());
+        ColdProgress { error: Cell::new(error), tries: Cell::new(waited.tries), ..ColdProgress::default() }
+    }
+
+    /// The operation at which the message waits, if it does.
+    pub(super) fn parked_at(&self) -> Option<usize> {
+        self.parked_at.get()
+    }
+
+    /// Parks the message at an operation that has just met cold records, or returns why that is refused.
+    pub(super) fn park(&self, participant: &Participant, index: usize) -> Option<(RpcStatus, String)> {
+        let misses = participant.shown().take_cold();
+        if let Some(error) = self.error.take() {
+            self.tries.set(0);
+            return Some((RpcStatus::NotRead, error.to_string()));
+        }
+        if self.tries.get() >= COLD_TRIES {
+            self.tries.set(0);
+            return Some((RpcStatus::Overloaded, NOT_KEPT_TEXT.to_owned()));
+        }
+        self.tries.set(self.tries.get() + 1);
+        self.misses.borrow_mut().extend(misses);
+        self.parked_at.set(Some(index));
+        None
+    }
+
+    /// Adds what a later operation of the message will meet.
+    pub(super) fn foresee(&self, participant: &Participant) {
+        self.misses.borrow_mut().extend(participant.shown().take_cold());
+    }
+
+    /// Notes that an operation was run.
+    pub(super) fn passed(&self) {
+        if self.tries.get() != 0 {
+            self.tries.set(0);
+        }
+    }
+
+    /// Has the records read that the message waits for. `wake`: called from any thread when it need not wait any more.
+    pub(super) fn wait(&self, wake: impl Fn() + Send + Sync + 'static) -> ColdWait {
+        if self.parked_at.get().is_none() {
+            return ColdWait { ticket: None, tries: self.tries.get() };
+        }
+        let ticket = ColdMiss::fetch(self.misses.take(), wake);
+        ColdWait { ticket: Some(ticket), tries: self.tries.get() }
+    }
+}
+
+/// Whether an operation only reads the record under its key: then it can be foreseen that it waits.
+pub(super) fn can_foresee(op: OpKind) -> bool {
+    op == OpKind::Get
+}
