@@ -5,6 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::common::alone::ran_alone;
 use crate::common::{data_plane_with, network::Socket, tenant, within_a_minute};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_catalog::NewTable;
@@ -199,6 +200,10 @@ fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
 
 #[test]
 fn unacknowledged_responses_are_released() {
+    // It measures the process's memory.
+    if ran_alone(module_path!(), "unacknowledged_responses_are_released") {
+        return;
+    }
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const RECORDS: u64 = 1500;
     let plane = data_plane_with("workers = 1\npin = false\n");

@@ -18,9 +18,9 @@ const GOOD_PER_ROUND: usize = 1_000;
 /// Maps that the pools may still add: a sandboxed memory has up to seven, and so many calls are under way.
 const POOLED_MAPS: usize = 7 * IN_FLIGHT * PER_MESSAGE;
 /// Messages in flight: few enough for the quota of concurrent invocations.
-const IN_FLIGHT: usize = 8;
+const IN_FLIGHT: usize = 20;
 /// Operations of one message: the answers of both kinds fit one packet.
-const PER_MESSAGE: usize = 5;
+const PER_MESSAGE: usize = 2;
 
 /// The process's maps, files and memory.
 #[derive(Debug)]

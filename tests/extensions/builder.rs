@@ -88,7 +88,9 @@ fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
     wrong.files[0].text =
         wrong.files[0].text.replace("args: &[u8]", "args: &str").replace("reply(args)", "reply(b\"\")");
     match builder.build(1, 1, &wrong, TIER) {
-        Err(BuildError::Compile(found)) => assert!(found[0].message.contains("pub async fn run"), "{found:?}"),
+        Err(BuildError::Refused(found)) => {
+            assert_eq!((found[0].rule.as_deref(), found[0].line), (Some("types"), 3), "{found:?}");
+        }
         other => panic!("{other:?}"),
     }
     wrong = source("db.reply(args)");

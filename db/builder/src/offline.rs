@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sandstorm_net::CodeTier;
 use sandstorm_sandbox::SandboxImage;
+use sandstorm_sandbox::code_map::split_code_map;
 
 use super::extension_template::ExtensionTemplate;
 use super::{
@@ -147,7 +148,8 @@ pub fn check_module(
     // The name is the push's business.
     let module = PushedModule::read(file, Some("module"))?;
     let built = build_uploaded_module(&toolchain(config, said)?, &module.wasm, &job(config))?;
-    let image = SandboxImage::decode(&built.elf).map_err(|error| BuildError::Internal(error.to_string()))?;
+    let image =
+        SandboxImage::decode(split_code_map(&built.elf).0).map_err(|error| BuildError::Internal(error.to_string()))?;
     Ok(CheckedModule { code_bytes: image.code.len() as u64, memory_bytes: image.layout.memory_bytes.into() })
 }
 

@@ -242,7 +242,8 @@ fn refusal(file: &[u8]) -> String {
 
 #[test]
 fn files_that_would_reach_outside_are_refused_each_with_its_reason() {
-    let good = compile("get", GET);
+    // Without the map of its lines, which lies behind it.
+    let good = sandstorm_sandbox::code_map::split_code_map(&compile("get", GET)).0.to_vec();
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut file = good.clone();
         change(&mut file);

@@ -145,7 +145,8 @@ mod tests {
         for range in &report.ranges {
             let is_hot = range.first < b"user:0600".to_vec() && range.last >= b"user:0500".to_vec();
             let (hot, calm) = (range.accesses[2], range.accesses[0]);
-            assert!(calm > 1_000 && calm < 3_600, "a tenth each: {range:?}");
+            // As many keys as were drawn in each: of the hot part more are drawn, so its ranges are narrower.
+            assert!(calm > 300 && calm < 4_500, "{range:?}");
             assert!(is_hot || hot < 4_000, "nothing else is hot: {range:?}");
         }
         let hottest = report.ranges.iter().map(|range| range.accesses[2]).max();
