@@ -44,7 +44,9 @@ pub const RAW_TIMER_INTERVAL_US: u64 = 500;
 /// Messages of a loader under way: enough to keep a server busy, few enough not to overrun its socket.
 pub const FILL_DEPTH: usize = 128;
 /// Most times that a loader writes one record.
-pub const FILL_ATTEMPTS: u32 = 10;
+pub const FILL_ATTEMPTS: u32 = 200;
+/// Pause of a loader when the server says that it has too much to do: its disk may be slower than the writes.
+pub const FILL_PAUSE: Duration = Duration::from_millis(5);
 /// Time that a load waits for answers after its end, beyond the requests' own deadline.
 pub const LOAD_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval at which a load's thread publishes its counts for the line of progress, in nanoseconds.

@@ -120,7 +120,7 @@ impl<S: RecordSource> TableFiller<'_, S> {
 
     fn take(&mut self, connection: &mut Connection) -> Result<usize, Error> {
         let TableFiller { in_flight, free, again, written, .. } = self;
-        let mut failed = None;
+        let (mut failed, mut is_overloaded) = (None, false);
         let ended = connection.poll(|tag, answer| {
             let slot = tag as usize;
             let Some(items) = in_flight.get_mut(slot) else { return };
@@ -132,6 +132,7 @@ impl<S: RecordSource> TableFiller<'_, S> {
                     Some(Err(error)) => Some(error),
                     None => whole.clone().or(Some(Error::Protocol { text: "an operation has no answer".into() })),
                 };
+                is_overloaded |= error == Some(Error::Overloaded);
                 match error {
                     None => *written += 1,
                     // Writing the same record again does no harm, whether the first attempt ran or not.
@@ -148,6 +149,9 @@ impl<S: RecordSource> TableFiller<'_, S> {
             }
             free.push(slot);
         });
+        if is_overloaded {
+            std::thread::sleep(limits::FILL_PAUSE);
+        }
         failed.map_or(Ok(ended), Err)
     }
 }

@@ -89,7 +89,7 @@ impl DataPlane {
             config.create_tenants(&directory)?;
         } else {
             prepare_state_dir(&config.state)?;
-            directory.open_spill_folder(&config.state.join(SPILL_FOLDER))?;
+            config.beside_workers(|| directory.open_spill_folder(&config.state.join(SPILL_FOLDER)))?;
             let (journal, stored) = Journal::open(&config.state)?;
             directory.open_secret_key(&config.state)?;
             for left in config.restore_tenants(stored, &directory)? {

@@ -14,6 +14,7 @@ use self::operation_context::OperationContext;
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use sandstorm_catalog::{AccessError, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
+use sandstorm_log::LogRefusal;
 use sandstorm_store::limits::ZERO_COPY_MIN_VALUE_BYTES;
 use sandstorm_store::spill::SpillRefusal;
 use sandstorm_store::transactions::snapshot;
@@ -218,7 +219,10 @@ fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &m
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
             return RpcStatus::Conflict;
         }
-        StoreError::NotSpilled(SpillRefusal::Slow) | StoreError::Cold => RpcStatus::Overloaded,
+        // The disk is only slow: the client may ask again.
+        StoreError::NotLogged(LogRefusal::Busy) | StoreError::NotSpilled(SpillRefusal::Slow) | StoreError::Cold => {
+            RpcStatus::Overloaded
+        }
         StoreError::OutOfMemory
         | StoreError::NoMemory
         | StoreError::ReclaimPressure
