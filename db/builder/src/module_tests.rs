@@ -13,7 +13,7 @@ const I32: ValType = ValType::I32;
 const I64: ValType = ValType::I64;
 
 /// The host's functions, with their parameters.
-const IMPORTS: [(&str, &[ValType]); 25] = [
+const IMPORTS: &[(&str, &[ValType])] = &[
     ("prefetch", &[I64, I32, I32, I32]),
     ("prefetch_record", &[I64, I64]),
     ("get", &[I64, I64, I32, I32, I32]),
@@ -39,6 +39,11 @@ const IMPORTS: [(&str, &[ValType]); 25] = [
     ("random", &[I32, I32]),
     ("now_us", &[]),
     ("secret", &[I32, I32, I32, I32, I32]),
+    ("log_line", &[I32, I32, I32]),
+    ("call_begin", &[I32, I32, I32, I32, I32, I32]),
+    ("call_end", &[I32]),
+    ("call_part", &[I32, I32, I32, I32]),
+    ("call_return", &[I32, I32]),
 ];
 
 /// What a module shows to the outside, as lines of text that tests compare.
@@ -59,7 +64,11 @@ impl ModuleShape {
     /// Notes an import: as one of the host's functions, or as a foreign one. Returns its type if it is a function.
     fn import(&mut self, import: &wasmparser::Import<'_>, types: &[wasmparser::FuncType]) -> Option<u32> {
         let known = IMPORTS.iter().find(|(name, _)| *name == import.name);
-        let results: &[ValType] = if import.name == "abort" { &[] } else { &[I32] };
+        let results: &[ValType] = match import.name {
+            "abort" => &[],
+            "now_us" => &[I64],
+            _ => &[I32],
+        };
         let fits = |index: u32| {
             let found = &types[index as usize];
             known.is_some_and(|(_, parameters)| found.params() == *parameters) && found.results() == results
