@@ -32,7 +32,7 @@ pub(super) enum CatalogueCommand {
         /// The owner and the extension, OWNER/NAME
         #[arg(value_name = "OWNER/NAME", value_parser = owner_and_name)]
         of: (String, String),
-        /// Its name here [default: the owner's]
+        /// Name that it has here [default: the owner's]
         #[arg(long = "as", value_name = "NAME")]
         as_name: Option<String>,
         /// The version [default: the one that the owner has called now]

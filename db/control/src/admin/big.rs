@@ -175,7 +175,8 @@ mod tests {
         let shown = answer(sample_sizes(&table, &participant, (3, 7), 1), RECORDS, true);
         assert!((BIG_RECORDS / 2..=2 * BIG_RECORDS).contains(&shown.looked_at), "{shown:?}");
         let mean = shown.sum_bytes as f64 / shown.looked_at as f64;
-        let exact = 20.0 + 9.0 * 0.1 + 20.0 * 5_000.0 / RECORDS as f64;
+        let keys: usize = (0..RECORDS).map(|number| format!("key{number}").len()).sum();
+        let exact = keys as f64 / RECORDS as f64 + 10.0 + 0.9 + 20.0 * 4_990.0 / RECORDS as f64;
         assert!((mean - exact).abs() < 1.0, "{mean} and {exact}: {shown:?}");
         assert_eq!(shown.largest.len(), 3);
     }

@@ -47,7 +47,7 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
         ("quotas.slice_us = 20000", "c.toml:1: quotas: quota slice_us = 20000 is longer than total_us = 10000"),
         (
             "[[tenants]]\nname = 'a'\n[[tenants.tables]]\nname = 't'\nmode = 'heap'",
-            "c.toml:5: unknown variant `heap`, expected `store` or `cache`",
+            "c.toml:5: unknown variant `heap`, expected one of `store`, `cache`, `spill`",
         ),
     ];
     for (text, expected) in table {
