@@ -133,6 +133,7 @@ pub const STATUSES: &[&str] = &[
     "read_only",
     "seal_required",
     "not_durable",
+    "not_read",
 ];
 
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.

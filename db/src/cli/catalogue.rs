@@ -50,7 +50,7 @@ pub(super) enum CatalogueCommand {
     },
     /// Take an enabled extension away from a tenant
     Disable {
-        /// Its name there
+        /// Name that it has there
         name: String,
     },
 }

@@ -484,7 +484,7 @@ fn settings_that_hold_or_do_nothing_may_be_set_and_others_say_why_not() {
         assert_eq!(world.typed(&mut client, line), "+OK\r\n", "{line}");
     }
     for (line, why) in [
-        ("CONFIG SET save \"900 1\"", "not kept over a restart"),
+        ("CONFIG SET save \"900 1\"", "a table is its durability"),
         ("CONFIG SET maxmemory 100", "(it is '268435456'): a table's memory is its quota"),
         ("CONFIG SET notify-keyspace-events KEA", "no publish and subscribe"),
         ("CONFIG SET maxmemory-samples 5 dir /etc", "no files of records"),
