@@ -487,7 +487,7 @@ fn settings_that_hold_or_do_nothing_may_be_set_and_others_say_why_not() {
         ("CONFIG SET save \"900 1\"", "a table is its durability"),
         ("CONFIG SET maxmemory 100", "(it is '268435456'): a table's memory is its quota"),
         ("CONFIG SET notify-keyspace-events KEA", "no publish and subscribe"),
-        ("CONFIG SET maxmemory-samples 5 dir /etc", "no files of records"),
+        ("CONFIG SET maxmemory-samples 5 dir /etc", "the log of all tables is in"),
         ("CONFIG SET nosuch 1", "Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
         ("CONFIG SET hz 1 HZ 2", "duplicate parameter"),
         ("CONFIG SET hz 1 save", "wrong number of arguments for 'config|set' command"),
