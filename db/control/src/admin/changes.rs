@@ -63,11 +63,7 @@ pub(super) async fn page(
 }
 
 /// The log, and the number that an own table of the tenant, or one granted to it, has there.
-pub(super) fn logged_table(
-    control: &ControlState,
-    view: &TenantView,
-    name: &str,
-) -> Result<(Arc<ChangeLog>, u64), ApiError> {
+fn logged_table(control: &ControlState, view: &TenantView, name: &str) -> Result<(Arc<ChangeLog>, u64), ApiError> {
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.to_owned() };
     let number = match view.table_by_name(name) {
         Some(entry) => entry.table.log_number(),
@@ -76,11 +72,14 @@ pub(super) fn logged_table(
             grant.reach(false).map_err(|_| unknown())?.table.log_number()
         }
     };
-    control.directory.change_log().zip(number).ok_or_else(|| {
-        let message = format!("table {name:?} has durability none: its changes are in no log");
-        ApiError::new(StatusCode::CONFLICT, "not_logged", message)
-            .hint(format!("`sandstorm table set {name} --durability interval` changes that while it is used"))
-    })
+    control.directory.change_log().zip(number).ok_or_else(|| not_logged(name))
+}
+
+/// The refusal of what needs a table's changes in the log.
+pub(super) fn not_logged(table: &str) -> ApiError {
+    let message = format!("table {table:?} has durability none: its changes are in no log");
+    ApiError::new(StatusCode::CONFLICT, "not_logged", message)
+        .hint(format!("`sandstorm table set {table} --durability interval` changes that while it is used"))
 }
 
 /// The changes of a table behind a position, up to the size of a page.

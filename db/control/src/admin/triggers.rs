@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 
 use super::body::JsonBody;
 use super::caller::RequestCaller;
+use super::changes::not_logged;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
@@ -156,8 +157,7 @@ fn refused(error: TriggerError) -> ApiError {
         TriggerError::TooMany(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message)
             .hint("one extension can do several things: it sees the table's changes"),
         TriggerError::UnknownTable(_) => ApiError::not_found(message).hint("`sandstorm table list` shows the tables"),
-        TriggerError::NotLogged(table) => ApiError::new(StatusCode::CONFLICT, "not_logged", message)
-            .hint(format!("`sandstorm table set {table} --durability interval` changes that while it is used")),
+        TriggerError::NotLogged(table) => not_logged(&table),
         TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
         TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)
             .hint("it holds until the server stops; make room on the disk and say it again"),

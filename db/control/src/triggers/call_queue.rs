@@ -107,7 +107,7 @@ impl CallQueue {
         if key.is_none() {
             self.barriers.push_back(call.number);
         }
-        let slot = key.map_or(0, |key| crc_of(key) as usize % self.slots.len());
+        let slot = key.map_or(0, |key| hash_of(key) as usize % self.slots.len());
         self.slots[slot].push_back(call);
     }
 
@@ -177,8 +177,8 @@ fn pause_ms(times: u32) -> u64 {
     TRIGGER_PAUSE_MIN_MS.saturating_mul(1 << times.saturating_sub(1).min(20)).min(TRIGGER_PAUSE_MAX_MS)
 }
 
-/// A number of a key: any that spreads them.
-fn crc_of(key: &[u8]) -> u32 {
+/// A hash of a key: any that spreads them.
+fn hash_of(key: &[u8]) -> u32 {
     // FNV-1a: keys of a tenant that share a slot only slow that tenant.
     key.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

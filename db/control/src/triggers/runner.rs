@@ -335,7 +335,9 @@ impl SharedRunner {
         let now_ms = clock_ms();
         let due = state.triggers.values().filter_map(ActiveTrigger::next_look_ms).min();
         let due = due.map_or(TRIGGER_LOOK_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
-        due.min(if follows { TRIGGER_LOOK } else { TRIGGER_LOOK_MAX })
+        // Never at once: a call that is due may still wait for its table, or for the call before it, and an answer
+        // wakes this thread anyway.
+        due.clamp(TRIGGER_LOOK, if follows { TRIGGER_LOOK } else { TRIGGER_LOOK_MAX })
     }
 
     fn ended(&self, key: &TriggerKey, call: (u64, (usize, u64)), result: &LocalCallResult) {

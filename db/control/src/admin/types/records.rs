@@ -87,24 +87,10 @@ pub struct ChangeResponse {
     pub position: String,
     /// `put`, `delete` or `clear`.
     pub op: &'static str,
-    /// The key, if it is short as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// Any other key, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_base64: Option<String>,
-    /// The value, if it is short as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Any other value, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_base64: Option<String>,
-    /// The version of the record, or of the deletion; of `clear`: no record of this version or a lower one is left.
-    pub version: u64,
-    /// The flags.
-    pub flags: u32,
-    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
-    pub expires_at_ms: u64,
+    /// The record; of a delete its key alone, with the deletion's version; of `clear` neither key nor value: no record
+    /// of this version or a lower one is left.
+    #[serde(flatten)]
+    pub record: RecordResponse,
 }
 
 impl ChangeResponse {
@@ -118,13 +104,15 @@ impl ChangeResponse {
         ChangeResponse {
             position: position.to_string(),
             op: change.kind.name(),
-            key,
-            key_base64,
-            value,
-            value_base64,
-            version: change.version,
-            flags: change.flags,
-            expires_at_ms: change.expires_at_ms,
+            record: RecordResponse {
+                key,
+                key_base64,
+                value,
+                value_base64,
+                version: change.version,
+                flags: change.flags,
+                expires_at_ms: change.expires_at_ms,
+            },
         }
     }
 }
