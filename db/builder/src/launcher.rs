@@ -35,6 +35,12 @@ pub enum CompilerLauncher {
     },
 }
 
+/// The stack of each thread of a compiler, bytes: four times rustc's default. LLVM recurses as deep as a function's
+/// longest chain of blocks, and a translated module has functions of many thousand: with the default, it overflows its
+/// stack over tenants' programs of a few hundred lines. It is address space until it is used, and a compiler has up
+/// to ten threads of the 2 GiB that are its limit.
+const COMPILER_STACK_BYTES: &str = "33554432";
+
 /// The confinement of compilers, beside Landlock, seccomp and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfinementOptions {
@@ -90,8 +96,14 @@ impl CompilerLauncher {
     fn command(&self, run: &ConfinedCommand<'_>) -> Result<Command, BuildError> {
         let folder = run.folder.to_string_lossy().into_owned();
         let mut environment = BTreeMap::from(
-            [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0"), ENVIRONMENT]
-                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+            [
+                ("TMPDIR", folder.as_str()),
+                ("RUST_BACKTRACE", "0"),
+                ("RUSTC_ICE", "0"),
+                ("RUST_MIN_STACK", COMPILER_STACK_BYTES),
+                ENVIRONMENT,
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
         let CompilerLauncher::Sandboxed { program, arguments, confinement } = self else {
             let mut command = Command::new(run.program);
