@@ -2,7 +2,7 @@
 //! told where the code was: function, file and line, in either tier, with what was inlined. The first bytes of its
 //! arguments are kept if the extension's manifest asks for that, and not otherwise.
 
-use crate::common::{BAD_KINDS, Wire, data_plane, library_of, library_with, load_with, loaded, tenant, tier};
+use crate::common::{BAD_KINDS, Wire, data_plane, library_of, library_with, load_with, loaded, tenant};
 use sandstorm_accounts::KillRecord;
 use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
@@ -56,9 +56,7 @@ fn lines_of(source: &str, function: &str) -> std::ops::RangeInclusive<u32> {
 #[test]
 fn each_kind_of_kill_names_its_function_and_line() {
     let source_line = |line: u32| BAD.lines().nth(line as usize - 1).unwrap_or_default();
-    // In the sandboxed tier the endless loop of a drop has no line of its own yet.
-    let known = |kind: &str| kind != "slow-drop" || tier() == sandstorm_net::CodeTier::Native;
-    for (kind, function, part) in PLACES.into_iter().filter(|(kind, ..)| known(kind)) {
+    for (kind, function, part) in PLACES {
         let (_, cause) = BAD_KINDS.into_iter().find(|(name, _)| *name == kind).expect("a kind");
         let plane = data_plane(1);
         let (mallory, _) = tenant(&plane, "mallory", true);

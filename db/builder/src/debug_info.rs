@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gimli::{EndianSlice, LittleEndian, UnwindSection};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -15,13 +15,19 @@ use sandstorm_translator::SourceLines;
 use super::Manifest;
 use super::scratch::ScratchDir;
 
-/// Time that a map may take. An ordinary one takes some ten milliseconds; debug information of modules that were made
-/// elsewhere may be made to take long.
+/// CPU time that a map may take: on a busy machine a library has one as well. An ordinary one takes some ten
+/// milliseconds; debug information of modules that were made elsewhere may be made to take long.
 const MAP_TIME: Duration = Duration::from_secs(2);
 /// The file with a module, written down as Rust.
 pub(super) const TEXT_FILE: &str = "module.rs";
 /// Places of one map, at most: some ten times as many as of a large extension.
 const PLACES_MAX: usize = 400_000;
+
+/// What this thread has used of the processor.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -131,14 +137,14 @@ fn section<'a>(file: &object::File<'a>, name: &str) -> &'a [u8] {
 
 /// The map of a library of the native tier.
 pub(super) fn native_map(library: &[u8], names: &SourceNames) -> Vec<u8> {
-    let until = Instant::now() + MAP_TIME;
+    let until = cpu_time() + MAP_TIME;
     let made = || {
         let file = object::File::parse(library).ok()?;
         let mut info = DebugInfo::new(|name| section(&file, name), names)?;
         let places = text_places(&file, &info)?;
         let mut lines = Lines::of_symbols(&file, names);
         for (from, to) in places {
-            if Instant::now() > until {
+            if cpu_time() > until {
                 return None;
             }
             let frames = info.frames_at(from);
@@ -158,7 +164,7 @@ pub(super) fn sandboxed_map(
     module: &[(&str, &[u8])],
     names: &SourceNames,
 ) -> Vec<u8> {
-    let until = Instant::now() + MAP_TIME;
+    let until = cpu_time() + MAP_TIME;
     let made = || {
         let file = object::File::parse(library).ok()?;
         let mut machine = DebugInfo::new(|name| section(&file, name), names)?;
@@ -168,7 +174,7 @@ pub(super) fn sandboxed_map(
             ModuleInfo { source, info: DebugInfo::new(module_section, names), names, known: HashMap::new() };
         let mut lines = Lines::default();
         for (from, to) in text_places(&file, &machine)? {
-            if Instant::now() > until {
+            if cpu_time() > until {
                 return None;
             }
             // Other lines are those of the standard library's functions, which the translator's own ones use.
@@ -176,6 +182,7 @@ pub(super) fn sandboxed_map(
             let frames = text.flat_map(|frame| module.frames_at(frame.line)).collect();
             lines.set(from, to, frames);
         }
+        lines.fill_gaps(|address| machine.frames_at(address).pop().map(|outermost| outermost.function));
         Some(lines.write(&file, names))
     };
     made().unwrap_or_default()
@@ -257,6 +264,21 @@ impl Lines {
         self.frames.insert(from, frames);
         let behind = self.symbol_at(to);
         self.frames.entry(to).or_insert(behind);
+    }
+
+    /// Counts instructions of no line to what is before them in the same function: the compiler gives the jump at a
+    /// loop's end none, say, where code is as likely to be interrupted as at any other.
+    fn fill_gaps(&mut self, mut function_at: impl FnMut(u64) -> Option<String>) {
+        let mut before: Option<(u64, Vec<OwnedFrame>)> = None;
+        for (address, frames) in &mut self.frames {
+            if let (true, Some((known_at, known))) = (frames.is_empty(), &before) {
+                let function = function_at(*address);
+                if function.is_some() && function == function_at(*known_at) {
+                    frames.clone_from(known);
+                }
+            }
+            before = (!frames.is_empty()).then(|| (*address, frames.clone()));
+        }
     }
 
     /// The map of these lines, and of how each function's caller is found.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sandstorm_sandbox::SandboxImage;
 use sandstorm_sandbox::code_map::{CodeMap, split_code_map};
 
 use super::tests::{job, source, toolchain};
@@ -58,4 +59,39 @@ fn each_tier_has_a_map_of_the_lines_and_no_debug_information() {
         assert!(!has(b".debug_info") && !has(b".symtab"), "{tier}: nothing but what is mapped is left");
         assert!(bytes.len() < 200_000, "{tier}: {} bytes", bytes.len());
     }
+}
+
+/// A loop whose last instruction, a jump, has no line in the machine code.
+const ENDLESS: &str = "#![no_std]
+use core::hint::black_box;
+use sandstorm_api::prelude::*;
+pub async fn run(_db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    spin()
+}
+#[inline(never)]
+fn spin() -> ! {
+    let mut turns = 0u64;
+    loop {
+        turns = black_box(turns.wrapping_add(1));
+    }
+}
+";
+
+#[test]
+fn each_instruction_of_a_loop_has_a_place() {
+    /// What the linker fills the room between functions with.
+    const PADDING: u8 = 0xcc;
+    const SHORT_JUMP: u8 = 0xeb;
+    let file = build_sandboxed(toolchain(), &source(ENDLESS), &job()).expect("it compiles").elf;
+    let (library, bytes) = split_code_map(&file);
+    let map = CodeMap::read(bytes.expect("a map")).expect("a readable map");
+    let image = SandboxImage::decode(library).expect("an image");
+    let is_in_loop = |address: u32| map.frames_at(address).any(|frame| frame.function.ends_with("::spin"));
+    let end = image.code_at + image.code.len() as u32;
+    let first = (image.code_at..end).find(|address| is_in_loop(*address)).expect("the loop is there");
+    let code: Vec<u8> = image.code[(first - image.code_at) as usize..].to_vec();
+    let length = code.iter().position(|byte| *byte == PADDING).expect("it ends");
+    assert_eq!(code[length - 2], SHORT_JUMP, "it ends with its jump: {:x?}", &code[..length]);
+    let without: Vec<u32> = (first..first + length as u32).filter(|address| !is_in_loop(*address)).collect();
+    assert!(without.is_empty(), "{without:x?} of {first:x} to {:x} have no place", first + length as u32);
 }
