@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod broken_rules;
+mod change_positions;
 mod clock;
 mod epochs;
 pub mod limits;

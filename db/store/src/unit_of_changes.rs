@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sandstorm_log::{ChangeLog, LogPermit, LogRefusal, LoggedChange, UnitBuilder, single_unit_bytes};
 
 use crate::broken_rules::{LogRule, is_broken};
+use crate::change_positions::{ChangePositions, HashPart};
 use crate::limits::RETAINED_UNIT_BYTES;
 use crate::shown_position::ShownPosition;
-use crate::table::{ChangePositions, HashPart};
 
 /// The changes under the stripes that a thread holds.
 #[derive(Default)]

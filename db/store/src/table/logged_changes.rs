@@ -4,7 +4,7 @@
 //!
 //! Changes that happen at once, while stripes are held ([`super::ExclusiveStripes`]), are gathered by the thread's
 //! participant and appended as one unit before the first of these stripes is unlocked. Readers of such a change wait
-//! until then ([`super::change_positions`]).
+//! until then ([`crate::change_positions`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LoggedChange};
 
 use super::RecordTable;
 use super::buckets::stripe_of;
-use super::change_positions::{ChangePositions, HashPart, UNKNOWN_POSITION};
 use super::locked_stripe::LockedStripe;
 use super::table_log::{TableLog, TableLogging};
 use crate::broken_rules::{LogRule, is_broken};
+use crate::change_positions::{ChangePositions, HashPart, UNKNOWN_POSITION};
 use crate::limits::STRIPES;
 use crate::{EpochGuard, Participant, RecordRef, ShownPosition, StoreError};
 

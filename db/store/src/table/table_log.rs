@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LoggedChange};
 
-use super::change_positions::ChangePositions;
+use crate::change_positions::ChangePositions;
 use crate::{RecordRef, StoreError};
 
 /// What becomes of a table's changes.

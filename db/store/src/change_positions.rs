@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::limits::POSITION_PARTS;
 
 /// Stands for a position that is not known yet.
-pub(super) const UNKNOWN_POSITION: u64 = u64::MAX;
+pub(crate) const UNKNOWN_POSITION: u64 = u64::MAX;
 
 const _: () = assert!(POSITION_PARTS.is_power_of_two() && POSITION_PARTS >= crate::limits::STRIPES);
 
@@ -20,11 +20,11 @@ pub(crate) struct HashPart(u32);
 
 impl HashPart {
     /// All hashes; their writers hold all stripes.
-    pub(super) const ALL: HashPart = HashPart(u32::MAX);
+    pub(crate) const ALL: HashPart = HashPart(u32::MAX);
 
     /// The part of a hash: it lies within one stripe.
     #[inline]
-    pub(super) fn of(hash: u64) -> HashPart {
+    pub(crate) fn of(hash: u64) -> HashPart {
         HashPart((hash >> (u64::BITS - POSITION_PARTS.trailing_zeros())) as u32)
     }
 }
@@ -40,7 +40,7 @@ pub(crate) struct ChangePositions {
 }
 
 impl ChangePositions {
-    pub(super) fn new() -> ChangePositions {
+    pub(crate) fn new() -> ChangePositions {
         ChangePositions {
             parts: (0..POSITION_PARTS).map(|_| AtomicU64::new(0)).collect(),
             last: AtomicU64::new(0),
@@ -50,17 +50,17 @@ impl ChangePositions {
 
     /// The position of a part's last change; [`UNKNOWN_POSITION`].
     #[inline]
-    pub(super) fn of(&self, hash: u64) -> u64 {
+    pub(crate) fn of(&self, hash: u64) -> u64 {
         self.parts.get(HashPart::of(hash).0 as usize).map_or(0, |part| part.load(Ordering::Acquire))
     }
 
     /// The position of the table's last change.
-    pub(super) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
     /// Whether the position of a change is not known yet.
-    pub(super) fn has_unknown(&self) -> bool {
+    pub(crate) fn has_unknown(&self) -> bool {
         self.unknown.load(Ordering::Acquire) > 0
     }
 
@@ -72,13 +72,13 @@ impl ChangePositions {
     }
 
     /// Sets the position of a change that is about to be published.
-    pub(super) fn set(&self, part: HashPart, position: u64) {
+    pub(crate) fn set(&self, part: HashPart, position: u64) {
         self.last.fetch_max(position, Ordering::Release);
         self.store(part, position);
     }
 
     /// Notes that a change is about to be published whose position comes later.
-    pub(super) fn begin_unknown(&self, part: HashPart) {
+    pub(crate) fn begin_unknown(&self, part: HashPart) {
         self.unknown.fetch_add(1, Ordering::Release);
         self.store(part, UNKNOWN_POSITION);
     }
