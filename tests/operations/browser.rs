@@ -245,6 +245,68 @@ fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
 }
 
 #[test]
+fn what_is_looked_at_closely_is_drawn_and_takes_no_text_for_markup() {
+    if !has_program("chromium", "chromium") {
+        return;
+    }
+    let server = filled_server();
+    server.json("slow --threshold-us 1");
+    for number in 0..20 {
+        server.json(&format!("get items key{number} --tenant shop"));
+    }
+    let mut browser = Browser::start();
+    sign_in(&mut browser, &server);
+    // A table's heat, counted while keys are read.
+    browser.evaluate("location.hash = '#/table/shop/items'");
+    browser.wait_for("document.getElementById('look') !== null");
+    browser.evaluate(
+        "(() => { const path = '/v1/tenants/shop/tables/items/heat'; \
+         get(path + '?seconds=2').then((result) => { closeUp = {path, state: '', result}; draw(); }); })()",
+    );
+    while browser.evaluate("document.getElementById('heated') === null") == json!(true) {
+        server.json("get items key7 --tenant shop");
+    }
+    let heat =
+        browser.evaluate("[closeUp.result.accesses.length, closeUp.result.ranges.every((one) => one.first === null)]");
+    assert_eq!(heat, json!([2, true]), "a viewer sees no key");
+    let cells =
+        browser.evaluate("document.querySelectorAll('.heats rect').length === 2 * closeUp.result.ranges.length");
+    assert_eq!(cells, json!(true));
+    // A slow request, and what it did.
+    browser.evaluate("location.hash = '#/slow'");
+    browser.wait_for("document.querySelectorAll('#slow tbody a').length > 1");
+    browser.evaluate("document.querySelector('#slow tbody a').click()");
+    browser.wait_for("document.getElementById('explained')?.textContent.includes('from arrival to answer') === true");
+    // A profile, whose functions have whatever names their tenants chose.
+    let hostile = serde_json::to_string(HOSTILE).expect("JSON");
+    let drawn = format!(
+        "(() => {{ const places = [{{function: {hostile}, file: 'src/lib.rs', line: 7}}, {{function: 'run', file: 'src/lib.rs', line: 3}}]; \
+         const stacks = [{{samples: 30, in_host: false, places: [0, 1]}}, {{samples: 10, in_host: true, places: [1]}}]; \
+         const profile = {{samples: 40, named: 40, version: 1, calls: 9, cpu_us: 5, waiting_us: 1, places, stacks}}; \
+         document.getElementById('main').replaceChildren(...drawnProfile(profile)); \
+         const widths = [...document.querySelectorAll('.flames rect')].map((box) => Math.round(box.getAttribute('width'))); \
+         return [widths, document.querySelectorAll('img').length, document.getElementById('hottest').textContent.includes('<img src=x')]; }})()"
+    );
+    assert_eq!(browser.evaluate(&drawn), json!([[999, 999, 749, 249], 0, true]));
+    assert_eq!(browser.complaints, [""; 0], "the console is silent");
+}
+
+/// Requests of tenants, one more than others, so that pictures for the docs show something.
+fn use_for_a_while(server: &Server) {
+    let until = Instant::now() + Duration::from_secs(30);
+    let mut number = 0_u32;
+    while Instant::now() < until {
+        number += 1;
+        // As often as a digit of its square root: some keys more than others.
+        let key = f64::from(number % 400).sqrt() as u32;
+        server.json(&format!("get items key{key} --tenant shop"));
+        if number.is_multiple_of(5) {
+            server.json(&format!("put items key{} value --tenant games", number % 7));
+        }
+    }
+}
+
+#[test]
 fn the_page_fits_a_small_window_and_either_scheme() {
     if !has_program("chromium", "chromium") {
         return;
@@ -253,13 +315,23 @@ fn the_page_fits_a_small_window_and_either_scheme() {
     let mut browser = Browser::start();
     sign_in(&mut browser, &server);
     let mut pictures = Vec::new();
+    let is_for_docs = std::env::var_os("UPDATE_DOCS").is_some();
     for (name, view, window, dark) in [
         ("overview", "overview", (1_000, 760), false),
         ("tenant", "tenant/shop", (1_000, 760), true),
+        ("heat", "table/shop/items", (1_000, 760), true),
         ("small", "tenants", (400, 640), false),
     ] {
         browser.evaluate(&format!("location.hash = '#/{view}'"));
-        browser.wait_for("document.querySelectorAll('main table tbody tr').length > 0");
+        if name == "heat" {
+            browser.wait_for("document.getElementById('look') !== null");
+            browser.evaluate("document.getElementById('look').click()");
+        } else {
+            browser.wait_for("document.querySelectorAll('main table tbody tr').length > 0");
+        }
+        if is_for_docs {
+            use_for_a_while(&server);
+        }
         let picture = browser.picture(window, dark);
         let (wide, back) = (
             browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"),
@@ -271,7 +343,7 @@ fn the_page_fits_a_small_window_and_either_scheme() {
         pictures.push((name, picture));
     }
     assert_eq!(browser.complaints, [""; 0], "the console is silent");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
+    if is_for_docs {
         let folder = root().join("docs/pictures");
         fs::create_dir_all(&folder).expect("a folder");
         for (name, picture) in pictures {

@@ -14,6 +14,7 @@ mod histories;
 mod http;
 mod http_calls;
 mod monitoring;
+mod otlp;
 mod packages;
 mod records;
 mod restart;

@@ -39,7 +39,9 @@ mod error;
 mod exposure;
 mod key_locations;
 mod network;
+mod otlp;
 mod protocol_ports;
+mod push_target;
 #[cfg(test)]
 mod reference;
 mod restore;
@@ -61,8 +63,11 @@ use network::NetSection;
 #[cfg(not(feature = "dpdk"))]
 pub use network::WITHOUT_DPDK;
 pub use network::{DriverName, NetOverrides, NetSettings};
+use otlp::OtlpSection;
+pub use otlp::OtlpSettings;
 use protocol_ports::PortSection;
 pub use protocol_ports::{parse_listen, parse_socket_mode};
+pub(crate) use push_target::origin_of;
 pub use state_dir::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -137,6 +142,8 @@ pub struct ServerSettings {
     pub tenants: Vec<TenantSettings>,
     /// Where events are sent.
     pub webhooks: Vec<WebhookSettings>,
+    /// Where metrics are pushed to.
+    pub otlp: Option<OtlpSettings>,
     /// Settings that are allowed but not recommended: a line each, which says what to do.
     pub warnings: Vec<String>,
     /// The location of each key in the file, for errors that are found when the tenants are created.
@@ -195,6 +202,8 @@ pub struct CliOverrides {
     pub net: NetOverrides,
     /// See [`ServerSettings::code`].
     pub code: Option<CodePolicy>,
+    /// See [`OtlpSettings::url`].
+    pub otlp: Option<String>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -223,6 +232,7 @@ struct ConfigFile {
     builder: BuilderSection,
     tenants: Vec<TenantSettings>,
     webhooks: Vec<WebhookSection>,
+    otlp: OtlpSection,
     control_tls: TlsSection,
     builder_tls: TlsSection,
     port_tls: TlsSection,
@@ -325,6 +335,7 @@ impl ServerSettings {
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
             webhooks: webhooks::build(file.webhooks)?,
+            otlp: otlp::build(file.otlp, over.otlp.clone())?,
             warnings: Vec::new(),
             places: KeyLocations::default(),
         };

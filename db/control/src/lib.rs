@@ -7,6 +7,9 @@ pub mod config;
 pub mod events;
 pub mod history;
 pub mod http_listener;
+#[cfg(test)]
+mod http_receiver;
 mod json_lines;
 pub mod limits;
+mod otlp;
 pub mod triggers;

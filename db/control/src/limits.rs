@@ -117,6 +117,26 @@ pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 pub const WEBHOOK_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest such pause.
 pub const WEBHOOK_BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Seconds between two pushes of metrics if the configuration gives no number.
+pub const OTLP_INTERVAL_S: u64 = 30;
+/// The same, at most.
+pub const OTLP_INTERVAL_MAX_S: u64 = 3_600;
+/// Time that the endpoint of metrics has for its answer, the connection included.
+pub const OTLP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Points of one request, at most: a body stays under 2 MiB, and collectors take 20 MiB or more.
+pub const OTLP_POINTS: usize = 4_000;
+/// Pause after the endpoint's first failure; twice as long after each further one.
+pub const OTLP_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest one, also where the endpoint asks for more.
+pub const OTLP_BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// Bytes of the endpoint's answer that are read: it says in a sentence what it did not take.
+pub const OTLP_ANSWER_BYTES: u64 = 64 << 10;
+/// Characters of such a sentence that are kept.
+pub const OTLP_ANSWER_CHARS: usize = 200;
+/// Headers that the configuration adds to each request, at most.
+pub const OTLP_HEADERS: usize = 16;
+/// Bytes of the file that they are in, at most.
+pub const OTLP_HEADERS_FILE_BYTES: u64 = 64 << 10;
 /// Milliseconds between two looks at versions that are tried on a share of the calls.
 pub const DEPLOY_JUDGE_MS: u64 = 250;
 /// Milliseconds of calls that count for such a version, and for the one beside it: enough for a share of 1 % of a

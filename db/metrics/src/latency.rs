@@ -12,34 +12,51 @@ use super::text::{PREFIX, label};
 pub type LatencyByClass = [LatencyCounts; REQUEST_CLASSES.len()];
 
 /// Bounds of Prometheus' buckets, nanoseconds: powers of four, at which buckets of a histogram begin.
-const BOUNDS_NS: [u64; 12] =
+pub const BOUNDS_NS: [u64; 12] =
     [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32];
 
 /// Quantiles of the summaries, of a million.
-const QUANTILES: [(u32, &str); 3] = [(500_000, "0.5"), (990_000, "0.99"), (999_000, "0.999")];
+pub const QUANTILES: [(u32, &str); 3] = [(500_000, "0.5"), (990_000, "0.99"), (999_000, "0.999")];
 
 fn seconds(duration_ns: u64) -> f64 {
     duration_ns as f64 / 1e9
 }
 
-/// The text that Prometheus reads, from the latencies of each tenant.
-pub fn prometheus(mut tenants: Vec<(String, LatencyByClass)>) -> String {
-    let mut all = LatencyByClass::default();
-    for (_, classes) in &tenants {
-        all.iter_mut().zip(classes).for_each(|(sum, counts)| sum.add(counts));
+/// What others read of latencies: the sum of all tenants, and those with most requests.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyReading {
+    /// All tenants together.
+    pub all: LatencyByClass,
+    /// The [`LATENCY_TENANTS`] with most requests, the busiest first, by their names.
+    pub busiest: Vec<(String, LatencyByClass)>,
+}
+
+impl LatencyReading {
+    /// Of the latencies of each tenant.
+    pub fn of(mut tenants: Vec<(String, LatencyByClass)>) -> LatencyReading {
+        let mut all = LatencyByClass::default();
+        for (_, classes) in &tenants {
+            all.iter_mut().zip(classes).for_each(|(sum, counts)| sum.add(counts));
+        }
+        let requests = |classes: &LatencyByClass| classes.iter().map(|counts| counts.total.count()).sum::<u64>();
+        tenants.sort_by_cached_key(|(name, classes)| (Reverse(requests(classes)), name.clone()));
+        tenants.truncate(LATENCY_TENANTS);
+        LatencyReading { all, busiest: tenants }
     }
+}
+
+/// The text that Prometheus reads.
+pub fn prometheus(reading: &LatencyReading) -> String {
+    let LatencyReading { all, busiest: tenants } = reading;
     let mut text = String::new();
     let [whole, of_tenant, waiting] = LATENCY_METRICS else { return text };
     head(&mut text, whole);
-    for (class, counts) in REQUEST_CLASSES.iter().zip(&all) {
+    for (class, counts) in REQUEST_CLASSES.iter().zip(all) {
         histogram(&mut text, whole.name, class, counts);
     }
-    let requests = |classes: &LatencyByClass| classes.iter().map(|counts| counts.total.count()).sum::<u64>();
-    tenants.sort_by_cached_key(|(name, classes)| (Reverse(requests(classes)), name.clone()));
-    tenants.truncate(LATENCY_TENANTS);
     for metric in [of_tenant, waiting] {
         head(&mut text, metric);
-        for (tenant, classes) in &tenants {
+        for (tenant, classes) in tenants {
             for (class, counts) in REQUEST_CLASSES.iter().zip(classes) {
                 let part = if metric.name == waiting.name { &counts.waiting } else { &counts.total };
                 if part.count() > 0 {
@@ -94,7 +111,7 @@ mod tests {
     #[test]
     fn prometheus_gets_a_histogram_of_all_and_the_quantiles_of_the_busiest() {
         let tenants = (0..LATENCY_TENANTS as u64 + 7).map(|tenant| (format!("t{tenant}"), latencies(1 + tenant)));
-        let text = prometheus(tenants.collect());
+        let text = prometheus(&LatencyReading::of(tenants.collect()));
         let gets: u64 = (1..=57).sum();
         for line in [
             "# TYPE sandstorm_request_duration_seconds histogram".to_owned(),

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Prefix of every name that Prometheus sees.
-pub(crate) const PREFIX: &str = "sandstorm_";
+pub const PREFIX: &str = "sandstorm_";
 
 /// Metrics by new and old name. The old name is a second reading of the same value until the next release.
 const RENAMED_METRICS: [(&str, &str); 3] = [

@@ -104,6 +104,9 @@ pub(super) struct ServeArgs {
     /// Microseconds from arrival to answer from which a request is kept as slow; 0: none is [default: 10000]
     #[arg(long, value_name = "MICROSECONDS")]
     slow_us: Option<u64>,
+    /// Push metrics to this OTLP endpoint, over HTTP with JSON (http://HOST:4318/v1/metrics) [default: they are not]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// For measurements: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums
     /// are computed here
     #[arg(long)]
@@ -153,6 +156,7 @@ impl ServeArgs {
             steal: self.no_steal.then_some(false),
             interleave: self.no_interleave.then_some(false),
             slow_us: self.slow_us,
+            otlp: self.otlp.clone(),
             state: state.map(Path::to_path_buf),
             salvage: self.salvage,
             ephemeral: self.ephemeral.then_some(true),

@@ -227,6 +227,11 @@ impl RequestCaller {
         self.role == AccessRole::Operator
     }
 
+    /// Whether it may see keys: those of its own tenant's records.
+    pub(super) fn sees_keys(&self) -> bool {
+        self.role == AccessRole::Tenant
+    }
+
     /// Whether it sees the whole server, as an operator does.
     pub(super) fn sees_server(&self) -> bool {
         self.own.is_none()

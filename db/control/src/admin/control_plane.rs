@@ -8,6 +8,7 @@ use super::access_tokens::AccessTokens;
 use super::artifact_store::ReloadedExtension;
 use super::deferred_builder::DeferredBuilder;
 use super::deny_list::DenyList;
+use super::prometheus::read_metrics;
 use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials};
 use crate::config::{
     CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
@@ -16,6 +17,7 @@ use crate::config::{
 use crate::events::{EventCode, EventLog, NewEvent, WebhookSenders};
 use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
+use crate::otlp::OtlpSender;
 use crate::triggers::TriggerRunner;
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
@@ -112,6 +114,15 @@ impl RestoredExtensions {
     }
 }
 
+/// Starts pushing metrics, if the configuration names an endpoint.
+fn start_otlp(config: &ServerSettings, control: &Arc<ControlState>) -> std::io::Result<Option<OtlpSender>> {
+    let Some(settings) = &config.otlp else { return Ok(None) };
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let instance = format!("{host}:{}", control.data.port());
+    let (top, read) = (settings.top, Arc::clone(control));
+    OtlpSender::start(settings.clone(), [host, instance], control, move || read_metrics(&read, top)).map(Some)
+}
+
 /// Starts the builder's processes, or their substitute while the disk accepts no writes.
 fn start_builder(config: BuilderConfig) -> Result<Arc<dyn ArtifactBuilder>, BuildError> {
     match BuilderHandle::start(config.clone()) {
@@ -154,6 +165,7 @@ pub struct ControlPlane {
     state: PathBuf,
     renewal: Option<CertificateWatcher>,
     _webhooks: WebhookSenders,
+    _otlp: Option<OtlpSender>,
 }
 
 /// The parts of the data plane that the control plane sees.
@@ -241,9 +253,11 @@ impl ControlPlane {
         let state = Some(config.state.as_path()).filter(|_| !config.ephemeral);
         let webhooks = config.beside_workers(|| WebhookSenders::start(&config.webhooks, state, &control));
         let webhooks = webhooks.map_err(|error| ControlStartError::Port(config.control, error))?;
+        let otlp = config.beside_workers(|| start_otlp(config, &control));
+        let otlp = otlp.map_err(|error| ControlStartError::Port(config.control, error))?;
         start_triggers(config, &control, calls)?;
         record_start(&control);
-        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal, _webhooks: webhooks })
+        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal, _webhooks: webhooks, _otlp: otlp })
     }
 
     /// The control port's address, as it was bound.

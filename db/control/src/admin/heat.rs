@@ -52,7 +52,7 @@ pub(super) async fn show(
         watch.table().inspect(|table| table.set_heat_column(second));
     }
     let report = watch.end(|table| table.end_heat_watch(ranges));
-    let shown = |key: &[u8]| (!caller.is_operator()).then(|| String::from_utf8_lossy(key).into_owned());
+    let shown = |key: &[u8]| caller.sees_keys().then(|| String::from_utf8_lossy(key).into_owned());
     let range = |range: HeatRange| HeatRangeResponse {
         first: shown(&range.first),
         last: shown(&range.last),

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::{ControlState, series, stat};
 use crate::limits::{METRIC_SERIES, METRIC_SERIES_MAX};
-use sandstorm_metrics::latency;
+use crate::otlp::MetricsReading;
+use sandstorm_metrics::latency::{self, LatencyReading};
 use sandstorm_metrics::text::{LabelledReadings, OldNames, build_info, prometheus};
 
 #[derive(Deserialize)]
@@ -37,6 +38,12 @@ pub(super) async fn show(
 }
 
 fn metrics_text(control: &ControlState, old_names: OldNames, top: usize) -> String {
+    let MetricsReading { groups, latencies } = read_metrics(control, top);
+    build_info(env!("CARGO_PKG_VERSION")) + &prometheus(&groups, old_names) + &latency::prometheus(&latencies)
+}
+
+/// All metrics of the server, with series of so many extensions and tables.
+pub(super) fn read_metrics(control: &ControlState, top: usize) -> MetricsReading {
     let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: stat::server_gauges(control) }];
     for worker in 0..control.metrics.workers() {
         let readings = control.metrics.read_worker(worker);
@@ -51,5 +58,5 @@ fn metrics_text(control: &ControlState, old_names: OldNames, top: usize) -> Stri
     groups.extend(series::extension_readings(control, top));
     groups.extend(series::table_readings(control, top));
     let latencies = snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect();
-    build_info(env!("CARGO_PKG_VERSION")) + &prometheus(&groups, old_names) + &latency::prometheus(latencies)
+    MetricsReading { groups, latencies: LatencyReading::of(latencies) }
 }

@@ -75,9 +75,9 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/top" Either top::show;
     GET "/v1/latency" Either latency::show;
     GET "/v1/history" Either history::show;
-    GET "/v1/slow" Tenant slow::list;
+    GET "/v1/slow" Either slow::list;
     PUT "/v1/slow" Operator slow::change;
-    GET "/v1/slow/{id}" Tenant slow::explain;
+    GET "/v1/slow/{id}" Either slow::explain;
     GET "/v1/workers" Viewer show_workers;
     GET "/metrics" Viewer prometheus::show;
     GET "/v1/overview" Either overview_page::show;
@@ -126,7 +126,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     PATCH "/v1/tenants/{tenant}/tables/{name}" Tenant change_table;
     DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
     GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
-    GET "/v1/tenants/{tenant}/tables/{name}/heat" Tenant heat::show;
+    GET "/v1/tenants/{tenant}/tables/{name}/heat" TenantViewer heat::show;
     GET "/v1/tenants/{tenant}/tables/{name}/big" Tenant big::show;
     GET "/v1/tenants/{tenant}/tables/{name}/records" Tenant records::page;
     GET "/v1/tenants/{tenant}/tables/{name}/changes" Tenant changes::page;
@@ -160,7 +160,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
     POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
     PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
-    GET "/v1/tenants/{tenant}/extensions/{name}/profile" Tenant profile::show;
+    GET "/v1/tenants/{tenant}/extensions/{name}/profile" TenantViewer profile::show;
 };
 
 fn router(control: Arc<ControlState>) -> Router {

@@ -80,8 +80,8 @@ pub(super) async fn change(
     Ok((Extension(note), EMPTY_RESPONSE))
 }
 
-/// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to the operator
-/// alone.
+/// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to those who see
+/// the whole server.
 fn response_of(
     snapshot: &DirectorySnapshot,
     view: &TenantView,
@@ -90,11 +90,10 @@ fn response_of(
 ) -> SlowRequestResponse {
     let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, worker, call, turns, known_ns } =
         request;
-    let is_own = !caller.is_operator();
     let key = || String::from_utf8_lossy(subject.key_prefix()).into_owned();
     let mut shares: Vec<TurnShareResponse> = Vec::new();
     for TurnShare { tenant, turns, cpu_ns } in turns {
-        let is_shown = tenant == view.tenant.id || !is_own;
+        let is_shown = tenant == view.tenant.id || caller.sees_server();
         let named = snapshot.tenant(tenant).filter(|_| is_shown).map(|other| other.tenant.name.clone());
         match shares.iter_mut().find(|share| share.tenant == named) {
             Some(share) => {
@@ -111,7 +110,7 @@ fn response_of(
         class: REQUEST_CLASSES[class as usize],
         operation: subject.operation,
         table: view.tables.get(&subject.table).map(|table| table.name().to_string()),
-        key: (is_own && subject.key_len() > 0).then(key),
+        key: (caller.sees_keys() && subject.key_len() > 0).then(key),
         key_digest: (subject.key_len() > 0).then(|| key_digest(subject.key_prefix(), subject.key_len())),
         key_bytes: subject.key_len() as u64,
         count,

@@ -125,6 +125,7 @@ impl CliOverrides {
             ("control_tls.key", self.control_tls.key.is_some()),
             ("control_tls.self_signed", self.control_tls.self_signed),
             ("builder.rustc", self.rustc.is_some()),
+            ("otlp.url", self.otlp.is_some()),
         ]
         .into_iter()
         .filter_map(|(key, is_said)| is_said.then_some(key))

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+mod targets;
+
 use super::tests::parse;
 use super::{CliOverrides, DEFAULT_CONTROL, DEFAULT_DATA, ServerSettings};
 use sandstorm_builder::CompileLimits;
@@ -354,22 +356,6 @@ fn builder() -> ReferenceSection {
     }
 }
 
-fn webhooks() -> ReferenceSection {
-    let rows = vec![
-        row("url", "", "needed", "with `http://` or `https://`; without a password"),
-        row("secret_file", "", "needed", "file with the key that bodies are signed with, at least 20 bytes"),
-        row("codes", "", "all", "list of [codes](operations.md#events), or of their first words such as `extension`"),
-        row("ca", "", "the public authorities", "file with certificates (PEM) that are believed"),
-        row("fingerprint", "", "none", "`sha256:` and the digest of the one certificate that is believed"),
-    ];
-    ReferenceSection {
-        title: "[[webhooks]]",
-        about: "Places to which events are sent: [operations](operations.md#webhooks). At most 8.",
-        before: "[[webhooks]]\nurl = 'http://127.0.0.1:1/'\nsecret_file = '/none'\n",
-        rows,
-    }
-}
-
 fn tenants() -> Vec<ReferenceSection> {
     let name = "[[tenants]]\nname = 'a'\n";
     let tenant = vec![
@@ -442,7 +428,7 @@ fn sections() -> Vec<ReferenceSection> {
     all.extend(ports());
     all.extend([net(), limits(), durability(), builder()]);
     all.extend(tenants());
-    all.push(webhooks());
+    all.extend([targets::webhooks(), targets::otlp()]);
     all
 }
 
@@ -498,6 +484,7 @@ fn the_page_has_all_keys_and_no_others() {
         "builder",
         "tenants",
         "webhooks",
+        "otlp",
         "control_tls",
         "builder_tls",
         "port_tls",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::push_target::{check_url, trust_of};
 use crate::events::EventCode;
 use crate::limits::WEBHOOKS;
 use sandstorm_net::trust::Trust;
@@ -65,14 +66,7 @@ impl WebhookSection {
     /// The settings, or the key that is wrong and why.
     fn settings(self) -> Result<WebhookSettings, (&'static str, String)> {
         let WebhookSection { url, secret_file, codes, ca, fingerprint } = self;
-        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) || url.contains(char::is_whitespace) {
-            return Err(("url", format!("webhook {url:?}: write http:// or https://, a host, and a path")));
-        }
-        let authority = rest.unwrap_or_default().split('/').next().unwrap_or_default();
-        if authority.contains('@') {
-            return Err(("url", "a webhook's url has no password: bodies are signed with secret_file".to_owned()));
-        }
+        check_url("webhook", &url, "bodies are signed with secret_file").map_err(|text| ("url", text))?;
         let is_known = |code: &String| {
             let starts = |known: &str| known.strip_prefix(code.as_str()).is_some_and(|rest| rest.starts_with('.'));
             EventCode::ALL.iter().any(|known| known.name() == code || starts(known.name()))
@@ -96,15 +90,7 @@ impl WebhookSection {
             );
             return Err(("secret_file", text));
         }
-        let trust = match (ca, fingerprint) {
-            (Some(_), Some(_)) => {
-                return Err(("ca", "ca and fingerprint say each what is believed; leave one out".to_owned()));
-            }
-            (Some(file), None) => Trust::in_file(&file).map_err(|error| ("ca", error.to_string()))?,
-            (None, Some(text)) => Trust::pin(&text)
-                .ok_or_else(|| ("fingerprint", "write sha256: and 64 hexadecimal digits".to_owned()))?,
-            (None, None) => Trust::Public,
-        };
+        let trust = trust_of(ca, fingerprint)?;
         Ok(WebhookSettings { url, secret, codes, trust })
     }
 }

@@ -80,6 +80,9 @@ event_codes! {
     CallKilled, "call.killed", "The server ended calls of an extension. An event stands for `count` kills of one cause, of a second or more.";
     WebhookFailing, "webhook.failing", "A webhook does not take events; they are sent again, after longer and longer pauses.";
     WebhookRecovered, "webhook.recovered", "A webhook takes events again; the text says how many were left out.";
+    OtlpFailing, "otlp.failing", "The endpoint of metrics does not take them; they are pushed again, after longer and longer pauses.";
+    OtlpRejected, "otlp.rejected", "The endpoint of metrics takes a part of them; the text says how much it left out, and why.";
+    OtlpRecovered, "otlp.recovered", "The endpoint of metrics takes them again.";
     NativeRechecked, "native.rechecked", "All native code is checked again, perhaps with one more pattern that is denied.";
     NativeDenialEnded, "native.denial_ended", "A pattern is denied to native code no more.";
 }

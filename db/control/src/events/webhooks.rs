@@ -17,7 +17,7 @@ use ring::hmac;
 use serde::Serialize;
 
 use super::{EventCode, EventFilter, EventLog, NewEvent, ServerEvent};
-use crate::config::{WebhookSettings, write_private};
+use crate::config::{WebhookSettings, origin_of, write_private};
 use crate::limits::{WEBHOOK_BACKOFF, WEBHOOK_BACKOFF_MAX, WEBHOOK_EVENTS, WEBHOOK_INTERVAL, WEBHOOK_TIMEOUT};
 
 /// The folder of the positions in the state directory.
@@ -182,9 +182,9 @@ impl WebhookSender {
     }
 
     fn note(&self, log: &EventLog, code: EventCode, text: String) {
-        let url = &self.settings.url;
+        let url = origin_of(&self.settings.url);
         tracing::warn!(url, "{}: {text}", code.name());
-        log.record(NewEvent { subject: Some(url.clone()), text, ..NewEvent::of_server(code) });
+        log.record(NewEvent { subject: Some(url.to_owned()), text, ..NewEvent::of_server(code) });
     }
 
     fn keep_position(&self) {
@@ -195,7 +195,7 @@ impl WebhookSender {
         let kept = kept
             .and_then(|_| write_private(file, self.position.to_string().as_bytes()).map_err(|error| error.to_string()));
         if let Err(error) = kept {
-            tracing::warn!(url = self.settings.url, error, "a restart sends events again, or not at all");
+            tracing::warn!(url = origin_of(&self.settings.url), error, "a restart sends events again, or not at all");
         }
     }
 }
@@ -211,62 +211,13 @@ fn signature(key: &hmac::Key, at_s: u64, body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::http_receiver::receiver;
     use crate::limits::EVENTS_PER_FILE;
     use sandstorm_net::trust::Trust;
     use serde_json::Value;
-
-    /// What a receiver got: its headers, and the body.
-    type Received = (String, Vec<u8>);
-
-    /// Reads one request.
-    fn receive(stream: &TcpStream) -> Option<Received> {
-        let mut reader = BufReader::new(stream);
-        let (mut head, mut length) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-            if line == "\r\n" {
-                break;
-            }
-            head.push_str(&line);
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        Some((head, body))
-    }
-
-    /// A receiver that answers each request with the next of these statuses; 0: never.
-    fn receiver(statuses: Receiver<u16>) -> (String, Receiver<Received>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
-        let (got, gets): (Sender<Received>, _) = channel();
-        std::thread::spawn(move || {
-            let mut hanging = Vec::new();
-            for stream in listener.incoming().flatten() {
-                let Some(received) = receive(&stream) else { continue };
-                let Ok(status) = statuses.recv() else { return };
-                if status == 0 {
-                    hanging.push(stream);
-                } else {
-                    let mut stream = stream;
-                    let _closed =
-                        write!(stream, "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-                }
-                let _ended = got.send(received);
-            }
-        });
-        (url, gets)
-    }
 
     fn settings(url: &str, codes: &[&str]) -> WebhookSettings {
         let codes = codes.iter().map(|code| (*code).to_owned()).collect();
@@ -296,14 +247,14 @@ mod tests {
         record(&log, EventCode::TenantCreated, "of no interest");
         record(&log, EventCode::TableDropped, "two");
         for refused in [500, 404] {
-            status.send(refused).expect("it listens");
+            status.send((refused, "", "")).expect("it listens");
             let why = sender.step(&log).expect("there is something").expect_err("it is refused");
             assert!(why.contains(&refused.to_string()), "{why}");
             let pause = sender.failed(&log, &why);
             assert_eq!(pause, WEBHOOK_BACKOFF * if refused == 500 { 1 } else { 2 });
             assert_eq!(subjects(&gets.recv().expect("a request").1), ["one", "two"]);
         }
-        status.send(204).expect("it listens");
+        status.send((204, "", "")).expect("it listens");
         sender.step(&log).expect("there is something").expect("it is taken");
         let (head, body) = gets.recv().expect("a request");
         assert_eq!(subjects(&body), ["one", "two"]);
@@ -321,7 +272,7 @@ mod tests {
 
         record(&log, EventCode::TableCreated, "three");
         let mut again = WebhookSender::new(&settings(&url, &["table"]), Some(folder.path()), &log);
-        status.send(200).expect("it listens");
+        status.send((200, "", "")).expect("it listens");
         again.step(&log).expect("there is something").expect("it is taken");
         assert_eq!(subjects(&gets.recv().expect("a request").1), ["three"], "a restart goes on where it was");
     }
@@ -335,7 +286,7 @@ mod tests {
         sender.agent =
             ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(100))).build().new_agent();
         record(&log, EventCode::TableCreated, "first");
-        status.send(0).expect("it listens");
+        status.send((0, "", "")).expect("it listens");
         let why = sender.step(&log).expect("there is something").expect_err("it never answers");
         assert!(why.contains("timeout"), "{why}");
         gets.recv().expect("a request");
@@ -344,7 +295,7 @@ mod tests {
             record(&log, EventCode::TableCreated, &number.to_string());
         }
         sender.agent = ureq::Agent::config_builder().build().new_agent();
-        status.send(200).expect("it listens");
+        status.send((200, "", "")).expect("it listens");
         sender.step(&log).expect("there is something").expect("it is taken");
         let (_, body) = gets.recv().expect("a request");
         let left_out = serde_json::from_slice::<Value>(&body).expect("JSON")["left_out"].as_u64();
@@ -362,7 +313,7 @@ mod tests {
         }
         let (status, statuses) = channel();
         let (url, gets) = receiver(statuses);
-        status.send(0).expect("it listens");
+        status.send((0, "", "")).expect("it listens");
         let log = Arc::new(Shared(EventLog::in_memory()));
         let senders = WebhookSenders::start(&[settings(&url, &[])], None, &log).expect("threads");
         record(&log.0, EventCode::TableCreated, "t");

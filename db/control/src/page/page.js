@@ -4,7 +4,11 @@
 
 const POLL_MS = 2000;
 const SAMPLES = 150;
-const VIEWS = [['overview', 'Overview'], ['tenants', 'Tenants'], ['extensions', 'Extensions'], ['kills', 'Kills'], ['events', 'Events']];
+const VIEWS = [['overview', 'Overview'], ['tenants', 'Tenants'], ['extensions', 'Extensions'], ['kills', 'Kills'], ['slow', 'Slow'], ['events', 'Events']];
+// Views of one thing, by the kind that their address begins with.
+const CLOSE_UPS = ['extension', 'table'];
+const PROFILE_S = 10;
+const HEAT_S = 20;
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 let caller = {role: '', tenant: null};
@@ -15,6 +19,8 @@ let paused = false;
 let filter = '';
 let orders = {};
 let timer = 0;
+let slow = null;
+let closeUp = {path: '', state: '', result: null};
 
 // ---- text and elements ----
 
@@ -83,11 +89,12 @@ function uptime(seconds) {
 // ---- readings ----
 
 function view() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, '').split('/');
-  let about = null;
-  try { about = rest.length ? decodeURIComponent(rest.join('/')) : null; } catch { about = null; }
-  if (name === 'tenant' && about) return {name, tenant: about};
-  return {name: VIEWS.some(([known]) => known === name) ? name : 'overview', tenant: null};
+  let parts = [];
+  try { parts = location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent); } catch { parts = []; }
+  const [name, about, item] = parts;
+  if (name === 'tenant' && about) return {name, tenant: about, item: null};
+  if (CLOSE_UPS.includes(name) && about && item) return {name, tenant: about, item};
+  return {name: VIEWS.some(([known]) => known === name) ? name : 'overview', tenant: null, item: about || null};
 }
 
 async function get(path) {
@@ -113,6 +120,7 @@ async function poll() {
   try {
     if (!paused && document.visibilityState === 'visible') {
       const read = await get('/v1/overview' + (asked === null ? '' : '?tenant=' + encodeURIComponent(asked)));
+      if (view().name === 'slow') slow = await get('/v1/slow');
       if (view().tenant === asked) take(read, asked);
       state.textContent = shown(`${caller.role}${caller.tenant ? ' of ' + caller.tenant : ''}, version ${read.version}, up ${uptime(read.uptime_s)}`);
       state.className = '';
@@ -204,7 +212,7 @@ function chart(title, lines, format) {
   const now = last.map((value) => Number.isFinite(value) ? format(value) : '–').join(', ');
   const picture = svg('svg', {viewBox: '0 0 300 62', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown(`${title}: now ${now}, at most ${format(most)}`)},
     svg('line', {x1: 0, x2: 300, y1: 60, y2: 60}), ...drawn);
-  return element('figure', {}, element('figcaption', {}, element('span', {}, title), element('span', {}, `${now} (most ${format(most)})`)), picture);
+  return element('figure', {}, element('figcaption', {}, element('span', {}, title), element('span', {}, all.length ? `${now} (most ${format(most)})` : '–')), picture);
 }
 
 /** A table whose columns are [key, title, cell, is a number, is text]. */
@@ -249,6 +257,10 @@ function tenantLink(name) {
   return element('a', {href: '#/tenant/' + encodeURIComponent(name)}, name);
 }
 
+function itemLink(kind, tenant, name) {
+  return element('a', {href: `#/${kind}/${encodeURIComponent(tenant)}/${encodeURIComponent(name)}`}, name);
+}
+
 function use(quota) {
   if (!quota) return '–';
   const part = quota.limit ? quota.used / quota.limit : 0;
@@ -276,7 +288,7 @@ function tenantsTable(rows, caption) {
 function extensionsTable(rows, caption) {
   return table('extensions', caption, [
     ['tenant', 'Tenant', (row) => tenantLink(row.tenant)],
-    ['name', 'Extension', (row) => row.name],
+    ['name', 'Extension', (row) => itemLink('extension', row.tenant, row.name)],
     ['version', 'Version', (row) => row.version, true],
     ['tier', 'Tier', (row) => row.tier],
     ['state', 'State', (row) => element('span', {class: row.suspended ? 'bad' : row.slowed_to_per_s ? 'mind' : null}, row.state)],
@@ -314,10 +326,150 @@ function eventsTable(rows, caption) {
   ], rows, 'at_ms');
 }
 
+// ---- what is counted only while somebody looks ----
+
+/** A button that has the server look for some seconds, and what it has found. */
+function lookCloser(path, seconds, title, drawn) {
+  const mine = closeUp.path === path ? closeUp : {state: '', result: null};
+  const isBusy = mine.state === 'busy';
+  const button = element('button', {type: 'button', id: 'look', disabled: isBusy}, isBusy ? `${title}: ${seconds} s …` : `${title} for ${seconds} s`);
+  button.addEventListener('click', async () => {
+    const own = closeUp = {path, state: 'busy', result: null};
+    draw();
+    try {
+      own.result = await get(`${path}?seconds=${seconds}`);
+      own.state = '';
+    } catch (error) { own.state = error.message; }
+    if (closeUp === own) draw();
+  });
+  const said = mine.state && !isBusy ? element('p', {class: 'bad', role: 'alert'}, mine.state) : null;
+  return [element('p', {}, button), said, ...(mine.result ? drawn(mine.result) : [])].filter((part) => part !== null);
+}
+
+/** What calls what, with the samples of each: the outermost function has all others in it. */
+function callTree(profile) {
+  const root = {label: 'all', samples: 0, children: new Map()};
+  for (const stack of profile.stacks) {
+    const labels = stack.places.map((at) => profile.places[at]).reverse().map((place) => `${place.function} ${place.file}:${place.line}`);
+    if (stack.in_host) labels.push('[host call]');
+    let node = root;
+    node.samples += stack.samples;
+    for (const label of labels) {
+      if (!node.children.has(label)) node.children.set(label, {label, samples: 0, children: new Map()});
+      node = node.children.get(label);
+      node.samples += stack.samples;
+    }
+  }
+  return root;
+}
+
+/** The boxes of a tree, the root at the bottom: as wide as they have samples. Those too narrow to be seen are left out. */
+function flameGraph(root) {
+  const boxes = [];
+  let depth = 0;
+  const place = (node, x, level) => {
+    const width = 1000 * node.samples / Math.max(root.samples, 1);
+    if (width < 1 || level > 64) return;
+    depth = Math.max(depth, level);
+    boxes.push([node, x, level, width]);
+    let at = x;
+    for (const child of [...node.children.values()].sort((a, b) => b.samples - a.samples)) {
+      place(child, at, level + 1);
+      at += 1000 * child.samples / Math.max(root.samples, 1);
+    }
+  };
+  place(root, 0, 0);
+  const height = 20 * (depth + 1);
+  const drawn = boxes.map(([node, x, level, width], number) => {
+    const title = svg('title', {}, shown(`${node.label}: ${node.samples} samples, ${percent(node.samples / Math.max(root.samples, 1))}`));
+    const y = height - 20 * (level + 1);
+    const letters = Math.floor(width / 6.6);
+    const name = shown(node.label).replace(/ \S*:\d+$/, '');
+    const text = letters < 4 ? '' : name.length > letters ? '…' + name.slice(1 - letters) : name;
+    return svg('g', {}, title, svg('rect', {x, y, width: Math.max(width - 1, 0.5), height: 19, class: 'flame' + number % 3}), svg('text', {x: x + 3, y: y + 14}, text));
+  });
+  return element('div', {class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Flame graph'},
+    svg('svg', {viewBox: `0 0 1000 ${height}`, class: 'flames', role: 'img', width: 1000, height, 'aria-label': `Flame graph of ${root.samples} samples`}, ...drawn));
+}
+
+/** The innermost places, by their samples. */
+function hottestPlaces(profile) {
+  const places = new Map();
+  for (const stack of profile.stacks) {
+    const place = profile.places[stack.places[0]];
+    const name = place ? `${place.function} ${place.file}:${place.line}` : 'not known';
+    places.set(name, (places.get(name) || 0) + stack.samples);
+  }
+  return [...places].map(([name, samples]) => ({name, samples})).sort((a, b) => b.samples - a.samples).slice(0, 12);
+}
+
+function drawnProfile(profile) {
+  const all = Math.max(profile.samples, 1);
+  return [
+    element('p', {id: 'profiled'}, `${profile.samples} samples of version ${profile.version}, ${percent(profile.named / all)} named; meanwhile ${count(profile.calls)} calls ended, with ${duration(profile.cpu_us * 1000)} of CPU, and waited for ${duration(profile.waiting_us * 1000)}.`),
+    flameGraph(callTree(profile)),
+    table('hottest', 'Lines with most samples', [
+      ['name', 'Line', (row) => row.name, false, true], ['samples', 'Samples', (row) => row.samples, true], ['part', 'Part', (row) => percent(row.samples / all), true],
+    ], hottestPlaces(profile), 'samples'),
+  ];
+}
+
+/** Ranges of keys from the first to the last, against seconds: the more accesses, the darker. */
+function drawnHeat(heat) {
+  const most = Math.max(1, ...heat.ranges.flatMap((range) => range.accesses));
+  const rows = heat.ranges.length;
+  const cells = heat.ranges.flatMap((range, y) => range.accesses.map((here, x) => {
+    const between = range.first === null ? `range ${y + 1} of ${rows}` : `${range.first} to ${range.last}`;
+    const title = svg('title', {}, shown(`${between}, second ${x + 1}: ${count(here)}`));
+    return svg('rect', {x: x * 1000 / heat.seconds, y: y * 14, width: 1000 / heat.seconds - 1, height: 13, class: 'heat', 'fill-opacity': (here ? 0.08 + 0.92 * here / most : 0.03).toFixed(3)}, title);
+  }));
+  const sum = heat.accesses.reduce((one, other) => one + other, 0);
+  return [
+    element('p', {id: 'heated'}, `${count(sum)} accesses in ${heat.seconds} s. Rows are ranges of keys, the first above, with as many different keys each; columns are seconds; the strongest colour is ${count(most)}.`),
+    svg('svg', {viewBox: `0 0 1000 ${Math.max(rows, 1) * 14}`, class: 'heats', role: 'img', preserveAspectRatio: 'none', 'aria-label': shown(`Heat map: ${rows} ranges over ${heat.seconds} seconds`)}, ...cells),
+  ];
+}
+
+function slowTable(rows, caption) {
+  return table('slow', caption, [
+    ['at_ms', 'Time (UTC)', (row) => element('a', {href: '#/slow/' + row.id}, time(row.at_ms))],
+    ['tenant', 'Tenant', (row) => tenantLink(row.tenant)],
+    ['operation', 'Request', (row) => row.call ? `${row.operation} ${row.call.extension} v${row.call.version}` : row.operation],
+    ['table', 'Table', (row) => row.table || ''],
+    ['total_ns', 'Total', (row) => duration(row.total_ns), true],
+    ['waiting_ns', 'Waiting', (row) => duration(row.waiting_ns), true],
+    ['service_ns', 'Service', (row) => duration(row.service_ns), true],
+    ['count', 'Together', (row) => row.count, true],
+    ['outcome', 'End', (row) => row.call ? row.call.outcome : ''],
+  ], rows, 'at_ms');
+}
+
+/** Where the time of a slow request went. */
+function explained(row) {
+  const call = row.call;
+  return [
+    element('h2', {}, `Slow request ${row.id}: ${row.operation}${call ? ` ${call.extension} v${call.version}` : ''} of ${row.tenant}`),
+    element('ul', {class: 'cards', id: 'explained'},
+      card('from arrival to answer', duration(row.total_ns)), card('nothing was done for it', duration(row.waiting_ns)), card(call ? 'CPU' : 'service', duration(row.service_ns)),
+      card('worker', row.worker),
+      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits),
+        card('records read', count(call.reads)), card('begun anew', call.retries)] : [])),
+    table('turns', `Whose calls had turns on that worker meanwhile; known for ${duration(row.known_ns)} of it`, [
+      ['tenant', 'Tenant', (one) => one.tenant === null ? 'others' : tenantLink(one.tenant)], ['turns', 'Turns', (one) => count(one.turns), true],
+      ['cpu_ns', 'CPU', (one) => duration(one.cpu_ns), true],
+    ], row.turns, 'cpu_ns'),
+  ];
+}
+
+/** Text whose parts in backticks are commands and names of files. */
+function marked(text) {
+  return text.split('`').map((part, at) => at % 2 ? element('code', {}, part) : part);
+}
+
 function findings(found) {
   if (!found) return [];
   if (!found.length) return [element('h2', {}, 'Findings'), element('p', {class: 'good', id: 'findings'}, 'Nothing that needs a look.')];
-  const items = found.map((one) => element('li', {class: one.severity === 'bad' ? 'bad' : null}, element('b', {}, one.title), ' ', one.text, ' ', one.advice));
+  const items = found.map((one) => element('li', {class: one.severity === 'bad' ? 'bad' : null}, element('b', {}, one.title), ' ', marked(one.text), ' ', marked(one.advice)));
   return [element('h2', {}, 'Findings'), element('ul', {class: 'findings', id: 'findings'}, items)];
 }
 
@@ -361,6 +513,35 @@ const DRAW = {
     const rows = filtered(latest.read.events, (row) => `${row.code} ${row.actor} ${row.tenant || ''} ${row.subject || ''} ${row.text}`);
     return [element('h2', {}, 'Events'), filterField(), eventsTable(rows, 'The latest')];
   },
+  slow() {
+    if (!slow) return [element('p', {class: 'empty'}, 'reading …')];
+    const one = slow.requests.find((row) => String(row.id) === view().item);
+    const rows = filtered(slow.requests, (row) => `${row.tenant} ${row.operation} ${row.table || ''} ${row.call ? row.call.extension : ''}`);
+    const caption = slow.threshold_us ? `From ${duration(slow.threshold_us * 1000)} on; ${count(slow.left_out)} more were not kept` : 'None is kept: slow_us is 0';
+    return [...(one ? explained(one) : []), element('h2', {}, 'Slow requests'), filterField(), slowTable(rows, caption)];
+  },
+  extension() {
+    const {tenant, item} = view();
+    const row = extensionRows().find((one) => one.name === item);
+    if (!row) return [element('h2', {}, 'Extension ', item), element('p', {class: 'empty'}, latest.read.tenant ? 'It is not loaded.' : 'reading …')];
+    const path = `/v1/tenants/${encodeURIComponent(tenant)}/extensions/${encodeURIComponent(item)}/profile`;
+    return [
+      element('h2', {}, 'Extension ', item, ' of ', tenantLink(tenant)), extensionsTable([row], 'Now'),
+      element('h2', {}, 'Where its time goes'), ...lookCloser(path, PROFILE_S, 'Profile', drawnProfile),
+      element('h2', {}, 'Kills'), killsTable(latest.read.kills.filter((one) => one.extension === item), 'The latest'),
+    ];
+  },
+  table() {
+    const {tenant, item} = view();
+    const row = latest.read.tables.find((one) => one.name === item);
+    if (!row) return [element('h2', {}, 'Table ', item), element('p', {class: 'empty'}, latest.read.tenant ? 'It is not there.' : 'reading …')];
+    const path = `/v1/tenants/${encodeURIComponent(tenant)}/tables/${encodeURIComponent(item)}/heat`;
+    return [
+      element('h2', {}, 'Table ', item, ' of ', tenantLink(tenant)),
+      element('ul', {class: 'cards'}, card('records', count(row.records)), card('bytes', bytes(row.bytes)), card('quota', bytes(row.quota_bytes)), card('mode', row.mode)),
+      element('h2', {}, 'Which keys are used'), ...lookCloser(path, HEAT_S, 'Count accesses', drawnHeat),
+    ];
+  },
   tenant() {
     const {read} = latest;
     if (!read.tenant) return [element('p', {class: 'empty'}, 'reading …')];
@@ -390,7 +571,7 @@ const DRAW = {
       ], read.quotas, null),
       element('h2', {}, 'Tables'),
       table('tables', 'Its own', [
-        ['name', 'Table', (one) => one.name], ['mode', 'Mode', (one) => one.mode], ['records', 'Records', (one) => count(one.records), true],
+        ['name', 'Table', (one) => itemLink('table', tenant.name, one.name)], ['mode', 'Mode', (one) => one.mode], ['records', 'Records', (one) => count(one.records), true],
         ['bytes', 'Bytes', (one) => bytes(one.bytes), true], ['quota_bytes', 'Quota', (one) => bytes(one.quota_bytes), true],
         ['evictions', 'Evicted', (one) => count(one.evictions), true], ['refusals', 'Refused', (one) => count(one.refusals), true],
       ], read.tables, null),

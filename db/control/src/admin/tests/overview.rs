@@ -179,6 +179,19 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     let (_, own) = get(&of_a, "/v1/slow/7");
     assert_eq!((own["key"].as_str(), &own["key_digest"]), (Some("secret"), &shown["key_digest"]));
     assert_eq!(turns(&own), [(None, 15), (Some("a".to_owned()), 3)], "no other tenant has a name");
+    // Viewers see as much of others as whom they look for, and no keys.
+    let viewer = |path: &str| {
+        let (status, made) = server.operator("POST", path, json!({"name": "v"}));
+        assert_eq!(status, 201, "{made}");
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (of_all, of_own) = (viewer("/v1/tokens"), viewer("/v1/tenants/a/tokens"));
+    for (token, expected) in [(&of_all, turns(&shown)), (&of_own, turns(&own))] {
+        let (_, seen) = get(token, "/v1/slow/7");
+        assert_eq!((&seen["key"], &seen["key_digest"], turns(&seen)), (&Value::Null, &shown["key_digest"], expected));
+        assert_eq!(ids(get(token, "/v1/slow")), [7, 1]);
+        assert_eq!(server.json("PUT", "/v1/slow", token, json!({"threshold_us": 1})).0, 403);
+    }
     assert_eq!(get(&of_a, "/v1/slow").1["left_out"], 4);
     assert_eq!(server.operator("PUT", "/v1/slow", json!({"threshold_us": 2500})).0, 200);
     assert_eq!(get(&of_a, "/v1/slow").1["threshold_us"], 2_500);
