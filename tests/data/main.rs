@@ -9,6 +9,7 @@ mod ordered;
 mod quotas;
 mod sealed;
 mod spill;
+mod spill_clients;
 mod transactions;
 mod versions;
 mod wire;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Wire, client, data_plane, tenant_with, within_a_minute};
-use sandstorm_catalog::{DirectoryError, NewTable, QuotaChanges, TableDurability};
+use sandstorm_catalog::{DirectoryError, NewTable, QuotaChanges};
 use sandstorm_client::{Error, Reply};
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
@@ -12,16 +12,16 @@ use sandstorm_store::StorageMode;
 use sandstorm_store::spill::SpillStats;
 
 /// The table of mode `spill`.
-const LARGE: u64 = 2;
+pub(super) const LARGE: u64 = 2;
 /// Its memory.
 const MEMORY: u64 = 2 << 20;
 
-fn spill_table(name: &str) -> NewTable {
+pub(super) fn spill_table(name: &str) -> NewTable {
     NewTable { id: Some(LARGE), mode: StorageMode::Spill, quota_bytes: Some(MEMORY), ..NewTable::named(name) }
 }
 
 /// A server whose tenant `a` has such a table, and the folder of its spill file.
-fn server(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
+pub(super) fn server(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
     let plane = data_plane(2);
     let folder = tempfile::tempdir().expect("a folder");
     plane.directory.open_spill_folder(folder.path()).expect("a folder");
@@ -30,20 +30,20 @@ fn server(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
     (plane, id, folder)
 }
 
-fn stats(plane: &DataPlane) -> SpillStats {
+pub(super) fn stats(plane: &DataPlane) -> SpillStats {
     let snapshot = plane.directory.snapshot();
     let view = snapshot.iter().find(|view| &*view.tenant.name == "a").expect("the tenant");
     view.table_by_name("large").and_then(|entry| entry.table.spill_stats()).expect("a spill file")
 }
 
-fn value(number: u32) -> Vec<u8> {
+pub(super) fn value(number: u32) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
     value.resize(200 + number as usize % 1_000, number as u8);
     value
 }
 
 /// Writes so many records.
-fn fill(wire: &mut Wire, records: u32) {
+pub(super) fn fill(wire: &mut Wire, records: u32) {
     for number in 0..records {
         loop {
             let answer = wire.one(Operation::put(LARGE, &number.to_le_bytes(), &value(number)));
@@ -145,8 +145,6 @@ fn what_a_table_of_this_mode_cannot_be_is_refused() {
     let other = |table: NewTable| NewTable { id: None, name: "other".into(), ..table };
     let ordered = refused(other(NewTable { ordered: true, ..spill_table("other") }));
     assert!(ordered.contains("larger than memory") && ordered.contains("ordered"), "{ordered}");
-    let changed = plane.directory.set_durability("a", "large", TableDurability::Disk);
-    assert!(changed.is_err(), "{changed:?}");
     let without = data_plane(1);
     let (_, _) = tenant_with(&without, "a", true, QuotaChanges::default());
     let nowhere = without.directory.create_table("a", spill_table("large"));

@@ -19,6 +19,7 @@ mod packages;
 mod records;
 mod restart;
 mod rotation;
+mod spill_kills;
 mod tls;
 mod triggers;
 mod versions;

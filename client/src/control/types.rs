@@ -352,6 +352,37 @@ pub struct TableStatus {
     pub owner: Option<String>,
     /// For an own table: the tenants that it is granted to.
     pub granted_to: Vec<GivenGrant>,
+    /// Of a table of mode `spill`: what of it is on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spill: Option<SpillStatus>,
+}
+
+/// What of a table of mode `spill` is on the disk. Counts are since the server's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SpillStatus {
+    /// Records whose values are on the disk only.
+    pub cold_records: u64,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Cold records that were read.
+    pub reads: u64,
+    /// Bytes of the blocks that were read.
+    pub read_bytes: u64,
+    /// Microseconds that the reads took together, until the records were in memory.
+    pub read_us: u64,
+    /// Reads that failed, or found a damaged block.
+    pub read_errors: u64,
+    /// Requests and calls that waited for a cold record.
+    pub waits: u64,
+    /// Reads that waited for the tenant's quota.
+    pub held_by_quota: u64,
+    /// Records that left memory.
+    pub spilled: u64,
+    /// Times that a record stayed in memory, since the file had as many bytes as it may have.
+    pub refused_by_quota: u64,
+    /// Why the file cannot be written, if that is so.
+    pub failure: Option<String>,
 }
 
 /// The access that a tenant has to a table.

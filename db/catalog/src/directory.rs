@@ -419,7 +419,7 @@ impl Directory {
             if !durability.is_none() && !self.options.can_keep_records {
                 return Err(DirectoryError::KeepsNothing(new.name));
             }
-            self.check_spill(&new.name, (new.mode, new.ordered, durability))?;
+            self.check_spill(&new.name, (new.mode, new.ordered))?;
             let table = RecordTable::new(config, self.epochs.clone());
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
             if log_number != 0 {

@@ -63,7 +63,7 @@ impl Directory {
         if !durability.is_none() && !self.options().can_keep_records {
             return Err(DirectoryError::KeepsNothing(table.to_owned()));
         }
-        self.check_spill(table, (entry.mode(), entry.table.is_ordered(), durability))?;
+        self.check_spill(table, (entry.mode(), entry.table.is_ordered()))?;
         let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
         let Some(log) = self.log.get_or_make().map_err(unavailable)? else {
             // The server has not read its log yet: the table gets it then.

@@ -362,7 +362,7 @@ impl DirectoryError {
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::KeepsNothing(_) => "start the server with a state directory",
-            E::CannotSpill { .. } => "leave out --ordered and --durability, or choose the mode `store`",
+            E::CannotSpill { .. } => "leave out --ordered, or choose the mode `store`",
             E::CannotList(_) => "get them by their keys",
             E::NoSpillFile(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::GrantToSelf(_) => "name another tenant",

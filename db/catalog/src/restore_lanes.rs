@@ -104,6 +104,7 @@ impl RestoreLanes {
             }
             ChangeKind::MakeTable => {
                 table.raise_versions(&self.participant, change.version);
+                table.expect_records(&self.participant, change.flags.into());
                 self.participant.offline();
                 Ok(())
             }
@@ -234,6 +235,34 @@ mod tests {
             });
             assert_eq!(table.stats().records, u64::from(RECORDS));
         }
+    }
+
+    #[test]
+    fn a_table_whose_size_is_known_gets_its_room_at_once() {
+        const RECORDS: u32 = 100_000;
+        let epochs = Epochs::new();
+        let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+        let by_number: LoggedTables<'_> = [(1, &table)].into_iter().collect();
+        std::thread::scope(|scope| {
+            let mut lanes = RestoreLanes::start_with(scope, &by_number, &epochs, (1, 2)).expect("threads");
+            let made = LoggedChange::of_table(ChangeKind::MakeTable, 1, 7, b"t");
+            lanes.take(&table, &LoggedChange { flags: RECORDS, ..made }).expect("room");
+            let capacity = table.stats().capacity;
+            assert!(capacity * 3 >= u64::from(RECORDS) * 4, "{capacity}");
+            for number in 0..RECORDS {
+                let (key, version) = (number.to_le_bytes(), u64::from(number) + 8);
+                let (kind, value) = (ChangeKind::Put, &[7; 8]);
+                let put = LoggedChange { kind, table: 1, version, expires_at_ms: 0, flags: 0, key: &key, value };
+                lanes.take(&table, &put).expect("room");
+            }
+            lanes.finish().expect("room");
+            assert_eq!((table.stats().records, table.stats().capacity), (u64::from(RECORDS), capacity));
+        });
+        // A number that the quota has no room for is not believed.
+        let config = TableConfig { quota_bytes: 1 << 20, ..TableConfig::default() };
+        let small = RecordTable::with_seed(config, Arc::clone(&epochs), 1);
+        small.expect_records(&epochs.register(), u64::from(u32::MAX));
+        assert!(small.stats().capacity * 16 <= 2 << 20, "{}", small.stats().capacity);
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use sandstorm_store::spill::{SpillFolderFile, SpillPool, SpillQuota};
 use sandstorm_store::{RecordTable, SpilledTable, StorageMode};
 
-use super::{Directory, DirectoryError, Quotas, TableDurability, TableEntry, TenantAccount};
+use super::{Directory, DirectoryError, Quotas, TableEntry, TenantAccount};
 
 impl SpilledTable for TableEntry {
     fn records(&self) -> &RecordTable {
@@ -55,15 +55,13 @@ impl Directory {
     }
 
     /// Refuses a table of mode `spill` with properties that it cannot have.
-    pub(super) fn check_spill(
-        &self,
-        table: &str,
-        (mode, ordered, durability): (StorageMode, bool, TableDurability),
-    ) -> Result<(), DirectoryError> {
+    pub(super) fn check_spill(&self, table: &str, (mode, ordered): (StorageMode, bool)) -> Result<(), DirectoryError> {
         let why = match mode {
             StorageMode::Store | StorageMode::Cache => return Ok(()),
-            StorageMode::Spill if ordered => "it is ordered",
-            StorageMode::Spill if !durability.is_none() => "its records are in the log of tables with durability",
+            StorageMode::Spill if ordered => {
+                "it is ordered, and ranges do not wait for the disk: keep the keys in an ordered table in store mode, \
+                 and their large values in this one"
+            }
             StorageMode::Spill if self.spill.open.get().is_none() => "the server keeps nothing on disk (--ephemeral)",
             StorageMode::Spill => return Ok(()),
         };

@@ -49,7 +49,7 @@ impl TableDurability {
 /// The durability of new tables that are created without one, by their mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefaultDurability {
-    /// Of tables in store mode.
+    /// Of tables in store mode, and of those larger than memory.
     pub store: TableDurability,
     /// Of tables in cache mode.
     pub cache: TableDurability,
@@ -69,10 +69,8 @@ impl DefaultDurability {
     /// That of a new table in this mode.
     pub fn of(self, mode: StorageMode) -> TableDurability {
         match mode {
-            StorageMode::Store => self.store,
+            StorageMode::Store | StorageMode::Spill => self.store,
             StorageMode::Cache => self.cache,
-            // The log does not read cold records.
-            StorageMode::Spill => TableDurability::None,
         }
     }
 }

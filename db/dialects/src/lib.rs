@@ -5,6 +5,7 @@
 //! receive and wait (`workers/connections`).
 #![forbid(unsafe_code)]
 
+mod cold_command;
 mod http_detection;
 mod identity;
 pub mod limits;
@@ -24,6 +25,7 @@ use crate::limits::protocols::{BYTES_PER_REQUEST, EMPTY_WORK, PIECE_WORK};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_metrics::{ConnectionReason, ServerMetrics, WorkerCounters};
+use sandstorm_store::spill::SpillReadError;
 use sandstorm_store::{Participant, RecordTable};
 
 /// The protocol of a port.
@@ -191,6 +193,9 @@ pub enum NextAction {
     /// The connection has authenticated, for the tenant of that id. Its home worker serves it from here on, and calls
     /// the session again.
     HandOver(u32),
+    /// The next command has met cold records, and has done nothing. The session is to be called again, with its bytes,
+    /// once they are in memory: the participant has noted them.
+    FetchCold,
     /// The connection ends once the answers are sent.
     Close,
 }
@@ -279,6 +284,14 @@ impl ProtocolSession {
                 out.extend_from_slice(NOT_DURABLE.as_bytes());
                 out.extend_from_slice(b"\r\n");
             }
+        }
+    }
+
+    /// Notes why the cold records that it waited for could not be read: the command that meets them again is refused.
+    pub fn set_cold_error(&mut self, error: SpillReadError) {
+        match self {
+            ProtocolSession::Memcached(session) => session.cold.set_error(error),
+            ProtocolSession::Redis(session) => session.cold.set_error(error),
         }
     }
 

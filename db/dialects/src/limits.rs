@@ -12,6 +12,10 @@ pub const PLAN_OPERATIONS: usize = 64;
 /// (`RANGE_KEYS_PER_MESSAGE` of the store).
 pub const MULTIGET_KEYS: u64 = 1_000;
 
+/// Times that a command waits for cold records before it is refused: records that leave memory so soon again belong to
+/// a table whose memory is too small for its clients.
+pub const COLD_TRIES: u32 = 8;
+
 pub mod bits;
 pub mod protocols;
 pub mod redis;

@@ -64,7 +64,8 @@ pub struct LoggedChange<'a> {
     pub version: u64,
     /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
     pub expires_at_ms: u64,
-    /// The flags of the record.
+    /// The flags of the record. Of a table that was made, at the beginning of its part of a checkpoint: about how many
+    /// records it has there, or 0.
     pub flags: u32,
     /// The key.
     pub key: &'a [u8],

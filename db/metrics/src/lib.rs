@@ -33,7 +33,7 @@ pub use memory::{MEMORY_METRICS, memory_readings};
 pub use naming::ConventionalName;
 pub use series::{
     BUILD_METRICS, BUILD_RESULTS, CALL_RESULTS, CONTROL_METRICS, EXTENSION_METRICS, PERSISTENCE_METRICS, QUOTA_METRICS,
-    SERVER_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
+    SERVER_METRICS, SPILL_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, WatchdogCounts, WatchdogProbe,
 };
 pub use slow_threshold::SlowThreshold;
 

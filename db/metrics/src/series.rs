@@ -124,6 +124,26 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     gauge("log_bytes_since_checkpoint", "Bytes of changes to records since the last checkpoint began."),
 ];
 
+/// Of all tables of mode `spill` together.
+pub const SPILL_METRICS: &[MetricSpec] = &[
+    gauge("cold_records", "Records of tables of mode `spill` whose values are on the disk only."),
+    gauge("spill_file_bytes", "Bytes of spill files in use."),
+    gauge("spill_failed", "Tables of mode `spill` whose files cannot be written."),
+    counter("cold_reads", "Cold records that were read from the disk."),
+    counter("cold_read_bytes", "Bytes of the blocks that were read for them."),
+    counter("cold_read_us", "Time of these reads, from the miss until the record was in memory, in microseconds."),
+    counter("cold_read_errors", "Cold records that could not be read, or were in a damaged block."),
+    counter("cold_waits", "Requests and calls that have met a cold record and waited; several may wait for one read."),
+    counter("cold_reads_held", "Cold reads that waited for their tenant's `cold_reads_per_s` or `cold_bytes_per_s`."),
+    counter("records_spilled", "Records that left memory for the disk."),
+    counter("spill_written_bytes", "Bytes written to spill files."),
+    counter("spill_write_errors", "Writes to spill files that failed."),
+    counter(
+        "spill_refused_by_quota",
+        "Times that a record stayed in memory, since its table's file had `spill_bytes`.",
+    ),
+];
+
 const fn family(
     name: &'static str,
     kind: MetricKind,

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use super::histogram::LATENCY_METRICS;
 use super::{
     BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, MEMORY_METRICS, MetricKind,
-    MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS, TABLE_METRICS, TenantCounters,
-    WATCHDOG_METRICS, WorkerCounters,
+    MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS, SPILL_METRICS, TABLE_METRICS,
+    TenantCounters, WATCHDOG_METRICS, WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
@@ -134,10 +134,11 @@ pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
 }
 
 /// The sections of the page, and their metrics: all that there are.
-pub const SECTIONS: [(&str, &[MetricSpec]); 13] = [
+pub const SECTIONS: [(&str, &[MetricSpec]); 14] = [
     ("The server", SERVER_METRICS),
     ("Its memory", MEMORY_METRICS),
     ("What is kept on the disk", PERSISTENCE_METRICS),
+    ("Tables larger than memory", SPILL_METRICS),
     ("The builder", BUILD_METRICS),
     ("The watchdog", WATCHDOG_METRICS),
     ("The control port", CONTROL_METRICS),

@@ -13,9 +13,9 @@ use crate::limits::{
     CHECKPOINT_CHECK_MS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_BYTES, CHECKPOINT_SCAN_RECORDS,
     CHECKPOINT_SCANS,
 };
-use sandstorm_catalog::{Directory, TableEntry};
+use sandstorm_catalog::Directory;
 use sandstorm_log::{ChangeLog, CheckpointWriter, LogError, LoggedChange};
-use sandstorm_store::{Epochs, Participant, RecordTable};
+use sandstorm_store::{ColdRecord, Epochs, Participant, RecordRef, RecordTable};
 
 /// The running thread; stops when dropped.
 pub struct Checkpointer {
@@ -83,7 +83,7 @@ fn write_checkpoint(
     for view in directory.snapshot().iter() {
         for entry in view.tables.values().filter(|entry| entry.table.is_logged()) {
             let name = format!("{}/{}", view.tenant.name, entry.name());
-            match write_table((entry, &name), &mut writer, participant, stopped) {
+            match write_table((&entry.table, &name), &mut writer, participant, stopped) {
                 Ok(Some(written)) => records += written,
                 Ok(None) => {
                     writer.abandon();
@@ -104,15 +104,15 @@ fn write_checkpoint(
 
 /// Writes the records of a table. Returns their number; `None` if the server stopped meanwhile.
 fn write_table(
-    (entry, name): (&TableEntry, &str),
+    (table, name): (&RecordTable, &str),
     writer: &mut CheckpointWriter,
     participant: &mut Participant,
     stopped: &AtomicBool,
 ) -> Result<Option<u64>, LogError> {
-    let settled = entry.table.settle(participant, name.as_bytes());
+    let settled = table.settle(participant, name.as_bytes());
     participant.offline();
-    if let Some(table) = settled {
-        writer.push(&table)?;
+    if let Some(beginning) = settled {
+        writer.push(&beginning)?;
     }
     let (mut records, mut cursor) = (0, Some(0));
     let mut batch = RecordBatch::default();
@@ -120,13 +120,35 @@ fn write_table(
         if stopped.load(Relaxed) {
             return Ok(None);
         }
-        cursor = batch.fill(&entry.table, participant, at);
+        cursor = batch.fill(table, participant, at);
         // The disk may be slow. Nobody's memory waits for it.
         participant.offline();
         records += batch.records.len() as u64;
         batch.changes().try_for_each(|change| writer.push(&change))?;
+        for cold in &batch.cold {
+            if stopped.load(Relaxed) {
+                return Ok(None);
+            }
+            records += u64::from(write_cold((table, name), cold, writer, participant)?);
+        }
     }
     Ok(Some(records))
+}
+
+/// Writes a cold record, unless it has changed since it was met; returns whether it did.
+fn write_cold(
+    (table, name): (&RecordTable, &str),
+    cold: &ColdRecord,
+    writer: &mut CheckpointWriter,
+    participant: &mut Participant,
+) -> Result<bool, LogError> {
+    let mut written = Ok(());
+    let read = table.read_cold(participant, cold, &mut |record| {
+        written = table.cold_as_change(record).map_or(Ok(()), |change| writer.push(&change));
+    });
+    participant.offline();
+    let is_there = read.map_err(|error| LogError::unusable(name, &format!("a cold record cannot be read: {error}")))?;
+    written.map(|()| is_there)
 }
 
 /// Copies of records, which are written when the table's own are not protected any more.
@@ -135,6 +157,8 @@ struct RecordBatch {
     /// Where each record's key and value end in `bytes`, and the rest of its change.
     records: Vec<(usize, usize, LoggedChange<'static>)>,
     bytes: Vec<u8>,
+    /// The cold records among them, which are not copied.
+    cold: Vec<ColdRecord>,
 }
 
 impl RecordBatch {
@@ -142,6 +166,7 @@ impl RecordBatch {
     fn fill(&mut self, table: &RecordTable, participant: &Participant, from: u64) -> Option<u64> {
         self.records.clear();
         self.bytes.clear();
+        self.cold.clear();
         // One of large values does not keep its memory.
         self.bytes.shrink_to(2 * CHECKPOINT_SCAN_BYTES);
         let guard = participant.guard();
@@ -149,14 +174,15 @@ impl RecordBatch {
         for _ in 0..CHECKPOINT_SCANS {
             let Some(at) = cursor else { break };
             // By no clock: what has expired goes when it is found.
-            cursor = table.scan(&guard, at, CHECKPOINT_SCAN_RECORDS, 0, &mut |record| {
+            let copy = &mut |record: RecordRef<'_>| {
                 if let Some(change) = table.as_change(record) {
                     self.bytes.extend_from_slice(change.key);
                     let key_end = self.bytes.len();
                     self.bytes.extend_from_slice(change.value);
                     self.records.push((key_end, self.bytes.len(), LoggedChange { key: b"", value: b"", ..change }));
                 }
-            });
+            };
+            cursor = table.scan_all(&guard, (at, CHECKPOINT_SCAN_RECORDS), 0, copy, &mut self.cold);
             if self.bytes.len() >= CHECKPOINT_SCAN_BYTES {
                 break;
             }
@@ -186,6 +212,9 @@ impl Drop for Checkpointer {
         }
     }
 }
+
+#[cfg(test)]
+mod spill_tests;
 
 #[cfg(test)]
 mod tests {

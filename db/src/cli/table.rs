@@ -1,7 +1,9 @@
 //! `sandstorm table …`
 
 use clap::{Subcommand, ValueEnum};
-use sandstorm_client::control::{DurabilityLevel, TableAccess, TableMode, TablePatch, TableSpec, TableStatus};
+use sandstorm_client::control::{
+    DurabilityLevel, SpillStatus, TableAccess, TableMode, TablePatch, TableSpec, TableStatus,
+};
 
 use super::grant::describe_access;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
@@ -182,7 +184,14 @@ fn list(tables: &[TableStatus]) -> String {
     };
     let mut rows: Vec<_> = tables.iter().map(row).collect();
     let mut head = vec!["NAME", "ID", "MODE", "DURABILITY", "RECORDS", "BYTES", "QUOTA"];
-    // Where nothing is shared the column is left out.
+    // Where nothing is on the disk, or shared, the columns are left out.
+    if tables.iter().any(|table| table.spill.is_some()) {
+        head.extend(["COLD", "ON DISK"]);
+        for (row, table) in rows.iter_mut().zip(tables) {
+            let of = |shown: fn(&SpillStatus) -> String| table.spill.as_ref().map_or("-".to_owned(), shown);
+            row.extend([of(|spill| spill.cold_records.to_string()), of(|spill| format_bytes(spill.file_bytes))]);
+        }
+    }
     if tables.iter().any(|table| table.access != TableAccess::Own || !table.granted_to.is_empty()) {
         head.extend(["ACCESS", "GRANTED TO"]);
         for (row, table) in rows.iter_mut().zip(tables) {
@@ -200,7 +209,7 @@ fn granted_to(table: &TableStatus) -> String {
 }
 
 fn show(table: &TableStatus) -> String {
-    fields(&[
+    let mut shown = vec![
         ("name", table.name.clone()),
         ("id", table.id.to_string()),
         ("mode", mode(table)),
@@ -215,5 +224,18 @@ fn show(table: &TableStatus) -> String {
         ("expirations", table.expirations.to_string()),
         ("refusals", table.refusals.to_string()),
         ("slots", table.capacity.to_string()),
-    ])
+    ];
+    if let Some(spill) = &table.spill {
+        let mean_us = spill.read_us.checked_div(spill.reads).unwrap_or(0);
+        shown.extend([
+            ("cold records", spill.cold_records.to_string()),
+            ("on disk", format_bytes(spill.file_bytes)),
+            ("cold reads", format!("{} ({}, {mean_us} us each)", spill.reads, format_bytes(spill.read_bytes))),
+            ("waits", format!("{}, {} reads held by the quota", spill.waits, spill.held_by_quota)),
+            ("kept in memory", format!("{} times, for the quota spill_bytes", spill.refused_by_quota)),
+            ("read errors", spill.read_errors.to_string()),
+            ("disk", spill.failure.clone().unwrap_or_else(|| "ok".to_owned())),
+        ]);
+    }
+    fields(&shown)
 }

@@ -333,6 +333,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         access: "read_write",
         owner: Some("b".into()),
         granted_to: vec![given()],
+        spill: Some(server::SpillResponse::default()),
     });
     mirrors::<client::GrantList>(server::GrantsResponse {
         given: vec![given()],

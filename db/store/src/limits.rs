@@ -181,5 +181,7 @@ pub const SPILL_QUOTA_BURST_NS: u64 = 100_000_000;
 pub const CLEAN_CHARGE_BYTES: u64 = 40;
 /// Part of the quota by which records that were read from the disk may exceed it, one in so many, while none can leave.
 pub const SPILL_OVERDRAFT_ONE_IN: u64 = 16;
+/// Milliseconds that a start waits for a disk that takes none of the cold records of a table that is restored.
+pub const SPILL_RESTORE_WAITS: u32 = 10_000;
 /// Cold records that one operation has read at a time; the others follow.
 pub const COLD_MISSES_PER_OPERATION: usize = 1024;

@@ -10,8 +10,8 @@ use super::quota_use::quota_uses;
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
-    BUILD_METRICS, EXTENSION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS, TABLE_METRICS, USED_QUOTAS,
-    WATCHDOG_METRICS, readings,
+    BUILD_METRICS, EXTENSION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS,
+    USED_QUOTAS, WATCHDOG_METRICS, readings,
 };
 
 /// Counts of pushes.
@@ -54,8 +54,40 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
         log.as_ref().map_or(0, |log| log.bytes_since_checkpoint()),
     ];
     let kept = kept.map(|value| vec![value]).to_vec();
-    [readings(PERSISTENCE_METRICS, kept), readings(BUILD_METRICS, builds), readings(WATCHDOG_METRICS, watchdog)]
-        .concat()
+    let spilled = spill_counts(control).map(|value| vec![value]).to_vec();
+    [
+        readings(PERSISTENCE_METRICS, kept),
+        readings(SPILL_METRICS, spilled),
+        readings(BUILD_METRICS, builds),
+        readings(WATCHDOG_METRICS, watchdog),
+    ]
+    .concat()
+}
+
+/// The counts of all tables of mode `spill` together, in the order of [`SPILL_METRICS`].
+fn spill_counts(control: &ControlState) -> [u64; SPILL_METRICS.len()] {
+    let snapshot = control.directory.snapshot();
+    let tables = snapshot.iter().flat_map(|view| view.tables.values());
+    let mut sums = [0; SPILL_METRICS.len()];
+    for stats in tables.filter_map(|entry| entry.table.spill_stats()) {
+        let counts = [
+            stats.cold_records,
+            stats.file_bytes,
+            u64::from(stats.failure.is_some()),
+            stats.reads,
+            stats.read_bytes,
+            stats.read_us,
+            stats.read_errors,
+            stats.waits,
+            stats.held_by_quota,
+            stats.spilled,
+            stats.written_bytes,
+            stats.write_errors,
+            stats.refused_by_quota,
+        ];
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    sums
 }
 
 /// The readings of a tenant's quotas.

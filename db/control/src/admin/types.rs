@@ -33,6 +33,7 @@ mod rebuild;
 mod records;
 mod secrets;
 mod slow;
+mod spill;
 mod top;
 mod triggers;
 mod versions;
@@ -60,6 +61,7 @@ pub use rebuild::{
 pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, RecordResponse};
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
+pub use spill::SpillResponse;
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 pub use triggers::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};
@@ -326,6 +328,9 @@ pub struct TableResponse {
     pub owner: Option<String>,
     /// For an own table: its grantees.
     pub granted_to: Vec<GivenGrantResponse>,
+    /// Of a table of mode `spill`: what of it is on the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spill: Option<SpillResponse>,
 }
 
 impl TableResponse {
@@ -362,6 +367,7 @@ impl TableResponse {
             access: "own",
             owner: None,
             granted_to: Vec::new(),
+            spill: entry.table.spill_stats().map(SpillResponse::from),
         }
     }
 }

@@ -30,7 +30,6 @@ pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement
 pub(super) const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
 pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
-pub(super) const LARGER_THAN_MEMORY: &str = "SERVER_ERROR the table is larger than memory (mode spill): it is reached by Sandstorm's own protocol and by calls, not by memcached's yet";
 pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 

@@ -176,9 +176,9 @@ impl<'w> MemcachedContext<'w> {
                 })
             }
             StoreMode::Cas(number) => {
-                let swapped = entry.table.update(participant, hash, key, now_ms, |found| match found {
+                let swapped = entry.table.update_by_head(participant, hash, key, now_ms, |found| match found {
                     None => RecordUpdate::Keep(Err(NOT_FOUND)),
-                    Some(record) if RecordTable::number_of(hash, record.version()) != number => {
+                    Some(head) if RecordTable::number_of(hash, head.version) != number => {
                         RecordUpdate::Keep(Err(EXISTS))
                     }
                     Some(_) => RecordUpdate::Put { value: value.into(), flags, expires_at_ms, answer: Ok(()) },

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_net::memcached::TextRequest;
 
-use super::answers::{LARGER_THAN_MEMORY, NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
 use crate::CommandContext;
 use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::WorkerMemcachedCounts;
@@ -39,7 +39,6 @@ impl<'w> MemcachedContext<'w> {
         begun: usize,
     ) -> MemcachedContext<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
-        let entry = entry.filter(|entry| !entry.table.is_larger_than_memory());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
         }
@@ -72,6 +71,22 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
+    /// Whether the request has met a cold record: what it has found says nothing.
+    #[inline]
+    pub(super) fn has_cold(&self) -> bool {
+        self.context.participant.shown().has_cold()
+    }
+
+    /// Notes the cold records among these hashes: later requests will meet them, and all of them are read together.
+    #[cold]
+    pub(super) fn foresee(&self, hashes: impl Iterator<Item = u64>) {
+        if let Some(entry) = self.entry {
+            hashes.for_each(|hash| {
+                entry.table.note_if_cold(&self.guard, hash);
+            });
+        }
+    }
+
     /// Prefetches the records in the buckets of these hashes.
     #[inline]
     pub(super) fn prefetch_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
@@ -90,7 +105,6 @@ impl<'w> MemcachedContext<'w> {
         match self.entry {
             Some(entry) if !write => Ok(entry),
             _ => match view.reach(self.table, write) {
-                Ok(entry) if entry.table.is_larger_than_memory() => Err(LARGER_THAN_MEMORY),
                 Ok(entry) => Ok(entry),
                 Err(AccessError::ReadOnly) => Err(READ_ONLY),
                 Err(AccessError::Unknown) => Err(NO_TABLE),
@@ -131,6 +145,9 @@ impl<'w> MemcachedContext<'w> {
 
     /// Counts a key that was read.
     pub(super) fn count_read(&self, found: bool) {
+        if self.has_cold() {
+            return;
+        }
         if let Some(view) = self.view {
             let counters = view.tenant.usage.worker(self.context.worker);
             counters.connection_reads.add(1);

@@ -34,6 +34,9 @@ impl MemcachedContext<'_> {
     /// Counts a hit or a miss.
     #[inline]
     pub(super) fn count_found(&self, found: bool, hit: Tally, miss: Tally) {
+        if self.has_cold() {
+            return;
+        }
         self.tally(if found { hit } else { miss });
     }
 

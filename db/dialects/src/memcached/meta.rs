@@ -233,7 +233,7 @@ impl<'w> MetaExecution<'w, '_> {
                     made: false,
                 })
             }
-            (None, None) if flags.vivify.is_none() => None,
+            (None, None) if flags.vivify.is_none() || self.work.has_cold() => None,
             (None, _) => self.get_locked()?,
         };
         let found = item.as_ref().is_some_and(|item| item.record.is_some());
@@ -366,6 +366,8 @@ impl<'w> MetaExecution<'w, '_> {
                 let is_stored = code == DONE;
                 self.end(code, is_stored, if is_stored { self.number(version) } else { 0 }, out);
             }
+            // It is run again, and needs what is there.
+            Err(StoreError::Cold) => return Err(answers::COLD),
             Err(error) => {
                 self.work.delete_stale(self.entry, self.key, self.hash);
                 return Err(self.work.refused(error));

@@ -26,10 +26,12 @@ use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, 
 use self::answers::{NO_TENANT, UNAUTHENTICATED};
 use self::context::MemcachedContext;
 use super::{CommandContext, ConnectionIdentity, NextAction, PortService};
+use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
 };
 use sandstorm_catalog::TenantView;
+use sandstorm_store::spill::ColdMiss;
 
 /// The answer to a request while the server is shutting down.
 pub const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
@@ -66,6 +68,8 @@ pub struct MemcachedSession {
     sasl_begun: bool,
     /// Whether it was counted among its tenant's connections.
     counted: bool,
+    /// The waits of its next request for records on the disk.
+    pub(crate) cold: ColdCommand,
 }
 
 /// The end of a batch.
@@ -96,6 +100,7 @@ impl MemcachedSession {
             binary: false,
             sasl_begun: false,
             counted: false,
+            cold: ColdCommand::default(),
         }
     }
 
@@ -115,6 +120,17 @@ impl MemcachedSession {
         loop {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
+            if next == NextAction::FetchCold {
+                // A datagram does not wait. The client's next one finds the records in memory.
+                let _ticket = ColdMiss::fetch(context.participant.shown().take_cold(), || {});
+                self.cold = ColdCommand::default();
+                out.truncate(start);
+                match self.binary {
+                    true => binary::push_too_large(out),
+                    false => answers::push_line(answers::COLD, out),
+                }
+                break;
+            }
             let goes_on = next == NextAction::Yield && used < datagram.len();
             // No other tenant has a turn in between, so the work of one datagram is limited. A turn without progress
             // would be followed by others like it.
@@ -245,8 +261,10 @@ impl MemcachedSession {
                 }
             }
         };
-        match run_plan(work, &plan, out, |request, hash, out| work.run(request, hash, out)) {
-            Some(ran) => (ran, Some(NextAction::Yield)),
+        let refuse = |_: &TextRequest<'_>, text: &str, out: &mut Vec<u8>| answers::push_line(text, out);
+        let run = |request: &TextRequest<'_>, hash: u64, out: &mut Vec<u8>| work.run(request, hash, out);
+        match run_plan(work, &plan, &mut self.cold, out, (run, refuse)) {
+            Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }
     }
@@ -341,7 +359,24 @@ impl MemcachedSession {
                 self.state = before;
                 return (ran, Some(NextAction::Yield));
             }
-            if !work.get(key, *hash, cas, exptime, out) {
+            let start = out.len();
+            let goes_on = work.get(key, *hash, cas, exptime, out);
+            match self.cold.settle(work.context.participant) {
+                ColdOutcome::Answered => {}
+                ColdOutcome::Waits => {
+                    out.truncate(start);
+                    work.foresee(batch.iter().filter(|(_, _, other)| other > end).map(|(_, hash, _)| *hash));
+                    self.state = before;
+                    return (ran, Some(NextAction::FetchCold));
+                }
+                ColdOutcome::Refused(text) => {
+                    out.truncate(start);
+                    answers::push_line(&format!("SERVER_ERROR {text}"), out);
+                    self.state = InputState::SkipLine;
+                    return (*end, None);
+                }
+            }
+            if !goes_on {
                 // That was the answer to the whole line: it replaces the end of the list.
                 self.state = InputState::SkipLine;
                 return (*end, None);
@@ -358,24 +393,37 @@ impl MemcachedSession {
 }
 
 /// Runs a batch, each request with its key's hash and its end in the input, after the prefetches. Returns the number of
-/// used bytes if it yields before the rest.
+/// used bytes, and what is next, if the rest has to wait.
 #[inline]
 fn run_plan<R>(
     work: &MemcachedContext<'_>,
     plan: &[(R, u64, usize)],
+    cold: &mut ColdCommand,
     out: &mut Vec<u8>,
-    run: impl Fn(&R, u64, &mut Vec<u8>),
-) -> Option<usize> {
+    (run, refuse): (impl Fn(&R, u64, &mut Vec<u8>), impl Fn(&R, &str, &mut Vec<u8>)),
+) -> Option<(usize, NextAction)> {
     if plan.len() > 1 {
         work.prefetch_records(plan.iter().map(|(_, hash, _)| *hash));
     }
     let mut ran = 0;
-    for (request, hash, end) in plan {
+    for (at, (request, hash, end)) in plan.iter().enumerate() {
         if should_yield(work, out) {
-            return Some(ran);
+            return Some((ran, NextAction::Yield));
         }
-        let before = work.context.requests.get();
+        let (before, start) = (work.context.requests.get(), out.len());
         run(request, *hash, out);
+        match cold.settle(work.context.participant) {
+            ColdOutcome::Answered => {}
+            ColdOutcome::Waits => {
+                out.truncate(start);
+                work.foresee(plan[at + 1..].iter().map(|(_, hash, _)| *hash));
+                return Some((ran, NextAction::FetchCold));
+            }
+            ColdOutcome::Refused(text) => {
+                out.truncate(start);
+                refuse(request, &format!("SERVER_ERROR {text}"), out);
+            }
+        }
         if work.context.requests.get() == before {
             // A request without a record takes its time as well.
             work.context.work(1);

@@ -10,9 +10,9 @@ use super::session_state::RedisSessionState;
 use super::stripe_locks::StripeLocks;
 use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
-use sandstorm_store::{EpochGuard, RecordRef, RecordTable, RecordUpdate};
+use sandstorm_store::{EpochGuard, RecordHead, RecordRef, RecordTable, RecordUpdate, StoreError};
 
-const LARGER_THAN_MEMORY: &str = "ERR the table is larger than memory (mode `spill`): it is reached by Sandstorm's own protocol and by calls, not by Redis' yet";
+const NOT_NAMED: &str = "ERR a table that the transaction did not name";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
 /// The arguments of a handler.
@@ -101,6 +101,9 @@ impl<'c, 'w> CommandCall<'c, 'w> {
     /// The same, in a table that was looked up.
     pub(super) fn get_in(&self, table: &'w RecordTable, key: &[u8]) -> Option<RecordRef<'c>> {
         let found = table.get(self.guard, crate::hash_key(table, key), key, self.now_ms());
+        if found.is_none() && self.has_cold() {
+            return None;
+        }
         self.context.counters.records_read.add(u64::from(found.is_some()));
         if let Some(view) = self.view {
             let counters = view.tenant.usage.worker(self.context.worker);
@@ -108,6 +111,54 @@ impl<'c, 'w> CommandCall<'c, 'w> {
             counters.connection_misses.add(u64::from(found.is_none()));
         }
         found
+    }
+
+    /// Whether the command has met a cold record: then what it has read says nothing, and it changes nothing.
+    #[inline]
+    pub(super) fn has_cold(&self) -> bool {
+        self.context.participant.shown().has_cold()
+    }
+
+    /// What is known of a record without its value.
+    pub(super) fn head_in(&self, table: &RecordTable, key: &[u8]) -> Option<RecordHead> {
+        let found = table.head(self.guard, crate::hash_key(table, key), key, self.now_ms());
+        self.context.counters.records_read.add(u64::from(found.is_some()));
+        if let Some(view) = self.view {
+            let counters = view.tenant.usage.worker(self.context.worker);
+            counters.connection_reads.add(1);
+            counters.connection_misses.add(u64::from(found.is_none()));
+        }
+        found
+    }
+
+    /// Has a function decide the update of a record by whether it is there, while no other thread writes it. Its value
+    /// is not read.
+    pub(super) fn update_by_head<R>(
+        &mut self,
+        entry: &'w TableEntry,
+        key: &[u8],
+        f: impl FnOnce(Option<RecordHead>) -> RecordUpdate<'c, R>,
+    ) -> Result<R, CommandError> {
+        let (table, context, now_ms) = (&entry.table, self.context, self.now_ms());
+        let hash = self.begin_update(table, key)?;
+        let f = |old: Option<RecordHead>| note_copied(context, f(old));
+        let done = match self.locked.as_deref_mut().map(|locked| locked.of(table)) {
+            Some(Some(locked)) => locked.update_by_head(hash, key, now_ms, f),
+            Some(None) => return Err(NOT_NAMED.into()),
+            None => table.update_by_head(self.context.participant, hash, key, now_ms, f),
+        };
+        Ok(done?.0)
+    }
+
+    /// Counts a write. Returns the key's hash. A command that has met a cold record writes nothing.
+    fn begin_update(&self, table: &RecordTable, key: &[u8]) -> Result<u64, CommandError> {
+        if self.has_cold() {
+            return Err(StoreError::Cold.into());
+        }
+        if let Some(view) = self.view {
+            view.tenant.usage.worker(self.context.worker).connection_writes.add(1);
+        }
+        Ok(crate::hash_key(table, key))
     }
 
     /// Reserves room in the log for the changes of a command on several keys. A transaction has done so for all of its
@@ -137,25 +188,25 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         f: impl FnOnce(Option<RecordRef<'c>>) -> RecordUpdate<'c, R>,
     ) -> Result<R, CommandError> {
         let (table, context, now_ms) = (&entry.table, self.context, self.now_ms());
-        let hash = crate::hash_key(table, key);
-        if let Some(view) = self.view {
-            view.tenant.usage.worker(context.worker).connection_writes.add(1);
-        }
-        let f = |old: Option<RecordRef<'c>>| {
-            let change = f(old);
-            if let RecordUpdate::Put { value, .. } = &change {
-                context.bytes(value.copied_bytes());
-            }
-            change
-        };
+        let hash = self.begin_update(table, key)?;
+        let f = |old: Option<RecordRef<'c>>| note_copied(context, f(old));
         let done = match self.locked.as_deref_mut().map(|locked| locked.of(table)) {
             Some(Some(locked)) => locked.update(hash, key, now_ms, f),
             // While some are locked, no further one may be waited for.
-            Some(None) => return Err("ERR a table that the transaction did not name".into()),
+            Some(None) => return Err(NOT_NAMED.into()),
             None => table.update(self.context.participant, hash, key, now_ms, f),
         };
         Ok(done?.0)
     }
+}
+
+/// Charges the bytes that a change copies.
+#[inline]
+fn note_copied<'c, R>(context: &CommandContext<'_>, change: RecordUpdate<'c, R>) -> RecordUpdate<'c, R> {
+    if let RecordUpdate::Put { value, .. } = &change {
+        context.bytes(value.copied_bytes());
+    }
+    change
 }
 
 /// The error of a connection without an identity: it has shown no token, or its port's tenant does not exist.
@@ -171,11 +222,16 @@ fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
     missing.map_or_else(|| NO_TABLE.into(), |text| format!("ERR {text}").into())
 }
 
+/// A table whose keys are all in memory: those of others are not listed.
+pub(super) fn listed(entry: &TableEntry) -> Result<&TableEntry, CommandError> {
+    let text = "ERR the table is larger than memory (mode `spill`): its keys are not listed";
+    if entry.table.is_larger_than_memory() { Err(text.into()) } else { Ok(entry) }
+}
+
 /// A table of a tenant, for reading or for writing.
 pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, CommandError> {
-    let entry = view.reach(id, write).map_err(|why| match why {
-        AccessError::ReadOnly => "NOPERM the table was granted for reading only",
-        AccessError::Unknown => NO_TABLE,
-    })?;
-    if entry.table.is_larger_than_memory() { Err(LARGER_THAN_MEMORY.into()) } else { Ok(entry) }
+    view.reach(id, write).map_err(|why| match why {
+        AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
+        AccessError::Unknown => NO_TABLE.into(),
+    })
 }

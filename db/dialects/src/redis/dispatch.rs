@@ -10,7 +10,7 @@ use super::command_call::{CommandCall, no_auth_error};
 use super::commands::{self, COMMANDS, RedisCommandSpec, command_rows};
 use super::errors::{CommandError, CommandResult, NO_AUTH, OVER_RATE, unknown_command};
 use super::long_commands::{self, LongCommand, PieceOutcome};
-use super::stripe_locks::StripeLockRequest;
+use super::stripe_locks::{StripeLockRequest, room_of};
 use super::transactions::is_queued;
 use super::{
     bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings, tracking,
@@ -50,7 +50,7 @@ pub(super) fn run_command(call: &mut CommandCall<'_, '_>, spec: &RedisCommandSpe
     if let Err(CommandError(text)) = HANDLERS[number](call) {
         call.reply.out.truncate(start);
         call.reply.error(text.as_bytes());
-        counted.inspect(|counted| counted.failed.add(1));
+        counted.inspect(|counted| counted.failed.add(u64::from(!call.has_cold())));
     }
     if let Some((begun, counted)) = begun.zip(counted) {
         counted.end(quick, begun.elapsed().as_nanos() as u64);
@@ -169,9 +169,17 @@ fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
     if let Err(CommandError(text)) = transactions::collect_locks(call, spec, &mut request) {
         return call.reply.error(text.as_bytes());
     }
+    let room = if spec.is(commands::WRITE) { room_of(call.args) } else { 0 };
+    request.make_room(call.context.participant, room);
     let mut locked = request.lock(call.context.participant);
+    if locked.meet_cold(call.guard) {
+        // The session runs it again once they are in memory.
+        return;
+    }
     let reply = RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
     let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
     let state = &mut *call.state;
     run_command(&mut CommandCall { context, guard, view, state, locked: Some(&mut locked), args, reply }, spec);
+    // What it needs is in memory, and it may have changed something: it is not run again.
+    call.context.participant.shown().take_cold();
 }

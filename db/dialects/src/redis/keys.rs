@@ -1,7 +1,7 @@
 //! Commands on keys, for any value.
 
 use super::arguments::{is_word, parse_integer};
-use super::command_call::{CommandCall, reach_table};
+use super::command_call::{CommandCall, listed, reach_table};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
 use crate::limits::PLAN_OPERATIONS;
@@ -35,15 +35,17 @@ fn count_keys(
 }
 
 pub(super) fn del(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    count_keys(call, true, |call, key| call.update(key, |old| RecordUpdate::Delete(old.is_some())))
+    count_keys(call, true, |call, key| {
+        call.update_by_head(call.table(true)?, key, |old| RecordUpdate::Delete(old.is_some()))
+    })
 }
 
 pub(super) fn exists(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    count_keys(call, false, |call, key| Ok(call.get(key)?.is_some()))
+    count_keys(call, false, |call, key| Ok(call.head_in(&call.table(false)?.table, key).is_some()))
 }
 
 pub(super) fn type_of(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let there = call.get(call.arg(1))?.is_some();
+    let there = call.head_in(&call.table(false)?.table, call.arg(1)).is_some();
     call.reply.simple(if there { "string" } else { "none" });
     Ok(())
 }
@@ -56,18 +58,18 @@ fn copy_to<'c, 'w>(
     key: &[u8],
 ) -> CommandResult {
     let (value, flags, expires_at_ms) = (record.value().into(), record.flags(), record.expires_at_ms());
-    call.update_in(to, key, |_| RecordUpdate::Put { value, flags, expires_at_ms, answer: () })
+    call.update_by_head(to, key, |_| RecordUpdate::Put { value, flags, expires_at_ms, answer: () })
 }
 
 fn rename_if(call: &mut CommandCall<'_, '_>, absent: bool) -> CommandResult {
     let (from, to) = (call.arg(1), call.arg(2));
     let entry = call.table(true)?;
     let Some(record) = call.get(from)? else { return Err(NO_KEY.into()) };
-    let refused = absent && call.get(to)?.is_some();
+    let refused = absent && call.head_in(&entry.table, to).is_some();
     if !refused && from != to {
         call.reserve_log(2, from.len() + to.len() + record.value().len())?;
         copy_to(call, record, entry, to)?;
-        call.update(from, |_| RecordUpdate::Delete(()))?;
+        call.update_by_head(entry, from, |_| RecordUpdate::Delete(()))?;
     }
     match absent {
         true => call.reply.integer((!refused).into()),
@@ -114,7 +116,7 @@ pub(super) fn copy(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.reply.integer(0);
         return Ok(());
     };
-    let refused = !replace && call.get_in(&to.table, target).is_some();
+    let refused = !replace && call.head_in(&to.table, target).is_some();
     if !refused {
         copy_to(call, record, to, target)?;
     }
@@ -127,7 +129,7 @@ pub(super) const TABLE_TOO_SPARSE: &str = "ERR too few of the table's places are
 
 /// A live record from a random position on, for a transaction.
 pub(super) fn randomkey(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let table = &call.table(false)?.table;
+    let table = &listed(call.table(false)?)?.table;
     let mut found: Option<RecordRef<'_>> = None;
     let start: u64 = rand::random();
     // Around the table once: some buckets a call; more records mean fewer calls.
@@ -201,7 +203,7 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
         at += 2;
     }
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(SCAN_RECORDS);
-    let entry = call.table(false)?;
+    let entry = listed(call.table(false)?)?;
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
     let (mut scanned, mut goes_on) = (0, true);
@@ -234,7 +236,7 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 /// KEYS in a transaction, which is not cut.
 pub(super) fn keys(call: &mut CommandCall<'_, '_>) -> CommandResult {
-    let (entry, mut pattern) = (call.table(false)?, GlobPattern::new(call.arg(1)));
+    let (entry, mut pattern) = (listed(call.table(false)?)?, GlobPattern::new(call.arg(1)));
     if entry.table.stats().records > ATOMIC_KEYS as u64 {
         return Err(too_many_records(ATOMIC_KEYS as u64));
     }

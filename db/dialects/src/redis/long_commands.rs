@@ -16,7 +16,7 @@ use std::time::Instant;
 use sandstorm_net::resp::RespWriter;
 
 use super::arguments::CommandArguments;
-use super::command_call::{CommandCall, reach_table};
+use super::command_call::{CommandCall, listed, reach_table};
 use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, TOO_LONG};
 use super::glob::GlobPattern;
@@ -162,7 +162,7 @@ impl LongCommand {
                 bytes: functions::begin_encoding(call, count, arguments.command.len)?,
             })),
             "keys" => {
-                let entry = call.table(false)?;
+                let entry = listed(call.table(false)?)?;
                 if entry.table.stats().records > KEYS_RECORDS {
                     return Err(too_many_records(KEYS_RECORDS));
                 }
@@ -178,7 +178,7 @@ impl LongCommand {
             }
             "randomkey" => {
                 let start: u64 = rand::random();
-                let table = call.table(false)?.id;
+                let table = listed(call.table(false)?)?.id;
                 Some(LongCommand::RandomKey(RandomKeyCommand { table, start, cursor: start, wrapped: false, scans: 0 }))
             }
             "flushall" => {
@@ -224,6 +224,14 @@ impl LongCommand {
         }
     }
 
+    /// Returns how far it is among its keys.
+    pub(super) fn position(&self) -> usize {
+        match self {
+            LongCommand::PerKey(each) => each.at,
+            _ => 0,
+        }
+    }
+
     /// Bytes that it uses.
     pub(super) fn used_bytes(&self) -> usize {
         match self {
@@ -259,28 +267,35 @@ impl PerKeyCommand {
         crate::hashed::note(batch.len());
         entry.table.prefetch_keys(call.guard, &batch);
         let (start, before) = (call.reply.out.len(), self.at);
+        let mut cold = None;
         for key in &batch {
             self.at += 1;
             match self.action {
                 KeyAction::Get => {
                     let found = call.get_in(&entry.table, key);
+                    if call.has_cold() {
+                        // It goes on here; the further keys are looked up so that all are read together.
+                        cold.get_or_insert(self.at - 1);
+                        continue;
+                    }
                     call.reply.optional(found.as_ref().map(RecordRef::value));
                     if call.reply.out.len() - start >= ANSWERS_FULL_BYTES {
                         break;
                     }
                 }
                 KeyAction::Delete => {
-                    let there = call.update_in(entry, key, |old| RecordUpdate::Delete(old.is_some()))?;
+                    let there = call.update_by_head(entry, key, |old| RecordUpdate::Delete(old.is_some()))?;
                     self.counted += i64::from(there);
                 }
-                KeyAction::Count => self.counted += i64::from(call.get_in(&entry.table, key).is_some()),
+                KeyAction::Count => self.counted += i64::from(call.head_in(&entry.table, key).is_some()),
             }
         }
+        self.at = cold.unwrap_or(self.at);
         let done = self.at - before;
         call.context.work(done as u64);
         call.context.bytes(call.reply.out.len() - start);
         call.context.bytes(batch.iter().take(done).map(|key| key.len()).sum());
-        let ended = self.at >= arguments.len();
+        let ended = self.at >= arguments.len() && cold.is_none();
         if ended && self.action != KeyAction::Get {
             call.reply.integer(self.counted);
         }
@@ -413,6 +428,8 @@ pub(super) fn run_pieces(
     loop {
         match long.step(call, arguments) {
             Ok(true) => return PieceOutcome::Finished,
+            // It goes on there once the records are in memory.
+            Ok(false) if call.has_cold() => return PieceOutcome::Suspended(long),
             Ok(false) => {}
             Err(_) if long.has_answered() => {
                 // A client that waits for the rest must learn that there is none.

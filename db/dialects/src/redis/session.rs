@@ -16,6 +16,7 @@ use super::dispatch::{dispatch, record_end};
 use super::long_commands::{self, LongCommand, PieceOutcome};
 use super::session_state::{RedisSessionState, ReplyMode};
 use super::{functions, transactions::is_queued};
+use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
 use sandstorm_accounts::CommandPreview;
@@ -30,6 +31,8 @@ pub struct RedisSession {
     suspended: Option<Box<SuspendedCommand>>,
     /// The command that ran last.
     last: &'static str,
+    /// The waits of the next command for records on the disk.
+    pub(crate) cold: ColdCommand,
 }
 
 /// A command of which some pieces have been run.
@@ -60,6 +63,7 @@ impl RedisSession {
             state: RedisSessionState::new(service),
             suspended: None,
             last: "redis",
+            cold: ColdCommand::default(),
         }
     }
 
@@ -141,15 +145,31 @@ impl RedisSession {
                 RespWriter { out, resp3: false }.error(format!("ERR {}", http_detection::HTTP_REJECTED).as_bytes());
                 return (input.len(), NextAction::Close);
             }
+            let (start, replies) = (out.len(), self.state.replies);
             let ran = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             view = ran.view;
             if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
                 let identity = self.state.identity;
+                self.cold.note_position(long.position());
                 self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
                 self.parser.reset();
-                return (at, NextAction::Yield);
+                return (at, self.after_piece(context));
             }
             self.parser.recycle(command);
+            match self.cold.settle(context.participant) {
+                ColdOutcome::Answered => {}
+                ColdOutcome::Waits => {
+                    out.truncate(start);
+                    self.state.replies = replies;
+                    foresee(batch, input, view, &self.state, &guard);
+                    self.parser.reset();
+                    return (at, NextAction::FetchCold);
+                }
+                ColdOutcome::Refused(text) => {
+                    self.state.replies = replies;
+                    self.refuse_cold((start, &text), out);
+                }
+            }
             let stop = self.stop().or_else(|| {
                 let full = out.len() - begun > BATCH_ANSWER_BYTES || context.is_enough();
                 (full && batch.peek().is_some()).then_some(NextAction::Yield)
@@ -204,14 +224,33 @@ impl RedisSession {
                 if self.state.replies != ReplyMode::On {
                     out.truncate(start);
                 }
+                self.cold.note_position(long.position());
                 self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
-                (0, NextAction::Yield)
+                (0, self.after_piece(context))
             }
             PieceOutcome::Finished => {
                 self.suppress_reply(start, out);
                 (command.len, self.stop().unwrap_or(NextAction::Yield))
             }
         }
+    }
+
+    /// The next action after a piece of a command that goes on.
+    fn after_piece(&mut self, context: &CommandContext<'_>) -> NextAction {
+        match self.cold.settle(context.participant) {
+            ColdOutcome::Answered => NextAction::Yield,
+            ColdOutcome::Waits => NextAction::FetchCold,
+            // A part of the answer may have left: a client that waits for the rest must learn that there is none.
+            ColdOutcome::Refused(_) => NextAction::Close,
+        }
+    }
+
+    /// Answers a command whose cold records cannot be had.
+    #[cold]
+    fn refuse_cold(&mut self, (start, text): (usize, &str), out: &mut Vec<u8>) {
+        out.truncate(start);
+        RespWriter { out: &mut *out, resp3: false }.error(format!("ERR {text}").as_bytes());
+        self.suppress_reply(start, out);
     }
 
     /// Removes an answer that the client does not want, after a command has ended.
@@ -355,6 +394,27 @@ fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
     if call.context.facts.is_slow(took_us) && call.state.invokes.is_none() && !is_word(call.arg(0), "SLOWLOG") {
         let name = call.state.more().name.clone();
         view.tenant.usage.slow.note(took_us, CommandPreview::of(call.args), &name);
+    }
+}
+
+/// Notes the cold records that the further commands of a batch will meet: all of them are read together.
+#[cold]
+fn foresee(
+    batch: impl Iterator<Item = BatchCommand>,
+    input: &[u8],
+    view: Option<&Arc<TenantView>>,
+    state: &RedisSessionState,
+    guard: &EpochGuard<'_>,
+) {
+    let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
+    let Some(table) = entry.map(|entry| &entry.table) else { return };
+    for (at, command, spec) in batch {
+        let reads = |spec: &RedisCommandSpec| spec.first == 1 && !spec.is(commands::WRITE);
+        if spec.is_some_and(reads)
+            && let Some(key) = command.args(&input[at..]).nth(1)
+        {
+            table.note_if_cold(guard, crate::hash_key(table, key));
+        }
     }
 }
 

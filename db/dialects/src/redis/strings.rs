@@ -71,21 +71,41 @@ pub(super) fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let options = if call.args.len() == 3 { SetOptions::default() } else { SetOptions::read(call, 3, true)? };
     let new_ms = options.expires_at_ms(call, "set")?;
     let (value, now_ms) = (call.arg(2), call.now_ms());
-    let (old, done) = call.update(call.arg(1), |old| {
+    if !options.get {
+        return set_by_head(call, &options, new_ms);
+    }
+    let old = call.update(call.arg(1), |old| {
         if old.is_some() && options.absent || old.is_none() && options.present {
-            return RecordUpdate::Keep((old, false));
+            return RecordUpdate::Keep(old);
         }
         let old_expiry = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
         let expires_at_ms = old_expiry.unwrap_or(new_ms);
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
-            return RecordUpdate::Delete((old, true));
+            return RecordUpdate::Delete(old);
         }
-        RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: (old, true) }
+        RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: old }
     })?;
-    match (options.get, done) {
-        (true, _) => call.reply.optional(old.as_ref().map(RecordRef::value)),
-        (false, true) => call.reply.ok(),
-        (false, false) => call.reply.null(),
+    call.reply.optional(old.as_ref().map(RecordRef::value));
+    Ok(())
+}
+
+/// SET without GET: the old value need not be in memory.
+fn set_by_head(call: &mut CommandCall<'_, '_>, options: &SetOptions, new_ms: u64) -> CommandResult {
+    let (value, now_ms) = (call.arg(2), call.now_ms());
+    let is_done = call.update_by_head(call.table(true)?, call.arg(1), |old| {
+        if old.is_some() && options.absent || old.is_none() && options.present {
+            return RecordUpdate::Keep(false);
+        }
+        let old_expiry = old.filter(|_| options.keep_ttl).map(|head| head.expires_at_ms);
+        let expires_at_ms = old_expiry.unwrap_or(new_ms);
+        if expires_at_ms != 0 && expires_at_ms <= now_ms {
+            return RecordUpdate::Delete(true);
+        }
+        RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: true }
+    })?;
+    match is_done {
+        true => call.reply.ok(),
+        false => call.reply.null(),
     }
     Ok(())
 }
@@ -96,7 +116,7 @@ fn put_change<'c, R>(value: &'c [u8], answer: R) -> RecordUpdate<'c, R> {
 
 pub(super) fn setnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let value = call.arg(2);
-    let done = call.update(call.arg(1), |old| match old {
+    let done = call.update_by_head(call.table(true)?, call.arg(1), |old| match old {
         Some(_) => RecordUpdate::Keep(false),
         None => put_change(value, true),
     })?;
@@ -106,7 +126,8 @@ pub(super) fn setnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 fn set_with_expiry(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> CommandResult {
     let (expires_at_ms, value) = (kind.at_ms(call, 2, name)?, call.arg(3));
-    call.update(call.arg(1), |_| RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: () })?;
+    let put = RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: () };
+    call.update_by_head(call.table(true)?, call.arg(1), |_| put)?;
     call.reply.ok();
     Ok(())
 }
@@ -219,7 +240,7 @@ fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(crate::hash_key(&entry.table, key)));
         for pair in batch.chunks(2) {
             if let [key, value] = *pair {
-                call.update_in(entry, key, |_| put_change(value, ()))?;
+                call.update_by_head(entry, key, |_| put_change(value, ()))?;
             }
         }
     }
@@ -237,7 +258,7 @@ pub(super) fn msetnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
     admit_pairs(call, "msetnx")?;
     let table = &call.table(true)?.table;
     let keys = call.rest(1).iter().step_by(2);
-    if keys.clone().any(|key| call.get_in(table, key).is_some()) {
+    if keys.clone().any(|key| call.head_in(table, key).is_some()) {
         call.reply.integer(0);
         return Ok(());
     }

@@ -5,7 +5,7 @@ use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult};
 use super::keys::copy_destination;
 use super::session_state::RedisSessionState;
-use super::stripe_locks::{StripeLockRequest, StripeLocks};
+use super::stripe_locks::{StripeLockRequest, StripeLocks, room_of};
 use super::transaction_state::{QueuedCommand, WatchedKey, WatchedKeys};
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use sandstorm_catalog::TenantView;
@@ -43,8 +43,8 @@ pub(super) fn watch(call: &mut CommandCall<'_, '_>) -> CommandResult {
             )
             .into());
         }
-        let seen = match call.get_in(&entry.table, key) {
-            Some(record) => WatchedState::Version(record.version()),
+        let seen = match call.head_in(&entry.table, key) {
+            Some(head) => WatchedState::Version(head.version),
             None => entry.table.watch(call.context.participant, crate::hash_key(&entry.table, key), key, call.now_ms()),
         };
         let watched = &mut call.state.watched;
@@ -105,12 +105,22 @@ pub(super) fn collect_locks<'w>(
     if spec.is(commands::WHOLE_TABLE) {
         request.all(table);
     }
-    spec.keys(call.args).for_each(|key| request.key(table, key));
+    let needs_value = !decides_by_heads(spec, call.args);
+    spec.keys(call.args).for_each(|key| request.key(table, key, needs_value));
     if spec.name == "copy" {
         let view: &'w TenantView = call.view()?;
-        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2));
+        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2), false);
     }
     Ok(())
+}
+
+/// Whether a command needs no value of a record that is there.
+fn decides_by_heads(spec: &RedisCommandSpec, args: &[&[u8]]) -> bool {
+    match spec.name {
+        "mset" | "msetnx" | "del" | "unlink" | "exists" | "touch" | "type" | "setnx" | "setex" | "psetex" => true,
+        "set" => args.len() == 3,
+        _ => false,
+    }
 }
 
 /// The stripes for all commands of a transaction, and for the watched keys; follows each `SELECT`.
@@ -119,7 +129,7 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
     if let Some(view) = call.view {
         for watch in &call.state.watched.keys {
             if let Ok(entry) = reach_table(view, watch.table, false) {
-                request.key(&entry.table, &watch.key);
+                request.key(&entry.table, &watch.key, false);
             }
         }
     }
@@ -189,8 +199,16 @@ pub(super) fn exec(
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
     let request = transaction_locks(call, &multi.queued);
-    let watched = std::mem::take(&mut call.state.watched);
+    let writes = multi.queued.iter().filter(|one| one.spec.is(commands::WRITE));
+    let room = writes.map(|one| room_of(&one.args())).sum();
+    request.make_room(call.context.participant, room);
     let mut locked = request.lock(call.context.participant);
+    if locked.meet_cold(call.guard) {
+        // The session runs EXEC again once they are in memory.
+        call.state.multi = Some(multi);
+        return Ok(());
+    }
+    let watched = std::mem::take(&mut call.state.watched);
     if !watches_unchanged(call, &mut locked, &watched) {
         call.reply.null_array();
         return Ok(());
@@ -230,6 +248,8 @@ pub(super) fn exec(
             call.reply.out.truncate(start);
         }
     }
+    // What they need is in memory, and they have changed something: they are not run again.
+    call.context.participant.shown().take_cold();
     if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
 }
 

@@ -37,6 +37,9 @@ pub(super) trait PooledTable: Send + Sync {
     /// Reads a record, and puts it back into memory.
     fn run_read(&self, miss: &ColdMiss, participant: &Participant);
 
+    /// Notes that a read waits for the tenant's quota.
+    fn note_held(&self);
+
     /// Answers a read that is not made any more, since the server stops.
     fn refuse_read(&self, miss: &ColdMiss);
 
@@ -51,6 +54,8 @@ pub(super) trait PooledTable: Send + Sync {
 struct PooledRead {
     table: Arc<dyn PooledTable>,
     miss: ColdMiss,
+    /// Whether it has waited for the tenant's quota.
+    was_held: bool,
 }
 
 impl PooledRead {
@@ -115,6 +120,11 @@ impl PoolState {
             let Some(of_tenant) = self.tenants.get_mut(&tenant) else { continue };
             if !of_tenant.may_read(&quota, now_ns) {
                 self.turns.push_back(tenant);
+                if let Some(read) = of_tenant.waiting.front_mut()
+                    && !std::mem::replace(&mut read.was_held, true)
+                {
+                    read.table.note_held();
+                }
                 continue;
             }
             let Some(read) = of_tenant.waiting.pop_front() else { continue };
@@ -212,7 +222,7 @@ impl SpillPool {
 
     pub(super) fn request_read(&self, table: Arc<dyn PooledTable>, miss: ColdMiss) {
         let tenant = table.tenant();
-        let read = PooledRead { table, miss };
+        let read = PooledRead { table, miss, was_held: false };
         let mut state = self.state.lock();
         if state.is_stopping {
             drop(state);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::cold_miss::{ColdMiss, ColdSource, ColdTicket};
 use super::file::{SpillFile, WriteOutcome};
 use super::pool::{PooledTable, SpillPool};
-use super::{AppendCause, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
+use super::{AppendCause, BLOCK_BYTES, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
 use crate::Participant;
 
 /// Counters of a table's cold records. Each is right at some moment of the call.
@@ -25,6 +25,12 @@ pub struct SpillStats {
     pub reads: u64,
     /// Reads of these that failed, or found a damaged block.
     pub read_errors: u64,
+    /// Bytes of the blocks that were read.
+    pub read_bytes: u64,
+    /// Times that an operation has met a cold record and waited; several may wait for one read.
+    pub waits: u64,
+    /// Reads that waited for the tenant's quota of reads or of bytes.
+    pub held_by_quota: u64,
     /// Microseconds that reads took together, from the miss until the record was in memory.
     pub read_us: u64,
     /// Records that left memory.
@@ -37,6 +43,8 @@ pub struct SpillStats {
     pub write_errors: u64,
     /// Records that were copied so that their segment could be used again.
     pub copied: u64,
+    /// Records that stayed in memory since the file had as many bytes as it may have.
+    pub refused_by_quota: u64,
     /// Why writes fail at present, if they do.
     pub failure: Option<SpillRefusal>,
 }
@@ -47,6 +55,10 @@ pub(crate) struct SpillCounters {
     pub(crate) reads: AtomicU64,
     pub(crate) read_errors: AtomicU64,
     pub(crate) read_us: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) held_by_quota: AtomicU64,
+    pub(crate) refused_by_quota: AtomicU64,
     pub(crate) spilled: AtomicU64,
     pub(crate) spilled_clean: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -131,6 +143,7 @@ impl TableSpill {
     pub(crate) fn note_refusal(&self, refusal: SpillRefusal) {
         let number = SpillRefusal::ALL.iter().position(|known| *known == refusal).map_or(0, |number| number + 1);
         self.last_refusal.store(number, Relaxed);
+        self.counters.refused_by_quota.fetch_add(u64::from(refusal == SpillRefusal::Full), Relaxed);
     }
 
     /// Returns why the last record that could not leave memory has stayed there.
@@ -179,6 +192,10 @@ impl TableSpill {
             reads: counters.reads.load(Relaxed),
             read_errors: counters.read_errors.load(Relaxed),
             read_us: counters.read_us.load(Relaxed),
+            read_bytes: counters.read_bytes.load(Relaxed),
+            waits: counters.waits.load(Relaxed),
+            held_by_quota: counters.held_by_quota.load(Relaxed),
+            refused_by_quota: counters.refused_by_quota.load(Relaxed),
             spilled: counters.spilled.load(Relaxed),
             spilled_clean: counters.spilled_clean.load(Relaxed),
             written_bytes: counters.written_bytes.load(Relaxed),
@@ -192,6 +209,7 @@ impl TableSpill {
 impl ColdSource for TableSpill {
     /// Has a record read, unless it is being read already.
     fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>) {
+        self.counters.waits.fetch_add(1, Relaxed);
         let mut under_way = self.under_way.lock();
         let mut is_new = false;
         let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| {
@@ -224,8 +242,14 @@ impl PooledTable for TableSpill {
             };
         });
         self.counters.reads.fetch_add(1, Relaxed);
+        let bytes = u64::from(miss.address.blocks()) * BLOCK_BYTES as u64;
+        self.counters.read_bytes.fetch_add(bytes, Relaxed);
         self.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
         self.end_read((miss.hash, miss.version), done);
+    }
+
+    fn note_held(&self) {
+        self.counters.held_by_quota.fetch_add(1, Relaxed);
     }
 
     fn refuse_read(&self, miss: &ColdMiss) {

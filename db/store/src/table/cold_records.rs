@@ -22,7 +22,10 @@ use crate::spill::{
     AppendCause, ColdMiss, ColdSource, ColdTable, SpillAddress, SpillDevice, SpillPool, SpillReadError, SpillRecord,
     SpillRefusal, SpillStats, TableSpill,
 };
-use crate::{Participant, RecordMarks, RecordRef, ShownPosition, StorageMode, StoreError};
+use crate::{EpochGuard, Participant, RecordMarks, RecordRef, ShownPosition, StorageMode, StoreError};
+
+/// No key's hash, so that no record is spared.
+const NO_HASH: u64 = 0;
 
 impl RecordTable {
     /// Gives a table of mode `spill` its file, which takes `limit_bytes` of the disk at most. Once a table; before its
@@ -46,6 +49,33 @@ impl RecordTable {
     /// Returns whether records may be cold: then scans do not show all.
     pub fn is_larger_than_memory(&self) -> bool {
         self.config.mode == StorageMode::Spill
+    }
+
+    /// Returns whether there is a cold record of this hash; notes it then.
+    pub fn note_if_cold(&self, guard: &EpochGuard<'_>, hash: u64) -> bool {
+        if !self.is_larger_than_memory() {
+            return false;
+        }
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard; the record is not kept.
+        let found = unsafe { self.current().find(hash, |record| record.is_cold()).map(|(_, record)| record.as_ref()) };
+        found.map(|record| self.note_cold(hash, record, guard.shown())).is_some()
+    }
+
+    /// Moves records to the disk until so many bytes more are within the quota, or for as long as one write does. The
+    /// caller holds no stripe.
+    pub fn make_room(&self, participant: &Participant, bytes: u64) {
+        let is_full = || self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > self.quota_bytes();
+        let mut left = self.evictions_per_write();
+        for stripe in 0..STRIPES {
+            if !is_full() {
+                return;
+            }
+            let mut locked = self.lock_stripe(participant, stripe);
+            while is_full() && left != 0 && locked.evict_one(NO_HASH) {
+                left -= 1;
+            }
+        }
     }
 
     /// Returns the counters of cold records; `None` for a table without a spill file.

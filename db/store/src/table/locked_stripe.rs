@@ -35,6 +35,8 @@ pub(super) struct LockedStripe<'t> {
     pub(super) marks: RecordMarks,
     /// Whether changes are a part of a unit, which is logged when the stripes are unlocked.
     pub(super) is_grouped: bool,
+    /// Whether its records stay in memory while this lives.
+    pub(super) is_pinned: bool,
     /// The log of the table's changes, if they were logged when this was locked.
     pub(super) log: Option<&'t TableLog>,
     /// The version of the record that is written now, which a log has given back. Nothing is logged then.
@@ -150,10 +152,10 @@ impl<'t> LockedStripe<'t> {
         self.retire(found.owned);
     }
 
-    /// Removes a live record, and logs it.
-    pub(super) fn delete_found(&mut self, hash: u64, found: FoundRecord<'t>) -> Result<(), StoreError> {
-        let permit = self.admit_change(found.record.key().len(), 0)?;
-        self.log_delete(hash, found.record.key());
+    /// Removes the live record of a key, and logs it. A cold one has no key.
+    pub(super) fn delete_found(&mut self, hash: u64, key: &[u8], found: FoundRecord<'t>) -> Result<(), StoreError> {
+        let permit = self.admit_change(key.len(), 0)?;
+        self.log_delete(hash, key);
         self.end_change(permit);
         self.remove(hash, found);
         Ok(())
@@ -431,6 +433,9 @@ impl<'t> LockedStripe<'t> {
     /// Evicts one record of this stripe. It examines a bounded number of entries; those of the second half have no
     /// second chance.
     pub(super) fn evict_one(&mut self, spared: u64) -> bool {
+        if self.is_pinned {
+            return false;
+        }
         for visit in 0..EVICTION_VISITS {
             let Some((hash, queue)) = self.state.queues.pop() else { return false };
             if hash == spared {
@@ -500,7 +505,7 @@ impl<'t> LockedStripe<'t> {
             return Err(StoreError::Conflict);
         }
         match (live, found) {
-            (Some(live), _) => self.delete_found(hash, live)?,
+            (Some(live), _) => self.delete_found(hash, key, live)?,
             (None, Some(expired)) => self.expire(hash, expired),
             (None, None) => {}
         }

@@ -18,7 +18,7 @@ use super::table_log::{TableLog, TableLogging};
 use crate::broken_rules::{LogRule, is_broken};
 use crate::change_positions::{ChangePositions, HashPart, UNKNOWN_POSITION};
 use crate::limits::STRIPES;
-use crate::{EpochGuard, Participant, RecordRef, ShownPosition, StoreError};
+use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, ShownPosition, StoreError};
 
 impl LockedStripe<'_> {
     /// Reserves room in the log for a change that is about to be made under this lock. The result is kept until it is.
@@ -173,7 +173,7 @@ impl RecordTable {
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Option<u64> {
         self.check(guard.epochs());
-        let cursor = self.scan_buckets(guard, cursor, limit, now_ms, f);
+        let cursor = self.scan_with(guard, cursor, limit, now_ms, f, &mut |_, _| false);
         self.note_all_read(guard.shown());
         cursor
     }
@@ -191,13 +191,22 @@ impl RecordTable {
         self.active_log().map(|log| log.put(record))
     }
 
+    /// As above for a cold record that was read.
+    pub fn cold_as_change<'r>(&self, record: &RestoredRecord<'r>) -> Option<LoggedChange<'r>> {
+        let RestoredRecord { version, key, value, flags, expires_at_ms } = *record;
+        let (kind, table) = (ChangeKind::Put, self.active_log()?.number());
+        Some(LoggedChange { kind, table, version, expires_at_ms, flags, key, value })
+    }
+
     /// Waits until each stripe was unlocked once: what was logged before this call is in the table afterwards. Returns
-    /// the beginning of the table's part of a checkpoint, which has the table's name and its highest version so far;
-    /// `None` for a table without a log.
+    /// the beginning of the table's part of a checkpoint, which has the table's name, its highest version so far and
+    /// about how many records it has; `None` for a table without a log.
     pub fn settle<'n>(&self, participant: &Participant, name: &'n [u8]) -> Option<LoggedChange<'n>> {
         let version = (0..STRIPES).map(|stripe| self.lock_stripe(participant, stripe).state.last_version).max();
         let log = self.active_log()?;
-        Some(LoggedChange::of_table(ChangeKind::MakeTable, log.number(), version.unwrap_or(0), name))
+        let records = u32::try_from(self.stats().records).unwrap_or(u32::MAX);
+        let made = LoggedChange::of_table(ChangeKind::MakeTable, log.number(), version.unwrap_or(0), name);
+        Some(LoggedChange { flags: records, ..made })
     }
 }
 

@@ -14,6 +14,7 @@ mod access_watch;
 mod array_regions;
 mod bucket_records;
 mod buckets;
+mod cold_copies;
 mod cold_records;
 mod commit;
 mod eviction;
@@ -49,6 +50,7 @@ use self::access_watch::AccessWatch;
 pub use self::access_watch::{AccessReport, AccessedKey, HotKey};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
+pub use self::cold_copies::ColdRecord;
 pub use self::cold_records::SpilledTable;
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
 pub use self::heat::{HeatRange, HeatReport};
@@ -66,7 +68,7 @@ use self::table_log::TableLog;
 pub use self::table_log::TableLogging;
 pub use self::tablets::Tablet;
 use self::tablets::TabletSet;
-pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
+pub use self::update::{ExclusiveStripes, RecordHead, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
@@ -305,16 +307,25 @@ impl RecordTable {
 
     /// As above for a caller that holds the lock of growth.
     fn grow_locked(&self, participant: &Participant) {
+        self.grow_to(participant, 0);
+    }
+
+    /// As above, for so many records at least.
+    fn grow_to(&self, participant: &Participant, expected: u64) {
         let guard = participant.guard();
         // SAFETY: protected by the guard.
         let buckets = unsafe { self.current() };
         let records: u64 = self.stripes.iter().map(|stripe| stripe.records.get()).sum();
+        let records = records.max(expected);
         if buckets.is_growing() || records * 4 <= buckets.slots() as u64 * 3 {
             return;
         }
         self.note_record_lines(records);
         let count = buckets.count();
         let larger = if count < DOUBLING_BUCKETS { count * 2 } else { count + count / 2 };
+        // At most three quarters full, as otherwise.
+        let needed = usize::try_from(expected).unwrap_or(0) / 3 * 4 * count / buckets.slots().max(1) + 1;
+        let larger = larger.max(needed);
         let previous = self.current.load(Ordering::Relaxed);
         // Without memory for a larger array, chains grow instead, up to their bound.
         let Some(larger) = BucketArray::new(larger, buckets.generation + 1, previous) else { return };
@@ -330,13 +341,16 @@ impl RecordTable {
         self.current.store(Box::into_raw(buckets), Ordering::Release);
     }
 
-    fn scan_buckets<'g>(
+    /// As [`RecordTable::scan`]. `cold` is shown the cold records, with their hashes; those for which it returns true
+    /// count.
+    fn scan_with<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
         cursor: u64,
         limit: usize,
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
+        cold: &mut dyn FnMut(u64, RecordRef<'g>) -> bool,
     ) -> Option<u64> {
         let (mut at, mut shown) = (cursor, 0);
         let mut page = BucketRecords::default();
@@ -345,12 +359,16 @@ impl RecordTable {
             for (hash, record) in page.in_order() {
                 // SAFETY: a record of the table stays while the guard is borrowed, which is during 'g.
                 let record: RecordRef<'g> = unsafe { record.as_ref() };
-                if record.is_expired(now_ms) || record.is_cold() {
+                if record.is_expired(now_ms) {
                     continue;
                 }
                 if shown >= limit.max(1) {
                     // A cursor that stood still would never end: more than `limit` equal hashes do not occur.
                     return Some(if hash == cursor { hash.saturating_add(1) } else { hash });
+                }
+                if record.is_cold() {
+                    shown += usize::from(cold(hash, record));
+                    continue;
                 }
                 shown += 1;
                 f(record);
@@ -535,6 +553,7 @@ impl RecordTable {
             state,
             marks: RecordMarks::default(),
             is_grouped: false,
+            is_pinned: false,
             log: self.active_log(),
             restored_version: None,
         }

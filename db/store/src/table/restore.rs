@@ -1,11 +1,11 @@
 //! Makes changes of a log again, with their versions. The higher version of a key wins, so it does no harm to make a
 //! change twice, or one that a checkpoint has already. The quota is not checked, and nothing is evicted: the records
-//! were admitted once. No other thread has the table yet, so garbage refuses nothing either: the caller announces
-//! quiescent points.
+//! were admitted once. But of a table larger than memory records leave it meanwhile. No other thread has the table yet,
+//! so garbage refuses nothing either: the caller announces quiescent points.
 
 use super::RecordTable;
 use crate::broken_rules::{LogRule, is_broken};
-use crate::limits::{RESTART_VERSIONS, STRIPES};
+use crate::limits::{RECORD_CHARGE_BYTES, RESTART_VERSIONS, STRIPES};
 use crate::{Participant, StoreError, StripeSet};
 
 /// A record as it was.
@@ -27,7 +27,8 @@ impl RecordTable {
     /// Puts a record, unless there is one of a higher version.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`; `OutOfMemory`: too many records surround the key's place.
+    /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`; `OutOfMemory`: too many records surround the key's place;
+    /// `NotSpilled`: the records of a table larger than memory do not fit on the disk.
     pub fn restore_record(
         &self,
         participant: &Participant,
@@ -41,6 +42,9 @@ impl RecordTable {
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
             // It goes at once, and so does what it had replaced.
             return self.restore_delete(participant, key, version);
+        }
+        if self.is_larger_than_memory() {
+            self.make_room_to_restore(participant)?;
         }
         let hash = self.hash(key);
         self.write(participant, hash, key, |locked| {
@@ -99,8 +103,24 @@ impl RecordTable {
                 participant.quiescent();
             }
         }
+        let mut cursor = self.is_larger_than_memory().then_some(0);
+        while let Some(at) = cursor {
+            let cold;
+            (cold, cursor) = self.cold_up_to(&participant.guard(), (at, RESTORE_BATCH), version);
+            cold.iter().for_each(|record| self.remove_cold(participant, record));
+            participant.quiescent();
+        }
         self.raise_versions(participant, version);
         Ok(())
+    }
+
+    /// Gives a table that is restored room for so many records at once, and a quarter more for those behind the
+    /// checkpoint: it does not grow step by step.
+    pub fn expect_records(&self, participant: &Participant, records: u64) {
+        // What says it may be wrong: a table has no more than its quota has room for.
+        let records = records.min(self.quota_bytes() / RECORD_CHARGE_BYTES);
+        let _growth = self.growth.lock();
+        self.grow_to(participant, records + records / 4);
     }
 
     /// Ends the restoring: versions go on behind the highest one, with a gap for those that a crash has taken. Another

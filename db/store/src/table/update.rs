@@ -18,7 +18,7 @@ use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
-use crate::{Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
+use crate::{EpochGuard, Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -251,6 +251,41 @@ impl RecordTable {
         })
     }
 
+    /// As [`RecordTable::update`] for a change that depends neither on the old value nor on its flags: a cold record is
+    /// replaced or deleted without being read.
+    ///
+    /// # Errors
+    /// As [`RecordTable::update`], but for `Cold`.
+    #[inline]
+    pub fn update_by_head<'a, R>(
+        &'a self,
+        participant: &'a Participant,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        f: impl FnOnce(Option<RecordHead>) -> RecordUpdate<'a, R>,
+    ) -> Result<(R, u64), StoreError> {
+        self.write(participant, hash, key, |locked| {
+            let found = locked.find(hash, key);
+            let change = f(RecordHead::of_live(found, now_ms));
+            self.note_value(hash, key, change.written_bytes());
+            locked.marks = RecordMarks::default();
+            locked.change(found, hash, key, now_ms, &change).map(|version| (change.answer(), version))
+        })
+    }
+
+    /// Returns what is known of the live record of a key without its value, which may be cold.
+    pub fn head(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordHead> {
+        self.check(guard.epochs());
+        if self.commit_mask.any() {
+            self.wait_for_commit(hash);
+        }
+        // SAFETY: protected by the guard; the record is not kept.
+        let head = unsafe { self.find_live(hash, key, now_ms) }.map(|record| RecordHead::of(&record));
+        self.note_read(hash, guard.shown());
+        head
+    }
+
     /// Locks out all writers of some stripes while the returned value lives. Readers go on, and see each change when it
     /// is made. A caller that locks several tables locks them in one order everywhere, and waits for nothing else
     /// meanwhile.
@@ -268,6 +303,25 @@ impl RecordTable {
 
 fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
     found.map(|found| found.record).filter(|record| !record.is_expired(now_ms))
+}
+
+/// What is known of a record without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Its version.
+    pub version: u64,
+    /// From when on it counts as absent, in milliseconds since the Unix epoch; 0: never.
+    pub expires_at_ms: u64,
+}
+
+impl RecordHead {
+    fn of(record: &RecordRef<'_>) -> RecordHead {
+        RecordHead { version: record.version(), expires_at_ms: record.expires_at_ms() }
+    }
+
+    fn of_live(found: Option<FoundRecord<'_>>, now_ms: u64) -> Option<RecordHead> {
+        live_record(found, now_ms).map(|record| RecordHead::of(&record))
+    }
 }
 
 impl<R> RecordUpdate<'_, R> {
@@ -298,7 +352,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<u64, StoreError> {
         match change {
             RecordUpdate::Keep(_) => Ok(live_record(found, now_ms).map_or(0, |record| {
-                if self.table.makes_room() {
+                if self.table.makes_room() && !record.is_cold() {
                     record.touch();
                 }
                 record.version()
@@ -306,7 +360,7 @@ impl<'t> LockedStripe<'t> {
             RecordUpdate::Delete(_) => {
                 match found {
                     Some(found) if found.record.is_expired(now_ms) => self.expire(hash, found),
-                    Some(found) => self.delete_found(hash, found)?,
+                    Some(found) => self.delete_found(hash, key, found)?,
                     None => {}
                 }
                 Ok(0)
@@ -366,13 +420,61 @@ impl<'t> ExclusiveStripes<'t> {
     where
         't: 'a,
     {
+        self.decide(
+            hash,
+            key,
+            |locked| {
+                let found = locked.find(hash, key);
+                locked.check_in_memory(hash, live_record(found, now_ms))?;
+                Ok((found, f(live_record(found, now_ms))))
+            },
+            now_ms,
+        )
+    }
+
+    /// As [`RecordTable::update_by_head`], for a key of the locked stripes.
+    ///
+    /// # Errors
+    /// As [`ExclusiveStripes::update`], but for `Cold`.
+    pub fn update_by_head<'a, R>(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        f: impl FnOnce(Option<RecordHead>) -> RecordUpdate<'a, R>,
+    ) -> Result<(R, u64), StoreError>
+    where
+        't: 'a,
+    {
+        self.decide(
+            hash,
+            key,
+            |locked| {
+                let found = locked.find(hash, key);
+                Ok((found, f(RecordHead::of_live(found, now_ms))))
+            },
+            now_ms,
+        )
+    }
+
+    /// Keeps the records of the locked stripes in memory while this lives, in a table larger than it.
+    pub fn keep_in_memory(&mut self) {
+        self.locked.iter_mut().for_each(|locked| locked.is_pinned = true);
+    }
+
+    /// Makes the change that a function decides under the lock.
+    fn decide<'a, R>(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        f: impl FnOnce(&mut LockedStripe<'t>) -> Result<(Option<FoundRecord<'t>>, RecordUpdate<'a, R>), StoreError>,
+        now_ms: u64,
+    ) -> Result<(R, u64), StoreError> {
         self.table.check_key(hash, key)?;
         let Some(index) = self.index_of(hash) else { return Err(StoreError::Conflict) };
         let locked = &mut self.locked[index];
         self.table.refresh(locked);
-        let found = locked.find(hash, key);
-        locked.check_in_memory(hash, live_record(found, now_ms))?;
-        let change = f(live_record(found, now_ms));
+        let (found, change) = f(locked)?;
         self.table.note_value(hash, key, change.written_bytes());
         let mut result = locked.change(found, hash, key, now_ms, &change);
         if matches!(result, Err(StoreError::OutOfMemory | StoreError::NotSpilled(_)))

@@ -97,8 +97,10 @@ impl MemcachedSession {
                 }
             }
         };
-        match run_plan(work, &plan, out, |request, hash, out| work.run_frame(request, hash, out)) {
-            Some(ran) => (ran, Some(NextAction::Yield)),
+        let refuse = |frame: &BinaryFrame<'_>, text: &str, out: &mut Vec<u8>| push_refusal(answer(frame), text, out);
+        let run = |frame: &BinaryFrame<'_>, hash: u64, out: &mut Vec<u8>| work.run_frame(frame, hash, out);
+        match run_plan(work, &plan, &mut self.cold, out, (run, refuse)) {
+            Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }
     }

@@ -15,6 +15,8 @@ pub(super) enum ConnectionPhase {
     Serving,
     /// Waits for an invocation.
     Invoking,
+    /// Waits for cold records.
+    Fetching,
     /// Ends when its answers have left.
     Closing,
 }

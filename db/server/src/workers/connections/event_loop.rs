@@ -31,6 +31,7 @@ impl WorkerConnections {
             self.take_message(message, &executor.context);
         }
         done += self.release_pending(&mut executor.context);
+        done += self.resume_fetched();
         done += self.poll_selector(executor.context.clock.now_ns);
         for index in 0..self.ready_ports.len() {
             self.serve_port(self.ready_ports[index] as usize, executor);

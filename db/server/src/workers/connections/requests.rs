@@ -1,6 +1,7 @@
 //! Runs the requests of a connection, and decides whether the connection stays.
 
 use std::mem;
+use std::sync::Arc;
 
 use sandstorm_accounts::RequestSubject;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
@@ -8,6 +9,7 @@ use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
 use sandstorm_log::PositionState;
 use sandstorm_metrics::ConnectionReason;
 use sandstorm_net::rpc::{OpKind, Operation};
+use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
@@ -117,6 +119,9 @@ impl WorkerConnections {
         context: &WorkerContext,
     ) {
         let Some(connection) = self.slots.get(id) else { return };
+        if connection.state == ConnectionPhase::Fetching && context.participant.shown().has_cold() {
+            self.fetching.push((fetch_cold(context), id));
+        }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
         let tenant = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
@@ -158,6 +163,13 @@ impl WorkerConnections {
     }
 }
 
+/// Has the cold records read that the next command of a connection needs.
+#[cold]
+fn fetch_cold(context: &WorkerContext) -> Arc<ColdTicket> {
+    let (shared, worker) = (Arc::clone(&context.shared), context.index);
+    ColdMiss::fetch(context.participant.shown().take_cold(), move || shared.note_arrival(worker))
+}
+
 /// Notes that the commands which came together are answered, or that they go on. The time of an invocation is counted
 /// for its call.
 fn note_answered(
@@ -166,7 +178,7 @@ fn note_answered(
     has_answers: bool,
     context: &mut WorkerContext,
 ) {
-    if matches!(outcome, ServeOutcome::Continue) {
+    if matches!(outcome, ServeOutcome::Continue) || connection.state == ConnectionPhase::Fetching {
         return;
     }
     let ready_ns = connection.ready_ns.take();
@@ -211,6 +223,10 @@ fn run_batches(
                 return (used, ServeOutcome::Keep);
             }
             NextAction::Yield => {}
+            NextAction::FetchCold => {
+                connection.state = ConnectionPhase::Fetching;
+                return (used, ServeOutcome::Keep);
+            }
             NextAction::Invoke { extension, args } => {
                 begin_invocation(connection, id, (&extension, &args), executor, answers);
                 if connection.state != ConnectionPhase::Serving {

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::mem;
+use std::sync::Arc;
 
 use sandstorm_dialects::InvocationResult;
 use sandstorm_log::PositionState;
 use sandstorm_metrics::{ConnectionReason, WorkerCounters};
 use sandstorm_net::driver::{EpollSelector, SocketInterest};
+use sandstorm_store::spill::ColdTicket;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
@@ -45,6 +47,8 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) unsent: usize,
     /// Those whose answers wait for the log.
     pub(super) pending: PendingConnections,
+    /// Connections that wait for cold records.
+    pub(super) fetching: Vec<(Arc<ColdTicket>, ConnectionId)>,
     /// Work of this turn on commands that continue in the next, in plain requests.
     pub(super) pieces: u32,
     /// When the timeouts were last checked.
@@ -83,6 +87,7 @@ impl WorkerConnections {
             handshakes: TlsHandshakeQueue::default(),
             unsent: 0,
             pending: PendingConnections::default(),
+            fetching: Vec::new(),
             pieces: 0,
             timeouts_checked_us: 0,
             accept_paused_until_us: None,
@@ -144,9 +149,30 @@ impl WorkerConnections {
         }
     }
 
-    /// Whether a connection waits for an invocation to end.
+    /// Whether a connection waits for an invocation to end, or for cold records.
     pub(in crate::workers) fn has_invoking(&self) -> bool {
-        !self.slots.which(|connection| connection.state == ConnectionPhase::Invoking).is_empty()
+        let waits = |state| matches!(state, ConnectionPhase::Invoking | ConnectionPhase::Fetching);
+        !self.slots.which(|connection| waits(connection.state)).is_empty()
+    }
+
+    /// Lets connections go on whose cold records are in memory, or cannot be. Returns their number.
+    pub(super) fn resume_fetched(&mut self) -> usize {
+        if !self.fetching.iter().any(|(ticket, _)| ticket.is_done()) {
+            return 0;
+        }
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.fetching).into_iter().partition(|(ticket, _)| ticket.is_done());
+        self.fetching = waiting;
+        for (ticket, id) in &done {
+            // Another connection may have that slot by now, but not that id.
+            let Some(connection) = self.slots.get(*id) else { continue };
+            if connection.state == ConnectionPhase::Fetching {
+                connection.state = ConnectionPhase::Serving;
+                ticket.error().into_iter().for_each(|error| connection.session.set_cold_error(error));
+                self.queue(*id);
+            }
+        }
+        done.len()
     }
 
     /// Handles a message of another worker.
