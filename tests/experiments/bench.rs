@@ -130,6 +130,16 @@ fn so_have_those_of_what_is_on_the_disk() {
 }
 
 #[test]
+fn so_has_that_of_tables_larger_than_memory() {
+    let is_there = Command::new("memcached").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        println!("skipped: memcached is not installed");
+        return;
+    }
+    measure_all(&[("spill", (vec![3, 2, 2], 5, 0))]);
+}
+
+#[test]
 fn every_driver_is_a_row_or_says_why_it_is_none() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a name").to_owned();

@@ -25,6 +25,7 @@ mod report;
 mod scripts;
 mod single_server;
 mod sizes;
+mod spill;
 mod sysroot_cache;
 mod table;
 mod tao;
@@ -273,6 +274,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[peer_server::REDIS],
         run: recovery::recovery,
+    },
+    Experiment {
+        name: "spill",
+        help: "A table with four times more data than memory, beside memcached's extstore",
+        canonical: false,
+        peers: &[peer_server::MEMCACHED],
+        run: spill::spill,
     },
     Experiment {
         name: "neighbours",
