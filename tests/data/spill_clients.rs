@@ -178,8 +178,8 @@ fn transactions_of_redis_clients_meet_cold_records() {
         format!("MULTI\r\nINCR counter\r\n{gets}EXEC\r\n")
     };
     let values = |gets: u32| (0..gets).map(|number| bulk(&text_value(number + 5_000))).collect::<String>();
-    redis.expect(&many(200), &format!("+OK\r\n{}*201\r\n:43\r\n{}", "+QUEUED\r\n".repeat(201), values(200)));
-    // So many that memory may have no room for them: then it is refused as a whole.
+    redis.expect(&many(40), &format!("+OK\r\n{}*41\r\n:43\r\n{}", "+QUEUED\r\n".repeat(41), values(40)));
+    // So many that memory may have no room for them together: then it is refused as a whole.
     redis.expect(&many(900), &format!("+OK\r\n{}", "+QUEUED\r\n".repeat(901)));
     let done = match redis.read(1).as_str() {
         "*" => {

@@ -15,6 +15,7 @@ use super::commands::{self, RedisCommandSpec};
 use super::dispatch::{dispatch, record_end};
 use super::long_commands::{self, LongCommand, PieceOutcome};
 use super::session_state::{RedisSessionState, ReplyMode};
+use super::transaction_state::WatchedKeys;
 use super::{functions, transactions::is_queued};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
@@ -249,7 +250,13 @@ impl RedisSession {
     #[cold]
     fn refuse_cold(&mut self, (start, text): (usize, &str), out: &mut Vec<u8>) {
         out.truncate(start);
-        RespWriter { out: &mut *out, resp3: false }.error(format!("ERR {text}").as_bytes());
+        // Within a transaction only EXEC is run, which ends it.
+        let is_exec = self.state.multi.take().is_some();
+        if is_exec {
+            self.state.watched = WatchedKeys::default();
+        }
+        let kind = if is_exec { "EXECABORT Transaction discarded because of:" } else { "ERR" };
+        RespWriter { out: &mut *out, resp3: false }.error(format!("{kind} {text}").as_bytes());
         self.suppress_reply(start, out);
     }
 
