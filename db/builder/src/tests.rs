@@ -251,6 +251,53 @@ fn a_forgotten_await_is_refused_with_its_place() {
     build_sandboxed(toolchain(), &source(&entry("let _ = db.reply(args);")), &job()).expect("on purpose");
 }
 
+/// What `let _ =` keeps from the compiler, the checker refuses.
+#[test]
+fn what_is_thrown_away_before_it_was_awaited_is_refused_with_its_place() {
+    let entry = |body: &str| {
+        format!(
+            "#![no_std]\nuse sandstorm_api::prelude::*;\nasync fn own(_: Db<'_>) {{}}\nstruct Shop<'a> {{ db: Db<'a> }}\n\
+             impl Shop<'_> {{ async fn order(&self) {{}} fn price(&self) -> u8 {{ 1 }} async fn remove(&self) {{}} async fn new() {{}} }}\n\
+             pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {{\n    \
+             let (table, tx) = (db.table(\"t\")?, db.transaction());\n    let shop = Shop {{ db }};\n    \
+             {body}\n    Ok(())\n}}\n"
+        )
+    };
+    let forgotten = [
+        "let _ = db.put(table, args, args);",
+        "let _ = db.delete(table, args).if_version(1);",
+        "let _written = db.touch(table, args, 5);",
+        "let _: Put<'_, '_> = db.put(table, args, args);",
+        "_ = tx.increment(table, args, 1);",
+        "let _ = db.transaction().get(table, args);",
+        "let _ = own(db);",
+        "drop(shop.order());",
+        "let _ = Shop::new();",
+        "let _ = (|| 1, async { own(db).await }).1; let _ = async { own(db).await };",
+        "let _ = shop.db.call(\"other\", args);",
+        "if args.is_empty() { loop { let _ = yield_now(); } }",
+    ];
+    for body in forgotten {
+        let found = check(&source(&entry(body)), &[], CodeTier::Sandboxed);
+        let Err(BuildError::Refused(found)) = found else { panic!("{body} passes") };
+        assert_eq!((found.len(), found[0].file.as_str(), found[0].line), (1, ROOT_FILE, 9), "{body}: {found:?}");
+        assert_eq!(found[0].rule.as_deref(), Some("await"));
+    }
+    let meant = [
+        "let _ = db.put(table, args, args).await;",
+        "let _ = tx.put(table, args, args);",
+        "let _ = shop.price(); let _ = db.reply(args); drop(args);",
+        "let _later = db.get(table, args); let _ = _later.await;",
+        "let map = BTreeMap::from([(1, 2)]); let _ = map.get(&1);",
+        "let _ = db.get(table, args).await?.map(|one| one.value().len());",
+        "let mut map = BTreeMap::from([(1, 2)]); let _ = map.remove(&1); let _ = Vec::<u8>::new();",
+        "{ let db = BTreeMap::from([(1, 2)]); let _ = db.get(&1); }",
+    ];
+    for body in meant {
+        check(&source(&entry(body)), &[], CodeTier::Sandboxed).unwrap_or_else(|error| panic!("{body}: {error}"));
+    }
+}
+
 /// What the tests of an extension compute is what it computes on a server: a sum that is too large ends both.
 #[test]
 fn tests_of_an_extension_check_its_arithmetic() {

@@ -4,6 +4,7 @@
 //! the tokens of macros, which are none. A source is parsed in a thread with a large stack, after its tokens have shown
 //! how deep the tree can become.
 
+mod awaits;
 mod depth;
 mod guards;
 mod jumps;
@@ -115,6 +116,8 @@ struct SourceCheck<'a> {
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
     /// Called macros that must be the tenant's own, by file.
     called: Vec<(&'a str, String, std::ops::Range<usize>)>,
+    /// Futures that nobody awaits, by file.
+    unawaited: Vec<(&'a str, awaits::Unawaited)>,
 }
 
 impl<'a> SourceCheck<'a> {
@@ -132,6 +135,7 @@ impl<'a> SourceCheck<'a> {
             uncertain: Vec::new(),
             objects: Vec::new(),
             called: Vec::new(),
+            unawaited: Vec::new(),
         }
     }
 
@@ -152,6 +156,7 @@ impl<'a> SourceCheck<'a> {
             self.called.extend(names.called.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             self.uncertain.push((file.path.as_str(), names.uncertain));
             self.objects.extend(names.objects.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
+            self.unawaited.push((file.path.as_str(), names.unawaited));
             for module in modules {
                 match self.answer(path, &module.path) {
                     Some(answer) => waiting.push_back((answer, module.test || test)),
@@ -173,6 +178,7 @@ impl<'a> SourceCheck<'a> {
         self.check_objects();
         self.check_held();
         self.check_called();
+        self.check_awaited();
         self.report()
     }
 
@@ -204,6 +210,22 @@ impl<'a> SourceCheck<'a> {
         for (path, name, span) in std::mem::take(&mut self.called) {
             if !self.names.macros.contains(&name) {
                 self.refuse(path, RuleViolation { rule: &rules::MACRO, span, remark: String::new() });
+            }
+        }
+    }
+
+    /// Checks what is thrown away before it was awaited, by the functions of all files.
+    fn check_awaited(&mut self) {
+        let all = std::mem::take(&mut self.unawaited);
+        let is_async = |name: &String| {
+            all.iter().any(|(_, one)| one.async_names.contains(name))
+                && !all.iter().any(|(_, one)| one.other_names.contains(name))
+        };
+        for (path, found) in &all {
+            let own = found.by_name.iter().filter(|(_, name)| is_async(name));
+            let own = own.map(|(span, name)| (span.clone(), format!("`{name}`")));
+            for (span, remark) in found.certain.iter().cloned().chain(own) {
+                self.refuse(path, RuleViolation { rule: &rules::AWAIT, span, remark });
             }
         }
     }
@@ -282,5 +304,9 @@ fn check_file(
     };
     let mut walk = SyntaxWalk::new(tier, libraries, file.path == ROOT_FILE, test);
     walk.file(&parsed);
-    walk.finish()
+    let (refused, modules, mut names) = walk.finish();
+    if !test {
+        names.unawaited = awaits::find(&parsed);
+    }
+    (refused, modules, names)
 }

@@ -85,6 +85,9 @@ rules! {
     MACRO_TOKENS: SANDBOXED "macro-tokens", "what a macro of your own becomes is not read, so some words and forms cannot stand in it, or in what it is given",
         "macro_rules! first { ($list:expr) => { unsafe { *$list.get_unchecked(0) } } }",
         "macro_rules! id { ($name:ident) => { #[derive(Clone, Copy, Debug)] struct $name(u64); } }\nid!(User);\nmacro_rules! twice { ($e:expr) => { ($e, $e) } }\nfn f() { let _ = twice!(format!(\"{:?}\", User(1))); }";
+    AWAIT: BOTH "await", "this is thrown away before it was awaited, so it does nothing: end it with `.await`, and then with `?`, or keep `let _ =` to ignore its result",
+        "async fn own(db: Db<'_>) { let _ = db.now_ms(); }\nasync fn f(db: Db<'_>, table: TableId) { let _ = db.put(table, b\"k\", b\"v\").if_absent(); let _ = own(db); }",
+        "async fn own(db: Db<'_>) { let _ = db.now_ms(); }\nasync fn f(db: Db<'_>, table: TableId) { let _ = db.put(table, b\"k\", b\"v\").if_absent().await; let _ = own(db).await; let _ = db.reply(b\"x\"); let _ = db.transaction().put(table, b\"k\", b\"v\"); let _ = Some(1).map(|one| one + 1); let _later = db.get(table, b\"k\"); let _ = _later.await; }";
     IDENTIFIER: BOTH "identifier", "names are of ASCII letters: the compiler takes some others for the same letter",
         "fn \u{e9}() {}",
         "fn e() {}";

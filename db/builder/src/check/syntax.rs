@@ -57,3 +57,36 @@ pub(super) fn is_harmless_bound(last: &str) -> bool {
 pub(super) fn is_known_trait(text: &str) -> bool {
     is_harmless_bound(text) || is_one_of(&lists::PRIMITIVES, text)
 }
+
+/// Returns whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it parses it
+/// further.
+pub(super) fn only_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        matches!(&attribute.meta, syn::Meta::List(list)
+            if list.path.is_ident("cfg") && list.tokens.to_string() == "test")
+    })
+}
+
+/// Returns whether the compiler sees an item in tests alone.
+pub(super) fn is_for_tests(item: &syn::Item) -> bool {
+    only_for_tests(attributes_of(item))
+}
+
+/// The attributes of an item.
+pub(super) fn attributes_of(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        syn::Item::Type(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::ExternCrate(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        _ => &[],
+    }
+}

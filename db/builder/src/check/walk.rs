@@ -11,7 +11,7 @@ use syn::{Expr, Item, TypeParamBound};
 use super::names::{TypeDeclarations, UncertainType};
 use super::rules::{self, Rule};
 use super::scope::{EnclosingScope, GuardContext};
-use super::syntax::{is_known_trait, is_one_of, name};
+use super::syntax::{attributes_of, is_known_trait, is_one_of, name, only_for_tests};
 use super::{ModuleDeclaration, RuleViolation, lists};
 
 pub(super) struct SyntaxWalk<'a> {
@@ -57,33 +57,8 @@ pub(super) struct TraitNames {
     pub(super) macros: HashSet<String>,
     /// Names of called macros that must be among those, and their positions.
     pub(super) called: Vec<(String, Range<usize>)>,
-}
-
-/// Returns whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it parses it
-/// further.
-fn only_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        matches!(&attribute.meta, syn::Meta::List(list)
-            if list.path.is_ident("cfg") && list.tokens.to_string() == "test")
-    })
-}
-
-fn attributes_of(item: &Item) -> &[syn::Attribute] {
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        Item::ExternCrate(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        _ => &[],
-    }
+    /// What is thrown away before it was awaited.
+    pub(super) unawaited: super::awaits::Unawaited,
 }
 
 impl<'a> SyntaxWalk<'a> {
