@@ -81,6 +81,12 @@ pub struct Change<'a> {
 impl<'a> Change<'a> {
     /// Reads a change from a call's arguments.
     ///
+    /// ```
+    /// use sandstorm_api::change::{Change, ChangeOp};
+    /// let change = Change { op: ChangeOp::Put, key: b"apple", value: b"3", version: 7, expires_at_ms: 0, position: 9 };
+    /// assert_eq!(Change::decode(&change.encode()), Ok(change));
+    /// ```
+    ///
     /// # Errors
     /// They are none, of the kind [`crate::ErrorKind::Invalid`].
     pub fn decode(args: &'a [u8]) -> Result<Change<'a>, Error> {
@@ -102,6 +108,12 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the arguments of a call for it: for tests of an extension.
+    ///
+    /// ```
+    /// use sandstorm_api::change::{Change, ChangeOp};
+    /// let change = Change { op: ChangeOp::Put, key: b"apple", value: b"3", version: 7, expires_at_ms: 0, position: 9 };
+    /// assert!(change.encode().ends_with(b"apple3"));
+    /// ```
     pub fn encode(&self) -> Vec<u8> {
         let mut args = Vec::with_capacity(HEADER_BYTES + self.key.len() + self.value.len());
         let op = match self.op {

@@ -86,41 +86,87 @@ fn hash_of<Q: Hash + ?Sized>(key: &Q) -> u64 {
 
 impl<K, V> HashMap<K, V> {
     /// A map without entries; it takes no memory until there is one.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let stock: HashMap<&str, u32> = HashMap::new();
+    /// assert!(stock.is_empty());
+    /// ```
     pub fn new() -> HashMap<K, V> {
         HashMap::default()
     }
 
     /// Number of entries.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert_eq!(HashMap::from_iter([("apple", 3)]).len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns whether there are none.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert!(HashMap::<u8, u8>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Keys and values.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let stock = HashMap::from_iter([("pear", 4), ("apple", 3)]);
+    /// assert!(stock.iter().eq([(&"pear", &4), (&"apple", &3)]), "in the order of insertion");
+    /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
     /// Keys, and values that can be changed.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::from_iter([("apple", 3)]);
+    /// stock.iter_mut().for_each(|(_, count)| *count += 1);
+    /// assert_eq!(stock.get("apple"), Some(&4));
+    /// ```
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&K, &mut V)> {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
 
     /// The keys.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert!(HashMap::from_iter([("apple", 3)]).keys().eq([&"apple"]));
+    /// ```
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &K> {
         self.entries.iter().map(|(key, _)| key)
     }
 
     /// The values.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert_eq!(HashMap::from_iter([("apple", 3), ("pear", 4)]).values().sum::<u32>(), 7);
+    /// ```
     pub fn values(&self) -> impl ExactSizeIterator<Item = &V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
     /// Removes all entries.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::from_iter([("apple", 3)]);
+    /// stock.clear();
+    /// assert!(stock.is_empty());
+    /// ```
     pub fn clear(&mut self) {
         self.entries.clear();
         self.slots.clear();
@@ -167,6 +213,11 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// The value of a key.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert_eq!(HashMap::from_iter([("apple", 3)]).get("apple"), Some(&3));
+    /// ```
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -175,6 +226,13 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// The value of a key, to be changed.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::from_iter([("apple", 3)]);
+    /// *stock.get_mut("apple").unwrap() += 1;
+    /// assert_eq!(stock.get("apple"), Some(&4));
+    /// ```
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -183,6 +241,11 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// Returns whether there is an entry of that key.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// assert!(HashMap::from_iter([("apple", 3)]).contains_key("apple"));
+    /// ```
     pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -191,6 +254,12 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// Sets the value of a key; returns the one that it had.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::new();
+    /// assert_eq!((stock.insert("apple", 3), stock.insert("apple", 4)), (None, Some(3)));
+    /// ```
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.place(&key) {
             Some(place) => Some(core::mem::replace(&mut self.entries[place].1, value)),
@@ -202,6 +271,13 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// The value of a key, to be changed; made first if there is none.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::new();
+    /// *stock.get_or_insert_with("apple", || 0) += 3;
+    /// assert_eq!(stock.get("apple"), Some(&3));
+    /// ```
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let place = match self.place(&key) {
             Some(place) => place,
@@ -211,6 +287,12 @@ impl<K: Hash + Eq, V> HashMap<K, V> {
     }
 
     /// Removes an entry; returns its value.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::HashMap;
+    /// let mut stock = HashMap::from_iter([("apple", 3)]);
+    /// assert_eq!((stock.remove("apple"), stock.remove("apple")), (Some(3), None));
+    /// ```
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -312,11 +394,24 @@ impl<T: Default, const N: usize> Default for SmallVec<T, N> {
 
 impl<T: Default, const N: usize> SmallVec<T, N> {
     /// A vector without values.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::SmallVec;
+    /// let few: SmallVec<u32, 4> = SmallVec::new();
+    /// assert!(few.is_empty());
+    /// ```
     pub fn new() -> SmallVec<T, N> {
         SmallVec::default()
     }
 
     /// Appends a value.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::SmallVec;
+    /// let mut few: SmallVec<u32, 4> = SmallVec::new();
+    /// few.push(7);
+    /// assert_eq!(few[..], [7]);
+    /// ```
     pub fn push(&mut self, value: T) {
         if self.len < N {
             self.few[self.len] = value;
@@ -330,6 +425,12 @@ impl<T: Default, const N: usize> SmallVec<T, N> {
     }
 
     /// Takes the last value.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::SmallVec;
+    /// let mut few: SmallVec<u32, 4> = SmallVec::from_iter([1, 2]);
+    /// assert_eq!(few.pop(), Some(2));
+    /// ```
     pub fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         if self.len < N {
@@ -345,6 +446,13 @@ impl<T: Default, const N: usize> SmallVec<T, N> {
     }
 
     /// Removes all values.
+    ///
+    /// ```
+    /// use sandstorm_api::collections::SmallVec;
+    /// let mut few: SmallVec<u32, 4> = SmallVec::from_iter([1, 2]);
+    /// few.clear();
+    /// assert!(few.is_empty());
+    /// ```
     pub fn clear(&mut self) {
         *self = SmallVec::default();
     }

@@ -57,12 +57,22 @@ pub struct DateTime {
 
 impl Date {
     /// The day of a year (0 to 9999), a month (from 1) and a day (from 1); `None`: there is none.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// assert!(Date::new(2024, 2, 29).is_some() && Date::new(2023, 2, 29).is_none());
+    /// ```
     pub fn new(year: u16, month: u8, day: u8) -> Option<Date> {
         let exists = year <= 9_999 && (1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day);
         exists.then_some(Date { year, month, day })
     }
 
     /// The day so many days after 1 January 1970, or before it; `None`: its year is not 0 to 9999.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// assert_eq!(Date::from_unix_days(0), Date::new(1970, 1, 1));
+    /// ```
     pub fn from_unix_days(days: i64) -> Option<Date> {
         // Years begin in March here, so that the day that leap years have more is the last one. An era has 400 years.
         let from_march_0 = days.checked_add(719_468)?;
@@ -77,6 +87,11 @@ impl Date {
     }
 
     /// Days since 1 January 1970; below 0 before it.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// assert_eq!(Date::new(1970, 1, 2).unwrap().unix_days(), 1);
+    /// ```
     pub fn unix_days(self) -> i64 {
         let (month, day) = (i64::from(self.month), i64::from(self.day));
         let year = i64::from(self.year) - i64::from(month <= 2);
@@ -88,31 +103,67 @@ impl Date {
     }
 
     /// The day so many days later, or earlier; `None`: its year is not 0 to 9999.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.plus_days(1), Date::new(2024, 3, 1));
+    /// ```
     pub fn plus_days(self, days: i64) -> Option<Date> {
         Date::from_unix_days(self.unix_days().checked_add(days)?)
     }
 
     /// The year.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.year(), 2024);
+    /// ```
     pub fn year(self) -> u16 {
         self.year
     }
 
     /// The month, from 1.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.month(), 2);
+    /// ```
     pub fn month(self) -> u8 {
         self.month
     }
 
     /// The day of the month, from 1.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.day(), 29);
+    /// ```
     pub fn day(self) -> u8 {
         self.day
     }
 
     /// The day of the year, from 1.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.day_of_year(), 60);
+    /// ```
     pub fn day_of_year(self) -> u16 {
         (1..self.month).map(|month| u16::from(days_of_month(self.year, month))).sum::<u16>() + u16::from(self.day)
     }
 
     /// The day of the week.
+    ///
+    /// ```
+    /// use sandstorm_api::date::{Date, Weekday};
+    /// let day = Date::new(2024, 2, 29).unwrap();
+    /// assert_eq!(day.weekday(), Weekday::Thursday);
+    /// ```
     pub fn weekday(self) -> Weekday {
         use Weekday::{Friday, Monday, Saturday, Sunday, Thursday, Tuesday, Wednesday};
         // 1 January 1970 was a Thursday.
@@ -128,6 +179,11 @@ impl Date {
     }
 
     /// Reads `2024-02-29`.
+    ///
+    /// ```
+    /// use sandstorm_api::date::Date;
+    /// assert_eq!(Date::parse("2024-02-29").ok(), Date::new(2024, 2, 29));
+    /// ```
     ///
     /// # Errors
     /// `Invalid`: it has another form, or there is no such day.
@@ -157,38 +213,77 @@ impl Display for Date {
 
 impl DateTime {
     /// The moment so many microseconds after the beginning of 1970, or before it; `None`: its year is not 0 to 9999.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// assert_eq!(DateTime::from_unix_us(0).unwrap().to_string(), "1970-01-01T00:00:00Z");
+    /// ```
     pub fn from_unix_us(us: i64) -> Option<DateTime> {
         let date = Date::from_unix_days(us.div_euclid(DAY_US))?;
         Some(DateTime { date, us_of_day: us.rem_euclid(DAY_US) as u64 })
     }
 
     /// The same in milliseconds, as [`Db::now_ms`](crate::Db::now_ms) has them.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// assert_eq!(DateTime::from_unix_ms(60_000).unwrap().minute(), 1);
+    /// ```
     pub fn from_unix_ms(ms: i64) -> Option<DateTime> {
         DateTime::from_unix_us(ms.checked_mul(1_000)?)
     }
 
     /// Microseconds since the beginning of 1970; below 0 before it.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// assert_eq!(DateTime::parse_rfc3339("1970-01-01T00:00:01Z").unwrap().unix_us(), 1_000_000);
+    /// ```
     pub fn unix_us(self) -> i64 {
         self.date.unix_days() * DAY_US + self.us_of_day as i64
     }
 
     /// The hour of the day, from 0.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// let time = DateTime::parse_rfc3339("2024-02-29T12:30:45Z").unwrap();
+    /// assert_eq!(time.hour(), 12);
+    /// ```
     pub fn hour(self) -> u8 {
         (self.us_of_day / 3_600_000_000) as u8
     }
 
     /// The minute of the hour, from 0.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// let time = DateTime::parse_rfc3339("2024-02-29T12:30:45Z").unwrap();
+    /// assert_eq!(time.minute(), 30);
+    /// ```
     pub fn minute(self) -> u8 {
         (self.us_of_day / 60_000_000 % 60) as u8
     }
 
     /// The second of the minute, from 0.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// let time = DateTime::parse_rfc3339("2024-02-29T12:30:45Z").unwrap();
+    /// assert_eq!(time.second(), 45);
+    /// ```
     pub fn second(self) -> u8 {
         (self.us_of_day / 1_000_000 % 60) as u8
     }
 
     /// Reads a moment as RFC 3339 writes it, and ISO 8601 mostly: `2024-02-29T12:30:00Z`, with a fraction of the second
     /// (digits behind microseconds are cut off) and any distance to UTC. A leap second (`:60`) is the second after it.
+    ///
+    /// ```
+    /// use sandstorm_api::date::DateTime;
+    /// let time = DateTime::parse_rfc3339("2024-02-29T12:30:00+02:00").unwrap();
+    /// assert_eq!(time.hour(), 10, "in UTC");
+    /// ```
     ///
     /// # Errors
     /// `Invalid`: it has another form, or there is no such moment.

@@ -29,6 +29,13 @@ impl<'a> Db<'a> {
     /// A grant may end at any moment: calls get `UnknownTable` from then on. Records that were read stay readable.
     /// Writes to a table that was granted for reading only get `ReadOnly`.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let prices = db.table("shop/prices")?; // of another tenant, who has granted it
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `UnknownTable` when the tenant has none of that name.
     pub fn table(&self, name: &str) -> Result<TableId, Error> {
@@ -36,34 +43,80 @@ impl<'a> Db<'a> {
     }
 
     /// Reads a record: `None` when there is none under `key`. Awaiting hides the cache misses.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// if let Some(record) = db.get(table, b"apple").await? {
+    ///     db.reply(record.value())?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn get<'k>(&self, table: TableId, key: &'k [u8]) -> Get<'a, 'k> {
         Get { host: self.host, table: table.0, key, hash: 0, step: PrefetchStage::Start }
     }
 
     /// Reads many records at once, each `None` when absent, in the order of `keys`. All their cache misses overlap.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let found = db.get_many(table, &[b"apple", b"grape"]).await?;
+    /// let there = found.iter().flatten().count();
+    /// # Ok(()) }
+    /// ```
     pub fn get_many<'k, K: AsRef<[u8]>>(&self, table: TableId, keys: &'k [K]) -> GetMany<'a, 'k, K> {
         GetMany { host: self.host, table: table.0, keys, hashes: Vec::new(), step: PrefetchStage::Start }
     }
 
     /// Writes a record; awaiting gives its new version. The builder's methods add a condition, flags or an expiry:
     /// `db.put(table, key, value).if_absent().expires_in_ms(60_000).await?`.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let version = db.put(table, b"apple", b"3").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn put<'k>(&self, table: TableId, key: &'k [u8], value: &'k [u8]) -> Put<'a, 'k> {
         let (how, step) = (UNCONDITIONAL, PrefetchStage::Start);
         Put { host: self.host, table: table.0, key, value, how, expected: None, step }
     }
 
     /// Deletes a record; awaiting returns whether there was one.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let was_there = db.delete(table, b"apple").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn delete<'k>(&self, table: TableId, key: &'k [u8]) -> Delete<'a, 'k> {
         Delete { host: self.host, table: table.0, key, how: UNCONDITIONAL, step: PrefetchStage::Start }
     }
 
     /// Adds `delta` to the decimal number under `key` (0 when absent); awaiting gives the sum.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let sum = db.increment(table, b"visits", 1).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn increment<'k>(&self, table: TableId, key: &'k [u8], delta: i64) -> Increment<'a, 'k> {
         Increment { host: self.host, table: table.0, key, delta, step: PrefetchStage::Start }
     }
 
     /// Reads up to `limit` records of the table from `cursor` on, in no particular order. A record that stays unchanged
     /// during a whole scan is seen at least once.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let page = db.scan(table, Cursor::default(), 64)?;
+    /// let bytes: usize = page.records.iter().map(|record| record.value().len()).sum();
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `UnknownTable`; `Invalid` for a limit of 0.
@@ -91,6 +144,13 @@ impl<'a> Db<'a> {
     /// To go on: forward from the last key followed by a byte 0, backward to the last key (unless that is the empty
     /// one).
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let first = db.range(table, b"a", b"b", 10, Direction::Forward).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `Invalid` for a limit of 0 or above [`RANGE_LIMIT`](crate::limits::RANGE_LIMIT), and for a table that is not
     /// ordered; `UnknownTable`; `TooLarge` for an end that is longer than a key and a byte.
@@ -110,6 +170,15 @@ impl<'a> Db<'a> {
     ///
     /// No record is looked for, so there may be keys whose record has expired, or is being written or deleted at this
     /// moment. The key of every record that exists during the whole call is among them.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// for key in &db.range_keys(table, b"a", b"b", 10, Direction::Forward).await? {
+    ///     db.reply(key)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Db::range`].
@@ -158,6 +227,13 @@ impl<'a> Db<'a> {
 
     /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// db.reply(b"3 apples")?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `TooLarge` when the reply would pass its limit; bytes that were appended before stay.
     pub fn reply(&self, bytes: &[u8]) -> Result<(), Error> {
@@ -165,6 +241,13 @@ impl<'a> Db<'a> {
     }
 
     /// Milliseconds since the Unix epoch, as of the last time the server polled this invocation.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tomorrow_ms = db.now_ms() + 24 * 60 * 60 * 1000;
+    /// # Ok(()) }
+    /// ```
     pub fn now_ms(&self) -> u64 {
         self.host.now_ms()
     }
@@ -317,6 +400,13 @@ pub struct Put<'a, 'k> {
 
 impl<'k> Put<'_, 'k> {
     /// Only if there is no record under the key; else `Conflict`.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let is_first = db.put(table, b"lock", b"me").if_absent().await.is_ok();
+    /// # Ok(()) }
+    /// ```
     pub fn if_absent(mut self) -> Self {
         self.how.condition = abi::CONDITION_ABSENT;
         self.expected = None;
@@ -324,6 +414,13 @@ impl<'k> Put<'_, 'k> {
     }
 
     /// Only if there is a record under the key; else `Conflict`.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// db.put(table, b"apple", b"4").if_present().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn if_present(mut self) -> Self {
         self.how.condition = abi::CONDITION_PRESENT;
         self.expected = None;
@@ -331,6 +428,15 @@ impl<'k> Put<'_, 'k> {
     }
 
     /// Only if the record's version is `version`; else `Conflict`.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// if let Some(found) = db.get(table, b"apple").await? {
+    ///     db.put(table, b"apple", b"4").if_version(found.version()).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn if_version(mut self, version: u64) -> Self {
         self.how.condition = abi::CONDITION_VERSION;
         self.how.version = version;
@@ -362,12 +468,26 @@ impl<'k> Put<'_, 'k> {
     }
 
     /// Stores these flags with the record.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// db.put(table, b"apple", b"3").flags(7).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn flags(mut self, flags: u32) -> Self {
         self.how.flags = flags;
         self
     }
 
     /// Lets the record expire after this number of milliseconds; 0: never.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// db.put(table, b"session", b"ann").expires_in_ms(30 * 60 * 1000).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn expires_in_ms(mut self, ttl_ms: u64) -> Self {
         self.how.ttl_ms = ttl_ms;
         self
@@ -418,6 +538,13 @@ pub struct Delete<'a, 'k> {
 
 impl Delete<'_, '_> {
     /// Only if the record's version is `version`; else `Conflict`.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let deleted = db.delete(table, b"apple").if_version(3).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn if_version(mut self, version: u64) -> Self {
         self.how.condition = abi::CONDITION_VERSION;
         self.how.version = version;

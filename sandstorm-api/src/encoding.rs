@@ -20,6 +20,10 @@ const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Two lower-case hexadecimal digits for each byte.
+///
+/// ```
+/// assert_eq!(sandstorm_api::encoding::hex(&[0, 255]), "00ff");
+/// ```
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -30,6 +34,10 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// The bytes of pairs of hexadecimal digits, in lower or upper case.
+///
+/// ```
+/// assert_eq!(sandstorm_api::encoding::from_hex("00ff"), Ok(vec![0, 255]));
+/// ```
 ///
 /// # Errors
 /// `Invalid`: there is another character, or half a pair.
@@ -46,6 +54,10 @@ pub fn from_hex(text: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// Base64 (RFC 4648) with `+`, `/` and padding, as in mail and PEM.
+///
+/// ```
+/// assert_eq!(sandstorm_api::encoding::base64(b"hello"), "aGVsbG8=");
+/// ```
 pub fn base64(bytes: &[u8]) -> String {
     let mut text = encode(bytes, BASE64);
     while !text.len().is_multiple_of(4) {
@@ -55,6 +67,10 @@ pub fn base64(bytes: &[u8]) -> String {
 }
 
 /// Base64 with `-` and `_` and without padding, as in addresses and JSON web tokens.
+///
+/// ```
+/// assert_eq!(sandstorm_api::encoding::base64_url(&[255, 255]), "__8");
+/// ```
 pub fn base64_url(bytes: &[u8]) -> String {
     encode(bytes, BASE64_URL)
 }
@@ -75,6 +91,10 @@ fn encode(bytes: &[u8], digits: &[u8; 64]) -> String {
 }
 
 /// The bytes of a base64 text of either kind, with padding or without.
+///
+/// ```
+/// assert_eq!(sandstorm_api::encoding::from_base64("aGVsbG8="), Ok(b"hello".to_vec()));
+/// ```
 ///
 /// # Errors
 /// `Invalid`: it is none. That it could be written in another way (bits that are not 0 behind the last byte) counts.

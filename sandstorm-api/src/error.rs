@@ -77,16 +77,31 @@ pub struct Error {
 
 impl Error {
     /// An error of the extension's own, with a text for the caller.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// assert_eq!(Error::new("sold out").text(), "sold out");
+    /// ```
     pub fn new(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::Other, text: text.into() }
     }
 
     /// The extension does not accept its arguments.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// assert_eq!(Error::invalid("args: a name").kind(), ErrorKind::Invalid);
+    /// ```
     pub fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::Invalid, text: text.into() }
     }
 
     /// A record that must be there is not.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// assert_eq!(Error::not_found("no such order").kind(), ErrorKind::NotFound);
+    /// ```
     pub fn not_found(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::NotFound, text: text.into() }
     }
@@ -114,11 +129,26 @@ impl Error {
     }
 
     /// The kind.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// match db.put(table, b"lock", b"me").if_absent().await {
+    ///     Err(error) if error.kind() == ErrorKind::Conflict => db.reply(b"taken")?,
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
     /// The text for the caller.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// assert_eq!(Error::from(format!("{} left", 0)).text(), "0 left");
+    /// ```
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -25,6 +25,10 @@ const CRC_TABLE: [u32; 256] = {
 };
 
 /// CRC-32 as in zip, gzip and PNG (IEEE 802.3): finds damage, and keeps nobody from forging.
+///
+/// ```
+/// assert_eq!(sandstorm_api::hash::crc32(b"123456789"), 0xcbf4_3926);
+/// ```
 pub fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, byte| CRC_TABLE[usize::from(sum as u8 ^ byte)] ^ sum >> 8)
 }
@@ -45,6 +49,10 @@ fn xxh_round(sum: u64, input: u64) -> u64 {
 
 /// XXH64: several bytes a cycle, good for shards, samples and Bloom filters. A caller who knows the seed finds inputs
 /// of equal hashes.
+///
+/// ```
+/// assert_eq!(sandstorm_api::hash::xxh64(b"", 0), 0xef46_db37_51d8_e999);
+/// ```
 pub fn xxh64(bytes: &[u8], seed: u64) -> u64 {
     let mut blocks = bytes.chunks_exact(32);
     let mut sum = if bytes.len() < 32 {
@@ -100,6 +108,11 @@ fn sip_round(state: &mut [u64; 4]) {
 }
 
 /// SipHash-1-3: a caller who does not know the key cannot choose inputs whose hashes collide.
+///
+/// ```
+/// use sandstorm_api::hash::sip13;
+/// assert_ne!(sip13(b"apple", [1, 2]), sip13(b"apple", [1, 3]), "the key matters");
+/// ```
 pub fn sip13(bytes: &[u8], key: [u64; 2]) -> u64 {
     let mut state = [
         key[0] ^ 0x736f_6d65_7073_6575,

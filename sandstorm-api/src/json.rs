@@ -109,11 +109,21 @@ pub struct JsonError {
 
 impl JsonError {
     /// An error about a value, for an implementation of [`FromJson`].
+    ///
+    /// ```
+    /// use sandstorm_api::json::JsonError;
+    /// assert_eq!(JsonError::new("a price is needed").path(), "");
+    /// ```
     pub fn new(text: impl Into<String>) -> JsonError {
         JsonError { path: String::new(), text: text.into() }
     }
 
     /// The same about a field, or an element, of what it was about: `order`, `items[3]`.
+    ///
+    /// ```
+    /// use sandstorm_api::json::JsonError;
+    /// assert_eq!(JsonError::new("a price is needed").within("order").path(), "order");
+    /// ```
     #[must_use]
     pub fn within(self, path: &str) -> JsonError {
         let path = match (path.is_empty(), self.path.is_empty()) {
@@ -126,6 +136,12 @@ impl JsonError {
     }
 
     /// The field or element that it is about; empty: the whole.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// let order = Json::parse(br#"{"prices": [1, "x"]}"#).unwrap();
+    /// assert_eq!(order.read::<Vec<u64>>("prices").unwrap_err().path(), "prices[1]");
+    /// ```
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -182,6 +198,11 @@ impl Json {
     }
 
     /// An object without fields, to be filled by [`Json::with`].
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// assert_eq!(Json::object().with("sum", 7u64).to_string(), r#"{"sum":7}"#);
+    /// ```
     pub fn object() -> Json {
         Json::Object(BTreeMap::new())
     }
@@ -217,6 +238,12 @@ impl Json {
 
     /// The value at a path of fields and elements, such as `order.items[3].price`; the empty path is the value itself.
     /// `None`: there is none. For a field whose name has a dot or a bracket see [`Json::field`].
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// let order = Json::parse(br#"{"items": [{"name": "apple"}]}"#).unwrap();
+    /// assert_eq!(order.find("items[0].name").and_then(Json::as_str), Some("apple"));
+    /// ```
     pub fn find(&self, path: &str) -> Option<&Json> {
         let mut at = self;
         for part in path.split('.').filter(|part| !part.is_empty()) {
@@ -234,6 +261,12 @@ impl Json {
     }
 
     /// The field of an object; `None`: it has none of that name, or is no object.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// let order = Json::parse(br#"{"name": "apple"}"#).unwrap();
+    /// assert_eq!(order.field("name").and_then(Json::as_str), Some("apple"));
+    /// ```
     pub fn field(&self, name: &str) -> Option<&Json> {
         match self {
             Json::Object(fields) => fields.get(name),
@@ -242,6 +275,12 @@ impl Json {
     }
 
     /// The element of a list, from 0; `None`: it has not so many, or is no list.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// let list = Json::parse(br#"["a", "b"]"#).unwrap();
+    /// assert_eq!(list.element(1).and_then(Json::as_str), Some("b"));
+    /// ```
     pub fn element(&self, index: usize) -> Option<&Json> {
         match self {
             Json::List(values) => values.get(index),
@@ -250,11 +289,21 @@ impl Json {
     }
 
     /// Returns whether it is `null`.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// assert!(Json::parse(b"null").unwrap().is_null());
+    /// ```
     pub fn is_null(&self) -> bool {
         *self == Json::Null
     }
 
     /// The text, if it is one.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// assert_eq!(Json::parse(br#""a\u00e9""#).unwrap().as_str(), Some("aé"));
+    /// ```
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Json::Text(text) => Some(text),
@@ -263,6 +312,11 @@ impl Json {
     }
 
     /// The values of a list, if it is one.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// assert_eq!(Json::parse(b"[1, 2]").unwrap().as_list().map(<[_]>::len), Some(2));
+    /// ```
     pub fn as_list(&self) -> Option<&[Json]> {
         match self {
             Json::List(values) => Some(values),
@@ -271,6 +325,11 @@ impl Json {
     }
 
     /// The fields of an object, if it is one.
+    ///
+    /// ```
+    /// use sandstorm_api::json::Json;
+    /// assert!(Json::parse(br#"{"a": 1}"#).unwrap().as_object().unwrap().contains_key("a"));
+    /// ```
     pub fn as_object(&self) -> Option<&BTreeMap<String, Json>> {
         match self {
             Json::Object(fields) => Some(fields),

@@ -33,26 +33,65 @@ pub struct Keys {
 
 impl Keys {
     /// Returns the number of keys.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let some = db.range_keys(table, b"", b"", 100, Direction::Forward).await?;
+    /// assert!(some.len() <= 100);
+    /// # Ok(()) }
+    /// ```
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// There are none.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let is_empty = db.range_keys(table, b"", b"", 1, Direction::Forward).await?.is_empty();
+    /// # Ok(()) }
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// The key at a position, 0 being the first that was met.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let some = db.range_keys(table, b"", b"", 3, Direction::Forward).await?;
+    /// let third = some.get(2);
+    /// # Ok(()) }
+    /// ```
     pub fn get(&self, at: usize) -> Option<&[u8]> {
         self.bytes.get(self.place(at)?)
     }
 
     /// The last one that was met.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let page = db.range_keys(table, b"", b"", 100, Direction::Forward).await?;
+    /// let next = page.last().map(|last| [last, &[0]].concat());
+    /// # Ok(()) }
+    /// ```
     pub fn last(&self) -> Option<&[u8]> {
         self.get(self.len().checked_sub(1)?)
     }
 
     /// All of them, in the order in which they were met.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let some = db.range_keys(table, b"", b"", 100, Direction::Forward).await?;
+    /// let bytes: usize = some.iter().map(|key| key.len()).sum();
+    /// # Ok(()) }
+    /// ```
     pub fn iter(&self) -> KeysIter<'_> {
         KeysIter { keys: self, left: 0..self.len() }
     }

@@ -24,6 +24,11 @@ impl LogLevel {
     pub const ALL: [LogLevel; 4] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug];
 
     /// Its name, as `sandstorm ext logs` prints it.
+    ///
+    /// ```
+    /// use sandstorm_api::logs::LogLevel;
+    /// assert_eq!(LogLevel::Warn.name(), "warn");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             LogLevel::Error => "error",
@@ -35,6 +40,16 @@ impl LogLevel {
 }
 
 /// Returns whether a line of this level is kept: two loads and a comparison. What the macros ask before they format.
+///
+/// ```
+/// use sandstorm_api::logs::{LogLevel, is_kept};
+/// # fn summary() -> String { String::new() }
+/// # fn example() {
+/// if is_kept(LogLevel::Debug) {
+///     sandstorm_api::debug!("{}", summary());
+/// }
+/// # }
+/// ```
 #[doc(hidden)]
 #[inline]
 pub fn is_kept(level: LogLevel) -> bool {
@@ -42,6 +57,13 @@ pub fn is_kept(level: LogLevel) -> bool {
 }
 
 /// Formats a line, on the stack, and hands it to the server.
+///
+/// ```
+/// use sandstorm_api::logs::{LogLevel, write_line};
+/// # fn example(level: LogLevel) {
+/// write_line(level, format_args!("{} orders", 3)); // as `info!("{} orders", 3)`, of any level
+/// # }
+/// ```
 #[doc(hidden)]
 #[cold]
 #[inline(never)]

@@ -16,21 +16,49 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The key.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let key = db.get(table, b"apple").await?.map(|record| record.key());
+    /// # Ok(()) }
+    /// ```
     pub fn key(&self) -> &'a [u8] {
         self.key
     }
 
     /// The value.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let value = db.get(table, b"apple").await?.map_or(&b"none"[..], |record| record.value());
+    /// # Ok(()) }
+    /// ```
     pub fn value(&self) -> &'a [u8] {
         self.value
     }
 
     /// The version; grows with every write of the key.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let version = db.get(table, b"apple").await?.map_or(0, |record| record.version());
+    /// # Ok(()) }
+    /// ```
     pub fn version(&self) -> u64 {
         self.version
     }
 
     /// The flags that the writer stored.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let is_packed = db.get(table, b"apple").await?.is_some_and(|record| record.flags() & 1 != 0);
+    /// # Ok(()) }
+    /// ```
     pub fn flags(&self) -> u32 {
         self.flags
     }

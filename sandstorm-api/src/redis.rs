@@ -22,6 +22,12 @@ fn read_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 impl<'a> Call<'a> {
     /// Decodes an extension's `args`; `None` if they are not from an `FCALL`.
+    ///
+    /// ```
+    /// use sandstorm_api::redis::{Call, encode};
+    /// let args = encode(&[b"apple"], &[b"3"]); // of FCALL f 1 apple 3
+    /// assert!(Call::parse(&args).is_some() && Call::parse(b"x").is_none());
+    /// ```
     pub fn parse(args: &'a [u8]) -> Option<Call<'a>> {
         let (keys, rest) = read_u32(args)?;
         let (count, rest) = read_u32(rest)?;
@@ -31,11 +37,23 @@ impl<'a> Call<'a> {
     }
 
     /// The keys.
+    ///
+    /// ```
+    /// use sandstorm_api::redis::{Call, encode};
+    /// let args = encode(&[b"apple", b"pear"], &[b"3"]);
+    /// assert!(Call::parse(&args).unwrap().keys().eq([&b"apple"[..], b"pear"]));
+    /// ```
     pub fn keys(&self) -> Parts<'a> {
         Parts { left: self.keys, rest: self.rest }
     }
 
     /// The arguments after the keys.
+    ///
+    /// ```
+    /// use sandstorm_api::redis::{Call, encode};
+    /// let args = encode(&[b"apple", b"pear"], &[b"3"]);
+    /// assert!(Call::parse(&args).unwrap().args().eq([&b"3"[..]]));
+    /// ```
     pub fn args(&self) -> Parts<'a> {
         let mut all = Parts { left: self.count, rest: self.rest };
         for _ in 0..self.keys {
@@ -65,6 +83,11 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 /// Encodes what [`Call::parse`] reads: for the server, and for tests of extensions.
+///
+/// ```
+/// use sandstorm_api::redis::{Call, encode};
+/// assert_eq!(encode(&[b"k"], &[]), b"\x01\0\0\0\x01\0\0\0\x01\0\0\0k");
+/// ```
 pub fn encode(keys: &[&[u8]], args: &[&[u8]]) -> Vec<u8> {
     let bytes: usize = keys.iter().chain(args).map(|part| part.len() + 4).sum();
     let mut out = Vec::with_capacity(bytes + 8);

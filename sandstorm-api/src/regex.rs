@@ -60,6 +60,11 @@ pub struct Regex {
 impl Regex {
     /// Makes an expression ready.
     ///
+    /// ```
+    /// use sandstorm_api::regex::Regex;
+    /// assert!(Regex::new(r"^\d{3}$").is_ok() && Regex::new("(").is_err());
+    /// ```
+    ///
     /// # Errors
     /// `Invalid`: it has a mistake, which the text names with its place, or more than the limits.
     pub fn new(expression: &str) -> Result<Regex, Error> {
@@ -71,6 +76,11 @@ impl Regex {
     }
 
     /// Returns whether there is a match anywhere in the text.
+    ///
+    /// ```
+    /// use sandstorm_api::regex::Regex;
+    /// assert!(Regex::new(r"\d+").unwrap().is_match("order 7"));
+    /// ```
     pub fn is_match(&self, text: &str) -> bool {
         matcher::search(&self.program, text, 0, 0).is_some()
     }

@@ -40,16 +40,40 @@ pub struct TransactionRecord<'a> {
 
 impl<'a> TransactionRecord<'a> {
     /// The key.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// let key = tx.get(table, b"apple").await?.map(|record| record.key().to_vec());
+    /// # Ok(()) }
+    /// ```
     pub fn key(&self) -> &'a [u8] {
         self.key
     }
 
     /// The value.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// let bytes = tx.get(table, b"apple").await?.map_or(0, |record| record.value().len());
+    /// # Ok(()) }
+    /// ```
     pub fn value(&self) -> &'a [u8] {
         self.value
     }
 
     /// The flags that the writer stored.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// let flags = tx.get(table, b"apple").await?.map_or(0, |record| record.flags());
+    /// # Ok(()) }
+    /// ```
     pub fn flags(&self) -> u32 {
         self.flags
     }
@@ -62,6 +86,14 @@ impl<'a> Transaction<'a> {
 
     /// Reads a record: `None` when there is none under `key`. It finds the transaction's own writes, and the same
     /// record each time. Awaiting hides the cache misses.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// let is_there = tx.get(table, b"apple").await?.is_some();
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys, or keys of
@@ -83,6 +115,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// Reads many records at once, each `None` when absent, in the order of `keys`. All their cache misses overlap.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// let both = tx.get_many(table, &[b"ann", b"bob"]).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -127,6 +167,13 @@ impl<'a> Transaction<'a> {
 
     /// Writes a record when the transaction is committed.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// db.transaction().put(table, b"apple", b"3")?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `UnknownTable`; `TooLarge` when the transaction writes more than `TRANSACTION_WRITES` keys or
     /// [`TRANSACTION_BYTES`]. A refusal of the write itself ends the invocation: see
@@ -136,6 +183,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// The same with flags, and milliseconds from now after which the record expires (0: never).
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let (flags, hour_ms) = (7, 60 * 60 * 1000);
+    /// db.transaction().put_with(table, b"apple", b"3", flags, hour_ms)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -158,6 +213,13 @@ impl<'a> Transaction<'a> {
 
     /// Deletes a record when the transaction is committed; returns whether there is one, which counts as a read.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let was_there = db.transaction().delete(table, b"apple").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get`] and [`Transaction::put`].
     pub async fn delete(&self, table: TableId, key: &[u8]) -> Result<bool, Error> {
@@ -176,6 +238,13 @@ impl<'a> Transaction<'a> {
     /// The record keeps its flags. It keeps an expiry only if the transaction has written it itself. The expiry of the
     /// table's record is not known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment)
     /// keeps it.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let sum = db.transaction().increment(table, b"visits", 1).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// `NotANumber` when the value is none or the sum overflows; as [`Transaction::get`] and [`Transaction::put`].

@@ -29,6 +29,15 @@ pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
     /// A random one (version 4): 122 bits that nobody can guess.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// use sandstorm_api::uuid::Uuid;
+    /// # async fn example(db: Db<'_>, orders: TableId) -> Result<(), Error> {
+    /// let order = Uuid::v4(&db);
+    /// db.put(orders, order.to_string().as_bytes(), b"open").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn v4(db: &Db<'_>) -> Uuid {
         let mut bytes = [0; 16];
         db.random_bytes(&mut bytes);
@@ -37,6 +46,14 @@ impl Uuid {
 
     /// One that begins with the time (version 7): the milliseconds of [`Db::now_us`], 12 bits of the rest of it, then
     /// 62 random bits. Those of one microsecond, about, are in no order.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// use sandstorm_api::uuid::Uuid;
+    /// # async fn example(db: Db<'_>, orders: TableId) -> Result<(), Error> {
+    /// db.put(orders, &Uuid::v7(&db).0, b"open").await?; // in the order of time
+    /// # Ok(()) }
+    /// ```
     pub fn v7(db: &Db<'_>) -> Uuid {
         let now_us = db.now_us();
         let (ms, rest_us) = (now_us / 1_000, now_us % 1_000);
@@ -56,11 +73,21 @@ impl Uuid {
     }
 
     /// The version, 4 and 7 for those that are made here.
+    ///
+    /// ```
+    /// use sandstorm_api::uuid::Uuid;
+    /// assert_eq!(Uuid::parse("67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap().version(), 4);
+    /// ```
     pub fn version(self) -> u8 {
         self.0[6] >> 4
     }
 
     /// Reads one in its usual form, `67e55044-10b1-426f-9247-bb680e5fe0c8`, in lower or upper case.
+    ///
+    /// ```
+    /// use sandstorm_api::uuid::Uuid;
+    /// assert!(Uuid::parse("67e55044-10b1-426f-9247-bb680e5fe0c8").is_ok() && Uuid::parse("67e5").is_err());
+    /// ```
     ///
     /// # Errors
     /// `Invalid`: it has another form.

@@ -9,6 +9,17 @@ use core::task::{Context, Poll};
 pub struct YieldNow(bool);
 
 /// Lets other invocations run and starts a new slice of the budget: `yield_now().await` in a long computation.
+///
+/// ```
+/// # use sandstorm_api::prelude::*;
+/// # async fn example(parts: &[Vec<u64>]) -> u64 {
+/// let mut sum = 0;
+/// for part in parts {
+///     sum += part.iter().sum::<u64>();
+///     yield_now().await;
+/// }
+/// # sum }
+/// ```
 pub fn yield_now() -> YieldNow {
     YieldNow(false)
 }

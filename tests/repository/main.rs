@@ -1,5 +1,6 @@
 //! Tests of the repository itself: its folders, its sources, its pages. No server runs here.
 
+mod api_examples;
 mod arrows;
 mod metadata;
 mod modules_doc;

@@ -68,6 +68,13 @@ impl<'a> Transaction<'a> {
     /// Returns the number of keys before `key`, as [`Db::rank`](crate::Db::rank) does; the rest is as for
     /// [`Transaction::count`].
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let place = db.transaction().rank(table, b"apple").await? + 1;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::count`].
     pub async fn rank(&self, table: TableId, key: &[u8]) -> Result<u64, Error> {
@@ -76,6 +83,13 @@ impl<'a> Transaction<'a> {
 
     /// Returns the key before which there are `position` others, as [`Db::nth`](crate::Db::nth) does, with the
     /// transaction's own writes laid over the table. When the transaction is committed, it must be at that position.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let first = db.transaction().nth(table, 0).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::count`].

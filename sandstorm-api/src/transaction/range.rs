@@ -24,6 +24,16 @@ impl<'a> Transaction<'a> {
     /// Reads a range as [`Db::range`](crate::Db::range) does, with the transaction's own writes laid over it. When the
     /// transaction is committed, the table must hold these records in the range, as far as it was shown, and no others.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let tx = db.transaction();
+    /// for record in tx.range(table, b"a", b"b", 10, Direction::Forward).await? {
+    ///     tx.delete(table, record.key()).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Db::range`](crate::Db::range); `TooLarge` when the transaction has read `TRANSACTION_RANGES` ranges, met
     /// `TRANSACTION_ROWS` records in them, or keys of `TRANSACTION_ROW_BYTES`.
