@@ -6,6 +6,7 @@
 //! not a success (2xx) has a [`ControlErrorBody`].
 
 mod access;
+mod async_control;
 mod catalogue;
 mod error;
 mod kill_report;
@@ -16,6 +17,7 @@ mod types;
 mod version_changes;
 mod watches;
 
+pub use async_control::AsyncControl;
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
 pub use error::ControlError;
 pub use kill_report::{CodePlaceReport, KillReport};
