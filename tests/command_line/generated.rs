@@ -59,6 +59,51 @@ fn clients_that_were_generated_work() {
     if has("go", "version") {
         go(&server, &token, folder.path());
     }
+    let compiler = std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned());
+    if has(&compiler, "--version") {
+        typescript(&compiler, &server, &token, &folder.path().join("typescript"));
+    }
+}
+
+const TYPESCRIPT_TEST: &str = r#"import { BankClient, SandstormError, type Account, type Transfer } from "./bank.js";
+
+declare const process: { env: { SERVER: string; TOKEN: string } };
+
+function same(found: unknown, expected: unknown): void {
+  if (JSON.stringify(found) !== JSON.stringify(expected)) throw new Error(JSON.stringify(found));
+}
+
+const { SERVER: server, TOKEN: token } = process.env;
+const client = new BankClient({ server, tenant: "shop", token, retries: 1 });
+const sum: number = await client.deposit({ name: "typist", balance: 5 });
+same(sum, 5);
+const order: Transfer = { from: "typist", to: "reader", amount: 2, purpose: "Gift" };
+const paid = await client.transfer(order);
+same([paid.from.balance, paid.purpose], [3, "Gift"]);
+const all: Account[] = await client.statement(["reader"]);
+same(all, [{ name: "reader", balance: 2 }]);
+// @ts-expect-error there is no such purpose
+const wrong: Transfer = { ...order, purpose: "Theft" };
+try {
+  await client.transfer(wrong);
+  throw new Error("it was taken");
+} catch (error) {
+  if (!(error instanceof SandstormError)) throw error;
+}
+"#;
+
+/// Checks the client in TypeScript by its compiler, and calls with what that makes, if there is node.
+fn typescript(compiler: &str, server: &Server, token: &str, folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("bank.ts"), written("typescript")).unwrap();
+    std::fs::write(folder.join("use.ts"), TYPESCRIPT_TEST).unwrap();
+    std::fs::write(folder.join("package.json"), "{\"type\": \"module\"}").unwrap();
+    let options = ["--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", "use.ts"];
+    succeeds(Command::new(compiler).args(options).current_dir(folder));
+    if has("node", "--version") {
+        let url = format!("http://{}", server.control.trim_start_matches("http://"));
+        succeeds(Command::new("node").arg("use.js").current_dir(folder).env("SERVER", url).env("TOKEN", token));
+    }
 }
 
 async fn rust(address: &str, token: &str) {

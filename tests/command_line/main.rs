@@ -12,3 +12,4 @@ mod load;
 mod python;
 mod readme;
 mod typed;
+mod typed_redis;

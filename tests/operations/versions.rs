@@ -1,6 +1,8 @@
 //! Promise: the last five versions of an extension are kept, over restarts too, and any of them is called again within
 //! milliseconds and without a lost call. Runs the real binary.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -132,4 +134,38 @@ fn a_bad_version_on_a_share_of_the_calls_loses_it_by_itself_and_no_call_is_lost_
     assert!(is_told, "{text}");
     assert_eq!(server.json("ext deploy counter@2 --percent 100")["version"], 2, "who insists gets it");
     assert_eq!(server.json("ext rollback counter")["version"], 1);
+}
+
+/// Calls `counter` over HTTP, about a key; returns which version has run.
+fn version_for(server: &Server, token: &str, key: &str) -> String {
+    let host = server.control.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).unwrap();
+    let head = format!(
+        "POST /v1/call/shop/counter HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+         sandstorm-key: {key}\r\ncontent-length: 0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let version = answer.lines().find_map(|line| line.strip_prefix("sandstorm-version: "));
+    version.unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+#[test]
+fn calls_over_http_of_one_key_get_one_version() {
+    let server = Server::start_as(&["--no-pin", "--workers", "2"]);
+    let token = server.json("tenant create shop")["token"].as_str().unwrap().to_owned();
+    server.json("table create t");
+    let folder = server.folder.path().join("counter");
+    write_counter(&folder, &says("one"));
+    server.json(&format!("ext push {}", folder.display()));
+    write_counter(&folder, &says("two"));
+    server.json(&format!("ext push {} --stage", folder.display()));
+    server.json("ext deploy counter@2 --percent 50");
+    let of = |key: usize| version_for(&server, &token, &format!("user-{key}"));
+    let first: Vec<String> = (0..16).map(of).collect();
+    assert!(first.iter().any(|one| one == "1") && first.iter().any(|one| one == "2"), "a share of the keys: {first:?}");
+    for _ in 0..3 {
+        assert_eq!((0..16).map(of).collect::<Vec<_>>(), first, "each key keeps its version");
+    }
 }

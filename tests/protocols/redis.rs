@@ -471,3 +471,31 @@ fn connect(port: SocketAddr) -> TcpStream {
     stream.set_read_timeout(Some(Duration::from_secs(120))).expect("set");
     stream
 }
+
+/// A client with a number in its URL selects a database that nobody made. Several at once get the same one, the next
+/// command of a pipeline is there, and what the tenant's quota does not allow is an error.
+#[test]
+fn databases_are_made_on_demand_within_the_quota_of_tables() {
+    let (plane, port, _) = server(2);
+    let few = QuotaChanges { tables: Some(3), ..QuotaChanges::default() };
+    plane.directory.set_quotas("shop", &few).expect("set");
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(port).expect("a connection");
+                let sent = format!("SELECT 3\r\nSET k{client} v\r\nGET k{client}\r\nPING\r\n");
+                assert_eq!(exchange(&mut stream, &sent, "+PONG\r\n"), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().expect("served"));
+    let mut stream = TcpStream::connect(port).expect("a connection");
+    let received =
+        exchange(&mut stream, "DBSIZE\r\nSELECT 4\r\nDBSIZE\r\nSELECT db3\r\nDBSIZE\r\nPING\r\n", "+PONG\r\n");
+    let start = ":0\r\n-ERR DB index is out of range: ";
+    assert!(received.starts_with(start) && received.contains("tables"), "{received}");
+    assert!(received.ends_with("\r\n:0\r\n+OK\r\n:4\r\n+PONG\r\n"), "{received}");
+    let snapshot = plane.directory.snapshot();
+    let view = snapshot.iter().find(|view| view.tenant.name == "shop").expect("the tenant");
+    assert_eq!(view.table_by_name("db3").map(|table| table.id), Some(3));
+}

@@ -38,6 +38,16 @@ const DATA_PATH: [&str; 6] = [
     "sandstorm-store",
 ];
 
+/// What the crate of extensions may name.
+const BELOW_EXTENSIONS: [&str; 6] = [
+    "sandstorm-accounts",
+    "sandstorm-api",
+    "sandstorm-metrics",
+    "sandstorm-net",
+    "sandstorm-sandbox",
+    "sandstorm-schema",
+];
+
 /// What each crate may name, from the bottom up.
 fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
     let with = |more: &[&'static str]| -> Vec<&'static str> { DATA_PATH.iter().chain(more).copied().collect() };
@@ -54,14 +64,11 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
         ("db/sandbox".into(), vec![]),
         ("db/translator".into(), vec!["sandstorm-sandbox"]),
-        (
-            "db/extension".into(),
-            vec!["sandstorm-accounts", "sandstorm-api", "sandstorm-metrics", "sandstorm-net", "sandstorm-sandbox"],
-        ),
+        ("db/extension".into(), BELOW_EXTENSIONS.to_vec()),
         ("db/catalog".into(), with(&[])),
         // Its tests compile the extensions that they run.
         ("db/runtime".into(), with(&["sandstorm-api", "sandstorm-builder", "sandstorm-catalog", "sandstorm-sandbox"])),
-        ("db/dialects".into(), with(&["sandstorm-api", "sandstorm-catalog"])),
+        ("db/dialects".into(), with(&["sandstorm-api", "sandstorm-catalog", "sandstorm-schema"])),
         ("db/server".into(), with(&["sandstorm-api", "sandstorm-catalog", "sandstorm-dialects", "sandstorm-runtime"])),
         (
             "db/builder".into(),

@@ -45,6 +45,8 @@ pub const HTTP_CALL_TIMEOUT_MS_MAX: u64 = 60_000;
 pub const IDEMPOTENCY_LIFETIME: Duration = Duration::from_secs(600);
 /// Bytes of an idempotency key, at most: a UUID has 36.
 pub const IDEMPOTENCY_KEY_BYTES: usize = 128;
+/// Bytes of the header that says what a call is about, at most: a name, an address or a UUID.
+pub const CALL_KEY_BYTES: usize = 256;
 /// Bytes of all remembered keys and answers, which tenants share. Where a new key has no room its call is not run;
 /// where an answer has none, repeats are told that it ran.
 pub const IDEMPOTENCY_BYTES: usize = 64 << 20;

@@ -189,7 +189,13 @@ pub enum NextAction {
         extension: Vec<u8>,
         /// Its arguments.
         args: Vec<u8>,
+        /// What the call is about, if its arguments do not begin with that as Redis' keys: a version that is tried on
+        /// a share of the calls gets all calls of a key, or none.
+        key: Option<Vec<u8>>,
     },
+    /// A table is to be made for the database of this number. Nothing more runs on this connection until
+    /// [`ProtocolSession::answered`].
+    MakeDatabase(WantedDatabase),
     /// The connection has authenticated, for the tenant of that id. Its home worker serves it from here on, and calls
     /// the session again.
     HandOver(u32),
@@ -198,6 +204,22 @@ pub enum NextAction {
     FetchCold,
     /// The connection ends once the answers are sent.
     Close,
+}
+
+/// A database that a Redis client has selected by a number that no table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedDatabase {
+    /// The number: the id that its table gets.
+    pub number: u64,
+    /// The table whose mode and durability it gets: the connection's default table.
+    pub like: Option<u64>,
+}
+
+impl WantedDatabase {
+    /// The name of its table.
+    pub fn table_name(&self) -> String {
+        format!("db{}", self.number)
+    }
 }
 
 /// The result of an invocation.

@@ -9,11 +9,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use sandstorm_api::abi;
 use sandstorm_sandbox::code_map::split_code_map;
+use sandstorm_schema::ExtensionSchema;
 
 use super::elf;
 use super::library_code::LibraryCode;
@@ -31,9 +32,17 @@ pub struct ExtensionLibrary {
     pub(super) trust: Arc<LibraryTrust>,
     module: Option<SandboxModule>,
     code: LibraryCode,
+    schema: OnceLock<LibrarySchema>,
     // Fields drop in this order: the library goes before the descriptor that its file name depends on.
     _library: Option<libloading::os::unix::Library>,
     _file: Option<File>,
+}
+
+/// The types of a library's functions, and the same as JSON.
+#[derive(Debug)]
+struct LibrarySchema {
+    schema: Arc<ExtensionSchema>,
+    json: String,
 }
 
 /// The library's functions and the shape of its future, checked and copied.
@@ -82,6 +91,7 @@ impl ExtensionLibrary {
             trust: LibraryTrust::of_library(file),
             module: None,
             code: LibraryCode::new(base as usize, checked.code, map),
+            schema: OnceLock::new(),
             _library: Some(library),
             _file: Some(sealed),
         }))
@@ -114,6 +124,7 @@ impl ExtensionLibrary {
             trust: LibraryTrust::of_library(image),
             module: Some(module),
             code: LibraryCode::new(base, vec![range], map),
+            schema: OnceLock::new(),
             _library: None,
             _file: None,
         }))
@@ -123,6 +134,22 @@ impl ExtensionLibrary {
     #[inline]
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Says what types its functions have, which its artifact knows. The first word holds.
+    pub fn set_schema(&self, schema: Arc<ExtensionSchema>) {
+        self.schema.get_or_init(|| LibrarySchema { json: schema.to_json(), schema });
+    }
+
+    /// The types of its functions, if it has typed ones.
+    #[inline]
+    pub fn schema(&self) -> Option<&Arc<ExtensionSchema>> {
+        self.schema.get().map(|known| &known.schema)
+    }
+
+    /// The same as JSON.
+    pub fn schema_json(&self) -> Option<&str> {
+        self.schema.get().map(|known| known.json.as_str())
     }
 
     /// Where its code is in memory, and what it was made of.
@@ -146,7 +173,8 @@ impl ExtensionLibrary {
     #[cfg(any(test, feature = "testing"))]
     fn with_trust(vtable: LibraryVtable, trust: Arc<LibraryTrust>) -> Arc<ExtensionLibrary> {
         let (number, module, code) = (next_number(), None, LibraryCode::default());
-        Arc::new(ExtensionLibrary { vtable, number, trust, module, code, _library: None, _file: None })
+        let schema = OnceLock::new();
+        Arc::new(ExtensionLibrary { vtable, number, trust, module, code, schema, _library: None, _file: None })
     }
 
     /// A library that does nothing when it is called, for tests that do not call it.

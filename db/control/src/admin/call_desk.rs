@@ -56,6 +56,8 @@ pub(super) struct CallOrder {
     pub(super) version: u64,
     pub(super) args: Vec<u8>,
     pub(super) key: Option<String>,
+    /// See [`LocalCall::about`].
+    pub(super) about: Option<u64>,
 }
 
 /// The desk: see the head of this file.
@@ -163,7 +165,7 @@ impl CallDesk {
         caller: &LocalCaller,
         order: CallOrder,
     ) -> Result<(bool, PendingOutcome), CallRefusal> {
-        let CallOrder { tenant: (tenant, home), extension, version, args, key } = order;
+        let CallOrder { tenant: (tenant, home), extension, version, args, key, about } = order;
         let (publish, outcome) = watch::channel(None);
         let key = key.map(|key| (tenant, key));
         let mut state = self.state.lock();
@@ -193,7 +195,7 @@ impl CallDesk {
             // Its task waits for it, unless the control port has stopped.
             let _stopped = done.send(result);
         });
-        caller.call(home, LocalCall { tenant, extension, version, args, done });
+        caller.call(home, LocalCall { tenant, extension, version, args, about, done });
         tokio::spawn(follow(permit, caller.clone(), ended, (key, publish)));
         Ok((false, outcome))
     }

@@ -13,8 +13,9 @@ use super::body::RawBody;
 use super::call_desk::{CallOrder, CallOutcome, CallRefusal};
 use super::caller::RequestCaller;
 use super::error::ApiError;
-use crate::limits::{HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, IDEMPOTENCY_KEY_BYTES};
+use crate::limits::{CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, IDEMPOTENCY_KEY_BYTES};
 use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
+use sandstorm_catalog::call_key;
 use sandstorm_metrics::cause_name;
 use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus};
 use sandstorm_schema::{ExtensionSchema, FunctionSchema, SchemaError};
@@ -25,6 +26,8 @@ use serde_json::Value;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Milliseconds that the caller waits.
 const TIMEOUT_MS: &str = "sandstorm-timeout-ms";
+/// What the call is about, such as a user: all calls of a key get the same version while one is tried.
+const CALL_KEY: &str = "sandstorm-key";
 /// The type of a body that is bytes, whatever the function.
 const BYTES: &str = "application/octet-stream";
 /// In a response: the version that ran.
@@ -69,7 +72,7 @@ pub(super) async fn call(
     RawBody(body): RawBody,
 ) -> Result<Response, ApiError> {
     let view = caller.reach(&control, &tenant)?;
-    let (key, timeout) = (idempotency_key(&headers)?, timeout(&headers)?);
+    let (key, timeout, about) = (idempotency_key(&headers)?, timeout(&headers)?, call_subject(&headers)?);
     let Some(workers) = &control.calls else { return Err(ApiError::busy("there are no workers")) };
     if !view.tenant.usage.admit_http_call(control.uptime_ns()) {
         let message = format!("tenant {tenant:?} calls too often: {HTTP_CALLS_PER_S} calls a second over HTTP at most");
@@ -89,8 +92,8 @@ pub(super) async fn call(
         Some(typed) => typed.arguments(&body)?,
         None => body.into(),
     };
-    let order =
-        CallOrder { tenant: (view.tenant.id, view.tenant.home_worker), extension, version: query.version, args, key };
+    let tenant = (view.tenant.id, view.tenant.home_worker);
+    let order = CallOrder { tenant, extension, version: query.version, args, key, about };
     let (is_repeat, mut pending) = control.call_desk.begin(workers, order).map_err(refused)?;
     let outcome = tokio::time::timeout(timeout, pending.wait_for(Option::is_some)).await;
     let outcome = match outcome {
@@ -177,6 +180,15 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         .hint("give each call a UUID, and its repeats the same")
     };
     key.map(|key| Some(key.to_owned())).ok_or_else(wrong)
+}
+
+/// What the call is about, if its client says so.
+fn call_subject(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let Some(value) = headers.get(CALL_KEY) else { return Ok(None) };
+    if !(1..=CALL_KEY_BYTES).contains(&value.len()) {
+        return Err(ApiError::invalid(format!("the header {CALL_KEY} is not 1 to {CALL_KEY_BYTES} bytes")));
+    }
+    Ok(Some(call_key(value.as_bytes())))
 }
 
 /// How long the client waits.

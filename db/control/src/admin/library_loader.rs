@@ -14,8 +14,12 @@ pub type LibraryLoader = fn(&Artifact) -> Result<Arc<ExtensionLibrary>, LoadErro
 /// # Errors
 /// [`LoadError`]; a library of the sandboxed tier is never mapped as a native one.
 pub(super) fn load_library(artifact: &Artifact) -> Result<Arc<ExtensionLibrary>, LoadError> {
-    match artifact.header.tier {
+    let library = match artifact.header.tier {
         CodeTier::Native => ExtensionLibrary::load(&artifact.elf, api_fingerprint()),
         CodeTier::Sandboxed => ExtensionLibrary::load_sandboxed(&artifact.elf, api_fingerprint()),
+    }?;
+    if let Some(schema) = &artifact.header.schema {
+        library.set_schema(Arc::clone(schema));
     }
+    Ok(library)
 }

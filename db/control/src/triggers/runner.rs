@@ -457,7 +457,10 @@ fn begin(
         let _stopped = sender.send(RunnerMessage::Ended { key, epoch, place, result });
     });
     let extension = extension.to_owned();
-    calls(view.tenant.home_worker, LocalCall { tenant: view.tenant.id, extension, version: 0, args, done });
+    calls(
+        view.tenant.home_worker,
+        LocalCall { tenant: view.tenant.id, extension, version: 0, args, about: None, done },
+    );
 }
 
 fn clock_ms() -> u64 {

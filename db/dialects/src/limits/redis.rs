@@ -2,6 +2,17 @@
 
 use sandstorm_store::limits::MAX_VALUE_BYTES;
 
+/// Databases that clients select by numbers below this, whether or not there is a table of the number as its id: tables
+/// are made for them. As many as a Redis has if its configuration says nothing.
+pub const DATABASES: u64 = 16;
+/// Bytes of the JSON of a typed function's arguments in FCALL: it is parsed at once, in about a slice.
+pub const TYPED_ARGS_BYTES: usize = 32 << 10;
+/// Bytes of a typed function's reply that is written in RESP's types: at once, in about a slice or two.
+pub const TYPED_REPLY_BYTES: usize = 64 << 10;
+/// Bytes of such a reply as it is written, with the names of fields.
+pub const TYPED_OUTPUT_BYTES: usize = 1 << 20;
+/// Bytes of JSON that count as one more request, for parsing them.
+pub const BYTES_PER_JSON_REQUEST: usize = 64;
 /// Commands of a pipeline that are parsed, prefetched and then run: enough to overlap their cache misses, and a turn's
 /// worth.
 pub const BATCH: usize = 64;

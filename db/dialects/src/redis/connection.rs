@@ -1,12 +1,16 @@
 //! Commands about the connection itself: its identity, its table, its name.
 
+use sandstorm_net::resp::RespWriter;
+use sandstorm_net::rpc::RpcStatus;
+
 use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::{CommandCall, no_auth_error};
 use super::errors::{CommandError, CommandResult, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
-use super::session_state::ReplyMode;
+use super::session_state::{RedisSessionState, ReplyMode};
 use super::{clients, tracking};
-use crate::ConnectionIdentity;
 use crate::limits::protocols::AUTH_FAILURES;
+use crate::limits::redis::DATABASES;
+use crate::{ConnectionIdentity, InvocationResult, WantedDatabase};
 
 pub(super) fn ping(call: &mut CommandCall<'_, '_>) -> CommandResult {
     match call.args {
@@ -134,10 +138,41 @@ pub(super) fn hello(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 pub(super) fn select(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let view = call.view()?;
-    call.state.table = Some(call.state.selected(view, call.arg(1))?);
-    call.state.database = parse_integer(call.arg(1)).unwrap_or(-1);
+    let number = parse_integer(call.arg(1));
+    match call.state.selected(view, call.arg(1)) {
+        Ok(table) => call.state.table = Some(table),
+        Err(error) => {
+            // A transaction does not wait, so what it selects has to be there.
+            let number = number.and_then(|number| u64::try_from(number).ok()).filter(|_| !call.state.in_exec);
+            let number = number.filter(|number| (1..DATABASES).contains(number)).ok_or(error)?;
+            call.state.makes = Some(WantedDatabase { number, like: call.state.default_table });
+            return Ok(());
+        }
+    }
+    call.state.database = number.unwrap_or(-1);
     call.reply.ok();
     Ok(())
+}
+
+/// Answers a SELECT whose table was to be made.
+pub(super) fn answer_select(
+    state: &mut RedisSessionState,
+    number: u64,
+    ended: &InvocationResult<'_>,
+    out: &mut Vec<u8>,
+) {
+    let made = ended.status == RpcStatus::Ok;
+    if made {
+        (state.table, state.database) = (Some(number), number as i64);
+    }
+    if state.reply_suppressed {
+        return;
+    }
+    let mut reply = RespWriter { out, resp3: state.resp3 };
+    match made {
+        true => reply.ok(),
+        false => reply.error(format!("ERR DB index is out of range: {}", lossy_text(ended.value)).as_bytes()),
+    }
 }
 
 pub(super) fn quit(call: &mut CommandCall<'_, '_>) -> CommandResult {

@@ -11,16 +11,43 @@ use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::CommandCall;
 use super::errors::{CommandError, CommandResult};
 use super::glob::GlobPattern;
+use super::session_state::{TypedReply, WantedCall};
+use super::typed_calls;
 use crate::InvocationResult;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use sandstorm_accounts::CommandPreview;
+use sandstorm_extension::LoadedExtension;
 
 const PUSH_REQUIRED: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
 
 pub(super) fn fcall(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let keys = key_count(call, call.args.len())?;
     let (keys, args) = call.rest(3).split_at(keys);
-    invoke(call, encode(keys, args))
+    let (extension, function) = named(call)?;
+    let Some(schema) = extension.library.schema().cloned() else {
+        return match function {
+            None => invoke(call, encode(keys, args)),
+            Some(_) => Err(typed_calls::no_function(&extension.name, "it has no typed functions")),
+        };
+    };
+    let function = schema.find_function(function);
+    let function = function.map_err(|error| typed_calls::no_function(&extension.name, &error.to_string()))?;
+    let (encoded, reply) = (typed_calls::arguments(call, &schema, function, args)?, function.reply.clone());
+    let key = keys.first().map(|key| key.to_vec());
+    invoke(call, encoded)?;
+    if let Some(invokes) = &mut call.state.invokes {
+        invokes.key = key;
+    }
+    call.state.typed_reply = Some(Box::new((schema, reply)));
+    Ok(())
+}
+
+/// The extension that a call names, and the function in it.
+fn named<'w, 'a>(call: &CommandCall<'a, 'w>) -> Result<(&'w LoadedExtension, Option<&'a str>), CommandError> {
+    let name = std::str::from_utf8(call.arg(1)).map_err(|_| "ERR Function not found")?;
+    let (extension, function) = typed_calls::split_name(name);
+    let extension = call.view()?.extension(extension).ok_or("ERR Function not found")?;
+    Ok((extension, function))
 }
 
 /// The number of keys of a call with `count` arguments.
@@ -29,10 +56,7 @@ fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandE
     if let Some(refusal) = view.tenant.code.refusal() {
         return Err(format!("SUSPENDED {}", refusal.text).into());
     }
-    let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
-    if name.is_none() {
-        return Err("ERR Function not found".into());
-    }
+    named(call)?;
     let keys = parse_integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
     if keys > count as i64 - 3 {
         return Err("ERR Number of keys can't be greater than number of args".into());
@@ -43,6 +67,9 @@ fn key_count(call: &CommandCall<'_, '_>, count: usize) -> Result<usize, CommandE
 /// Begins the output of [`encode`] for `count` arguments, with capacity for a command of `bytes`.
 pub(super) fn begin_encoding(call: &CommandCall<'_, '_>, count: usize, bytes: usize) -> Result<Vec<u8>, CommandError> {
     let keys = key_count(call, count)?;
+    if named(call)?.0.library.schema().is_some() {
+        return Err("ERR a typed function takes one argument, its JSON, and a few keys".into());
+    }
     // An encoded length takes no more here than in the command.
     let mut out = Vec::with_capacity(bytes + 8);
     for count in [keys, count - 3] {
@@ -56,14 +83,20 @@ pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandRe
     let metrics = Arc::clone(&call.context.facts.metrics);
     let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), metrics);
     call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
-    call.state.invokes = Some(Box::new((call.arg(1).to_vec(), args)));
+    let extension = call.arg(1).split(|byte| *byte == b'.').next().unwrap_or_default().to_vec();
+    call.state.invokes = Some(Box::new(WantedCall { extension, args, key: None }));
     Ok(())
 }
 
 /// Writes the result of an invocation.
-pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
+pub(super) fn answer(ended: &InvocationResult<'_>, typed: Option<&TypedReply>, reply: &mut RespWriter<'_>) {
     let word = match ended.status {
-        RpcStatus::Ok => return reply.bulk(ended.value),
+        RpcStatus::Ok => {
+            return match typed {
+                Some(typed) => typed_calls::answer(typed, ended.value, reply),
+                None => reply.bulk(ended.value),
+            };
+        }
         RpcStatus::UnknownExtension => return reply.error(b"ERR Function not found"),
         RpcStatus::Failed => "FAILED",
         RpcStatus::Conflict => "CONFLICT",
@@ -75,7 +108,7 @@ pub(super) fn answer(ended: &InvocationResult<'_>, reply: &mut RespWriter<'_>) {
         _ => "ERR",
     };
     let what = match ended.status {
-        RpcStatus::Failed => format!(" (code {})", ended.number),
+        RpcStatus::Failed => format!(" ({})", typed_calls::failure_name(ended.number)),
         RpcStatus::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
         _ => String::new(),
     };
@@ -131,10 +164,12 @@ pub(super) fn function(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.reply.map(1);
         call.reply.bulk(b"RUST");
         call.reply.map(2);
-        let count = call.view()?.extensions.len() as i64;
-        for name in [&b"libraries_count"[..], b"functions_count"] {
-            call.reply.bulk(name);
-            call.reply.integer(count);
+        let extensions = call.view()?.sorted_extensions();
+        let functions = extensions.iter().map(|one| one.library.schema().map_or(1, |schema| schema.functions.len()));
+        let functions: usize = functions.sum();
+        for (name, count) in [("libraries_count", extensions.len()), ("functions_count", functions)] {
+            call.reply.bulk(name.as_bytes());
+            call.reply.integer(count as i64);
         }
         return Ok(());
     }
@@ -164,20 +199,20 @@ pub(super) fn function(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let reply = &mut call.reply;
     reply.array(shown.len());
     for extension in shown {
-        reply.map(3);
+        let json = extension.library.schema_json();
+        call.context.bytes(json.map_or(0, str::len));
+        reply.map(3 + usize::from(json.is_some()));
         reply.bulk(b"library_name");
         reply.bulk(extension.name.as_bytes());
         reply.bulk(b"engine");
         reply.bulk(b"RUST");
         reply.bulk(b"functions");
-        reply.array(1);
-        reply.map(3);
-        reply.bulk(b"name");
-        reply.bulk(extension.name.as_bytes());
-        reply.bulk(b"description");
-        reply.bulk(format!("version {}", extension.version).as_bytes());
-        reply.bulk(b"flags");
-        reply.set(0);
+        let schema = extension.library.schema();
+        typed_calls::list(&extension.name, extension.version, schema.map(|schema| &**schema), reply);
+        if let Some(json) = json {
+            reply.bulk(b"schema");
+            reply.bulk(json.as_bytes());
+        }
     }
     Ok(())
 }

@@ -6,8 +6,8 @@
 //! - `bits`, `lcs`: commands on parts of values, whose work has a limit of its own
 //! - `long_commands`: commands that can take long and are run in pieces
 //! - `transactions`, `stripe_locks`: MULTI and EXEC, and other changes of several keys at once
-//! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `unsupported`:
-//!   missing commands, and their alternatives
+//! - `functions`, `typed_calls`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest;
+//!   `unsupported`: missing commands, and their alternatives
 
 mod arguments;
 mod bits;
@@ -38,6 +38,7 @@ mod tests;
 mod tracking;
 mod transaction_state;
 mod transactions;
+mod typed_calls;
 mod unsupported;
 
 pub(crate) use session::RedisSession;

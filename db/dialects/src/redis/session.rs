@@ -14,9 +14,9 @@ use super::command_call::CommandCall;
 use super::commands::{self, RedisCommandSpec};
 use super::dispatch::{dispatch, record_end};
 use super::long_commands::{self, LongCommand, PieceOutcome};
-use super::session_state::{RedisSessionState, ReplyMode};
+use super::session_state::{RedisSessionState, ReplyMode, WantedCall};
 use super::transaction_state::WatchedKeys;
-use super::{functions, transactions::is_queued};
+use super::{connection, functions, transactions::is_queued};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
@@ -315,8 +315,12 @@ impl RedisSession {
     /// The action before the next command.
     fn stop(&mut self) -> Option<NextAction> {
         if let Some(invokes) = self.state.invokes.take() {
-            let (extension, args) = *invokes;
-            return Some(NextAction::Invoke { extension, args });
+            let WantedCall { extension, args, key } = *invokes;
+            return Some(NextAction::Invoke { extension, args, key });
+        }
+        if let Some(wanted) = self.state.makes.take() {
+            self.state.making = Some(wanted.number);
+            return Some(NextAction::MakeDatabase(wanted));
         }
         if self.state.close_after_reply {
             return Some(NextAction::Close);
@@ -382,6 +386,7 @@ impl RedisSession {
 
     /// See [`super::super::ProtocolSession::answered`].
     pub(crate) fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
+        let typed = self.state.typed_reply.take();
         if let Some(pending_slow_log) = self.state.pending_slow_log.take() {
             let (begun, (usage, command, metrics)) = *pending_slow_log;
             let took_us = begun.elapsed().as_micros() as u64;
@@ -389,8 +394,10 @@ impl RedisSession {
                 usage.slow.note(took_us, command, &self.state.more().name.clone());
             }
         }
-        if !self.state.reply_suppressed {
-            functions::answer(ended, &mut RespWriter { out, resp3: self.state.resp3 });
+        if let Some(number) = self.state.making.take() {
+            connection::answer_select(&mut self.state, number, ended, out);
+        } else if !self.state.reply_suppressed {
+            functions::answer(ended, typed.as_deref(), &mut RespWriter { out, resp3: self.state.resp3 });
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{ConnectionIdentity, PortService};
 use sandstorm_accounts::{ClientRegistration, CommandPreview, RedisClientStatus, TenantUsage};
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_metrics::ServerMetrics;
+use sandstorm_schema::{ExtensionSchema, ValueType};
 
 /// The state that a connection's commands read and change.
 pub(super) struct RedisSessionState {
@@ -37,8 +38,13 @@ pub(super) struct RedisSessionState {
     pub(super) pending_slow_log: Option<Box<PendingSlowLogEntry>>,
     /// Whether the answer of the running invocation is unwanted.
     pub(super) reply_suppressed: bool,
-    /// An extension that is to be called, and its arguments.
-    pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
+    /// A call that is to be made.
+    pub(super) invokes: Option<Box<WantedCall>>,
+    /// The types of the reply of the running call, if its function is a typed one.
+    pub(super) typed_reply: Option<Box<TypedReply>>,
+    /// A database that is to be made, and the number of one that is being made.
+    pub(super) makes: Option<crate::WantedDatabase>,
+    pub(super) making: Option<u64>,
     pub(super) more: Option<Box<ClientAttributes>>,
     /// Its registration among its tenant's connections.
     pub(super) registration: Option<ClientRegistration>,
@@ -50,6 +56,18 @@ pub(super) struct RedisSessionState {
     pub(super) tracked: TrackingState,
     /// Connections that it has killed.
     pub(super) kills: Vec<(u32, u64)>,
+}
+
+/// The types of a call of a typed function, and which of them its reply is of.
+pub(super) type TypedReply = (Arc<ExtensionSchema>, ValueType);
+
+/// A call of an extension.
+pub(super) struct WantedCall {
+    /// The extension's name.
+    pub(super) extension: Vec<u8>,
+    pub(super) args: Vec<u8>,
+    /// What the call is about, where its arguments do not say it: it decides on the version during a deployment.
+    pub(super) key: Option<Vec<u8>>,
 }
 
 /// The tracking options that a connection has requested.
@@ -115,6 +133,9 @@ impl RedisSessionState {
             pending_slow_log: None,
             reply_suppressed: false,
             invokes: None,
+            typed_reply: None,
+            makes: None,
+            making: None,
             more: None,
             registration: None,
             needs_publish: false,

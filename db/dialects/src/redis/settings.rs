@@ -6,7 +6,7 @@ use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::CommandCall;
 use super::errors::{CommandError, CommandResult, unknown_subcommand};
 use super::glob::GlobPattern;
-use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
+use crate::limits::redis::{DATABASES, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
 use sandstorm_accounts::limits::SLOW_ENTRIES;
 
 /// The settings that tools read, with their current values.
@@ -17,6 +17,7 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
         _ => "noeviction",
     };
     let databases = call.view.map_or(0, |view| view.tables.keys().max().copied().unwrap_or(0)) + 1;
+    let databases = databases.max(DATABASES);
     vec![
         ("save", String::new()),
         ("appendonly", "no".into()),

@@ -67,7 +67,7 @@ pub(super) fn begin_local_calls(executor: &mut RequestExecutor) -> usize {
 }
 
 fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, call: LocalCall) {
-    let LocalCall { tenant, extension, version, args, done } = call;
+    let LocalCall { tenant, extension, version, args, about, done } = call;
     executor.charge_requests(tenant, 1);
     let RequestExecutor { context, invocations } = executor;
     let number = shared.local_calls.begin(done);
@@ -91,7 +91,7 @@ fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, 
     let operation =
         Operation { key: extension.as_bytes(), value: &args, number: version, ..Operation::new(OpKind::Invoke) };
     let target = ReplyTarget::Local { call: number };
-    let caller = InvocationCaller { target, peer: number as u32, received_ns: context.clock.now_ns };
+    let caller = InvocationCaller { target, peer: about.unwrap_or(number) as u32, received_ns: context.clock.now_ns };
     if let Err((status, text)) = invocations.begin(context, view, &operation, &caller) {
         refuse(status, &text);
     }

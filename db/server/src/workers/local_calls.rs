@@ -19,6 +19,9 @@ pub struct LocalCall {
     pub version: u64,
     /// Its arguments.
     pub args: Vec<u8>,
+    /// What the call is about, as [`sandstorm_catalog::call_key`] has it: a version that is tried on a share of the
+    /// calls gets all calls of a key, or none. Without it each call is a key of its own.
+    pub about: Option<u64>,
     /// Takes the result, on a worker's thread: it must not block. If the server stops before, it is dropped.
     pub done: LocalCallDone,
 }
@@ -135,6 +138,7 @@ mod tests {
             extension: "x".to_owned(),
             version: 0,
             args: Vec::new(),
+            about: None,
             done: Box::new(|_| unreachable!("it does not run")),
         };
         calls.put(1, call);

@@ -20,6 +20,8 @@ mod cold_progress;
 mod cold_wait;
 mod connections;
 mod context;
+mod database_queue;
+mod databases;
 mod early_drop;
 mod executor;
 mod idle;

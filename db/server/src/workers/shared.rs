@@ -12,6 +12,7 @@ use sandstorm_dialects::ServerProperties;
 
 use super::connections::budget::ConnectionBudget;
 use super::connections::inbox::{InboxMessage, WorkerInbox};
+use super::database_queue::DatabaseQueue;
 use super::local_calls::LocalCalls;
 use super::port::WorkerPort;
 use super::tasks::InvocationTask;
@@ -36,6 +37,8 @@ pub(super) struct SharedWorkerState {
     pub(super) local_calls: LocalCalls,
     /// For each worker, the times that cold records came for its invocations and connections.
     pub(super) arrivals: Vec<CachePadded<AtomicU64>>,
+    /// Tables that are being made for connections.
+    pub(super) databases: DatabaseQueue,
     /// The number of connections, and its limit.
     pub(super) connection_budget: ConnectionBudget,
     pub(super) properties: ServerProperties,

@@ -95,6 +95,7 @@ impl Workers {
             stealers: deques.iter().map(Deque::stealer).collect(),
             in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
+            databases: Default::default(),
             local_calls: LocalCalls::new(drivers.len()),
             arrivals: drivers.iter().map(|_| Default::default()).collect(),
             connection_budget,

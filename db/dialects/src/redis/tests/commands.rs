@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng};
 
 use super::super::errors::CommandError;
 use super::*;
-use crate::InvocationResult;
 use crate::limits::protocols::AUTH_FAILURES;
+use crate::{InvocationResult, WantedDatabase};
 
 /// Runs typed lines one after the other, and checks the answer of each.
 fn check(world: &mut World, client: &mut Client, lines: &[(&str, &str)]) {
@@ -95,12 +95,44 @@ fn tables_are_selected_by_number_and_by_name() {
             ("GET b", "$1\n1\n"),
             ("SELECT 0", "+OK\n"),
             ("EXISTS a b", ":1\n"),
-            ("SELECT 3", "-ERR DB index is out of range\n"),
+            ("SELECT 16", "-ERR DB index is out of range\n"),
             ("SELECT nothing", "-ERR invalid DB index: the tenant has no table of this name\n"),
             ("FLUSHALL", "+OK\n"),
             ("DBSIZE", ":0\n"),
         ],
     );
+}
+
+/// A client that insists on numbers gets its tables, but not in a transaction, which does not wait.
+#[test]
+fn a_database_is_made_when_it_is_selected() {
+    let mut world = World::new();
+    let mut client = world.client(Some("shop"));
+    let wanted = WantedDatabase { number: 3, like: Some(1) };
+    assert_eq!(world.send(&mut client, b"SELECT 3\r\n"), (Vec::new(), NextAction::MakeDatabase(wanted)));
+    let mut out = Vec::new();
+    let full = InvocationResult { status: RpcStatus::Failed, number: 0, value: b"too many tables" };
+    client.session.answered(&full, &mut out);
+    assert_eq!(out, b"-ERR DB index is out of range: too many tables\r\n");
+    let items = [("SET a items", "+OK\n"), ("DBSIZE", ":1\n")];
+    check(&mut world, &mut client, &items);
+
+    assert_eq!(world.send(&mut client, b"SELECT 3\r\n").1, NextAction::MakeDatabase(wanted));
+    let new = NewTable { id: Some(3), quota_bytes: Some(16 << 20), ..NewTable::named(&wanted.table_name()) };
+    world.directory.create_table("shop", new).expect("a table");
+    out.clear();
+    client.session.answered(&InvocationResult { status: RpcStatus::Ok, number: 0, value: b"" }, &mut out);
+    assert_eq!(out, b"+OK\r\n");
+    let there = [
+        ("DBSIZE", ":0\n"),
+        ("SET a db3", "+OK\n"),
+        ("SELECT db3", "+OK\n"),
+        ("GET a", "$3\ndb3\n"),
+        ("SELECT 0", "+OK\n"),
+        ("GET a", "$5\nitems\n"),
+        ("MULTI\nSELECT 4\nSELECT 3\nEXEC", "+OK\n+QUEUED\n+QUEUED\n*2\n-ERR DB index is out of range\n+OK\n"),
+    ];
+    check(&mut world, &mut client, &there);
 }
 
 #[test]
@@ -230,7 +262,7 @@ fn an_extension_is_called_and_its_end_is_told() {
     );
     for (status, number, value, expected) in [
         (RpcStatus::Ok, 1, "sum", "$3\r\nsum\r\n"),
-        (RpcStatus::Failed, 4, "no such record", "-FAILED (code 4) no such record\r\n"),
+        (RpcStatus::Failed, 4, "no such record", "-FAILED (out_of_memory) no such record\r\n"),
         (RpcStatus::Killed, 2, "it exceeded its CPU budget", "-KILLED it exceeded its CPU budget\r\n"),
         (RpcStatus::OverQuota, 0, "concurrent_invocations", "-OVERQUOTA concurrent_invocations\r\n"),
     ] {

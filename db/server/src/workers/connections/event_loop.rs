@@ -30,6 +30,10 @@ impl WorkerConnections {
             done += 1;
             self.take_message(message, &executor.context);
         }
+        if done > 0 {
+            // A database that was made for a connection is to be found by its next command.
+            executor.refresh_snapshot();
+        }
         done += self.release_pending(&mut executor.context);
         done += self.resume_fetched();
         done += self.poll_selector(executor.context.clock.now_ns);

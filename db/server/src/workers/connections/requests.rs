@@ -4,11 +4,12 @@ use std::mem;
 use std::sync::Arc;
 
 use sandstorm_accounts::RequestSubject;
+use sandstorm_catalog::call_key;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
-use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction};
+use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction, WantedDatabase};
 use sandstorm_log::PositionState;
 use sandstorm_metrics::ConnectionReason;
-use sandstorm_net::rpc::{OpKind, Operation};
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::connection::{ClientConnection, ConnectionPhase};
@@ -17,6 +18,8 @@ use super::inbox::InboxMessage;
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
 use crate::workers::context::WorkerContext;
+use crate::workers::database_queue::DatabaseRequest;
+use crate::workers::databases;
 use crate::workers::executor::RequestExecutor;
 use crate::workers::tasks::{InvocationCaller, ReplyTarget};
 
@@ -227,8 +230,15 @@ fn run_batches(
                 connection.state = ConnectionPhase::Fetching;
                 return (used, ServeOutcome::Keep);
             }
-            NextAction::Invoke { extension, args } => {
-                begin_invocation(connection, id, (&extension, &args), executor, answers);
+            NextAction::Invoke { extension, args, key } => {
+                let peer = key.map_or(id.word() as u32, |key| call_key(&key) as u32);
+                begin_invocation(connection, (id, peer), (&extension, &args), executor, answers);
+                if connection.state != ConnectionPhase::Serving {
+                    return (used, ServeOutcome::Keep);
+                }
+            }
+            NextAction::MakeDatabase(wanted) => {
+                begin_database(connection, id, wanted, executor, answers);
                 if connection.state != ConnectionPhase::Serving {
                     return (used, ServeOutcome::Keep);
                 }
@@ -259,7 +269,7 @@ fn run_batches(
 /// Begins an invocation for a connection. If it cannot begin, the session writes the answer.
 fn begin_invocation(
     connection: &mut ClientConnection,
-    id: ConnectionId,
+    (id, peer): (ConnectionId, u32),
     (extension, args): (&[u8], &[u8]),
     executor: &mut RequestExecutor,
     answers: &mut Vec<u8>,
@@ -272,11 +282,35 @@ fn begin_invocation(
     };
     let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
     let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
-    let caller = InvocationCaller { target, peer: id.word() as u32, received_ns: context.clock.now_ns };
+    let caller = InvocationCaller { target, peer, received_ns: context.clock.now_ns };
     match invocations.begin(context, view, &operation, &caller) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
             let result = InvocationResult { status, number: 0, value: text.as_bytes() };
+            connection.session.answered(&result, answers);
+        }
+    }
+}
+
+/// Has a table made for a connection. If nobody can make it, the session writes the answer.
+fn begin_database(
+    connection: &mut ClientConnection,
+    id: ConnectionId,
+    wanted: WantedDatabase,
+    executor: &RequestExecutor,
+    answers: &mut Vec<u8>,
+) {
+    let Some(identity) = connection.session.identity() else {
+        connection.state = ConnectionPhase::Closing;
+        return;
+    };
+    let context = &executor.context;
+    let request = DatabaseRequest { worker: context.index, connection: id, tenant: identity.tenant(), wanted };
+    match databases::request(&context.shared, request) {
+        Ok(()) => connection.state = ConnectionPhase::Invoking,
+        Err(error) => {
+            let text = format!("the server has no thread to make a table: {error}");
+            let result = InvocationResult { status: RpcStatus::Overloaded, number: 0, value: text.as_bytes() };
             connection.session.answered(&result, answers);
         }
     }
