@@ -265,6 +265,12 @@ impl Control {
         self.send(self.agent.patch(self.url(&path)), change)
     }
 
+    /// Writes what the backing of a table does not have yet, and returns when it has it.
+    pub fn flush_table(&self, tenant: &str, table: &str, flush: &FlushSpec) -> Result<FlushReport, ControlError> {
+        let path = format!("/v1/tenants/{}/tables/{}/flush", path_segment(tenant), path_segment(table));
+        self.send_within(limits::CONTROL_FLUSH_TIMEOUT, self.agent.post(self.url(&path)), flush)
+    }
+
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))

@@ -79,3 +79,6 @@ pub const RANGE_PAGE: usize = 1_000;
 pub const MESSAGE_KEYS: usize = 1_000;
 /// Bytes of edges at which the extension `tao` ends a reply, and says how to go on; a load's queries stay below.
 pub const TAO_REPLY_BYTES: usize = 1 << 20;
+
+/// Time that [`crate::control::Control::flush_table`] waits: longer than the server does.
+pub const CONTROL_FLUSH_TIMEOUT: Duration = Duration::from_secs(75);

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backing;
 mod costs;
 mod latency;
 mod ordered;

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backing;
 mod backups;
 mod browser;
 mod builder_tls;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod access;
+mod backing;
 mod events;
 mod heat;
 mod history;
@@ -23,6 +24,7 @@ mod triggers;
 mod versions;
 
 pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
+pub use backing::{BackingPatch, BackingSpec, BackingStatus, ConflictRemedy, FlushReport, FlushSpec, WritePolicy};
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use heat::{BigRecordReport, BigReport, HeatMapRange, HeatMapReport};
 pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
@@ -285,6 +287,9 @@ pub struct TableSpec {
     /// What a crash may take of its records; left out: the server's default for its mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilityLevel>,
+    /// What it is a cache of, if it is one; the operator's token is needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backing: Option<BackingSpec>,
 }
 
 /// What a crash may take of a table's records.
@@ -316,6 +321,9 @@ pub struct TablePatch {
     /// What a crash may take of its records from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilityLevel>,
+    /// How it uses its backing from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backing: Option<BackingPatch>,
 }
 
 /// A table.
@@ -355,6 +363,8 @@ pub struct TableStatus {
     /// Of a table of mode `spill`: what of it is on the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatus>,
+    /// What it is a cache of, and how that goes.
+    pub backing: Option<BackingStatus>,
 }
 
 /// What of a table of mode `spill` is on the disk. Counts are since the server's start.

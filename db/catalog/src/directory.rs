@@ -20,6 +20,7 @@ use super::quotas::{QuotaChanges, Quotas};
 use super::secrets::SecretSealer;
 use super::snapshot::DirectorySnapshot;
 use super::spill_folder::SpillFolder;
+use super::table_backing::{TableBacking, check_drop};
 use super::table_durability::CurrentDurability;
 use super::table_settings::{CurrentName, TableDefinition};
 use super::tenant_code::TenantCode;
@@ -28,6 +29,7 @@ use super::{TableEntry, TenantAccount, TenantView};
 use crate::limits::{DEFAULT_TABLE_BYTES, DEFAULT_TABLE_ONE_IN, MIN_TABLE_BYTES};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_accounts::token::{self, TokenHash};
+use sandstorm_backing::BackingPool;
 use sandstorm_extension::CodePolicy;
 use sandstorm_log::LogError;
 use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
@@ -69,6 +71,8 @@ pub struct Directory {
     pub(super) sealer: RwLock<SecretSealer>,
     /// The files of tables larger than memory.
     pub(super) spill: SpillFolder,
+    /// The threads that ask backings of tables.
+    pub(super) backings: Arc<BackingPool>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -107,6 +111,7 @@ impl Directory {
             log: DirectoryLog::default(),
             sealer: RwLock::new(SecretSealer::of_this_process()),
             spill: SpillFolder::default(),
+            backings: BackingPool::new(),
         })
     }
 
@@ -420,11 +425,13 @@ impl Directory {
                 return Err(DirectoryError::KeepsNothing(new.name));
             }
             self.check_spill(&new.name, (new.mode, new.ordered))?;
+            let durability = self.check_backing(&new, durability)?;
             let table = RecordTable::new(config, self.epochs.clone());
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
+            let backing = new.backing.map(TableBacking::new);
+            let full_name = format!("{}/{}", tenant.name, new.name);
             if log_number != 0 {
                 let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
-                let full_name = format!("{}/{}", tenant.name, new.name);
                 let logged = (log_number, full_name.as_str());
                 self.log.attach(&table, logged, durability).map_err(unavailable)?;
             }
@@ -434,8 +441,12 @@ impl Directory {
                 name: CurrentName::new(&name),
                 table,
                 durability: CurrentDurability::new(durability, log_number),
+                backing: Default::default(),
                 flush_at_ms: Default::default(),
             });
+            if let Some(backing) = &backing {
+                self.attach_backing(view, &entry, backing, &full_name)?;
+            }
             self.attach_spill(&tenant, &entry).map_err(|error| DirectoryError::NoSpillFile(error.to_string()))?;
             view.tables.insert(id, entry.clone());
             view.settings.insert(id, TableDefinition { log: log_number, ..TableDefinition::of(&entry) });
@@ -459,6 +470,7 @@ impl Directory {
             let id = view.table_names.remove(table);
             id.map(|id| view.settings.remove(&id));
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
+            check_drop(&entry)?;
             end_table_grants(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
             next.effects.push(ChangeEffect::Dropped(entry.clone()));

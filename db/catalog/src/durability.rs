@@ -9,6 +9,7 @@ use sandstorm_store::TableLogging;
 use super::directory_log::{CheckpointRequests, LogProgressHook};
 use super::directory_state::ChangeEffect;
 use super::error::{DirectoryError, unknown_table};
+use super::table_backing::check_policy;
 use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
 use super::tenant_ref::TenantRef;
@@ -26,6 +27,7 @@ impl Directory {
     /// # Errors
     /// The log's disk has failed, or takes too long.
     pub fn wait_for_disk(&self, position: u64) -> Result<(), DirectoryError> {
+        let position = sandstorm_store::backed::waits::log_position(position);
         let is_there = self.log.get().is_none_or(|log| {
             log.request(position);
             log.wait(position, STALL_AFTER)
@@ -64,6 +66,9 @@ impl Directory {
             return Err(DirectoryError::KeepsNothing(table.to_owned()));
         }
         self.check_spill(table, (entry.mode(), entry.table.is_ordered()))?;
+        if let Some(backing) = entry.backing() {
+            check_policy(table, backing.policy(), durability)?;
+        }
         let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
         let Some(log) = self.log.get_or_make().map_err(unavailable)? else {
             // The server has not read its log yet: the table gets it then.
@@ -72,21 +77,21 @@ impl Directory {
         if before.is_none() {
             let number = sandstorm_log::new_table_number();
             // No answer waits for the disk until the change holds.
-            entry.table.set_logging(&log, number, TableLogging::AtOnce);
+            entry.set_logging(&log, number, TableLogging::AtOnce);
             let kept = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST).map_err(unavailable);
             let done = kept.and_then(|()| self.record_durability(tenant, &entry, (durability, number)));
             if done.is_err() {
-                entry.table.set_logging(&log, number, TableLogging::Off);
+                entry.set_logging(&log, number, TableLogging::Off);
                 return done.map(|()| entry);
             }
         }
         let number = if durability.is_none() { 0 } else { entry.durability.number() };
         if durability == TableDurability::Disk {
             // What was shown until now is on the disk before the promise is made.
-            entry.table.set_logging(&log, number, TableLogging::Awaited);
+            entry.set_logging(&log, number, TableLogging::Awaited);
             entry.table.settle(&self.epochs.register(), b"");
             if !log.wait(log.end(), CHANGE_DURABILITY_MOST) {
-                entry.table.set_logging(&log, number, entry.durability().logging());
+                entry.set_logging(&log, number, entry.durability().logging());
                 let why = log.failure().cloned();
                 return Err(unavailable(why.unwrap_or_else(|| LogError::unusable("log", "its disk stalls"))));
             }
@@ -94,10 +99,10 @@ impl Directory {
         if !before.is_none()
             && let Err(error) = self.record_durability(tenant, &entry, (durability, number))
         {
-            entry.table.set_logging(&log, entry.durability.number(), before.logging());
+            entry.set_logging(&log, entry.durability.number(), before.logging());
             return Err(error);
         }
-        entry.table.set_logging(&log, number, durability.logging());
+        entry.set_logging(&log, number, durability.logging());
         Ok(entry)
     }
 

@@ -96,11 +96,22 @@ pub enum DirectoryError {
         why: &'static str,
     },
     /// The records of a table of mode `spill` are not listed.
-    #[error("table {0:?} is larger than memory (mode `spill`): its records are not listed or exported")]
+    #[error("table {0:?} is larger than memory (mode `spill`, or a backing): its records are not listed or exported")]
     CannotList(String),
     /// The file of a table of mode `spill` cannot be made.
     #[error("the spill file cannot be made: {0}")]
     NoSpillFile(String),
+    /// A table cannot be in front of a backing, or not as is asked.
+    #[error("table {table:?} cannot be used with a backing so: {why}")]
+    CannotBack {
+        /// The table.
+        table: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// The backing of a table does not take what it is given.
+    #[error("{0}")]
+    BackingUnavailable(String),
     /// A tenant can access all of its own tables already.
     #[error("tenant {0:?} cannot grant a table to itself")]
     GrantToSelf(String),
@@ -321,7 +332,7 @@ impl DirectoryError {
             | E::TooManyShares(_)
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
-            E::JournalUnavailable(_) | E::NoSpillFile(_) => DirectoryErrorKind::Unavailable,
+            E::JournalUnavailable(_) | E::NoSpillFile(_) | E::BackingUnavailable(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
@@ -331,6 +342,7 @@ impl DirectoryError {
             | E::ShareWithSelf(_)
             | E::CannotSpill { .. }
             | E::CannotList(_)
+            | E::CannotBack { .. }
             | E::GrantToSelf(_)
             | E::NotOwned(_)
             | E::InvalidName { .. }
@@ -363,6 +375,8 @@ impl DirectoryError {
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::KeepsNothing(_) => "start the server with a state directory",
             E::CannotSpill { .. } => "leave out --ordered, or choose the mode `store`",
+            E::CannotBack { .. } => "docs/backing.md says what a table with a backing may have",
+            E::BackingUnavailable(_) => "`sandstorm table show` says what it said; try again when it is there",
             E::CannotList(_) => "get them by their keys",
             E::NoSpillFile(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::GrantToSelf(_) => "name another tenant",

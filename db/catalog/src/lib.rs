@@ -6,6 +6,7 @@
 //! extension lives until the last invocation that uses it has ended.
 #![forbid(unsafe_code)]
 
+mod backed_tables;
 mod change_log;
 mod code_policy;
 mod deployment;
@@ -37,6 +38,7 @@ mod spill_folder;
 mod spill_tables;
 mod suspending;
 mod suspension;
+mod table_backing;
 mod table_changes;
 mod table_durability;
 mod table_settings;
@@ -51,12 +53,13 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use sandstorm_accounts::{TenantUsage, TokenHash};
+pub use sandstorm_backing::{BackingPolicy, BackingSettings, BackingStats, ConflictChoice};
 
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
@@ -78,6 +81,7 @@ pub use shared_extension::{EnabledExtension, ShareAudience};
 pub use shared_extensions::EnableRequest;
 pub use snapshot::DirectorySnapshot;
 pub use suspension::{Suspension, format_utc};
+pub use table_backing::{BackingAlteration, TableBacking};
 pub use table_changes::TableAlteration;
 pub use table_durability::{DefaultDurability, TableDurability};
 use table_settings::CurrentName;
@@ -294,6 +298,8 @@ pub struct TableEntry {
     pub table: RecordTable,
     /// What a crash may take of them, and its number in the log.
     pub(crate) durability: table_durability::CurrentDurability,
+    /// What it is a cache of, if it is one.
+    pub(crate) backing: OnceLock<table_backing::EntryBacking>,
     /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
     /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,

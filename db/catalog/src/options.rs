@@ -2,6 +2,8 @@
 
 use super::journal::TenantOrigin;
 use super::quotas::{QuotaChanges, Quotas};
+use sandstorm_backing::BackingSettings;
+
 use super::table_durability::{DefaultDurability, TableDurability};
 use crate::limits::TENANTS;
 use sandstorm_accounts::token::TokenHash;
@@ -110,12 +112,15 @@ pub struct NewTable {
     pub ordered: bool,
     /// What a crash may take of its records; if not given: what the server's options say for its mode.
     pub durability: Option<TableDurability>,
+    /// What it is a cache of, if it is one.
+    pub backing: Option<BackingSettings>,
 }
 
 impl NewTable {
     /// A table of that name in store mode, with defaults for the rest.
     pub fn named(name: &str) -> NewTable {
         let mode = StorageMode::Store;
-        NewTable { name: name.into(), id: None, mode, quota_bytes: None, ordered: false, durability: None }
+        let (id, quota_bytes, durability, backing) = (None, None, None, None);
+        NewTable { name: name.into(), id, mode, quota_bytes, ordered: false, durability, backing }
     }
 }

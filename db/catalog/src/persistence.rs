@@ -187,10 +187,14 @@ impl Directory {
                 id,
                 name: CurrentName::new(&name),
                 table: records,
+                backing: Default::default(),
                 flush_at_ms: Default::default(),
             };
-            view.settings.insert(id, TableDefinition::of(&entry));
             let entry = Arc::new(entry);
+            if let Some(backing) = &table.backing {
+                self.restore_backing(&view, &entry, backing);
+            }
+            view.settings.insert(id, TableDefinition::of(&entry));
             if let Err(error) = self.attach_spill(&view.tenant, &entry) {
                 tracing::error!(table = &*name, %error, "a table has no spill file: what exceeds its memory is refused");
             }
@@ -255,6 +259,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
             ordered: entry.table.is_ordered(),
             durability: settings.durability,
             log: settings.log,
+            backing: settings.backing,
         }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {

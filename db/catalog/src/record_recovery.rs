@@ -7,12 +7,12 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog, bytes_to_read, single_unit_bytes};
-use sandstorm_store::{RecordTable, StoreError};
+use sandstorm_store::{Participant, RecordTable, StoreError};
 
-use super::Directory;
 use super::directory_log::log_name;
 use super::restore_lanes::RestoreLanes;
 use super::snapshot::DirectorySnapshot;
+use super::{Directory, TableEntry};
 use crate::limits::{CHANGE_DURABILITY_MOST, RESTORE_LOG_EVERY};
 
 impl Directory {
@@ -87,17 +87,7 @@ impl Directory {
         let participant = self.epochs.register();
         let summary = recovered.summary();
         let log = start(recovered)?;
-        for view in snapshot.iter() {
-            for entry in view.tables.values().filter(|entry| entry.durability.number() != 0) {
-                let version = entry.table.end_restoring(&participant);
-                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name()));
-                entry.table.set_logging(&log, number, entry.durability().logging());
-                while !log_name(&log, number, &name, version) {
-                    // There are as many tables as take more than may wait.
-                    wait_for(&log)?;
-                }
-            }
-        }
+        Directory::connect_logged(&snapshot, &log, &participant)?;
         // The versions that are given from here on are above all that were shown before, after another crash as well.
         wait_for(&log)?;
         if changes > 0 {
@@ -113,7 +103,47 @@ impl Directory {
             );
         }
         self.log.set(log);
+        restore_backings(&snapshot, &participant, now_ms);
         Ok(())
+    }
+
+    /// Has the changes of restored tables logged.
+    fn connect_logged(
+        snapshot: &DirectorySnapshot,
+        log: &Arc<ChangeLog>,
+        participant: &Participant,
+    ) -> Result<(), LogError> {
+        for view in snapshot.iter() {
+            for entry in view.tables.values().filter(|entry| entry.durability.number() != 0) {
+                let version = entry.table.end_restoring(participant);
+                let (number, name) = (entry.durability.number(), format!("{}/{}", view.tenant.name, entry.name()));
+                let marks = entry.backing.get().map(|backing| {
+                    let version = backing.table.marks().end_restoring(participant);
+                    (backing.marks, format!("{name} changed records"), version)
+                });
+                entry.set_logging(log, number, entry.durability().logging());
+                for (number, name, version) in std::iter::once((number, name, version)).chain(marks) {
+                    while !log_name(log, number, &name, version) {
+                        // There are as many tables as take more than may wait.
+                        wait_for(log)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Has written to the backings of tables what a crash had left.
+fn restore_backings(snapshot: &DirectorySnapshot, participant: &Participant, now_ms: u64) {
+    for view in snapshot.iter() {
+        for (entry, backing) in view.tables.values().filter_map(|entry| Some((entry, entry.backing()?))) {
+            let changed = backing.restore_dirty(participant, now_ms);
+            if changed > 0 {
+                let table = format!("{}/{}", view.tenant.name, entry.name());
+                tracing::info!(table, changed, "records are written to the backing of a table, which a crash had left");
+            }
+        }
     }
 }
 
@@ -129,5 +159,11 @@ fn wait_for(log: &ChangeLog) -> Result<(), LogError> {
 fn logged_tables(snapshot: &DirectorySnapshot) -> HashMap<u64, &RecordTable> {
     let tables = snapshot.iter().flat_map(|view| view.tables.values());
     let logged = tables.filter(|entry| entry.durability.number() != 0);
-    logged.map(|entry| (entry.durability.number(), &entry.table)).collect()
+    logged.flat_map(with_marks).collect()
+}
+
+/// A table, and the table of marks of one that is in front of a backing.
+fn with_marks(entry: &Arc<TableEntry>) -> impl Iterator<Item = (u64, &RecordTable)> {
+    let marks = entry.backing.get().map(|backing| (backing.marks, backing.table.marks()));
+    std::iter::once((entry.durability.number(), &entry.table)).chain(marks)
 }

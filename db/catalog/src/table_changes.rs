@@ -74,6 +74,10 @@ fn check_mode(entry: &TableEntry, before: &TableDefinition, now: &TableDefinitio
         let (table, why) = (before.name.to_string(), "a table has the mode `spill` from its creation on, or never");
         return Err(DirectoryError::CannotSpill { table, why });
     }
+    if before.mode != now.mode && entry.backing().is_some() {
+        let (table, why) = (before.name.to_string(), "its mode is cache for its life".to_owned());
+        return Err(DirectoryError::CannotBack { table, why });
+    }
     let records = entry.table.stats().records;
     match (before.mode, now.mode) {
         (StorageMode::Store, StorageMode::Cache) if records > 0 => {

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use sandstorm_store::{Participant, StorageMode};
 
 use super::TableEntry;
+use super::table_backing::{EntryBacking, TableBacking};
 use super::table_durability::TableDurability;
 
 /// A name that may change while it is used.
@@ -40,6 +41,8 @@ pub(crate) struct TableDefinition {
     pub(super) durability: TableDurability,
     /// Its number in the log; 0: none.
     pub(super) log: u64,
+    /// What it is a cache of.
+    pub(super) backing: Option<TableBacking>,
 }
 
 impl TableDefinition {
@@ -51,6 +54,7 @@ impl TableDefinition {
             quota_bytes: entry.quota_bytes(),
             durability: entry.durability(),
             log: entry.durability.number(),
+            backing: entry.backing.get().map(EntryBacking::definition),
         }
     }
 
@@ -58,6 +62,9 @@ impl TableDefinition {
     pub(super) fn apply(&self, entry: &TableEntry, participant: &Participant) {
         entry.name.set(Arc::clone(&self.name));
         entry.table.set_quota_bytes(self.quota_bytes);
+        if let (Some(entry), Some(backing)) = (entry.backing(), &self.backing) {
+            entry.apply(&backing.settings);
+        }
         if entry.mode() != self.mode {
             entry.table.set_mode(participant, self.mode);
         }

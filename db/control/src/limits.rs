@@ -309,3 +309,6 @@ pub const TRIGGER_WRITE_PER_MIB: Duration = Duration::from_secs(1);
 pub const TRIGGER_DEAD_LETTERS: usize = 1_000;
 /// Bytes of their arguments, at most.
 pub const TRIGGER_DEAD_LETTER_BYTES: usize = 1 << 20;
+
+/// Longest time that a flush of a table waits for its backing.
+pub const FLUSH_MOST: Duration = Duration::from_secs(60);

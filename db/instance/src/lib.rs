@@ -85,6 +85,7 @@ impl DataPlane {
         extensions::install_process_handlers()?;
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
+        config.beside_workers(|| directory.open_backings())?;
         if config.ephemeral {
             config.create_tenants(&directory)?;
         } else {
@@ -126,6 +127,7 @@ impl DataPlane {
         } = self;
         drop((workers, _janitor, _checkpointer, watchdog, renewal));
         directory.close_spill_folder();
+        directory.close_backings();
         // What was acknowledged at the end is on the disk as well.
         directory.change_log().into_iter().for_each(|log| log.close());
         std::mem::forget((directory, epochs));

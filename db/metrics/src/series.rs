@@ -87,6 +87,14 @@ pub const TABLE_METRICS: &[MetricSpec] = &[
     counter("table_evictions", "Records evicted to make room."),
     counter("table_expirations", "Records removed because they had expired."),
     counter("table_refusals", "Writes refused because of the quota."),
+    gauge(
+        "table_dirty_bytes",
+        "Bytes of changed records that the table's backing does not have yet; 0 without a backing.",
+    ),
+    gauge("table_oldest_dirty_ms", "Milliseconds since the oldest of them was changed."),
+    counter("table_backing_loads", "Records that the backing was asked for."),
+    counter("table_backing_flushes", "Objects that were written to the backing, or deleted."),
+    counter("table_backing_errors", "Requests to the backing that failed, and conflicts with other writers."),
 ];
 
 /// Of each tenant's quotas (label `tenant`).

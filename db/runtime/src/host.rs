@@ -316,7 +316,7 @@ unsafe extern "C" fn scan(
     let fill = |body: &mut InvocationState, participant: &Participant| unsafe {
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
-        if table.is_larger_than_memory() {
+        if table.is_partial() {
             return Err(abi::STATUS_NOT_SCANNED);
         }
         let limit = limit.min(SCAN_CALL_RECORDS);

@@ -14,6 +14,7 @@ use super::stack_switch::{switch_out_in_call, trap};
 use super::worker_block::{STATE_GUEST, STATE_HOST_CALL, WorkerBlock};
 use sandstorm_catalog::{AccessError, FIRST_GRANTED_ID};
 use sandstorm_extension::KillCause;
+use sandstorm_store::backed::BackingRefusal;
 use sandstorm_store::{Participant, RecordRef, RecordTable, StoreError};
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
@@ -218,6 +219,8 @@ pub(super) fn store_error_status(error: StoreError) -> u32 {
         | StoreError::ReclaimPressure
         | StoreError::NotLogged(_)
         | StoreError::NotSpilled(_) => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::NotBacked(BackingRefusal::ReadOnly) => abi::STATUS_READ_ONLY,
+        StoreError::NotBacked(_) => abi::STATUS_OUT_OF_MEMORY,
         StoreError::Cold => abi::STATUS_COLD,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
         StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,

@@ -399,7 +399,7 @@ impl SandboxCall<'_> {
         let mut failed = Ok(());
         if limit > 0 && at.finished == 0 {
             let table = self.own_table(table)?;
-            if table.is_larger_than_memory() {
+            if table.is_partial() {
                 return Err(abi::STATUS_NOT_SCANNED.into());
             }
             let mut add = |record: RecordRef<'_>| {
@@ -521,7 +521,7 @@ impl SandboxCall<'_> {
         count: u32,
         out: GuestAddress,
     ) -> CallResult<()> {
-        if self.body.table(table)?.is_larger_than_memory() {
+        if self.body.table(table)?.is_partial() {
             // Before anything is copied: where a record is on the disk the call is made again.
             for index in 0..count_of(count)? {
                 let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);

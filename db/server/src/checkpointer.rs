@@ -83,7 +83,11 @@ fn write_checkpoint(
     for view in directory.snapshot().iter() {
         for entry in view.tables.values().filter(|entry| entry.table.is_logged()) {
             let name = format!("{}/{}", view.tenant.name, entry.name());
-            match write_table((&entry.table, &name), &mut writer, participant, stopped) {
+            let marks = entry.backing().map(|backing| (backing.marks(), format!("{name} changed records")));
+            let tables = std::iter::once((&entry.table, name.clone())).chain(marks);
+            let written = tables.map(|(table, name)| write_table((table, &name), &mut writer, participant, stopped));
+            // All of them, or the first that is not.
+            match written.collect::<Result<Option<Vec<u64>>, LogError>>().map(|all| all.map(|all| all[0])) {
                 Ok(Some(written)) => records += written,
                 Ok(None) => {
                     writer.abandon();

@@ -125,7 +125,15 @@ fn spec_of(table: &TableStatus) -> TableSpec {
     let TableStatus { name, mode, ordered, durability, quota_bytes, .. } = table.clone();
     // Of a granted table "owner/name": it becomes an own one.
     let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-    TableSpec { name, id: None, mode, quota_bytes: Some(quota_bytes), ordered, durability: Some(durability) }
+    TableSpec {
+        name,
+        id: None,
+        mode,
+        quota_bytes: Some(quota_bytes),
+        ordered,
+        durability: Some(durability),
+        backing: None,
+    }
 }
 
 fn page(control: &Control, tenant: &str, table: &str, cursor: Option<&str>) -> Result<RecordPage, CliError> {

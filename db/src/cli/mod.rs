@@ -31,6 +31,7 @@ mod latency;
 mod load;
 mod log;
 mod man;
+mod other_table;
 mod profile;
 mod progress;
 mod rebuild;

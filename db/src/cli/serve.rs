@@ -198,6 +198,7 @@ impl ServeArgs {
 }
 
 pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter) -> Result<(), CliError> {
+    sandstorm_backing::set_table_opener(super::other_table::open);
     start_log();
     let refuse = |error: &dyn std::fmt::Display| CliError::new(error.to_string()).code("config");
     let config =

@@ -1,10 +1,13 @@
 //! `sandstorm table …`
 
+mod backing;
+
 use clap::{Subcommand, ValueEnum};
 use sandstorm_client::control::{
-    DurabilityLevel, SpillStatus, TableAccess, TableMode, TablePatch, TableSpec, TableStatus,
+    DurabilityLevel, FlushSpec, SpillStatus, TableAccess, TableMode, TablePatch, TableSpec, TableStatus,
 };
 
+use self::backing::{BackingArgs, ConflictArg};
 use super::grant::describe_access;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
 use super::session::CliSession;
@@ -17,9 +20,9 @@ pub(super) enum TableCommand {
     Create {
         /// Name of the new table: 1 to 64 letters, digits, '_', '-' and '.'
         name: String,
-        /// What happens when the quota is reached
-        #[arg(long, value_enum, default_value = "store")]
-        mode: TableModeArg,
+        /// What happens when the quota is reached [default: store; cache with --backing]
+        #[arg(long, value_enum)]
+        mode: Option<TableModeArg>,
         /// Bytes that its records may take, such as 64MiB [default: an eighth of the tenant's memory_bytes, 1 GiB at
         /// most]
         #[arg(long, value_name = "BYTES", value_parser = size_argument)]
@@ -34,10 +37,17 @@ pub(super) enum TableCommand {
         /// cache, if the configuration does not say otherwise; none with serve --ephemeral]
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
+        /// Make it a cache in front of objects: file:///FOLDER, s3://BUCKET/PREFIX[?endpoint=URL&region=NAME],
+        /// sandstorm://HOST:PORT/TENANT/TABLE (another table) or memory:NAME (for trials); with ?format=raw objects are
+        /// values alone. The operator's token is needed
+        #[arg(long, value_name = "URL")]
+        backing: Option<String>,
+        #[command(flatten)]
+        behaviour: BackingArgs,
     },
     /// Change a table while it is used: its quota, its mode, what a crash may take of its records. Returns when that
     /// holds
-    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability"]))]
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability", "policy", "backing_secret", "fresh", "stale", "absent", "flush_after", "dirty"]))]
     Set {
         /// Name of the table
         name: String,
@@ -50,6 +60,19 @@ pub(super) enum TableCommand {
         /// What a crash may take of its records
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
+        #[command(flatten)]
+        behaviour: BackingArgs,
+    },
+    /// Write what the backing of a table does not have yet, and return when it has it
+    Flush {
+        /// Name of the table
+        name: String,
+        /// What becomes of records that another writer has changed in the backing as well
+        #[arg(long, value_enum, default_value = "keep")]
+        conflicts: ConflictArg,
+        /// Seconds that it waits at most, up to 60
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        wait: u64,
     },
     /// Give a table another name. It keeps its id, its records and its grants; extensions and ports that name it have
     /// to use the new one
@@ -119,19 +142,22 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
     let control = session.control();
     let tenant = session.tenant()?;
     match command {
-        TableCommand::Create { name, mode, quota, id, ordered, durability } => {
-            let mode = mode.mode();
+        TableCommand::Create { name, mode, quota, id, ordered, durability, backing, behaviour } => {
+            let backing = behaviour.spec(backing)?;
+            let usual = if backing.is_some() { TableMode::Cache } else { TableMode::Store };
+            let mode = mode.map_or(usual, TableModeArg::mode);
             let durability = durability.map(DurabilityArg::level);
-            let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability };
+            let new = TableSpec { name, id, mode, quota_bytes: quota, ordered, durability, backing };
             let table = control.create_table(&tenant, &new)?;
             out.show(&table, |table| {
                 let (quota, durability) = (format_bytes(table.quota_bytes), durability_of(table));
                 format!("created table {} (id {}, quota {quota}, durability {durability})\n", table.name, table.id)
             })
         }
-        TableCommand::Set { name, quota, mode, durability } => {
+        TableCommand::Set { name, quota, mode, durability, behaviour } => {
             let (mode, durability) = (mode.map(TableModeArg::mode), durability.map(DurabilityArg::level));
-            let change = TablePatch { name: None, mode, quota_bytes: quota, durability };
+            let backing = behaviour.patch();
+            let change = TablePatch { name: None, mode, quota_bytes: quota, durability, backing };
             let table = control.change_table(&tenant, &name, &change)?;
             out.show(&table, |table| {
                 let (quota, mode) = (format_bytes(table.quota_bytes), self::mode(table));
@@ -142,6 +168,16 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
             let change = TablePatch { name: Some(to), ..TablePatch::default() };
             let table = control.change_table(&tenant, &name, &change)?;
             out.show(&table, |table| format!("table {name} is {} now (id {})\n", table.name, table.id))
+        }
+        TableCommand::Flush { name, conflicts, wait } => {
+            let flush = FlushSpec { conflicts: conflicts.choice(), wait_ms: Some(wait.saturating_mul(1000)) };
+            let report = control.flush_table(&tenant, &name, &flush)?;
+            out.show(&report, |report| {
+                format!(
+                    "the backing of table {name} has all of its records ({} objects were written)\n",
+                    report.flushes
+                )
+            })
         }
         TableCommand::List => out.show(&control.tables(&tenant)?, |tables| list(tables)),
         TableCommand::Show { name } => out.show(&control.table(&tenant, &name)?, show),
@@ -184,6 +220,7 @@ fn list(tables: &[TableStatus]) -> String {
     };
     let mut rows: Vec<_> = tables.iter().map(row).collect();
     let mut head = vec!["NAME", "ID", "MODE", "DURABILITY", "RECORDS", "BYTES", "QUOTA"];
+    backing::add_columns(tables, &mut head, &mut rows);
     // Where nothing is on the disk, or shared, the columns are left out.
     if tables.iter().any(|table| table.spill.is_some()) {
         head.extend(["COLD", "ON DISK"]);
@@ -237,5 +274,6 @@ fn show(table: &TableStatus) -> String {
             ("disk", spill.failure.clone().unwrap_or_else(|| "ok".to_owned())),
         ]);
     }
+    shown.extend(table.backing.iter().flat_map(backing::rows));
     fields(&shown)
 }

@@ -1,5 +1,6 @@
 //! Tests of the command line: parsing, arguments, and output.
 
+mod backing;
 mod views;
 
 use std::ffi::OsString;
@@ -334,6 +335,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         owner: Some("b".into()),
         granted_to: vec![given()],
         spill: Some(server::SpillResponse::default()),
+        backing: None,
     });
     mirrors::<client::GrantList>(server::GrantsResponse {
         given: vec![given()],
@@ -479,14 +481,6 @@ fn the_server_takes_what_the_client_sends() {
     let code = Some(CodePolicy::Sandboxed);
     let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), code, quotas };
     assert_eq!(takes::<server::ChangeTenantRequest>(patch).code, code);
-    takes::<server::CreateTableRequest>(client::TableSpec {
-        name: "t".into(),
-        id: Some(1),
-        mode: client::TableMode::Cache,
-        quota_bytes: Some(1),
-        ordered: true,
-        durability: Some(client::DurabilityLevel::Interval),
-    });
     let grant: server::CreateGrantRequest =
         takes(client::GrantSpec { table: "t".into(), to: "b".into(), access: client::TableAccess::ReadWrite });
     assert_eq!(grant.access, GrantAccess::ReadWrite);

@@ -13,6 +13,7 @@
 //! instead.
 #![deny(unsafe_code)]
 
+pub mod backed;
 mod broken_rules;
 mod change_positions;
 mod clock;

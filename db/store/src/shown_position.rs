@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::backed::waits::later_of;
 use crate::limits::COLD_MISSES_PER_OPERATION;
 use crate::spill::ColdMiss;
 
@@ -33,10 +34,10 @@ impl ShownPosition {
         self.position.take()
     }
 
-    /// Adds a position.
+    /// Adds a position of the log, or a wait for a backing.
     #[inline]
     pub fn raise(&self, position: u64) {
-        self.position.set(self.position.get().max(position));
+        self.position.set(later_of(self.position.get(), position));
     }
 
     pub(crate) fn begin_holding(&self) {

@@ -2,6 +2,7 @@
 
 use sandstorm_log::LogRefusal;
 
+use crate::backed::refusal::BackingRefusal;
 use crate::limits;
 use crate::spill::SpillRefusal;
 
@@ -142,6 +143,9 @@ pub enum StoreError {
     /// The table's memory is full, and no record can move to the disk.
     #[error("the table's memory is full, and its records cannot move to the disk: {0}; reads go on")]
     NotSpilled(SpillRefusal),
+    /// The table is in front of a backing, which does not take the change.
+    #[error("the table's backing does not take the change: {0}; reads of what is in memory go on")]
+    NotBacked(BackingRefusal),
     /// The record's value is on the disk, and was not read: nothing was done. Whoever meets this waits for the record
     /// and asks again, so that clients never see it.
     #[error("the record's value is on the disk: ask again")]

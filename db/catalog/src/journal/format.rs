@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use sandstorm_backing::BackingSettings;
+
 use super::super::deployment::Deployment;
 use super::super::shared_extension::{EnabledExtension, ShareAudience};
+use super::super::table_backing::TableBacking;
 use super::super::table_durability::TableDurability;
 use super::super::versions::ExtensionVersions;
 use super::super::{GrantAccess, QuotaChanges, TokenHash};
@@ -95,6 +98,9 @@ pub struct JournalTable {
     /// Its number in the log; 0: its changes are not logged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub log: u64,
+    /// What it is a cache of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backing: Option<TableBacking>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -111,6 +117,23 @@ impl JournalTable {
             self.log = sandstorm_log::new_table_number();
         }
         self.durability = durability;
+    }
+
+    /// Sets how it uses its backing, at a start.
+    ///
+    /// # Errors
+    /// It has none, or another one.
+    pub fn set_backing(&mut self, settings: &BackingSettings) -> Result<(), String> {
+        match &mut self.backing {
+            Some(backing) if backing.settings.url == settings.url => {
+                backing.settings = settings.clone();
+                Ok(())
+            }
+            known => {
+                let known = known.as_ref().map_or("no backing", |backing| &backing.settings.url);
+                Err(format!("the table has {known} from an earlier start: that stays; give the new one to a new table"))
+            }
+        }
     }
 
     /// Its behaviour at its quota.

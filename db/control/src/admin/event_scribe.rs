@@ -37,6 +37,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("DELETE", "/v1/tenants/{tenant}/old-token", EventCode::TenantOldTokenRevoked),
     ("POST", "/v1/tenants/{tenant}/tables", EventCode::TableCreated),
     ("PATCH", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableChanged),
+    ("POST", "/v1/tenants/{tenant}/tables/{name}/flush", EventCode::TableFlushed),
     ("DELETE", "/v1/tenants/{tenant}/tables/{name}", EventCode::TableDropped),
     ("POST", "/v1/tenants/{tenant}/grants", EventCode::GrantGiven),
     ("DELETE", "/v1/tenants/{tenant}/grants/given/{table}/{to}", EventCode::GrantRevoked),

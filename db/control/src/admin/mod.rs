@@ -13,6 +13,7 @@ mod access_tokens;
 mod artifact_builder;
 mod artifact_store;
 mod authentication;
+mod backing;
 mod big;
 mod body;
 mod build_turn;

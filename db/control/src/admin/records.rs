@@ -83,7 +83,7 @@ pub(super) async fn page(
 ) -> Result<Response, ApiError> {
     let view = caller.reach(&control, &tenant)?;
     // Unknown tables are told before anything is counted.
-    if with_table(&view, &name, RecordTable::is_larger_than_memory)? {
+    if with_table(&view, &name, RecordTable::is_partial)? {
         return Err(DirectoryError::CannotList(name).into());
     }
     let permit = control.record_pages.begin(view.tenant.id)?;

@@ -13,6 +13,7 @@ use axum::{Extension, Router};
 use serde::Deserialize;
 
 use super::access::{AccessCheck, RouteAccess, check_access};
+use super::backing::check_backing_caller;
 use super::body::{JsonBody, RawBody};
 use super::build_turn::wait_for_build_permit;
 use super::caller::{PushCaller, RequestCaller, guard};
@@ -27,9 +28,10 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, big, calls, catalogue, changes, deployments,
-    events, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page, profile,
-    prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes,
+    deployments, events, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page,
+    page, profile, prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top,
+    triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -125,6 +127,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/tenants/{tenant}/tables/{name}" TenantViewer show_table;
     PATCH "/v1/tenants/{tenant}/tables/{name}" Tenant change_table;
     DELETE "/v1/tenants/{tenant}/tables/{name}" Tenant drop_table;
+    POST "/v1/tenants/{tenant}/tables/{name}/flush" Tenant backing::flush;
     GET "/v1/tenants/{tenant}/tables/{name}/hot" Tenant hot::show;
     GET "/v1/tenants/{tenant}/tables/{name}/heat" TenantViewer heat::show;
     GET "/v1/tenants/{tenant}/tables/{name}/big" Tenant big::show;
@@ -279,9 +282,13 @@ async fn create_table(
     JsonBody(new): JsonBody<CreateTableRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let view = caller.authorize_change(&control, &tenant)?;
-    let CreateTableRequest { name, id, mode, quota_bytes, ordered, durability } = new;
-    let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered, durability };
-    let entry = control.directory.create_table(view.tenant.id, new)?;
+    let CreateTableRequest { name, id, mode, quota_bytes, ordered, durability, backing } = new;
+    check_backing_caller(&caller, backing.is_some())?;
+    let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered, durability, backing };
+    let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
+    // A folder may be made, or a log.
+    let created = tokio::task::spawn_blocking(move || directory.create_table(id, new)).await;
+    let entry = created.map_err(|_| ApiError::internal("the creation of the table had a fault"))??;
     let note = EventNote { subject: Some(entry.name().to_string()), ..EventNote::default() };
     let created = TableResponse::own(&view, &entry, caller.sees_server());
     Ok((StatusCode::CREATED, Extension(note), axum::Json(created)))
@@ -310,13 +317,23 @@ async fn change_table(
     let view = caller.authorize_change(&control, &tenant)?;
     let note = EventNote { text: change.summary(), ..EventNote::default() };
     let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
-    let ChangeTableRequest { name: new_name, mode, quota_bytes, durability } = change;
+    let ChangeTableRequest { name: new_name, mode, quota_bytes, durability, backing } = change;
+    check_backing_caller(&caller, backing.as_ref().is_some_and(|backing| backing.secret.is_some()))?;
     let change = TableAlteration { name: new_name.clone(), mode: mode.map(Into::into), quota_bytes };
     let changed = tokio::task::spawn_blocking(move || {
-        let entry = directory.change_table(id, &name, &change)?;
+        let mut entry = directory.change_table(id, &name, &change)?;
+        let name = new_name.as_deref().unwrap_or(&name);
+        // Write-back needs the log: so the log first, and away from it last.
+        let to_none = durability.is_some_and(|durability| durability.is_none());
+        if let Some(durability) = durability.filter(|_| !to_none) {
+            entry = directory.set_durability(id, name, durability)?;
+        }
+        if let Some(backing) = backing {
+            entry = directory.set_backing(id, name, &backing.alteration())?;
+        }
         match durability {
-            Some(durability) => directory.set_durability(id, new_name.as_deref().unwrap_or(&name), durability),
-            None => Ok(entry),
+            Some(durability) if to_none => directory.set_durability(id, name, durability),
+            _ => Ok(entry),
         }
     })
     .await;

@@ -137,6 +137,7 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
     all.truncate(most);
     let of = |(stats, view, entry): (sandstorm_store::TableStats, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
         let entry: &sandstorm_catalog::TableEntry = entry;
+        let backing = entry.backing().map(|backing| backing.stats()).unwrap_or_default();
         let counts = [
             stats.records,
             stats.bytes,
@@ -145,6 +146,11 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
             stats.evictions,
             stats.expirations,
             stats.refusals,
+            backing.dirty_bytes,
+            backing.oldest_dirty_ms,
+            backing.loads,
+            backing.flushes,
+            backing.load_errors + backing.flush_errors + backing.conflicts,
         ];
         let values = counts.map(|value| vec![value]).to_vec();
         let labels = vec![("tenant", view.tenant.name.clone()), ("table", entry.name().to_string())];

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TableModeSetting;
 use sandstorm_builder::{Diagnostic, SourceFile};
-use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableDurability, TableEntry, TenantView};
+use sandstorm_catalog::{BackingSettings, Grant, QuotaChanges, Quotas, TableDurability, TableEntry, TenantView};
 use sandstorm_extension::InvocationTotals;
 use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::DurationCounts;
@@ -16,6 +16,7 @@ use sandstorm_schema::ExtensionSchema;
 use sandstorm_store::StorageMode;
 
 mod access_tokens;
+mod backing;
 mod big;
 mod budget;
 mod catalogue;
@@ -38,6 +39,7 @@ mod top;
 mod triggers;
 mod versions;
 
+pub use self::backing::{BackingResponse, ChangeBackingRequest, FlushRequest, FlushResponse};
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use big::{BigRecordResponse, BigResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
@@ -263,6 +265,9 @@ pub struct CreateTableRequest {
     /// What a crash may take of its records; the server's default for its mode if not given.
     #[serde(default)]
     pub durability: Option<TableDurability>,
+    /// What it is a cache of, if it is one.
+    #[serde(default)]
+    pub backing: Option<BackingSettings>,
 }
 
 /// `PATCH /v1/tenants/{tenant}/tables/{name}`.
@@ -281,17 +286,21 @@ pub struct ChangeTableRequest {
     /// What a crash may take of its records from now on.
     #[serde(default)]
     pub durability: Option<TableDurability>,
+    /// How it uses its backing from now on.
+    #[serde(default)]
+    pub backing: Option<ChangeBackingRequest>,
 }
 
 impl ChangeTableRequest {
     /// What it changes, for the list of changes.
     pub fn summary(&self) -> String {
-        let ChangeTableRequest { name, mode, quota_bytes, durability } = self;
+        let ChangeTableRequest { name, mode, quota_bytes, durability, backing } = self;
         let mode = mode.map(|mode| format!("mode {}", StorageMode::from(mode).name()));
         let name = name.as_ref().map(|name| format!("name {name}"));
         let quota = quota_bytes.map(|bytes| format!("quota_bytes {bytes}"));
         let durability = durability.map(|durability| format!("durability {}", durability.name()));
-        [name, mode, quota, durability].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let backing = backing.as_ref().map(ChangeBackingRequest::summary);
+        [name, mode, quota, durability, backing].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -331,6 +340,8 @@ pub struct TableResponse {
     /// Of a table of mode `spill`: what of it is on the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillResponse>,
+    /// What it is a cache of, and how that goes; null if it is none.
+    pub backing: Option<BackingResponse>,
 }
 
 impl TableResponse {
@@ -368,6 +379,7 @@ impl TableResponse {
             owner: None,
             granted_to: Vec::new(),
             spill: entry.table.spill_stats().map(SpillResponse::from),
+            backing: entry.backing().map(|backing| BackingResponse::of(backing.settings(), backing.stats())),
         }
     }
 }

@@ -399,6 +399,7 @@ fn tenants() -> Vec<ReferenceSection> {
             "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms, \
              `disk` nothing that was acknowledged; one that was `none` before begins with an empty table",
         ),
+        row("backing", "", "none", "what it is a cache of: [backing](backing.md#configuration)"),
     ];
     let grants = vec![
         row("table", "", "needed", "one of the tenant's"),

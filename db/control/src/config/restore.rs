@@ -73,15 +73,21 @@ impl TenantSettings {
         }
         for (place, table) in self.tables.iter().enumerate() {
             let Some(known) = kept.tables.iter_mut().find(|known| known.name == table.name) else { continue };
-            let TableSettings { name, id, mode, quota_bytes, ordered, durability } = table;
+            let TableSettings { name, id, mode, quota_bytes, ordered, durability, backing } = table;
             if let Some(id) = id.filter(|id| *id != known.id) {
                 let known = known.id;
                 let what = format!("table {name:?} has id {known} from an earlier start, not {id}; write {known}");
                 return Err(refused(&format!("tables.{place}.id"), what));
             }
-            known.ordered = *ordered;
+            if let Some(settings) = backing {
+                known.set_backing(settings).map_err(|what| refused(&format!("tables.{place}.backing"), what))?;
+            }
             durability.iter().for_each(|durability| known.set_durability(*durability));
-            known.set_mode((*mode).into());
+            // A table with a backing is a cache for its life, and not ordered.
+            if known.backing.is_none() {
+                known.ordered = *ordered;
+                known.set_mode((*mode).into());
+            }
             if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
                 let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
                 return Err(refused(&format!("tables.{place}.quota_bytes"), error.to_string()));

@@ -6,8 +6,8 @@ use super::ConfigError;
 use sandstorm_accounts::TokenHash;
 use sandstorm_catalog::limits::MIN_TABLE_BYTES;
 use sandstorm_catalog::{
-    Directory, DirectoryError, GrantAccess, NewTable, NewTenant, QuotaChanges, Quotas, TableDurability, TenantOrigin,
-    check_name,
+    BackingSettings, Directory, DirectoryError, GrantAccess, NewTable, NewTenant, QuotaChanges, Quotas,
+    TableDurability, TenantOrigin, check_name,
 };
 use sandstorm_net::CodePolicy;
 use sandstorm_store::StorageMode;
@@ -74,6 +74,8 @@ pub struct TableSettings {
     pub ordered: bool,
     /// What a crash may take of its records; what it had before a restart, or that of `[durability]`, if not given.
     pub durability: Option<TableDurability>,
+    /// What it is a cache of, if it is one.
+    pub backing: Option<BackingSettings>,
 }
 
 /// A table's mode, as text has it.
@@ -177,6 +179,7 @@ impl TenantSettings {
                 quota_bytes: table.quota_bytes,
                 ordered: table.ordered,
                 durability: table.durability,
+                backing: table.backing.clone(),
             };
             directory.create_table(&self.name, new).map_err(|error| (number, error))?;
         }

@@ -47,7 +47,8 @@ event_codes! {
     PageCodeMade, "page.code_made", "A code was made that begins a session of the page.";
     PageSignedIn, "page.signed_in", "Somebody signed in to the page.";
     TableCreated, "table.created", "A table was created.";
-    TableChanged, "table.changed", "A table got another name, mode, quota or durability; the text says which.";
+    TableChanged, "table.changed", "A table got another name, mode, quota, durability or use of its backing; the text says which.";
+    TableFlushed, "table.flushed", "The backing of a table was given all records that were changed.";
     TableDropped, "table.dropped", "A table was dropped with its records.";
     GrantGiven, "grant.given", "A table was granted to another tenant, or the grant was changed.";
     GrantRevoked, "grant.revoked", "A grant was ended by the owner's side.";

@@ -24,12 +24,16 @@ const NOT_LOGGED: &str = "SERVER_ERROR the change cannot be kept on disk, and th
 /// As above.
 const NOT_SPILLED: &str = "SERVER_ERROR out of memory storing object: the table's memory is full and its records cannot move to the disk now; reads go on";
 /// As above.
+const NOT_BACKED: &str =
+    "SERVER_ERROR the table's backing does not take the change now; reads of what is in memory go on";
+/// As above.
 pub(super) const COLD: &str = "SERVER_ERROR the record is on the disk: ask again";
 const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 pub(super) const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
 pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
+pub(super) const BACKED: &str = "SERVER_ERROR the table is in front of a backing: it is reached by Sandstorm's own protocol and by calls, not by memcached's yet";
 pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
@@ -41,6 +45,7 @@ pub(super) fn store_error_text(error: StoreError) -> &'static str {
         StoreError::ReclaimPressure => STILL_READ,
         StoreError::NotLogged(_) => NOT_LOGGED,
         StoreError::NotSpilled(_) => NOT_SPILLED,
+        StoreError::NotBacked(_) => NOT_BACKED,
         StoreError::Cold => COLD,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => EXISTS,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_net::memcached::TextRequest;
 
-use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use super::answers::{BACKED, NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
 use crate::CommandContext;
 use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::WorkerMemcachedCounts;
@@ -38,7 +38,7 @@ impl<'w> MemcachedContext<'w> {
         by_token: bool,
         begun: usize,
     ) -> MemcachedContext<'w> {
-        let entry = view.and_then(|view| view.reach(table, false).ok());
+        let entry = view.and_then(|view| view.reach(table, false).ok()).filter(|entry| !entry.table.has_backing());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
         }
@@ -105,6 +105,7 @@ impl<'w> MemcachedContext<'w> {
         match self.entry {
             Some(entry) if !write => Ok(entry),
             _ => match view.reach(self.table, write) {
+                Ok(entry) if entry.table.has_backing() => Err(BACKED),
                 Ok(entry) => Ok(entry),
                 Err(AccessError::ReadOnly) => Err(READ_ONLY),
                 Err(AccessError::Unknown) => Err(NO_TABLE),

@@ -44,9 +44,10 @@ impl MemcachedContext<'_> {
     #[cold]
     pub(super) fn refused(&self, error: StoreError) -> &'static str {
         match error {
-            StoreError::OutOfMemory | StoreError::ReclaimPressure | StoreError::NotSpilled(_) => {
-                self.tally(Tally::StoreNoMemory)
-            }
+            StoreError::OutOfMemory
+            | StoreError::ReclaimPressure
+            | StoreError::NotSpilled(_)
+            | StoreError::NotBacked(_) => self.tally(Tally::StoreNoMemory),
             StoreError::ValueTooLarge => self.tally(Tally::StoreTooLarge),
             _ => {}
         }

@@ -13,6 +13,8 @@ use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::{EpochGuard, RecordHead, RecordRef, RecordTable, RecordUpdate, StoreError};
 
 const NOT_NAMED: &str = "ERR a table that the transaction did not name";
+const BACKED: &str =
+    "ERR the table is in front of a backing: it is reached by Sandstorm's own protocol and by calls, not by Redis' yet";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
 /// The arguments of a handler.
@@ -230,8 +232,11 @@ pub(super) fn listed(entry: &TableEntry) -> Result<&TableEntry, CommandError> {
 
 /// A table of a tenant, for reading or for writing.
 pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, CommandError> {
-    view.reach(id, write).map_err(|why| match why {
-        AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
-        AccessError::Unknown => NO_TABLE.into(),
-    })
+    let entry = view.reach(id, write).map_err(|why| -> CommandError {
+        match why {
+            AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
+            AccessError::Unknown => NO_TABLE.into(),
+        }
+    })?;
+    if entry.table.has_backing() { Err(BACKED.into()) } else { Ok(entry) }
 }

@@ -31,6 +31,7 @@ impl From<StoreError> for CommandError {
             StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
             StoreError::NotLogged(_) => format!("MISCONF {error}").into(),
             StoreError::NotSpilled(_) => format!("OOM {error}").into(),
+            StoreError::NotBacked(_) => format!("MISCONF {error}").into(),
             StoreError::Cold => format!("TRYAGAIN {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),

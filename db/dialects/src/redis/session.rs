@@ -420,7 +420,8 @@ fn foresee(
     state: &RedisSessionState,
     guard: &EpochGuard<'_>,
 ) {
-    let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
+    let entry =
+        view.and_then(|view| view.reach(state.table_id()?, false).ok()).filter(|entry| !entry.table.has_backing());
     let Some(table) = entry.map(|entry| &entry.table) else { return };
     for (at, command, spec) in batch {
         let reads = |spec: &RedisCommandSpec| spec.first == 1 && !spec.is(commands::WRITE);
@@ -440,7 +441,8 @@ fn prefetch(
     state: &RedisSessionState,
     guard: &EpochGuard<'_>,
 ) {
-    let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
+    let entry =
+        view.and_then(|view| view.reach(state.table_id()?, false).ok()).filter(|entry| !entry.table.has_backing());
     let Some(table) = entry.map(|entry| &entry.table) else { return };
     let mut hashes: ArrayVec<u64, BATCH> = ArrayVec::new();
     for (at, command, spec) in batch {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use sandstorm_log::PositionState;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
+use sandstorm_store::backed::waits::{self, WaitState};
 
 use super::context::count;
 use super::executor::RequestExecutor;
@@ -30,6 +31,13 @@ impl LocalCaller {
     pub fn is_on_disk(&self, position: u64) -> Option<bool> {
         if position == 0 {
             return Some(true);
+        }
+        if waits::is_wait(position) {
+            return match waits::state_of(position) {
+                WaitState::Waits => None,
+                WaitState::Ended(position) => self.is_on_disk(position),
+                WaitState::Failed => Some(false),
+            };
         }
         let log = self.shared.upgrade().and_then(|shared| shared.directory.change_log());
         let Some(log) = log else { return Some(false) };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_log::{ChangeLog, PositionState};
+use sandstorm_store::backed::waits::{self, WaitState};
 
 use super::shared::SharedWorkerState;
 
@@ -24,6 +25,13 @@ impl LogWatch {
     }
 
     fn state_in_log(&self, shared: &SharedWorkerState, position: u64) -> PositionState {
+        if waits::is_wait(position) {
+            return match waits::state_of(position) {
+                WaitState::Waits => PositionState::Waits,
+                WaitState::Ended(position) => self.state_of(shared, position),
+                WaitState::Failed => PositionState::Uncertain,
+            };
+        }
         if self.log.get().is_none()
             && let Some(log) = shared.directory.change_log()
         {
@@ -35,7 +43,7 @@ impl LogWatch {
 
     /// Notes that an answer waits for a position.
     pub(super) fn want(&self, position: u64) {
-        self.wanted.set(self.wanted.get().max(position));
+        self.wanted.set(self.wanted.get().max(waits::log_position(position)));
     }
 
     /// Has the log written up to what is waited for.

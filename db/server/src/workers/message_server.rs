@@ -14,6 +14,7 @@ use sandstorm_metrics::OPERATIONS;
 use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::PREFETCH_BATCH;
+use sandstorm_store::backed::waits::later_of;
 
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit};
 use super::cold_progress::can_foresee;
@@ -54,7 +55,7 @@ impl AdmittedRequest<'_> {
     /// Notes how far the log has to be on the disk for what the worker has just changed or read.
     #[inline]
     fn note_shown(&self, context: &WorkerContext) {
-        self.shown.set(self.shown.get().max(context.participant.shown().take()));
+        self.shown.set(later_of(self.shown.get(), context.participant.shown().take()));
     }
 }
 

@@ -9,14 +9,14 @@ use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus};
 use sandstorm_net::shared_bytes::SharedBytes;
+use sandstorm_store::backed::waits;
 
 use super::operation_response::encode_refusal;
 use super::response_assembly::{RequestOrigin, start_response};
 use crate::limits::{PENDING_ANSWERS_BYTES, POOLED_PENDING_ANSWERS, POOLED_RESPONSE_BYTES};
 
 /// The text of an answer that has waited in vain.
-pub(super) const NOT_DURABLE_TEXT: &str =
-    "it was done, but its disk has failed or takes too long: a crash may take it back; read before you write again";
+pub(super) const NOT_DURABLE_TEXT: &str = "it was done, but its disk, or what is behind its table, has failed, takes too long or has changed: it may not stand; read before you write again";
 
 /// An answer that waits.
 pub(super) struct PendingAnswer {
@@ -40,6 +40,8 @@ impl PendingAnswer {
 pub(super) struct PendingAnswers {
     /// Positions do not go down from one to the next.
     queue: VecDeque<PendingAnswer>,
+    /// Those that wait for the backing of a table. They end in any order.
+    backed: Vec<PendingAnswer>,
     bytes: usize,
     by_tenant: HashMap<u32, usize>,
     /// Buffers for further ones.
@@ -49,7 +51,7 @@ pub(super) struct PendingAnswers {
 impl PendingAnswers {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.backed.is_empty()
     }
 
     /// The position that the first one waits for.
@@ -72,17 +74,42 @@ impl PendingAnswers {
         }
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.extend_from_slice(response);
-        let position = position.max(self.queue.back().map_or(0, |last| last.position));
+        let is_wait = waits::is_wait(position);
+        let position = if is_wait { position } else { position.max(self.queue.back().map_or(0, |last| last.position)) };
         let answer = PendingAnswer { position, origin: *origin, bytes, tail, class };
         self.bytes += answer.size();
         *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
-        self.queue.push_back(answer);
+        if is_wait {
+            self.backed.push(answer);
+        } else {
+            self.queue.push_back(answer);
+        }
         true
     }
 
     /// Takes the first one.
     pub(super) fn pop(&mut self) -> Option<PendingAnswer> {
         let answer = self.queue.pop_front()?;
+        self.discharge(&answer);
+        Some(answer)
+    }
+
+    /// Whether one of those that wait for a backing need not any more.
+    pub(super) fn has_backed(&self, is_over: impl Fn(u64) -> bool) -> bool {
+        self.backed.iter().any(|answer| is_over(answer.position))
+    }
+
+    /// Takes those that wait for a backing and need not any more.
+    pub(super) fn take_backed(&mut self, is_over: impl Fn(u64) -> bool) -> Vec<PendingAnswer> {
+        if !self.has_backed(&is_over) {
+            return Vec::new();
+        }
+        let ready: Vec<_> = self.backed.extract_if(.., |answer| is_over(answer.position)).collect();
+        ready.iter().for_each(|answer| self.discharge(answer));
+        ready
+    }
+
+    fn discharge(&mut self, answer: &PendingAnswer) {
         self.bytes -= answer.size();
         let tenant = answer.origin.header.tenant;
         if let Some(own) = self.by_tenant.get_mut(&tenant) {
@@ -91,7 +118,6 @@ impl PendingAnswers {
                 self.by_tenant.remove(&tenant);
             }
         }
-        Some(answer)
     }
 
     /// Takes the buffer of an answer that has left.

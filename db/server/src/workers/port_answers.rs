@@ -9,7 +9,7 @@ use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::context::WorkerContext;
-use super::pending_answers::not_durable_response;
+use super::pending_answers::{PendingAnswer, not_durable_response};
 use super::port::{PortContext, shrink_to_pool};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
 
@@ -77,33 +77,45 @@ impl PortContext {
 
     /// Sends the answers that need not wait any more, and notes each. Returns their number.
     pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
-        let mut released = 0;
+        let backed = self.pending.take_backed(|position| context.position_state(position) != PositionState::Waits);
+        let mut released = backed.len();
+        for answer in backed {
+            let state = context.position_state(answer.position);
+            self.release(context, answer, state);
+        }
         while let Some(position) = self.pending.first_position() {
             let state = context.position_state(position);
             if state == PositionState::Waits {
                 return released;
             }
             let Some(answer) = self.pending.pop() else { break };
-            self.assembly.queries.end(answer.origin.query);
-            let now_us = context.clock.now_us;
-            if state == PositionState::OnDisk {
-                self.respond_whole(now_us, &answer.origin, &answer.bytes, answer.tail);
-            } else {
-                self.respond_not_durable(context, &answer.origin, &answer.bytes);
-            }
-            if let Some(class) = answer.class {
-                context.answered.begin_batch(context.clock.now_ns);
-                let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
-                context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
-            }
-            self.pending.recycle(answer.bytes);
+            self.release(context, answer, state);
             released += 1;
+        }
+        if !self.pending.is_empty() {
+            return released;
         }
         let bit = 1 << self.index;
         if context.shared.holding_ports.load(Relaxed) & bit != 0 {
             context.shared.holding_ports.fetch_and(!bit, SeqCst);
         }
         released
+    }
+
+    fn release(&mut self, context: &mut WorkerContext, answer: PendingAnswer, state: PositionState) {
+        self.assembly.queries.end(answer.origin.query);
+        let now_us = context.clock.now_us;
+        if state == PositionState::OnDisk {
+            self.respond_whole(now_us, &answer.origin, &answer.bytes, answer.tail);
+        } else {
+            self.respond_not_durable(context, &answer.origin, &answer.bytes);
+        }
+        if let Some(class) = answer.class {
+            context.answered.begin_batch(context.clock.now_ns);
+            let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
+            context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
+        }
+        self.pending.recycle(answer.bytes);
     }
 
     /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response

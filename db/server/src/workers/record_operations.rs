@@ -15,6 +15,7 @@ use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use sandstorm_catalog::{AccessError, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
 use sandstorm_log::LogRefusal;
+use sandstorm_store::backed::BackingRefusal;
 use sandstorm_store::limits::ZERO_COPY_MIN_VALUE_BYTES;
 use sandstorm_store::spill::SpillRefusal;
 use sandstorm_store::transactions::snapshot;
@@ -220,6 +221,8 @@ fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &m
             return RpcStatus::Conflict;
         }
         // The disk is only slow: the client may ask again.
+        StoreError::NotBacked(BackingRefusal::ReadOnly) => RpcStatus::ReadOnly,
+        StoreError::NotBacked(_) => RpcStatus::Overloaded,
         StoreError::NotLogged(LogRefusal::Busy) | StoreError::NotSpilled(SpillRefusal::Slow) | StoreError::Cold => {
             RpcStatus::Overloaded
         }

@@ -126,7 +126,7 @@ impl<P: Copy> ResponseAssembler<P> {
             encode_refusal(&Operation::new(op), RpcStatus::TooLarge, RESPONSE_FULL_TEXT, &mut waiting.bytes);
         }
         *part = Some((start, waiting.bytes.len()));
-        waiting.shown = waiting.shown.max(shown);
+        waiting.shown = sandstorm_store::backed::waits::later_of(waiting.shown, shown);
         waiting.missing -= 1;
         if waiting.missing > 0 {
             *self.waiting_bytes.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;

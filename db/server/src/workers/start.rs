@@ -124,6 +124,12 @@ impl Workers {
             }
         });
         let waking = Arc::downgrade(&shared);
+        shared.directory.on_backing_progress(Arc::new(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.wake_holders();
+            }
+        }));
+        let waking = Arc::downgrade(&shared);
         shared.directory.on_log_progress(Arc::new(move || {
             if let Some(shared) = waking.upgrade() {
                 shared.wake_holders();

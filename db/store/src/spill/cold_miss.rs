@@ -71,8 +71,8 @@ impl ColdTicket {
         *self.error.lock()
     }
 
-    /// Notes that one of them is in memory, or why it cannot be.
-    pub(super) fn note_read(&self, read: Result<(), SpillReadError>) {
+    /// Notes that one of them is in memory, or why it cannot be. Once for each.
+    pub fn note_read(&self, read: Result<(), SpillReadError>) {
         if let Err(error) = read {
             *self.error.lock() = Some(error);
         }

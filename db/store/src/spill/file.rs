@@ -68,6 +68,15 @@ pub enum SpillReadError {
     /// There is no memory for the block.
     #[error("the server's machine has no memory left for the record's block")]
     NoMemory,
+    /// The table's backing does not answer in time, or refuses.
+    #[error("the table's backing does not answer, or refuses; `sandstorm table show` says what it said")]
+    BackingDown,
+    /// The table's backing has something else than what was written there.
+    #[error("what the table's backing has of the record is damaged: its length, key or checksum is wrong")]
+    BackingDamaged,
+    /// The record does not fit into the table.
+    #[error("the table has no room for what its backing has of the record")]
+    BackingTooLarge,
 }
 
 /// A record that was read.

@@ -33,7 +33,7 @@ const _: () = assert!(
 );
 
 /// The place of a record's run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpillAddress {
     /// The first block, counted from the start of the file.
     pub(crate) block: u32,

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 
 use super::RecordTable;
 use super::buckets::stripe_of;
+use super::eviction::EvictionQueue;
 use super::locked_stripe::{FoundRecord, LockedStripe, record_charge};
 use super::stripe::CleanCopy;
 use crate::limits::{CLEAN_CHARGE_BYTES, RECORD_CHARGE_BYTES, SPILL_OVERDRAFT_ONE_IN, STRIPES};
@@ -46,9 +47,19 @@ impl RecordTable {
         let _once = self.spill.set(TableSpill::new(Box::new(with_table), device, limit_bytes, pool_and_tenant));
     }
 
-    /// Returns whether records may be cold: then scans do not show all.
+    /// Locks the stripe of a key's hash.
+    pub(crate) fn lock_stripe_of<'t>(&'t self, participant: &'t Participant, hash: u64) -> LockedStripe<'t> {
+        self.lock_stripe(participant, stripe_of(hash))
+    }
+
+    /// Returns whether records may be cold.
     pub fn is_larger_than_memory(&self) -> bool {
         self.config.mode == StorageMode::Spill
+    }
+
+    /// Returns whether records may be elsewhere, on the disk or in a backing: then scans do not show all.
+    pub fn is_partial(&self) -> bool {
+        self.is_larger_than_memory() || self.has_backing()
     }
 
     /// Returns whether there is a cold record of this hash; notes it then.
@@ -160,6 +171,20 @@ impl<'t> LockedStripe<'t> {
                 Err(StoreError::Cold)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Drops entries of deleted records when they are about to outnumber the others: two checks per insert.
+    pub(super) fn drop_stale_entries(&mut self) {
+        if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
+            return;
+        }
+        for _ in 0..2 {
+            let Some((hash, queue)) = self.state.queues.pop_longer() else { return };
+            let in_main = queue == EvictionQueue::Main;
+            if self.find_where(hash, |record| record.in_main_queue() == in_main && !record.is_cold()).is_some() {
+                self.state.queues.push(queue, hash);
+            }
         }
     }
 

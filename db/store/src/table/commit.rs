@@ -158,6 +158,11 @@ impl<'t> ExclusiveStripes<'t> {
             if let Some(log) = locked.and_then(|locked| locked.log) {
                 permits.push(log.admit(change.key.len(), change.becomes.as_ref().map_or(0, |new| new.value.len()))?);
             }
+            if let Some(locked) = locked {
+                let (bytes, expires_at_ms) =
+                    change.becomes.as_ref().map_or((None, 0), |new| (Some(new.value.len()), new.expires_at_ms));
+                locked.admit_backed(change.hash, change.key, bytes, expires_at_ms)?;
+            }
         }
         let CommitGrowth { bytes: growth, buckets, .. } = self.reserve(changes)?;
         let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
@@ -188,6 +193,8 @@ impl<'t> ExclusiveStripes<'t> {
                 && let Some(found) = self.found(index, change, now_ms)
             {
                 self.locked[index].log_delete(change.hash, change.key);
+                let version = self.locked[index].state.last_version;
+                self.locked[index].note_backed(change.hash, change.key, version, change.key.len());
                 self.locked[index].unlink(change.hash, found);
             }
         }

@@ -24,9 +24,9 @@ use crate::{Participant, RecordMarks, StoreCondition, StoreError, WriteOptions};
 
 /// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
 /// functions of `buckets` call *protected* and *locked* holds for hashes of the stripe while this lives.
-pub(super) struct LockedStripe<'t> {
-    pub(super) table: &'t RecordTable,
-    pub(super) participant: &'t Participant,
+pub(crate) struct LockedStripe<'t> {
+    pub(crate) table: &'t RecordTable,
+    pub(crate) participant: &'t Participant,
     pub(super) buckets: &'t BucketArray,
     pub(super) index: usize,
     pub(super) stripe: &'t TableStripe,
@@ -40,15 +40,17 @@ pub(super) struct LockedStripe<'t> {
     /// The log of the table's changes, if they were logged when this was locked.
     pub(super) log: Option<&'t TableLog>,
     /// The version of the record that is written now, which a log has given back. Nothing is logged then.
-    pub(super) restored_version: Option<u64>,
+    pub(crate) restored_version: Option<u64>,
+    /// Whether the record that is written now comes from the table's backing: it is no change then.
+    pub(crate) is_fill: bool,
 }
 
 /// A record that was found, and its slot.
 #[derive(Clone, Copy)]
-pub(super) struct FoundRecord<'t> {
+pub(crate) struct FoundRecord<'t> {
     pub(super) slot: &'t BucketSlot,
     pub(super) owned: RecordPtr,
-    pub(super) record: RecordRef<'t>,
+    pub(crate) record: RecordRef<'t>,
 }
 
 /// A record that is not in the table; freed if it never gets there.
@@ -102,7 +104,7 @@ impl<'t> LockedStripe<'t> {
         self.stripe.records.get() * STRIPES as u64 * 4 > self.buckets.slots() as u64 * 3
     }
 
-    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<FoundRecord<'t>> {
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<FoundRecord<'t>> {
         self.find_where(hash, |record| record.key() == key || record.is_cold_of(key))
     }
 
@@ -124,7 +126,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Takes a record out of the table.
-    pub(super) fn remove(&mut self, hash: u64, found: FoundRecord<'t>) {
+    pub(crate) fn remove(&mut self, hash: u64, found: FoundRecord<'t>) {
         let bytes = found.record.charged_bytes() + self.table.key_charge(found.record.key().len());
         self.table.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.unlink(hash, found);
@@ -138,6 +140,7 @@ impl<'t> LockedStripe<'t> {
             absences.note_removal(hash);
         }
         self.release_spilled(hash, found.record);
+        self.table.note_gone(hash);
         let mut unlinked = 0;
         let retire = |bucket| {
             self.participant.retire(Garbage::Incremental(Box::new(bucket)), GarbageCharge::NONE);
@@ -155,7 +158,9 @@ impl<'t> LockedStripe<'t> {
     /// Removes the live record of a key, and logs it. A cold one has no key.
     pub(super) fn delete_found(&mut self, hash: u64, key: &[u8], found: FoundRecord<'t>) -> Result<(), StoreError> {
         let permit = self.admit_change(key.len(), 0)?;
+        self.admit_backed(hash, key, None, 0)?;
         self.log_delete(hash, key);
+        self.note_backed(hash, key, self.state.last_version, key.len());
         self.end_change(permit);
         self.remove(hash, found);
         Ok(())
@@ -178,6 +183,9 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<u64, StoreError> {
         let found = self.find(hash, key);
         let live = found.filter(|found| !found.record.is_expired(now_ms));
+        if write.condition != StoreCondition::Always {
+            self.check_loaded(hash, key, live.map(|found| found.record), now_ms)?;
+        }
         if !write.condition.is_met(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
@@ -185,7 +193,7 @@ impl<'t> LockedStripe<'t> {
     }
 
     /// Writes a record in place of what [`LockedStripe::find`] found, if there is room; returns its version.
-    pub(super) fn replace_found(
+    pub(crate) fn replace_found(
         &mut self,
         found: Option<FoundRecord<'t>>,
         hash: u64,
@@ -198,6 +206,7 @@ impl<'t> LockedStripe<'t> {
             self.check_garbage_limit()?;
         }
         let permit = self.admit_change(key.len(), value.len())?;
+        self.admit_backed(hash, key, Some(value.len()), expires_at_ms)?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
         let mut new = record_charge(key.len(), value.len(), flags, expires_at_ms);
         let mut bucket = 0;
@@ -445,6 +454,10 @@ impl<'t> LockedStripe<'t> {
             let in_main = queue == EvictionQueue::Main;
             let is_queued = |record: RecordRef<'_>| record.in_main_queue() == in_main && !record.is_cold();
             let Some(found) = self.find_where(hash, is_queued) else { continue };
+            if self.table.keeps(hash, found.record.key()) {
+                self.state.queues.push(queue, hash);
+                continue;
+            }
             if found.record.take_touched() && visit < EVICTION_VISITS / 2 {
                 found.record.set_in_main_queue();
                 self.state.queues.push(EvictionQueue::Main, hash);
@@ -478,20 +491,6 @@ impl<'t> LockedStripe<'t> {
         false
     }
 
-    /// Drops entries of deleted records when they are about to outnumber the others: two checks per insert.
-    pub(super) fn drop_stale_entries(&mut self) {
-        if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
-            return;
-        }
-        for _ in 0..2 {
-            let Some((hash, queue)) = self.state.queues.pop_longer() else { return };
-            let in_main = queue == EvictionQueue::Main;
-            if self.find_where(hash, |record| record.in_main_queue() == in_main && !record.is_cold()).is_some() {
-                self.state.queues.push(queue, hash);
-            }
-        }
-    }
-
     pub(super) fn delete(
         &mut self,
         hash: u64,
@@ -501,6 +500,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<bool, StoreError> {
         let found = self.find(hash, key);
         let live = found.filter(|found| !found.record.is_expired(now_ms));
+        self.check_loaded(hash, key, live.map(|found| found.record), now_ms)?;
         if !condition.is_met(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
@@ -521,6 +521,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<(i64, u64), StoreError> {
         let live = self.find(hash, key).map(|found| found.record).filter(|record| !record.is_expired(now_ms));
         self.check_in_memory(hash, live)?;
+        self.check_loaded(hash, key, live, now_ms)?;
         let old = match live {
             None => 0,
             Some(record) => decimal(record.value()).ok_or(StoreError::NotANumber)?,

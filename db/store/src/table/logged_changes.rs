@@ -21,6 +21,11 @@ use crate::limits::STRIPES;
 use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, ShownPosition, StoreError};
 
 impl LockedStripe<'_> {
+    /// Makes what follows no change: it comes from the table's backing.
+    pub(crate) fn begin_fill(&mut self) {
+        (self.is_fill, self.log) = (true, None);
+    }
+
     /// Reserves room in the log for a change that is about to be made under this lock. The result is kept until it is.
     #[inline]
     pub(super) fn admit_change(&self, key_bytes: usize, value_bytes: usize) -> Result<Option<LogPermit>, StoreError> {
@@ -38,6 +43,8 @@ impl LockedStripe<'_> {
     /// Logs that a record is put, just before it is published.
     #[inline]
     pub(super) fn log_put(&self, hash: u64, record: RecordRef<'_>) {
+        let (key, value) = record.key_and_value();
+        self.note_backed(hash, key, record.version(), key.len() + value.len());
         if let Some(log) = self.log
             && self.restored_version.is_none()
         {

@@ -57,7 +57,7 @@ pub use self::heat::{HeatRange, HeatReport};
 use self::index::KeyIndex;
 pub use self::key_range::KeyRange;
 pub use self::key_watch::WatchedState;
-use self::locked_stripe::LockedStripe;
+pub(crate) use self::locked_stripe::LockedStripe;
 pub use self::prefetch::PREFETCH_BATCH;
 pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
@@ -70,6 +70,7 @@ pub use self::tablets::Tablet;
 use self::tablets::TabletSet;
 pub use self::update::{ExclusiveStripes, RecordHead, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
+use super::backed::TableBackend;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
 use super::spill::TableSpill;
@@ -123,6 +124,8 @@ pub struct RecordTable {
     absences: OnceLock<Arc<key_watch::KeyWatches>>,
     /// The file of cold records, of a table of mode `spill`.
     spill: OnceLock<Arc<TableSpill>>,
+    /// What the table is a cache of, if it is one.
+    pub(crate) backing: OnceLock<Arc<dyn TableBackend>>,
 }
 
 impl std::fmt::Debug for RecordTable {
@@ -163,6 +166,7 @@ impl RecordTable {
             garbage: GarbageAccount::new(),
             absences: OnceLock::new(),
             spill: OnceLock::new(),
+            backing: OnceLock::new(),
         }
     }
 
@@ -215,6 +219,10 @@ impl RecordTable {
             self.watch.note(hash, key, record.as_ref().map_or(0, |record| record.value().len()));
         }
         self.note_read(hash, shown);
+        let version = record.as_ref().map(|record| record.version());
+        if (version.is_none() || self.makes_room()) && !self.shows((hash, key), version, now_ms, shown) {
+            return None;
+        }
         let record = record?;
         if self.makes_room() {
             if record.is_cold() {
@@ -261,7 +269,7 @@ impl RecordTable {
     }
 
     /// The common part of all writes: checks, the stripe's lock, and the growth of the table.
-    fn write<'t, T>(
+    pub(crate) fn write<'t, T>(
         &'t self,
         participant: &'t Participant,
         hash: u64,
@@ -556,6 +564,7 @@ impl RecordTable {
             is_pinned: false,
             log: self.active_log(),
             restored_version: None,
+            is_fill: false,
         }
     }
 

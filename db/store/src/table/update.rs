@@ -244,6 +244,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
             locked.check_in_memory(hash, live_record(found, now_ms))?;
+            locked.check_loaded(hash, key, live_record(found, now_ms), now_ms)?;
             let (change, marks) = f(live_record(found, now_ms));
             self.note_value(hash, key, change.written_bytes());
             locked.marks = marks;
@@ -267,6 +268,7 @@ impl RecordTable {
     ) -> Result<(R, u64), StoreError> {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
+            locked.check_loaded(hash, key, live_record(found, now_ms), now_ms)?;
             let change = f(RecordHead::of_live(found, now_ms));
             self.note_value(hash, key, change.written_bytes());
             locked.marks = RecordMarks::default();
@@ -515,6 +517,7 @@ impl<'t> ExclusiveStripes<'t> {
     /// `NotLogged`; nothing has changed then.
     #[inline]
     pub fn clear(&mut self) -> Result<bool, StoreError> {
+        self.table.check_clear()?;
         if self.growth.is_some() {
             let is_empty = self.locked.iter().all(|locked| locked.stripe.records.get() == 0);
             if let Some(log) = self.locked.first().and_then(|locked| locked.log).filter(|_| !is_empty) {

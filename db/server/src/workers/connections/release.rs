@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
+use sandstorm_store::backed::waits::{is_wait, later_of};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
@@ -17,7 +18,7 @@ use crate::workers::context::WorkerContext;
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
     pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
-        self.pending.position = self.pending.position.max(self.shown);
+        self.pending.position = later_of(self.pending.position, self.shown);
         if self.pending.bytes.is_empty() && answers.capacity() > RETAINED_BUFFER_BYTES {
             self.pending.bytes = mem::take(answers);
         } else {
@@ -31,13 +32,26 @@ impl WorkerConnections {
     pub(super) fn note_pending(&mut self, id: ConnectionId, context: &WorkerContext) {
         let Some(connection) = self.slots.get(id) else { return };
         let position = connection.pending.position;
-        self.pending.0.push_back((position, id));
+        if is_wait(position) {
+            self.backed.push_back((position, id));
+        } else {
+            self.pending.0.push_back((position, id));
+        }
         context.mark_holding_connections(position);
     }
 
     /// Lets the answers go on that need not wait any more. Returns their number.
     pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
         let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_pending(context)).sum();
+        // Those that wait for the backing of a table end in any order.
+        for _ in 0..self.backed.len() {
+            let Some((position, id)) = self.backed.pop_front() else { break };
+            if context.position_state(position) == PositionState::Waits {
+                self.backed.push_back((position, id));
+            } else {
+                released += usize::from(self.release_connection(id, context));
+            }
+        }
         while let Some((position, id)) = self.pending.0.front().copied() {
             if context.position_state(position) == PositionState::Waits {
                 return released;
@@ -46,9 +60,7 @@ impl WorkerConnections {
             released += usize::from(self.release_connection(id, context));
         }
         let bit = 1 << context.index;
-        if context.shared.holding_connections.load(Relaxed) & bit != 0
-            && !self.udp_ports.iter().any(|port| port.first_pending().is_some())
-        {
+        if context.shared.holding_connections.load(Relaxed) & bit != 0 && !self.has_pending() {
             context.shared.holding_connections.fetch_and(!bit, SeqCst);
         }
         released
@@ -93,12 +105,16 @@ impl WorkerConnections {
     /// Whether answers that had to wait need not any more.
     pub(super) fn has_released(&self, context: &WorkerContext) -> bool {
         let first = self.pending.0.front().map(|(position, _)| *position);
-        let mut waits = first.into_iter().chain(self.udp_ports.iter().filter_map(UdpPort::first_pending));
+        let backed = self.backed.iter().map(|(position, _)| *position);
+        let datagrams = self.udp_ports.iter().flat_map(UdpPort::pending_positions);
+        let mut waits = first.into_iter().chain(backed).chain(datagrams);
         waits.any(|position| context.position_state(position) != PositionState::Waits)
     }
 
     /// Whether answers wait.
     pub(in crate::workers) fn has_pending(&self) -> bool {
-        !self.pending.0.is_empty() || self.udp_ports.iter().any(|port| port.first_pending().is_some())
+        !self.pending.0.is_empty()
+            || !self.backed.is_empty()
+            || self.udp_ports.iter().any(|port| port.first_pending().is_some())
     }
 }

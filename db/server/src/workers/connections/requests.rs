@@ -10,6 +10,7 @@ use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction, Wante
 use sandstorm_log::PositionState;
 use sandstorm_metrics::ConnectionReason;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
+use sandstorm_store::backed::waits::later_of;
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::connection::{ClientConnection, ConnectionPhase};
@@ -83,7 +84,7 @@ impl WorkerConnections {
                 }
             }
         };
-        connection.shown = connection.shown.max(executor.context.participant.shown().take());
+        connection.shown = later_of(connection.shown, executor.context.participant.shown().take());
         let waits = !answers.is_empty() && executor.context.position_state(connection.shown) != PositionState::OnDisk;
         if !waits {
             note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);

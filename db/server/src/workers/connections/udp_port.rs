@@ -8,6 +8,7 @@ use sandstorm_log::PositionState;
 use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
+use sandstorm_store::backed::waits::is_wait;
 
 use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
@@ -81,14 +82,23 @@ impl UdpPort {
         self.pending.front().map(|pending| pending.position)
     }
 
+    /// The positions of which one may be reached before the others: the first of the log, and waits for backings.
+    pub(super) fn pending_positions(&self) -> impl Iterator<Item = u64> {
+        let backed = self.pending.iter().skip(1).map(|pending| pending.position).filter(|position| is_wait(*position));
+        self.first_pending().into_iter().chain(backed)
+    }
+
     /// Sends the answers that need not wait any more. Returns their number.
     pub(super) fn release_pending(&mut self, context: &WorkerContext) -> usize {
         let mut released = 0;
-        while let Some(position) = self.first_pending() {
-            let state = context.position_state(position);
-            let Some(pending) = (state != PositionState::Waits).then(|| self.pending.pop_front()).flatten() else {
-                break;
-            };
+        // A datagram's answer has no order, and one that waits for a backing is not to hold up the others.
+        for _ in 0..self.pending.len() {
+            let Some(pending) = self.pending.pop_front() else { break };
+            let state = context.position_state(pending.position);
+            if state == PositionState::Waits {
+                self.pending.push_back(pending);
+                continue;
+            }
             self.pending_bytes -= pending.answer.len();
             let mut answer = pending.answer;
             if state == PositionState::Uncertain {

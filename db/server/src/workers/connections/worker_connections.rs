@@ -1,5 +1,6 @@
 //! The connections of one worker: their storage, hand-over and closing.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use sandstorm_dialects::InvocationResult;
 use sandstorm_log::PositionState;
 use sandstorm_metrics::{ConnectionReason, WorkerCounters};
 use sandstorm_net::driver::{EpollSelector, SocketInterest};
+use sandstorm_store::backed::waits::later_of;
 use sandstorm_store::spill::ColdTicket;
 
 use super::connection::{ClientConnection, ConnectionPhase};
@@ -49,6 +51,8 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) pending: PendingConnections,
     /// Connections that wait for cold records.
     pub(super) fetching: Vec<(Arc<ColdTicket>, ConnectionId)>,
+    /// The connections whose answers wait for the backing of a table, which end in any order.
+    pub(super) backed: VecDeque<(u64, ConnectionId)>,
     /// Work of this turn on commands that continue in the next, in plain requests.
     pub(super) pieces: u32,
     /// When the timeouts were last checked.
@@ -88,6 +92,7 @@ impl WorkerConnections {
             unsent: 0,
             pending: PendingConnections::default(),
             fetching: Vec::new(),
+            backed: VecDeque::new(),
             pieces: 0,
             timeouts_checked_us: 0,
             accept_paused_until_us: None,
@@ -240,7 +245,7 @@ impl WorkerConnections {
             let (unsent, buffered) = (connection.unsent(), connection.buffered());
             connection.state = ConnectionPhase::Serving;
             connection.session.answered(result, &mut answers);
-            connection.shown = connection.shown.max(shown);
+            connection.shown = later_of(connection.shown, shown);
             let had_pending = connection.pending.is_some();
             if had_pending || context.position_state(connection.shown) != PositionState::OnDisk {
                 connection.hold(&mut answers);

@@ -1,0 +1,67 @@
+//! The seam to what lies behind a table that is a cache in front of something else. The crate `sandstorm-backing` has
+//! what is behind it; here is what a table asks and tells, under the lock of a stripe where a change is made.
+//!
+//! A read of a key that is not in memory, and not known to be absent, meets a miss as a cold record does
+//! ([`crate::spill::ColdMiss`]): whoever asked waits and asks again. A change marks its key as dirty before it is made.
+//! Where the policy has answers wait for the backing, the change has a *wait* ([`waits`]), which the answer takes along
+//! in place of a position of the log.
+
+pub(crate) mod refusal;
+mod table;
+pub mod waits;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+pub use self::refusal::BackingRefusal;
+pub use self::table::LoadedRecord;
+use crate::Participant;
+use crate::spill::ColdTicket;
+
+/// What a table does with a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackedRead {
+    /// What is in memory holds; the answer waits for this wait (0: for none).
+    Show(u64),
+    /// The backing has to be asked first.
+    Load,
+}
+
+/// A change that is about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackedChange {
+    /// The bytes of key and value that are put; `None`: the record is deleted.
+    pub put_bytes: Option<usize>,
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+/// What lies behind a table.
+pub trait TableBackend: Debug + Send + Sync {
+    /// Decides whether what is in memory of a key may be shown: the record of `version`, or that there is none.
+    fn on_read(self: Arc<Self>, hash: u64, key: &[u8], version: Option<u64>, now_ms: u64) -> BackedRead;
+
+    /// Has a record loaded; the ticket is told when memory has it, or that it is absent, or why not.
+    fn load(self: Arc<Self>, hash: u64, key: &[u8], ticket: &Arc<ColdTicket>);
+
+    /// Marks a key as dirty, or refuses the change that is about to be made under the lock of its stripe.
+    ///
+    /// # Errors
+    /// [`BackingRefusal`], or that of the log which keeps the marks.
+    fn admit(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        change: BackedChange,
+    ) -> Result<(), crate::StoreError>;
+
+    /// Notes that an admitted change is certain. Returns the wait of its answer (0: none).
+    fn note_change(&self, hash: u64, key: &[u8], version: u64, bytes: usize) -> u64;
+
+    /// Returns whether the backing does not have the key's last change yet: then its record stays in memory.
+    fn is_dirty(&self, hash: u64, key: &[u8]) -> bool;
+
+    /// Notes that the record of a hash leaves memory.
+    fn note_gone(&self, hash: u64);
+}
