@@ -8,6 +8,7 @@
 mod access;
 mod async_control;
 mod catalogue;
+mod cluster;
 mod error;
 mod kill_report;
 mod logs;
@@ -19,6 +20,7 @@ mod watches;
 
 pub use async_control::AsyncControl;
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
+pub use cluster::{ClusterMemberStatus, ClusterStatus};
 pub use error::ControlError;
 pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
@@ -92,6 +94,11 @@ impl Control {
     /// As every request here: [`ControlError`].
     pub fn health(&self) -> Result<ServerHealth, ControlError> {
         self.get("/v1/health")
+    }
+
+    /// The servers of the cluster, if the server is in one; for the operator and viewers.
+    pub fn cluster(&self) -> Result<ClusterStatus, ControlError> {
+        self.get("/v1/cluster")
     }
 
     /// The counters: the operator's token sees the whole server, a tenant's its own.

@@ -74,9 +74,12 @@ pub enum Error {
         /// The server's words: the time, the reason, and the remedy.
         text: String,
     },
-    /// Another server owns this part of the table.
-    #[error("another server owns this part of the table; connect to that one")]
-    WrongServer,
+    /// Another server of the cluster owns the key; nothing was done.
+    #[error("another server of the cluster owns the key: {text}")]
+    WrongServer {
+        /// The server's words: the owner's address first, if it is known.
+        text: String,
+    },
     /// The server had no room; the request was not run.
     #[error("the server is overloaded and did not run the request; send it again later, or send less at a time")]
     Overloaded,
@@ -165,7 +168,7 @@ impl Error {
             RpcStatus::UnknownTenant => Error::UnknownTenant,
             RpcStatus::UnknownTable => Error::UnknownTable,
             RpcStatus::UnknownExtension => Error::UnknownExtension,
-            RpcStatus::WrongServer => Error::WrongServer,
+            RpcStatus::WrongServer => Error::WrongServer { text: text() },
             RpcStatus::OverQuota => Error::OverQuota { which: text() },
             RpcStatus::OutOfMemory => Error::OutOfMemory { text: text() },
             RpcStatus::TooLarge => Error::TooLarge { what: text() },
@@ -201,7 +204,7 @@ impl Error {
             Error::UnknownTable => "unknown_table",
             Error::UnknownExtension => "unknown_extension",
             Error::Suspended { .. } => "suspended",
-            Error::WrongServer => "wrong_server",
+            Error::WrongServer { .. } => "wrong_server",
             Error::Overloaded => "overloaded",
             Error::ShuttingDown => "shutting_down",
             Error::ReadOnly => "read_only",

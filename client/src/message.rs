@@ -409,6 +409,10 @@ fn decode_multi_get(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Reco
             return Err(protocol_error("a record of a multi-get ends behind its message"));
         };
         list = rest;
+        // Not there would be another answer.
+        if status == RpcStatus::WrongServer as u8 {
+            return Err(Error::WrongServer { text: String::new() });
+        }
         records.push((status == RpcStatus::Ok as u8).then(|| Record {
             value: response.slice_ref(value),
             version: u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),

@@ -4,9 +4,9 @@
 //! most once. [`seal`] hides messages from others on the path, [`driver`] moves datagrams, [`stack`] is a driver over
 //! Ethernet frames. [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory that a device can
 //! read, [`rx_budget`] counts the packet buffers of a receive queue. [`rate_limiter`] bounds how often something
-//! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. `trust` is for clients of a port that
-//! speaks HTTPS. [`code_tier`] names the tiers of tenants' code. All but `trust`, [`driver`] and [`stack`] are free of
-//! sockets and clocks.
+//! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. [`slots`] is the partition of keys.
+//! `trust` is for clients of a port that speaks HTTPS. [`code_tier`] names the tiers of tenants' code. All but `trust`,
+//! [`driver`] and [`stack`] are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 pub mod code_tier;
@@ -29,6 +29,7 @@ pub mod seal;
 pub mod shared_bytes;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod slots;
 pub mod stack;
 #[cfg(feature = "trust")]
 pub mod trust;

@@ -182,7 +182,9 @@ impl Error {
             abi::STATUS_NOT_A_NUMBER => {
                 (ErrorKind::NotANumber, "the value is not a decimal number, or the sum overflows")
             }
-            abi::STATUS_WRONG_SERVER => (ErrorKind::WrongServer, "another server owns this part of the table"),
+            abi::STATUS_WRONG_SERVER => {
+                (ErrorKind::WrongServer, "another server owns the key: `{tag}` brings keys together")
+            }
             abi::STATUS_INVALID => (ErrorKind::Invalid, "an argument is out of its range"),
             abi::STATUS_READ_ONLY => (ErrorKind::ReadOnly, "the table was granted for reading only"),
             abi::STATUS_NOT_ORDERED => {

@@ -8,6 +8,7 @@ mod backing;
 mod backups;
 mod browser;
 mod builder_tls;
+mod cluster;
 mod code_tiers;
 mod disk;
 mod feeds;

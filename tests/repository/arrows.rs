@@ -48,6 +48,16 @@ const BELOW_EXTENSIONS: [&str; 6] = [
     "sandstorm-schema",
 ];
 
+/// What the crate that composes the server names beside them.
+const INSTANCE: [&str; 6] = [
+    "sandstorm-catalog",
+    "sandstorm-cluster",
+    "sandstorm-control",
+    "sandstorm-dialects",
+    "sandstorm-runtime",
+    "sandstorm-server",
+];
+
 /// What each crate may name, from the bottom up.
 fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
     let with = |more: &[&'static str]| -> Vec<&'static str> { DATA_PATH.iter().chain(more).copied().collect() };
@@ -61,6 +71,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
         ("db/log".into(), vec![]),
         ("db/store".into(), vec!["sandstorm-log", "sandstorm-net"]),
         ("db/backing".into(), vec!["sandstorm-store"]),
+        ("db/cluster".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/metrics".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
         ("db/sandbox".into(), vec![]),
@@ -76,10 +87,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
             vec!["sandstorm-api", "sandstorm-net", "sandstorm-sandbox", "sandstorm-schema", "sandstorm-translator"],
         ),
         // The crate that composes the server does not know the client, nor the builder's own process.
-        (
-            "db/instance".into(),
-            with(&["sandstorm-catalog", "sandstorm-control", "sandstorm-runtime", "sandstorm-server"]),
-        ),
+        ("db/instance".into(), with(&INSTANCE)),
         // They speak to servers as users do: through the client.
         ("db/terminal".into(), vec!["sandstorm-builder", "sandstorm-client"]),
         (
@@ -103,6 +111,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
                 "sandstorm-api",
                 "sandstorm-builder",
                 "sandstorm-catalog",
+                "sandstorm-cluster",
                 "sandstorm-dialects",
                 "sandstorm-runtime",
                 "sandstorm-schema",

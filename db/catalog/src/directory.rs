@@ -1,7 +1,7 @@
 //! The directory of all tenants: one lock for changes, immutable snapshots for readers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -32,6 +32,7 @@ use sandstorm_accounts::token::{self, TokenHash};
 use sandstorm_backing::BackingPool;
 use sandstorm_extension::CodePolicy;
 use sandstorm_log::LogError;
+use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
@@ -73,6 +74,8 @@ pub struct Directory {
     pub(super) spill: SpillFolder,
     /// The threads that ask backings of tables.
     pub(super) backings: Arc<BackingPool>,
+    /// What this server owns of all tables, in a cluster.
+    slots: OnceLock<Arc<SlotOwnership>>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -112,7 +115,29 @@ impl Directory {
             sealer: RwLock::new(SecretSealer::of_this_process()),
             spill: SpillFolder::default(),
             backings: BackingPool::new(),
+            slots: OnceLock::new(),
         })
+    }
+
+    /// Makes the server one of a cluster: its tables have the keys of the slots that it owns. Once, before there are
+    /// tables.
+    pub fn join_cluster(&self, slots: &Arc<SlotOwnership>) {
+        if self.slots.set(Arc::clone(slots)).is_ok() {
+            let snapshot = DirectorySnapshot { slots: Some(Arc::clone(slots)), ..DirectorySnapshot::default() };
+            self.snapshot.store(Arc::new(snapshot));
+        }
+    }
+
+    /// The slots that this server owns, in a cluster.
+    pub fn slots(&self) -> Option<&Arc<SlotOwnership>> {
+        self.slots.get()
+    }
+
+    /// An empty table.
+    pub(super) fn new_table(&self, config: TableConfig) -> RecordTable {
+        let table = RecordTable::new(config, self.epochs.clone());
+        self.slots.get().iter().for_each(|slots| table.set_slots(slots));
+        table
     }
 
     /// Registers the calling thread, which wants to read tables.
@@ -426,7 +451,7 @@ impl Directory {
             }
             self.check_spill(&new.name, (new.mode, new.ordered))?;
             let durability = self.check_backing(&new, durability)?;
-            let table = RecordTable::new(config, self.epochs.clone());
+            let table = self.new_table(config);
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
             let backing = new.backing.map(TableBacking::new);
             let full_name = format!("{}/{}", tenant.name, new.name);

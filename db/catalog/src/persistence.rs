@@ -21,7 +21,7 @@ use super::token_rotation::{ClockReading, OldToken};
 use super::{Directory, TableEntry, TenantAccount, TenantView, change_log, grants};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_extension::CodePolicy;
-use sandstorm_store::{RecordTable, TableConfig};
+use sandstorm_store::TableConfig;
 
 /// The code of tenants in journals that do not say it: servers that wrote these ran it so.
 const CODE_OF_OLD_JOURNALS: CodePolicy = CodePolicy::Native;
@@ -179,7 +179,7 @@ impl Directory {
                 max_value_len: options.max_value_len,
                 ordered: table.ordered,
             };
-            let records = RecordTable::new(config, self.epochs.clone());
+            let records = self.new_table(config);
             let name: Box<str> = table.name.as_str().into();
             let id = table.id;
             let entry = TableEntry {

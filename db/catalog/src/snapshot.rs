@@ -9,6 +9,7 @@ use super::error::DirectoryError;
 use super::tenant_ref::TenantRef;
 use super::token_match::TokenMatch;
 use sandstorm_accounts::token::TokenHash;
+use sandstorm_store::slots::SlotOwnership;
 
 /// All tenants at one moment.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,7 @@ pub struct DirectorySnapshot {
     pub(super) generation: u64,
     pub(super) tenants: HashMap<u32, Arc<TenantView>>,
     pub(super) names: HashMap<Box<str>, u32>,
+    pub(super) slots: Option<Arc<SlotOwnership>>,
 }
 
 impl DirectorySnapshot {
@@ -23,6 +25,12 @@ impl DirectorySnapshot {
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The slots that this server owns, in a cluster.
+    #[inline]
+    pub fn slots(&self) -> Option<&Arc<SlotOwnership>> {
+        self.slots.as_ref()
     }
 
     /// The tenant of that id.

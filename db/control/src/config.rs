@@ -17,7 +17,7 @@
 //! grants = [{ table = "carts", to = "reports", access = "read_write" }]
 //! ```
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -35,6 +35,7 @@ use sandstorm_server::workers::ListenerConfig;
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 mod builder;
+mod cluster;
 mod error;
 mod exposure;
 mod key_locations;
@@ -53,6 +54,7 @@ mod webhooks;
 
 use builder::BuilderSection;
 pub use builder::BuilderSettings;
+pub use cluster::{ClusterOverrides, ClusterSettings};
 pub use error::ConfigError;
 pub(crate) use error::suggest;
 use error::{at_most, describe_parse_error, in_range, seconds};
@@ -144,6 +146,8 @@ pub struct ServerSettings {
     pub webhooks: Vec<WebhookSettings>,
     /// Where metrics are pushed to.
     pub otlp: Option<OtlpSettings>,
+    /// The cluster that it is one of.
+    pub cluster: Option<ClusterSettings>,
     /// Settings that are allowed but not recommended: a line each, which says what to do.
     pub warnings: Vec<String>,
     /// The location of each key in the file, for errors that are found when the tenants are created.
@@ -204,6 +208,8 @@ pub struct CliOverrides {
     pub code: Option<CodePolicy>,
     /// See [`OtlpSettings::url`].
     pub otlp: Option<String>,
+    /// See [`ServerSettings::cluster`].
+    pub cluster: ClusterOverrides,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -226,6 +232,9 @@ struct ConfigFile {
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
     code: Option<CodePolicy>,
+    cluster: Option<String>,
+    cluster_servers: Option<usize>,
+    cluster_host: Option<IpAddr>,
     limits: LimitsSection,
     durability: DurabilitySection,
     quotas: QuotaChanges,
@@ -307,6 +316,8 @@ impl ServerSettings {
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
+        let cluster =
+            ClusterOverrides { cluster: file.cluster, servers: file.cluster_servers, host: file.cluster_host };
         let config = ServerSettings {
             data: net.data(data),
             net,
@@ -336,6 +347,7 @@ impl ServerSettings {
             tenants: file.tenants,
             webhooks: webhooks::build(file.webhooks)?,
             otlp: otlp::build(file.otlp, over.otlp.clone())?,
+            cluster: ClusterSettings::build(cluster, &over.cluster)?,
             warnings: Vec::new(),
             places: KeyLocations::default(),
         };
@@ -463,6 +475,7 @@ impl ServerSettings {
             ))
             .at(&["control", "data", "workers"]));
         }
+        self.cluster.iter().try_for_each(|cluster| cluster.check(self.data, self.ephemeral))?;
         check_control_exposure(self.control, &self.control_tls, self.allow_plain_control)
             .map_err(|error| error.at(&["control"]))?;
         self.tenants.iter().enumerate().try_for_each(|(number, tenant)| tenant.check(number, &self.quotas))?;

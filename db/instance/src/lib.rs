@@ -10,17 +10,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{Journal, JournalError};
+use sandstorm_cluster::member::MemberAddresses;
+use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer, server_id};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
+use sandstorm_dialects::Protocol;
 use sandstorm_log::LogError;
 use sandstorm_metrics::{ServerMetrics, WatchdogCounts};
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::{Profiler, Watchdog};
 use sandstorm_server::checkpointer::Checkpointer;
 use sandstorm_server::janitor::Janitor;
-use sandstorm_server::workers::{ListenerConfig, WorkerOptions, WorkerStartError, Workers};
+use sandstorm_server::workers::{ListenerConfig, PortAddress, WorkerOptions, WorkerStartError, Workers};
 use sandstorm_store::Epochs;
+use sandstorm_store::slots::SlotOwnership;
 
 /// The reason why a server did not start. No part of it is left running.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,9 @@ pub enum StartError {
     /// A worker could not be started, or its port could not be bound.
     #[error(transparent)]
     Workers(#[from] WorkerStartError),
+    /// The cluster cannot be joined.
+    #[error(transparent)]
+    Cluster(#[from] ClusterStartError),
     /// A system call failed.
     #[error("cannot start the server: {0}")]
     System(#[from] std::io::Error),
@@ -44,6 +51,9 @@ pub enum StartError {
 
 /// The parts that answer requests. Stops when dropped: the workers first, with their requests in flight.
 pub struct DataPlane {
+    /// First, so that the others of a cluster know that it stops.
+    cluster: Option<ClusterAgent>,
+    joining: Option<JoiningServer>,
     workers: Workers,
     _janitor: Janitor,
     _checkpointer: Checkpointer,
@@ -90,6 +100,11 @@ impl DataPlane {
             config.create_tenants(&directory)?;
         } else {
             prepare_state_dir(&config.state)?;
+            if config.cluster.is_some() {
+                let id = server_id(&config.state).map_err(ConfigError::new)?;
+                // It owns everything until its own records are restored.
+                directory.join_cluster(&Arc::new(SlotOwnership::new(id)));
+            }
             config.beside_workers(|| directory.open_spill_folder(&config.state.join(SPILL_FOLDER)))?;
             let (journal, stored) = Journal::open(&config.state)?;
             directory.open_secret_key(&config.state)?;
@@ -110,11 +125,44 @@ impl DataPlane {
         Ok(PreparedDataPlane { epochs, directory })
     }
 
+    /// Tells the other servers of the cluster, if it is one's, where this one is. Requests for what it owns are
+    /// answered before, too.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn join_cluster(&mut self, config: &ServerSettings, control: String) -> Result<(), StartError> {
+        let (Some(cluster), Some(joining)) = (&config.cluster, self.joining.take()) else { return Ok(()) };
+        let port = |protocol| {
+            let ports = || self.ports().iter().filter(|port| port.service.protocol == protocol);
+            let plain = ports().find_map(|port| match port.address {
+                PortAddress::Tcp(bound) => Some(bound),
+                _ => None,
+            });
+            let sealed = || {
+                ports().find_map(|port| match port.address {
+                    PortAddress::Tls(bound) => Some(bound),
+                    _ => None,
+                })
+            };
+            plain.or_else(sealed).map(|bound| cluster.reached(bound))
+        };
+        let addresses = MemberAddresses {
+            data: cluster.reached(self.address()),
+            redis: port(Protocol::Redis),
+            memcached: port(Protocol::Memcached),
+            control,
+        };
+        self.cluster = Some(config.beside_workers(|| joining.start(&addresses))?);
+        Ok(())
+    }
+
     /// Stops for good as the process is about to end. Tables and records are left to the end of the process, which
     /// frees their memory at once. To free millions of records one by one takes seconds, in which no request would be
     /// answered.
     pub fn finish(self) {
         let DataPlane {
+            cluster,
+            joining: _,
             workers,
             _janitor,
             _checkpointer,
@@ -125,7 +173,7 @@ impl DataPlane {
             profiler: _,
             renewal,
         } = self;
-        drop((workers, _janitor, _checkpointer, watchdog, renewal));
+        drop((cluster, workers, _janitor, _checkpointer, watchdog, renewal));
         directory.close_spill_folder();
         directory.close_backings();
         // What was acknowledged at the end is on the disk as well.
@@ -185,6 +233,10 @@ impl PreparedDataPlane {
     /// [`StartError`].
     pub fn start(self, config: &ServerSettings) -> Result<DataPlane, StartError> {
         let PreparedDataPlane { epochs, directory } = self;
+        let joining = match (&config.cluster, directory.slots()) {
+            (Some(cluster), Some(slots)) => Some(JoiningServer::read(&cluster.address, cluster.founders, slots)?),
+            _ => None,
+        };
         let metrics = ServerMetrics::new(config.workers);
         metrics.slow.set_us(config.slow_us);
         let identity = ServerCertificate::of_ports(config)?;
@@ -225,7 +277,20 @@ impl PreparedDataPlane {
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
-        Ok(DataPlane { workers, _janitor, _checkpointer, directory, metrics, epochs, watchdog, profiler, renewal })
+        let plane = DataPlane {
+            cluster: None,
+            joining,
+            workers,
+            _janitor,
+            _checkpointer,
+            directory,
+            metrics,
+            epochs,
+            watchdog,
+            profiler,
+            renewal,
+        };
+        Ok(plane)
     }
 }
 

@@ -130,6 +130,11 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     gauge("log_failed", "1 if the log of records was closed because a write failed."),
     gauge("log_pending_bytes", "Bytes of changes to records that are not on the disk yet."),
     gauge("log_bytes_since_checkpoint", "Bytes of changes to records since the last checkpoint began."),
+    gauge(
+        "cluster_unreadable",
+        "1 while the state of the cluster cannot be read, or is not understood: the server goes on with the slots that it owns.",
+    ),
+    gauge("cluster_epoch", "The epoch of the cluster's map of slots; 0 without a cluster."),
 ];
 
 /// Of all tables of mode `spill` together.

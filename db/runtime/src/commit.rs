@@ -117,7 +117,7 @@ unsafe fn run_commit(
         total.add(key)?;
         let table = resolve_table(body, read.table, false)?;
         let hash = if read.hash == 0 { table.hash(key) } else { read.hash };
-        if !table.owns(hash) {
+        if !table.owns(key) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
         looked_at.push(KeyRead { table, hash, key, version: read.version });
@@ -131,6 +131,9 @@ unsafe fn run_commit(
         let key = unsafe { guest_bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
         total.add(key)?;
         let table = resolve_table(body, change.table, true)?;
+        if !table.owns(key) {
+            return Err(abi::STATUS_WRONG_SERVER);
+        }
         // The library's hash is never used: under a wrong one there could be two records of a key.
         let hash = table.hash(key);
         let becomes = match change.kind {

@@ -132,7 +132,7 @@ unsafe extern "C" fn get(
         let table: *const RecordTable = body.table(table)?;
         let table = &*table;
         let hash = if hash == 0 { table.hash(key) } else { hash };
-        if !table.owns(hash) {
+        if !table.owns(key) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
         let record = table.get_pinned(hash, key, now_ms, &body.shown).ok_or_else(|| body.absent_status())?;
@@ -207,7 +207,7 @@ unsafe extern "C" fn get_many(
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             let key = guest_bytes(key.first, key.len, MAX_KEY_BYTES)?;
             let hash = if *hash == 0 { table.hash(key) } else { *hash };
-            if !table.owns(hash) {
+            if !table.owns(key) {
                 return Err(abi::STATUS_WRONG_SERVER);
             }
             let found = table.get_pinned(hash, key, now_ms, &body.shown);

@@ -38,7 +38,7 @@ pub(super) fn expiry_of(body: &mut InvocationState, table: u64, hash: u64, key: 
     // SAFETY: the invocation's view keeps its tables, and a grant's view the granted ones, until the call is over.
     let table = unsafe { &*table };
     let hash = if hash == 0 { table.hash(key) } else { hash };
-    if !table.owns(hash) {
+    if !table.owns(key) {
         return Err(abi::STATUS_WRONG_SERVER);
     }
     // SAFETY: the invocation's pin is the protection that the record needs.

@@ -261,7 +261,7 @@ impl SandboxCall<'_> {
         let table = self.body.table(table)?;
         let is_watched = table.is_watched();
         let hash = if hash == 0 { table.hash(key) } else { hash };
-        if !table.owns(hash) {
+        if !table.owns(key) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
         // SAFETY: the record stays until the invocation's pin ends, and the table as long as its view: both outlast the

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use clap::Args;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
-    CliOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen, parse_socket_mode,
-    prepare_state_dir,
+    CliOverrides, ClusterOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen,
+    parse_socket_mode, prepare_state_dir,
 };
 use sandstorm_dialects::Protocol;
 use sandstorm_instance::DataPlane;
@@ -127,6 +127,15 @@ pub(super) struct ServeArgs {
     /// The code that new tenants may push: sandboxed, native (for authors that you trust) or none [default: sandboxed]
     #[arg(long, value_name = "TIER")]
     code: Option<CodePolicy>,
+    /// Be one of a cluster, whose state is in an etcd
+    #[arg(long, value_name = "etcd://HOST:2379/NAME", conflicts_with = "ephemeral")]
+    cluster: Option<String>,
+    /// Servers among which a new cluster's keys are divided, once all are there; the same for all of them [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    cluster_servers: Option<usize>,
+    /// The address under which the cluster's others and its clients reach this server, for ports on 0.0.0.0
+    #[arg(long, value_name = "ADDRESS")]
+    cluster_host: Option<std::net::IpAddr>,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
@@ -182,6 +191,11 @@ impl ServeArgs {
                 ..net
             },
             code: self.code,
+            cluster: ClusterOverrides {
+                cluster: self.cluster.clone(),
+                servers: self.cluster_servers,
+                host: self.cluster_host,
+            },
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }
@@ -211,7 +225,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     let prepared = DataPlane::prepare(&config).map_err(|error| start(&error))?;
     // Before the workers: otherwise a client could be told that an extension does not exist.
     let extensions = RestoredExtensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
-    let data = prepared.start(&config).map_err(|error| start(&error))?;
+    let mut data = prepared.start(&config).map_err(|error| start(&error))?;
     for port in data.ports_without_target() {
         tracing::warn!("{port}");
     }
@@ -220,6 +234,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     let served = data.served();
     let control = ControlPlane::start_loaded(&config, extensions, served, move || stop_request.notify_one())
         .map_err(|error| start(&error))?;
+    data.join_cluster(&config, control.url()).map_err(|error| start(&error))?;
     let ready = || {
         if let Err(error) = announce(&config, &data, &control, out) {
             // For example a log on a full disk: no reason to end.

@@ -22,6 +22,7 @@ pub mod limits;
 mod record;
 mod shown_position;
 mod slabs;
+pub mod slots;
 pub mod spill;
 mod table;
 #[cfg(test)]
@@ -41,6 +42,6 @@ pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
     AccessReport, AccessedKey, ColdRecord, ExclusiveStripes, HeatRange, HeatReport, HotKey, KeyRange, NotOrdered,
     PREFETCH_BATCH, RangeProgress, RecordHead, RecordTable, RecordUpdate, RestoredRecord, ScanBudget, SpilledTable,
-    StripeSet, TableLogging, Tablet, UpdateValue, WatchedState, bucket_array_bytes,
+    StripeSet, TableLogging, UpdateValue, WatchedState, bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

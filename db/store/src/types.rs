@@ -150,8 +150,8 @@ pub enum StoreError {
     /// and asks again, so that clients never see it.
     #[error("the record's value is on the disk: ask again")]
     Cold,
-    /// The key's hash lies in a tablet that another server owns.
-    #[error("another server owns this part of the table")]
+    /// The key lies in a slot that another server of the cluster owns.
+    #[error("another server owns the key's slot: `{{tag}}` in keys brings them together")]
     WrongServer,
 }
 

@@ -22,6 +22,7 @@ mod caller;
 mod calls;
 mod catalogue;
 mod changes;
+mod cluster;
 mod control_plane;
 mod deferred_builder;
 mod deny_list;

@@ -28,7 +28,7 @@ use super::types::{
     TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
     deployments, events, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page,
     page, profile, prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top,
     triggers, versions,
@@ -95,6 +95,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/ui/sign-out" Anyone page::sign_out;
     GET "/v1/rebuilds/{id}" Operator rebuild::show;
     POST "/v1/recheck" Operator recheck::recheck;
+    GET "/v1/cluster" Viewer cluster::show;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;
     GET "/v1/events" Either events::list;
@@ -548,7 +549,9 @@ async fn health(
         uptime_s: control.metrics.uptime_s() as u64,
         warnings: match &caller {
             Ok(caller) if caller.is_operator() => {
-                ListenerConfig::in_want(&control.listen, &control.directory.snapshot())
+                let mut warnings = ListenerConfig::in_want(&control.listen, &control.directory.snapshot());
+                warnings.extend(control.directory.slots().and_then(cluster::warning));
+                warnings
             }
             _ => Vec::new(),
         },

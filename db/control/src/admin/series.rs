@@ -47,11 +47,14 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
     let watchdog = [watched.looks, watched.requests, watched.late].map(|count| vec![count]).to_vec();
     let log = control.directory.change_log();
     let pending = log.as_ref().map_or(0, |log| log.end().saturating_sub(log.durable()));
+    let slots = control.directory.slots();
     let kept = [
         u64::from(control.directory.not_kept().is_some()),
         u64::from(log.as_ref().is_some_and(|log| log.failure().is_some())),
         pending,
         log.as_ref().map_or(0, |log| log.bytes_since_checkpoint()),
+        u64::from(slots.is_some_and(|slots| slots.trouble().is_some())),
+        slots.map_or(0, |slots| slots.map().epoch),
     ];
     let kept = kept.map(|value| vec![value]).to_vec();
     let spilled = spill_counts(control).map(|value| vec![value]).to_vec();

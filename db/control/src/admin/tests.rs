@@ -236,6 +236,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
     ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/recheck", "", [503, 403, 403, 401]),
+    ("GET", "/v1/cluster", "", [404, 403, 403, 401]),
     ("GET", "/v1/denied", "", [200, 403, 403, 401]),
     ("DELETE", "/v1/denied/peekable", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),

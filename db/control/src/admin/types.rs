@@ -20,6 +20,7 @@ mod backing;
 mod big;
 mod budget;
 mod catalogue;
+mod cluster;
 mod events;
 mod grants;
 mod heat;
@@ -47,6 +48,7 @@ pub use catalogue::{
     EnableExtensionRequest, EnableForManyRequest, EnabledFromResponse, EnabledResponse, ShareRequest,
     SharedExtensionResponse,
 };
+pub use cluster::{ClusterResponse, ClusterServerResponse};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use heat::{HeatRangeResponse, HeatResponse};

@@ -19,7 +19,8 @@ impl std::fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    pub(crate) fn new(text: impl Into<String>) -> ConfigError {
+    /// One line, whatever the text; without keys.
+    pub fn new(text: impl Into<String>) -> ConfigError {
         let text: String = text.into();
         ConfigError { text: text.lines().map(str::trim).collect::<Vec<_>>().join(" "), keys: Vec::new() }
     }

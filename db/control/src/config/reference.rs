@@ -1,6 +1,8 @@
 //! The page `docs/configuration.md`, made from the tables here and from the declarations of the quotas; tests hold the
 //! tables to what the parser takes, and ranges to what it refuses.
 
+mod cluster_rows;
+
 use std::fmt::Write as _;
 
 mod targets;
@@ -137,6 +139,7 @@ fn root() -> ReferenceSection {
         ),
         row("operator_reads_logs", "", "false", LOGS_MEANING),
     ];
+    let rows = rows.into_iter().chain(cluster_rows::rows()).collect();
     let about = "Keys before the first section. An option of the command line wins over the file.";
     ReferenceSection { title: "The server", about, before: "", rows }
 }

@@ -37,6 +37,8 @@ pub(super) const BACKED: &str = "SERVER_ERROR the table is in front of a backing
 pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
+pub(super) const WRONG_SERVER: &str = "SERVER_ERROR another server of the cluster owns the key";
+
 /// The text of a store's error.
 pub(super) fn store_error_text(error: StoreError) -> &'static str {
     match error {
@@ -50,6 +52,6 @@ pub(super) fn store_error_text(error: StoreError) -> &'static str {
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => EXISTS,
         StoreError::NotANumber => NOT_NUMERIC,
-        StoreError::WrongServer => "SERVER_ERROR another server owns this part of the table",
+        StoreError::WrongServer => WRONG_SERVER,
     }
 }

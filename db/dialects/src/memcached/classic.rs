@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sandstorm_net::memcached::text::push_number;
 use sandstorm_net::memcached::{BAD_CHUNK, MetaCommand, StoreMode, StoreRequest, TOO_LARGE, TextRequest};
 
-use super::answers::{EXISTS, NOT_FOUND, NOT_OWNER, NOT_STORED, push_line, store_error_text};
+use super::answers::{EXISTS, NOT_FOUND, NOT_OWNER, NOT_STORED, WRONG_SERVER, push_line, store_error_text};
 use super::arithmetic::ArithmeticRequest;
 use super::context::MemcachedContext;
 use super::expiry::expires_at_ms;
@@ -99,6 +99,9 @@ impl<'w> MemcachedContext<'w> {
         let found = match exptime {
             None => {
                 let entry = self.reach(false)?;
+                if !entry.table.owns(key) {
+                    return Err(WRONG_SERVER);
+                }
                 let record = entry.table.get(&self.guard, hash, key, self.context.now_ms);
                 self.count_found(record.is_some(), Tally::GetHits, Tally::GetMisses);
                 record.map(|record| (record, RecordTable::number_of(hash, record.version())))

@@ -4,7 +4,7 @@
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
 
-use super::answers::{self, NOT_NUMERIC, push_line, store_error_text};
+use super::answers::{self, NOT_NUMERIC, WRONG_SERVER, push_line, store_error_text};
 use super::arithmetic::{add_to_value, marks_of_sum, write_number};
 use super::classic::writes;
 use super::context::MemcachedContext;
@@ -80,6 +80,9 @@ impl<'w> MemcachedContext<'w> {
             Ok(entry) => entry,
             Err(text) => return push_line(text, out),
         };
+        if !entry.table.owns(key) {
+            return push_line(WRONG_SERVER, out);
+        }
         let hash = if meta.flags.base64 { entry.table.hash(key) } else { hash };
         let hash = if hash == 0 { entry.table.hash(key) } else { hash };
         if meta.flags.new_cas.is_some() {

@@ -268,10 +268,10 @@ macro_rules! command_rows {
             "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
             "slowlog" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.2.12" server::slowlog "The tenant's commands that took long.";
             "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
-            "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-            "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-            "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
-            "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+            "cluster" -2 [] 0 0 0 "cluster" "3.0.0" cluster::cluster "About the servers of the cluster, if there is one.";
+            "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" cluster::read_mode "Changes nothing: there are no replicas.";
+            "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" cluster::read_mode "Changes nothing: there are no replicas.";
+            "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" cluster::asking "Changes nothing: no server asks for it.";
             "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" unsupported::latency "What is monitored of latency: nothing.";
             "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" unsupported::module "Lists modules, of which there are none.";
             "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";

@@ -13,8 +13,8 @@ use super::long_commands::{self, LongCommand, PieceOutcome};
 use super::stripe_locks::{StripeLockRequest, room_of};
 use super::transactions::is_queued;
 use super::{
-    bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings, tracking,
-    transactions, unsupported,
+    bits, cluster, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings,
+    tracking, transactions, unsupported,
 };
 use crate::limits::redis::ATOMIC_BYTES;
 
@@ -79,7 +79,7 @@ pub(super) fn dispatch(
             _ if spec.is(commands::NO_AUTH) => check_size(call, spec, arguments),
             None => Some(no_auth_error(call)),
             Some(view) if !call.context.admit(view, 1) => Some(OVER_RATE.into()),
-            Some(_) => check_size(call, spec, arguments),
+            Some(_) => check_size(call, spec, arguments).or_else(|| cluster::refusal(call, spec, arguments)),
         }),
     };
     if let (None, Some(spec)) = (&refusal, spec) {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::arguments::is_word;
+use super::cluster::is_enabled;
 use super::command_call::CommandCall;
 use super::commands::COMMANDS;
 use super::errors::CommandResult;
@@ -55,10 +56,8 @@ fn describe(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std:
     let up_s = call.now_ms().saturating_sub(facts.started_ms) / 1000;
     match section {
         "server" => {
-            write!(
-                out,
-                "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nos:Linux x86_64\r\narch_bits:64\r\n"
-            )?;
+            let mode = if is_enabled(call) { "cluster" } else { "standalone" };
+            write!(out, "redis_version:{REDIS_VERSION}\r\nredis_mode:{mode}\r\nos:Linux x86_64\r\narch_bits:64\r\n")?;
             write!(out, "sandstorm_version:{}\r\nmultiplexing_api:epoll\r\n", env!("CARGO_PKG_VERSION"))?;
             write!(
                 out,
@@ -102,7 +101,7 @@ fn describe(call: &CommandCall<'_, '_>, section: &str, out: &mut String) -> std:
         }
         "replication" => write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n")?,
         "cpu" | "commandstats" => describe_work(call, section, out)?,
-        "cluster" => write!(out, "cluster_enabled:0\r\n")?,
+        "cluster" => write!(out, "cluster_enabled:{}\r\n", u8::from(is_enabled(call)))?,
         _ => {
             for (id, stats) in stats.iter().filter(|(_, stats)| stats.records > 0) {
                 write!(out, "db{id}:keys={},expires=0,avg_ttl=0\r\n", stats.records)?;

@@ -12,6 +12,7 @@
 mod arguments;
 mod bits;
 mod clients;
+mod cluster;
 mod command_call;
 mod commands;
 mod connection;

@@ -49,10 +49,6 @@ pub(super) fn debug(_call: &mut CommandCall<'_, '_>) -> CommandResult {
     Err("ERR DEBUG command not allowed. Other tenants would notice.".into())
 }
 
-pub(super) fn cluster(_call: &mut CommandCall<'_, '_>) -> CommandResult {
-    Err("ERR This instance has cluster support disabled".into())
-}
-
 const SLOWLOG_COUNT: &str = "ERR count should be greater than or equal to -1";
 
 pub(super) fn slowlog(call: &mut CommandCall<'_, '_>) -> CommandResult {

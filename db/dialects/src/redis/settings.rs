@@ -3,6 +3,7 @@
 //! no effect that a client can see.
 
 use super::arguments::{is_word, lossy_text, parse_integer};
+use super::cluster::is_enabled;
 use super::command_call::CommandCall;
 use super::errors::{CommandError, CommandResult, unknown_subcommand};
 use super::glob::GlobPattern;
@@ -28,7 +29,7 @@ pub(super) fn settings(call: &CommandCall<'_, '_>) -> Vec<(&'static str, String)
         ("proto-max-bulk-len", sandstorm_store::limits::MAX_VALUE_BYTES.to_string()),
         ("timeout", "0".into()),
         ("tcp-keepalive", "0".into()),
-        ("cluster-enabled", "no".into()),
+        ("cluster-enabled", if is_enabled(call) { "yes" } else { "no" }.into()),
         ("notify-keyspace-events", String::new()),
         ("slowlog-max-len", SLOW_ENTRIES.to_string()),
         ("slowlog-log-slower-than", slower_than(call)),
@@ -99,7 +100,7 @@ const FIXED_SETTINGS: [(&str, &str); 16] = [
     ("masterauth", "there are no replicas"),
     ("dir", "the log of all tables is in the server's state directory"),
     ("dbfilename", "the log of all tables is in the server's state directory"),
-    ("cluster-enabled", "there is no cluster"),
+    ("cluster-enabled", "the operator makes clusters: docs/cluster.md"),
 ];
 
 /// Whether a value equals the current one.

@@ -1,4 +1,4 @@
-//! Runs messages: admits them, plans their operations (finds the table and tablet, hashes, prefetches), runs the plain
+//! Runs messages: admits them, plans their operations (finds the table, hashes, prefetches), runs the plain
 //! ones, begins the invocations, and answers. It stops between two operations when a piece is over
 //! ([`super::piece_budget`]).
 

@@ -77,8 +77,8 @@ fn get(
     hash: u64,
     (response, tail): ResponseParts<'_>,
 ) -> RpcStatus {
-    if !table.owns(hash) {
-        return encode_store_error(operation, StoreError::WrongServer, response);
+    if !table.owns(operation.key) {
+        return encode_wrong_server(table, operation, operation.key, response);
     }
     let guard = context.participant.guard();
     let found = table.get(&guard, hash, operation.key, context.now_ms);
@@ -155,7 +155,7 @@ fn put(
             let text = format!("a value of {bytes} bytes is longer than the table allows: {most} at most");
             encode_refusal(operation, RpcStatus::TooLarge, &text, response)
         }
-        Err(error) => encode_store_error(operation, error, response),
+        Err(error) => encode_store_error(table, operation, error, response),
     }
 }
 
@@ -173,7 +173,7 @@ fn delete(
             RpcStatus::NotFound
         }
         Err(StoreError::Conflict) => encode_conflict(context, table, operation, hash, response),
-        Err(error) => encode_store_error(operation, error, response),
+        Err(error) => encode_store_error(table, operation, error, response),
     }
 }
 
@@ -204,7 +204,7 @@ fn increment(
 ) -> RpcStatus {
     match table.increment(context.participant, hash, operation.key, operation.number as i64, context.now_ms) {
         Ok((sum, _)) => encode_done(operation, sum as u64, response),
-        Err(error) => encode_store_error(operation, error, response),
+        Err(error) => encode_store_error(table, operation, error, response),
     }
 }
 
@@ -214,7 +214,12 @@ fn encode_done(operation: &Operation<'_>, number: u64, response: &mut Vec<u8>) -
 }
 
 /// The answer to a refusal of the store. A conflict needs no text: it is part of normal work.
-fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &mut Vec<u8>) -> RpcStatus {
+fn encode_store_error(
+    table: &RecordTable,
+    operation: &Operation<'_>,
+    error: StoreError,
+    response: &mut Vec<u8>,
+) -> RpcStatus {
     let status = match error {
         StoreError::Conflict => {
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
@@ -233,9 +238,24 @@ fn encode_store_error(operation: &Operation<'_>, error: StoreError, response: &m
         | StoreError::NotSpilled(_) => RpcStatus::OutOfMemory,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => RpcStatus::TooLarge,
         StoreError::NotANumber => RpcStatus::NotANumber,
-        StoreError::WrongServer => RpcStatus::WrongServer,
+        StoreError::WrongServer => return encode_wrong_server(table, operation, operation.key, response),
     };
     encode_refusal(operation, status, &error.to_string(), response)
+}
+
+/// The answer to an operation on a key that another server owns: its number is the epoch of the map, its value says
+/// where the key is.
+#[cold]
+fn encode_wrong_server(
+    table: &RecordTable,
+    operation: &Operation<'_>,
+    key: &[u8],
+    response: &mut Vec<u8>,
+) -> RpcStatus {
+    let (epoch, text) = table.slots().map(|slots| slots.wrong_server(key)).unwrap_or_default();
+    let value = if has_room(response, OP_HEADER_LEN + text.len()) { text.as_bytes() } else { &[] };
+    encode_operation(&Operation { number: epoch, value, ..operation.answer(RpcStatus::WrongServer) }, response);
+    RpcStatus::WrongServer
 }
 
 /// Reads many records: hashes and prefetches a batch of keys, then reads it, so that the cache misses overlap.
@@ -305,8 +325,8 @@ fn get_snapshot(
     for key in MultiGetKeys::new(operation.number, operation.value) {
         let Ok(key) = key else { return encode_refusal(operation, RpcStatus::Malformed, KEYS_TEXT, response) };
         let hash = table.hash(key);
-        if !table.owns(hash) {
-            return encode_store_error(operation, StoreError::WrongServer, response);
+        if !table.owns(key) {
+            return encode_wrong_server(table, operation, key, response);
         }
         table.prefetch_bucket(hash);
         keys.push((hash, key));
@@ -335,8 +355,8 @@ fn append_record(
     now_ms: u64,
     response: &mut Vec<u8>,
 ) -> Option<bool> {
-    let record = if table.owns(hash) { table.get(guard, hash, key, now_ms) } else { None };
-    let status = if table.owns(hash) { RpcStatus::NotFound } else { RpcStatus::WrongServer };
+    let record = if table.owns(key) { table.get(guard, hash, key, now_ms) } else { None };
+    let status = if table.owns(key) { RpcStatus::NotFound } else { RpcStatus::WrongServer };
     let absent = MultiGetEntry { status, ..MultiGetEntry::NOT_FOUND };
     append_answer(record.as_ref(), absent, response).then_some(record.is_some())
 }

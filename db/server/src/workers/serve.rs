@@ -1,5 +1,5 @@
 //! Serves the packets of a port, top to bottom. It receives a burst and admits its messages (parses, finds the tenant,
-//! authenticates, excludes repeats). It plans their operations (finds the table and tablet, hashes, prefetches), runs
+//! authenticates, excludes repeats). It plans their operations (finds the table, hashes, prefetches), runs
 //! the plain ones, begins the invocations, and sends the answers.
 //!
 //! Work is run in pieces ([`super::piece_budget`]): messages that have not finished then wait.

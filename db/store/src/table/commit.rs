@@ -123,7 +123,7 @@ impl RecordTable {
 
     /// Refuses keys and values that the table does not take.
     pub(crate) fn check_change(&self, change: &KeyChange<'_>) -> Result<(), StoreError> {
-        self.check_key(change.hash, change.key)?;
+        self.check_key(change.key)?;
         match &change.becomes {
             Some(new) if new.value.len() > self.config.max_value_len => Err(StoreError::ValueTooLarge),
             _ => Ok(()),

@@ -25,6 +25,7 @@ mod key_tree;
 mod key_watch;
 mod locked_stripe;
 mod logged_changes;
+mod owned_keys;
 mod prefetch;
 mod range;
 mod rehash;
@@ -33,7 +34,6 @@ mod room;
 mod stripe;
 mod table_log;
 mod table_stats;
-mod tablets;
 mod unique_version;
 mod update;
 mod zeroed_pages;
@@ -66,13 +66,12 @@ use self::room::TableRoom;
 use self::stripe::{StripeState, TableStripe};
 use self::table_log::TableLog;
 pub use self::table_log::TableLogging;
-pub use self::tablets::Tablet;
-use self::tablets::TabletSet;
 pub use self::update::{ExclusiveStripes, RecordHead, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
 use super::backed::TableBackend;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
 use super::record::RecordRef;
+use super::slots::SlotOwnership;
 use super::spill::TableSpill;
 use super::transactions::protocol::CommitMask;
 use super::{EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StoreError, TableConfig};
@@ -95,7 +94,8 @@ pub struct RecordTable {
     room: TableRoom,
     secrets: RapidSecrets,
     epochs: Arc<Epochs>,
-    tablets: TabletSet,
+    /// What this server owns of the keys, in a cluster.
+    slots: OnceLock<Arc<SlotOwnership>>,
     current: AtomicPtr<BucketArray>,
     /// Stripes that a transaction is writing to: a set as in [`StripeSet`]. Readers of their keys wait, so that they
     /// see all of the transaction's writes or none. Beside `current`, so that reading it costs no cache line.
@@ -148,7 +148,7 @@ impl RecordTable {
             room: TableRoom::new(&config),
             secrets: RapidSecrets::seed(seed),
             epochs,
-            tablets: TabletSet::all(),
+            slots: OnceLock::new(),
             base: AtomicPtr::new(buckets.base()),
             count: AtomicUsize::new(buckets.count()),
             record_lines: AtomicUsize::new(INITIAL_RECORD_LINES),
@@ -182,12 +182,6 @@ impl RecordTable {
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         rapidhash_v3_seeded(key, &self.secrets).max(1)
-    }
-
-    /// Returns whether this server owns the tablet in which `hash` lies.
-    #[inline]
-    pub fn owns(&self, hash: u64) -> bool {
-        self.tablets.owns(hash)
     }
 
     /// Returns the live record of `key`. `hash` is [`RecordTable::hash`] of the key. `None` also for a cold record,
@@ -276,7 +270,7 @@ impl RecordTable {
         key: &[u8],
         f: impl FnOnce(&mut LockedStripe<'t>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.check_key(hash, key)?;
+        self.check_key(key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
         if result.is_ok() || !is_broken(LogRule::RefusalsAreNoted) {
@@ -296,11 +290,11 @@ impl RecordTable {
         result
     }
 
-    fn check_key(&self, hash: u64, key: &[u8]) -> Result<(), StoreError> {
+    fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
         if key.len() > self.config.max_key_len {
             return Err(StoreError::KeyTooLarge);
         }
-        if !self.owns(hash) {
+        if !self.owns(key) {
             return Err(StoreError::WrongServer);
         }
         Ok(())

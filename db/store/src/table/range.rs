@@ -18,7 +18,7 @@ use crate::{EpochGuard, Participant, RecordRef, ShownPosition};
 
 /// The table was not made as an ordered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the table is not ordered: ranges need one that was made with --ordered")]
+#[error("the table is not ordered: ranges need one that was made with --ordered, and whose keys are all on one server")]
 pub struct NotOrdered;
 
 /// The progress of a look at a range.
@@ -153,7 +153,7 @@ impl RecordTable {
         shown: &ShownPosition,
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<RangeProgress, NotOrdered> {
-        let index = self.index.as_ref().ok_or(NotOrdered)?;
+        let index = self.order()?;
         let (mut left, mut met, mut walk) = (limit, None, IndexCursor::along(*span));
         while left != 0 && !budget.is_spent() {
             let (keys, bytes) = (left.min(budget.max_keys - budget.keys), budget.max_bytes - budget.bytes);
@@ -193,13 +193,18 @@ impl RecordTable {
         shown: &ShownPosition,
         f: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<RangeProgress, NotOrdered> {
-        let index = self.index.as_ref().ok_or(NotOrdered)?;
+        let index = self.order()?;
         let mut batch = KeyBatch::default();
         index.read(span, limit, RANGE_CALL_KEY_BYTES, &mut batch);
         self.note_all_read(shown);
         // Not under the index's lock: the receiver of the keys may be held up.
         let took_all = batch.keys().all(f);
         Ok(if took_all && batch.is_last { RangeProgress::Finished } else { RangeProgress::More })
+    }
+
+    /// The order of the keys. Of a table whose other keys are on other servers a range would be a part only.
+    fn order(&self) -> Result<&KeyIndex, NotOrdered> {
+        self.index.as_ref().filter(|_| self.owns_all()).ok_or(NotOrdered)
     }
 
     /// Returns the number of keys of a span, in logarithmic time. No record is looked for: it counts keys whose record
@@ -209,7 +214,7 @@ impl RecordTable {
     /// [`NotOrdered`].
     #[inline]
     pub fn count_keys(&self, span: &KeyRange<'_>) -> Result<u64, NotOrdered> {
-        Ok(self.index.as_ref().ok_or(NotOrdered)?.count(span))
+        Ok(self.order()?.count(span))
     }
 
     /// Returns the key before which there are `position` others, counted as in [`RecordTable::count_keys`]; `None`
@@ -219,7 +224,7 @@ impl RecordTable {
     /// [`NotOrdered`].
     #[inline]
     pub fn key_at(&self, position: u64) -> Result<Option<Vec<u8>>, NotOrdered> {
-        let (index, mut key) = (self.index.as_ref().ok_or(NotOrdered)?, Vec::new());
+        let (index, mut key) = (self.order()?, Vec::new());
         Ok(index.copy_at(position, &mut key).then_some(key))
     }
 

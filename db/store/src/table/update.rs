@@ -472,7 +472,7 @@ impl<'t> ExclusiveStripes<'t> {
         f: impl FnOnce(&mut LockedStripe<'t>) -> Result<(Option<FoundRecord<'t>>, RecordUpdate<'a, R>), StoreError>,
         now_ms: u64,
     ) -> Result<(R, u64), StoreError> {
-        self.table.check_key(hash, key)?;
+        self.table.check_key(key)?;
         let Some(index) = self.index_of(hash) else { return Err(StoreError::Conflict) };
         let locked = &mut self.locked[index];
         self.table.refresh(locked);

@@ -11,6 +11,7 @@ mod ordered;
 mod outside;
 mod reclaim;
 mod shape;
+mod slots;
 mod update;
 
 use std::sync::Arc;

@@ -58,7 +58,7 @@ pub(super) fn run(
         Err(NotOrdered) => {
             let table = operation.table;
             let text = format!(
-                "table {table} is not ordered: ranges need one that was made with --ordered (sandstorm table create NAME --ordered)"
+                "table {table} is not ordered: ranges need one that was made with --ordered (sandstorm table create NAME --ordered), and whose keys are all on one server"
             );
             encode_refusal(operation, RpcStatus::Malformed, &text, response)
         }

@@ -1,0 +1,129 @@
+//! The thread of a server that is in a cluster: looks at the cluster's state, and says that the server lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use sandstorm_store::slots::SlotOwnership;
+
+use crate::ClusterAddress;
+use crate::etcd::EtcdStore;
+use crate::limits::{LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL};
+use crate::member::{ClusterMember, MemberAddresses, MemberError};
+
+/// The reason that a server did not join its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterStartError {
+    /// The state could not be read.
+    #[error("cannot join {0}: {1}; a server that starts reads there what it owns, so etcd has to answer")]
+    State(ClusterAddress, MemberError),
+    /// The thread could not be started.
+    #[error("cannot join a cluster: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A server that has read what it owns, and has not told anybody yet.
+pub struct JoiningServer {
+    store: EtcdStore,
+    member: ClusterMember,
+    slots: Arc<SlotOwnership>,
+}
+
+impl JoiningServer {
+    /// Reads what this server owns. From here on its tables have these slots only.
+    ///
+    /// # Errors
+    /// [`ClusterStartError`].
+    pub fn read(
+        address: &ClusterAddress,
+        founders: usize,
+        slots: &Arc<SlotOwnership>,
+    ) -> Result<JoiningServer, ClusterStartError> {
+        let mut store = EtcdStore::new(address);
+        let mut member = ClusterMember::new(Arc::clone(slots), founders, rand::random());
+        member.step(&mut store).map_err(|error| ClusterStartError::State(address.clone(), error))?;
+        Ok(JoiningServer { store, member, slots: Arc::clone(slots) })
+    }
+
+    /// Tells the others of this server, and starts its thread.
+    ///
+    /// # Errors
+    /// [`ClusterStartError`].
+    pub fn start(self, addresses: &MemberAddresses) -> Result<ClusterAgent, ClusterStartError> {
+        let JoiningServer { store, mut member, slots } = self;
+        member.set_addresses(addresses);
+        let stop = Arc::new(AtomicBool::new(false));
+        let run = AgentLoop { store, member, slots, renewed: None, logged: None, stop: Arc::clone(&stop) };
+        let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
+        Ok(ClusterAgent { stop, thread: Some(thread) })
+    }
+}
+
+/// The thread of a member. Stops when dropped.
+#[derive(Debug)]
+pub struct ClusterAgent {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ClusterAgent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct AgentLoop {
+    store: EtcdStore,
+    member: ClusterMember,
+    slots: Arc<SlotOwnership>,
+    /// The time of the last word that the server lives.
+    renewed: Option<Instant>,
+    /// The time of the last line in the log about trouble.
+    logged: Option<Instant>,
+    stop: Arc<AtomicBool>,
+}
+
+impl AgentLoop {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.turn() {
+                Ok(()) => {
+                    if self.slots.trouble().is_some() {
+                        tracing::warn!("the cluster's state can be read again");
+                    }
+                    (self.logged, _) = (None, self.slots.set_trouble(None));
+                }
+                Err(error) => self.note(&error),
+            }
+            std::thread::park_timeout(POLL_INTERVAL);
+        }
+        self.store.end_life();
+    }
+
+    fn turn(&mut self) -> Result<(), MemberError> {
+        if self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL_INTERVAL) {
+            let key = self.member.live_key();
+            self.store.keep_alive(&key, "1")?;
+            self.renewed = Some(Instant::now());
+        }
+        self.member.step(&mut self.store)
+    }
+
+    fn note(&mut self, error: &MemberError) {
+        let text = match error {
+            MemberError::Replaced(_) => error.to_string(),
+            _ => format!("{error}; the server goes on with what it owns"),
+        };
+        if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            tracing::error!("{text}");
+            self.logged = Some(Instant::now());
+        }
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.slots.set_trouble(Some((now_ms, text)));
+    }
+}

@@ -1,0 +1,225 @@
+//! etcd, through the JSON gateway that each of its members has on its client port.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+
+use crate::ClusterAddress;
+use crate::limits::{ANSWER_BYTES, LEASE_S, REQUEST_TIMEOUT};
+use crate::metadata::{MetadataChange, MetadataStore, NoAnswer, StoredValue};
+
+/// The connection to an etcd.
+pub(crate) struct EtcdStore {
+    agent: ureq::Agent,
+    address: ClusterAddress,
+    prefix: String,
+    /// The member that answered last.
+    current: usize,
+    lease: Option<String>,
+}
+
+impl EtcdStore {
+    pub(crate) fn new(address: &ClusterAddress) -> EtcdStore {
+        EtcdStore::with_timeout(address, REQUEST_TIMEOUT)
+    }
+
+    fn with_timeout(address: &ClusterAddress, timeout: Duration) -> EtcdStore {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
+        EtcdStore {
+            agent: config.build().new_agent(),
+            address: address.clone(),
+            prefix: address.prefix(),
+            current: 0,
+            lease: None,
+        }
+    }
+
+    fn encode(&self, key: &str) -> String {
+        BASE64.encode(format!("{}{key}", self.prefix).as_bytes())
+    }
+
+    /// Asks one member after the other, from the one that answered last.
+    fn ask(&mut self, path: &str, body: &Value) -> Result<Value, NoAnswer> {
+        let members = self.address.endpoints.len();
+        let mut why = String::new();
+        for _ in 0..members {
+            match self.ask_member(path, body) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => why = format!("etcd at {}: {error}", self.address.endpoints[self.current]),
+            }
+            self.current = (self.current + 1) % members;
+        }
+        Err(NoAnswer(why))
+    }
+
+    fn ask_member(&self, path: &str, body: &Value) -> Result<Value, String> {
+        let url = format!("http://{}/v3/{path}", self.address.endpoints[self.current]);
+        let mut response = self.agent.post(&url).send_json(body).map_err(|error| error.to_string())?;
+        let status = response.status();
+        let answer = response.body_mut().with_config().limit(ANSWER_BYTES).read_json::<Value>();
+        let answer = answer.map_err(|error| format!("{status}: {error}"))?;
+        match answer.get("error") {
+            None if status.is_success() => Ok(answer),
+            None => Err(status.to_string()),
+            Some(error) => Err(format!("{status}: {}", error.as_str().unwrap_or("no text"))),
+        }
+    }
+
+    /// Says that this server lives: puts a key that vanishes some time after the last such word.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub(crate) fn keep_alive(&mut self, key: &str, value: &str) -> Result<(), NoAnswer> {
+        if let Some(lease) = self.lease.take() {
+            let answer = self.ask("lease/keepalive", &json!({ "ID": lease }))?;
+            // A lease that has run out has no time left.
+            if answer["result"]["TTL"].as_str().is_some_and(|left| left != "0") {
+                self.lease = Some(lease);
+                return Ok(());
+            }
+        }
+        let granted = self.ask("lease/grant", &json!({ "TTL": LEASE_S.to_string() }))?;
+        let lease = granted["ID"].as_str().ok_or_else(|| NoAnswer("etcd: a lease without an id".to_owned()))?;
+        let put = json!({ "key": self.encode(key), "value": BASE64.encode(value.as_bytes()), "lease": lease });
+        self.ask("kv/put", &put)?;
+        self.lease = Some(lease.to_owned());
+        Ok(())
+    }
+
+    /// Says that this server stops.
+    pub(crate) fn end_life(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            // It runs out by itself, too.
+            let _ended = self.ask("lease/revoke", &json!({ "ID": lease }));
+        }
+    }
+}
+
+/// The first key behind all that begin so.
+fn behind(begins: &str) -> Vec<u8> {
+    let mut end = begins.as_bytes().to_vec();
+    // Prefixes end in a printable letter.
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}
+
+/// A number as the gateway writes it.
+fn number(value: &Value) -> Option<u64> {
+    value.as_str()?.parse().ok()
+}
+
+impl MetadataStore for EtcdStore {
+    fn list(&mut self, begins: &str) -> Result<Vec<StoredValue>, NoAnswer> {
+        let end = behind(&format!("{}{begins}", self.prefix));
+        let asked = json!({ "key": self.encode(begins), "range_end": BASE64.encode(&end) });
+        let answer = self.ask("kv/range", &asked)?;
+        let text = |value: &Value| String::from_utf8(BASE64.decode(value.as_str()?.as_bytes()).ok()?).ok();
+        let read = |one: &Value| {
+            let key = text(&one["key"])?.strip_prefix(&self.prefix)?.to_owned();
+            let value = if one["value"].is_null() { String::new() } else { text(&one["value"])? };
+            Some(StoredValue { key, value, revision: number(&one["mod_revision"])? })
+        };
+        let found = answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let found: Option<Vec<StoredValue>> = found.iter().map(read).collect();
+        found.ok_or_else(|| NoAnswer("etcd: a list that is not understood".to_owned()))
+    }
+
+    fn change(&mut self, change: &MetadataChange) -> Result<bool, NoAnswer> {
+        let compare = |(key, revision): &(String, u64)| json!({ "key": self.encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() });
+        let put = |(key, value): &(String, String)| json!({ "request_put": { "key": self.encode(key), "value": BASE64.encode(value.as_bytes()) } });
+        let asked = json!({
+            "compare": change.compared.iter().map(compare).collect::<Vec<_>>(),
+            "success": change.put.iter().map(put).collect::<Vec<_>>(),
+        });
+        // Only once: a change that was made and repeated would be told to have failed.
+        let endpoint = self.address.endpoints[self.current].clone();
+        match self.ask_member("kv/txn", &asked) {
+            // What is false is left out.
+            Ok(answer) => Ok(answer["succeeded"].as_bool().unwrap_or(false)),
+            Err(error) => {
+                self.current = (self.current + 1) % self.address.endpoints.len();
+                Err(NoAnswer(format!("etcd at {endpoint}: {error}")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// A member that gives one answer to each connection, and tells what it was asked.
+    fn member(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serve = move || {
+            let mut asked = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut text, mut buffer) = (String::new(), [0; 4096]);
+                while !text.ends_with('}') {
+                    let read = stream.read(&mut buffer).unwrap();
+                    text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+                }
+                asked.push(text);
+                let length = answer.len();
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{answer}")
+                    .unwrap();
+            }
+            asked
+        };
+        (address, std::thread::spawn(serve))
+    }
+
+    fn store(endpoints: &[&str]) -> EtcdStore {
+        let address = format!("etcd://{}/x", endpoints.join(","));
+        EtcdStore::with_timeout(&address.parse().unwrap(), Duration::from_secs(10))
+    }
+
+    #[test]
+    fn values_are_listed_without_the_clusters_prefix() {
+        let kvs = r#"{"header":{},"kvs":[{"key":"L3NhbmRzdG9ybS94L3Nsb3Rz","mod_revision":"7","value":"e30="},
+            {"key":"L3NhbmRzdG9ybS94L2E=","mod_revision":"9"}],"count":"2"}"#;
+        let (address, served) = member(vec![kvs, "{}"]);
+        let mut store = store(&[&address]);
+        let value = |key: &str, value: &str, revision| StoredValue { key: key.into(), value: value.into(), revision };
+        assert_eq!(store.list(""), Ok(vec![value("slots", "{}", 7), value("a", "", 9)]));
+        assert_eq!(store.list("b"), Ok(vec![]));
+        let asked = served.join().unwrap();
+        let (from, to) = (BASE64.encode(b"/sandstorm/x/"), BASE64.encode(b"/sandstorm/x0"));
+        assert!(asked[0].starts_with("POST /v3/kv/range ") && asked[0].contains(&from) && asked[0].contains(&to));
+    }
+
+    #[test]
+    fn another_member_is_asked_if_one_does_not_answer() {
+        let (address, served) = member(vec!["{}"]);
+        // A port that was free a moment ago: nobody listens.
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut store = store(&[&gone, &address]);
+        assert_eq!(store.list(""), Ok(vec![]));
+        served.join().unwrap();
+        assert!(store.list("").is_err_and(|NoAnswer(why)| why.starts_with("etcd at 127.0.0.1:")));
+    }
+
+    #[test]
+    fn a_change_is_asked_for_once_and_never_of_two_members() {
+        let (address, served) = member(vec![r#"{"succeeded":true}"#, "{}", r#"{"error":"etcdserver: no leader"}"#]);
+        let mut store = store(&[&address, &address]);
+        let change = MetadataChange { compared: vec![("a".into(), 5)], put: vec![("a".into(), "b".into())] };
+        assert_eq!(store.change(&change), Ok(true));
+        assert_eq!(store.change(&change), Ok(false));
+        assert!(store.change(&change).is_err_and(|NoAnswer(why)| why.ends_with("no leader")));
+        let asked = served.join().unwrap();
+        assert!(asked[0].starts_with("POST /v3/kv/txn ") && asked[0].contains("\"mod_revision\""), "{}", asked[0]);
+    }
+}

@@ -1,0 +1,197 @@
+//! One server's part in the agreement: looks at the state, registers, founds the map of slots, and adopts what it owns.
+//!
+//! Ownership is one key, the map of slots with its epoch, and every change of it compares that key's revision. So each
+//! epoch has one map. A server owns a slot if the last map that it read says so. Nothing takes a slot from a server but
+//! that server itself, so that a map that it has not read yet takes nothing from it: two servers never both own a slot.
+//! Signs of life are hints. They decide who is counted when a cluster is founded, and nothing later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sandstorm_store::limits::CLUSTER_SERVERS;
+use sandstorm_store::slots::SlotOwnership;
+
+use crate::metadata::{MetadataChange, MetadataStore, NoAnswer, StoredValue};
+use crate::state::{FORMAT, LIVE, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
+
+/// The reason that a step was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// The store did not answer: the server goes on with what it owns.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    /// The state is not understood: of a newer version, or damaged. The server goes on with what it owns.
+    #[error("{0}")]
+    State(String),
+    /// Another process has this server's id. It owns the slots; this one owns none any more.
+    #[error(
+        "another process has started as server {0} of this cluster: this one owns nothing any more; each server needs a state directory of its own"
+    )]
+    Replaced(String),
+}
+
+/// Where the others reach this server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberAddresses {
+    /// The first data port.
+    pub data: SocketAddr,
+    /// The first port for Redis clients.
+    pub redis: Option<SocketAddr>,
+    /// The first port for memcached clients.
+    pub memcached: Option<SocketAddr>,
+    /// The control port's URL.
+    pub control: String,
+}
+
+/// A member of a cluster.
+#[derive(Debug)]
+pub struct ClusterMember {
+    slots: Arc<SlotOwnership>,
+    boot: u64,
+    /// Servers among which the slots are divided when the cluster is founded.
+    founders: usize,
+    /// What the others are told, once the ports are bound.
+    own: Option<ServerState>,
+    is_registered: bool,
+    /// The revision of the map that was adopted.
+    adopted: u64,
+}
+
+/// The state as it was read.
+#[derive(Debug, Default)]
+struct ClusterState {
+    slots: Option<(u64, StoredSlots)>,
+    servers: BTreeMap<String, ServerState>,
+    revisions: BTreeMap<String, u64>,
+    live: BTreeSet<String>,
+}
+
+impl ClusterState {
+    fn read(values: Vec<StoredValue>) -> Result<ClusterState, MemberError> {
+        let mut state = ClusterState::default();
+        for StoredValue { key, value, revision } in values {
+            let damaged = |error: serde_json::Error| MemberError::State(format!("the cluster's key {key:?}: {error}"));
+            if key == SLOTS_KEY {
+                let slots: StoredSlots = serde_json::from_str(&value).map_err(damaged)?;
+                slots.check().map_err(MemberError::State)?;
+                state.slots = Some((revision, slots));
+            } else if let Some(id) = key.strip_prefix(SERVERS) {
+                let server: ServerState = serde_json::from_str(&value).map_err(damaged)?;
+                state.servers.insert(id.to_owned(), server);
+                state.revisions.insert(id.to_owned(), revision);
+            } else if let Some(id) = key.strip_prefix(LIVE) {
+                state.live.insert(id.to_owned());
+            }
+        }
+        Ok(state)
+    }
+}
+
+impl ClusterMember {
+    /// A server that has not looked yet. `slots` are what its tables ask; `founders` is how many servers the cluster
+    /// has when it is founded.
+    pub fn new(slots: Arc<SlotOwnership>, founders: usize, boot: u64) -> ClusterMember {
+        let founders = founders.clamp(1, CLUSTER_SERVERS);
+        ClusterMember { slots, boot, founders, own: None, is_registered: false, adopted: 0 }
+    }
+
+    /// Sets where the others reach this server, which is told in the next step.
+    pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
+        let MemberAddresses { data, redis, memcached, control } = addresses.clone();
+        self.own = Some(ServerState { format: FORMAT, boot: self.boot, data, redis, memcached, control });
+    }
+
+    /// The key that says that this server lives.
+    pub fn live_key(&self) -> String {
+        format!("{LIVE}{}", self.slots.own_id())
+    }
+
+    /// Looks at the state, and does what it asks for.
+    ///
+    /// # Errors
+    /// [`MemberError`]. Nothing that the server owned is lost by one, but for [`MemberError::Replaced`].
+    pub fn step(&mut self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
+        let state = ClusterState::read(store.list("")?)?;
+        self.register(&state, store)?;
+        self.found(&state, store)?;
+        self.adopt(&state);
+        Ok(())
+    }
+
+    /// Tells the others where this server is, and notices another process with its id.
+    fn register(&mut self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let id = self.slots.own_id();
+        let known = state.servers.get(id);
+        if known == Some(own) {
+            self.is_registered = true;
+            return Ok(());
+        }
+        if self.is_registered && known.is_some_and(|known| known.boot != own.boot) {
+            self.slots.set_owned(|_| false);
+            return Err(MemberError::Replaced(id.to_owned()));
+        }
+        if known.is_none() && state.servers.len() >= CLUSTER_SERVERS {
+            let text = format!("the cluster has {CLUSTER_SERVERS} servers, and no room for another");
+            return Err(MemberError::State(text));
+        }
+        let key = format!("{SERVERS}{id}");
+        let value = serde_json::to_string(own).map_err(|error| MemberError::State(error.to_string()))?;
+        let compared = vec![(key.clone(), state.revisions.get(id).copied().unwrap_or(0))];
+        // Whether it was made is seen in the next step.
+        store.change(&MetadataChange { compared, put: vec![(key, value)] })?;
+        Ok(())
+    }
+
+    /// Divides the slots between the founders once all are there, unless somebody has.
+    fn found(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
+        if state.slots.is_some() {
+            return Ok(());
+        }
+        let there = state.servers.keys().filter(|id| state.live.contains(*id)).take(self.founders);
+        let ids: Vec<String> = there.cloned().collect();
+        if ids.len() < self.founders {
+            return Ok(());
+        }
+        let map = StoredSlots::divided(&ids);
+        let value = serde_json::to_string(&map).map_err(|error| MemberError::State(error.to_string()))?;
+        let compared = if is_broken(MemberRule::FoundingCompares) { vec![] } else { vec![(SLOTS_KEY.to_owned(), 0)] };
+        store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)] })?;
+        Ok(())
+    }
+
+    /// Takes over what was read.
+    fn adopt(&mut self, state: &ClusterState) {
+        let id = self.slots.own_id();
+        let none = StoredSlots::default();
+        let (revision, stored) = state.slots.as_ref().map_or((0, &none), |(revision, stored)| (*revision, stored));
+        self.slots.set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        if revision != self.adopted || revision == 0 {
+            self.slots.set_owned(|slot| stored.owns(id, slot));
+            self.adopted = revision;
+        }
+    }
+}
+
+/// A rule of the agreement that the model breaks on purpose, to show that it finds what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberRule {
+    /// A map is founded only where there is none.
+    FoundingCompares,
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(crate) static BROKEN: std::cell::Cell<Option<MemberRule>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+fn is_broken(rule: MemberRule) -> bool {
+    BROKEN.get() == Some(rule)
+}
+
+#[cfg(not(test))]
+fn is_broken(_rule: MemberRule) -> bool {
+    false
+}

@@ -1,0 +1,175 @@
+//! The cluster's state as it is stored: JSON under few keys.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use data_encoding::HEXLOWER;
+use sandstorm_net::slots::SLOTS;
+use sandstorm_store::slots::{ClusterServer, SlotMap, SlotRange};
+use serde::{Deserialize, Serialize};
+
+/// The key of the slots' owners.
+pub(crate) const SLOTS_KEY: &str = "slots";
+/// The beginning of the keys of servers; the id follows.
+pub(crate) const SERVERS: &str = "servers/";
+/// The beginning of the keys that are there as long as a server lives; the id follows.
+pub(crate) const LIVE: &str = "live/";
+/// Name of the file with a server's id in its state directory.
+const ID_FILE: &str = "cluster.id";
+/// Digits of an id.
+const ID_DIGITS: usize = 40;
+
+/// Who owns which slots: the value of one key, so that each change is one compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredSlots {
+    /// The version of this format.
+    pub(crate) format: u64,
+    /// Grows by one with each change.
+    pub(crate) epoch: u64,
+    /// First slot, last slot, the owner's id; in order and disjoint.
+    pub(crate) ranges: Vec<(u16, u16, String)>,
+}
+
+/// The format that is written here.
+pub(crate) const FORMAT: u64 = 1;
+
+/// A server's addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerState {
+    /// The version of this format.
+    pub(crate) format: u64,
+    /// A random number of this start, so that two servers with one id are noticed.
+    pub(crate) boot: u64,
+    pub(crate) data: SocketAddr,
+    pub(crate) redis: Option<SocketAddr>,
+    pub(crate) memcached: Option<SocketAddr>,
+    pub(crate) control: String,
+}
+
+impl StoredSlots {
+    /// Divides all slots evenly between servers, in the order of their ids.
+    pub(crate) fn divided(ids: &[String]) -> StoredSlots {
+        let (count, slots) = (ids.len().max(1), usize::from(SLOTS));
+        let bound = |part: usize| (part * slots / count) as u16;
+        let ranges = ids.iter().enumerate().map(|(part, id)| (bound(part), bound(part + 1) - 1, id.clone())).collect();
+        StoredSlots { format: FORMAT, epoch: 1, ranges }
+    }
+
+    /// Whether it is of a format that is known here, and sound.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!("the map of slots has format {}, and this server knows {FORMAT}", self.format));
+        }
+        let mut next = 0;
+        for (first, last, _) in &self.ranges {
+            if *first < next || last < first || *last >= SLOTS {
+                return Err(format!("the map of slots is damaged at slots {first} to {last}"));
+            }
+            next = last + 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a server owns a slot.
+    pub(crate) fn owns(&self, id: &str, slot: u16) -> bool {
+        let after = self.ranges.partition_point(|(first, _, _)| *first <= slot);
+        self.ranges.get(after.wrapping_sub(1)).is_some_and(|(_, last, owner)| slot <= *last && owner == id)
+    }
+
+    /// The map for lookups. A server without a record is left out, and its slots count as nobody's.
+    pub(crate) fn map(&self, servers: &BTreeMap<String, ServerState>, live: impl Fn(&str) -> bool) -> SlotMap {
+        let places: BTreeMap<&str, usize> = servers.keys().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
+        let range = |(first, last, id): &(u16, u16, String)| SlotRange {
+            first: *first,
+            last: *last,
+            server: places.get(id.as_str()).copied(),
+        };
+        let server = |(id, server): (&String, &ServerState)| ClusterServer {
+            id: id.clone(),
+            data: server.data,
+            redis: server.redis,
+            memcached: server.memcached,
+            control: server.control.clone(),
+            is_alive: live(id),
+        };
+        let ranges: Vec<SlotRange> = self.ranges.iter().map(range).collect();
+        SlotMap::new(self.epoch, servers.iter().map(server).collect(), &ranges)
+    }
+}
+
+/// The id of a server, which its state directory keeps; made at the first start.
+///
+/// # Errors
+/// One line: the file cannot be read or made, or is no id.
+pub fn server_id(state: &Path) -> Result<String, String> {
+    let path = state.join(ID_FILE);
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let id = text.trim();
+            let is_id = id.len() == ID_DIGITS && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            match is_id {
+                true => Ok(id.to_owned()),
+                false => Err(format!("{}: no id of a server, which is {ID_DIGITS} hexadecimal digits", path.display())),
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let id = HEXLOWER.encode(&rand::random::<[u8; ID_DIGITS / 2]>());
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+            file.write_all(format!("{id}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+            fs::File::open(state).and_then(|folder| folder.sync_all()).map_err(failed)?;
+            Ok(id)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_divided_evenly_and_wholly() {
+        for count in 1..=64 {
+            let ids: Vec<String> = (0..count).map(|id| format!("{id:03}")).collect();
+            let divided = StoredSlots::divided(&ids);
+            assert_eq!(divided.check(), Ok(()));
+            for slot in 0..SLOTS {
+                assert_eq!(ids.iter().filter(|id| divided.owns(id, slot)).count(), 1, "{count} servers: {slot}");
+            }
+            let sizes = divided.ranges.iter().map(|(first, last, _)| last - first);
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{count} servers");
+        }
+    }
+
+    #[test]
+    fn a_map_that_is_not_understood_is_refused() {
+        let range = |first, last| (first, last, "a".to_owned());
+        let with = |format, ranges: Vec<_>| StoredSlots { format, epoch: 1, ranges };
+        assert_eq!(with(FORMAT, vec![range(0, 5), range(6, 16_383)]).check(), Ok(()));
+        for bad in
+            [vec![range(0, 5), range(5, 9)], vec![range(9, 8)], vec![range(0, 16_384)], vec![range(5, 6), range(0, 1)]]
+        {
+            assert!(with(FORMAT, bad.clone()).check().is_err_and(|why| why.contains("damaged")), "{bad:?}");
+        }
+        assert!(with(2, Vec::new()).check().is_err_and(|why| why.contains("format 2")));
+    }
+
+    #[test]
+    fn an_id_is_made_once_and_kept() {
+        let folder = std::env::temp_dir().join(format!("sandstorm-id-{}", rand::random::<u64>()));
+        fs::create_dir(&folder).unwrap();
+        let made = server_id(&folder).unwrap();
+        assert_eq!(server_id(&folder), Ok(made));
+        fs::write(folder.join(ID_FILE), "me").unwrap();
+        assert!(server_id(&folder).is_err_and(|why| why.contains("40 hexadecimal digits")));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

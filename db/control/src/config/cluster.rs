@@ -1,0 +1,97 @@
+//! `cluster`, `cluster_servers` and `cluster_host`: the cluster that the server is one of.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sandstorm_cluster::ClusterAddress;
+use sandstorm_store::limits::CLUSTER_SERVERS;
+
+use super::ConfigError;
+use super::error::in_range;
+
+/// The cluster that the server is one of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// Where its state is.
+    pub address: ClusterAddress,
+    /// The servers among which its slots are divided when it is founded.
+    pub founders: usize,
+    /// The address under which others reach this server, where a port is bound to all of the host's.
+    pub host: Option<IpAddr>,
+}
+
+/// The three keys, of the file or the command line.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterOverrides {
+    /// See [`ClusterSettings::address`].
+    pub cluster: Option<String>,
+    /// See [`ClusterSettings::founders`].
+    pub servers: Option<usize>,
+    /// See [`ClusterSettings::host`].
+    pub host: Option<IpAddr>,
+}
+
+impl ClusterSettings {
+    /// Checks the keys.
+    pub(super) fn build(
+        file: ClusterOverrides,
+        over: &ClusterOverrides,
+    ) -> Result<Option<ClusterSettings>, ConfigError> {
+        let founders = in_range("cluster_servers", over.servers.or(file.servers).unwrap_or(1), 1, CLUSTER_SERVERS)?;
+        let host = over.host.or(file.host);
+        if let Some(host) = host.filter(IpAddr::is_unspecified) {
+            let text = format!("cluster_host {host} is no address that others can reach: name one of this host's");
+            return Err(ConfigError::new(text).at(&["cluster_host"]));
+        }
+        let Some(address) = over.cluster.clone().or(file.cluster) else { return Ok(None) };
+        let address = address.parse().map_err(|why: String| ConfigError::new(why).at(&["cluster"]))?;
+        Ok(Some(ClusterSettings { address, founders, host }))
+    }
+
+    /// Checks them beside the server's others.
+    pub(super) fn check(&self, data: SocketAddr, ephemeral: bool) -> Result<(), ConfigError> {
+        if ephemeral {
+            let text = "a server of a cluster keeps its identity over restarts: leave ephemeral out, or cluster";
+            return Err(ConfigError::new(text).at(&["cluster", "ephemeral"]));
+        }
+        if data.ip().is_unspecified() && self.host.is_none() {
+            let text = format!(
+                "data address {data} is no address that the cluster's others can reach: name one with --cluster-host"
+            );
+            return Err(ConfigError::new(text).at(&["cluster_host", "cluster", "data"]));
+        }
+        Ok(())
+    }
+
+    /// An address as the others reach it.
+    pub fn reached(&self, bound: SocketAddr) -> SocketAddr {
+        match self.host {
+            Some(host) if bound.ip().is_unspecified() => SocketAddr::new(host, bound.port()),
+            _ => bound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::parse;
+
+    #[test]
+    fn a_cluster_needs_an_identity_and_an_address() {
+        for (text, why) in [
+            ("cluster = 'x'", "begins with etcd://"),
+            ("cluster = 'etcd://a:1/x'\nephemeral = true", "keeps its identity"),
+            ("cluster = 'etcd://a:1/x'\ndata = '0.0.0.0:7400'\nallow_open = true", "--cluster-host"),
+            ("cluster_host = '0.0.0.0'", "no address that others can reach"),
+            ("cluster_servers = 65", "64"),
+        ] {
+            let refused = parse(text).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert_eq!(parse("cluster_servers = 3").unwrap().cluster, None);
+        let cluster =
+            parse("cluster = 'etcd://a:1/x'\ncluster_servers = 3\ncluster_host = '10.0.0.1'").unwrap().cluster.unwrap();
+        assert_eq!((cluster.founders, cluster.address.name.as_str()), (3, "x"));
+        assert_eq!(cluster.reached("0.0.0.0:5".parse().unwrap()), "10.0.0.1:5".parse().unwrap());
+        assert_eq!(cluster.reached("127.0.0.1:5".parse().unwrap()), "127.0.0.1:5".parse().unwrap());
+    }
+}

@@ -1,0 +1,271 @@
+//! Slots of a cluster: which of them this server owns, and who owns the others.
+//!
+//! A table of a server without a cluster has none of this, and owns all keys. In a cluster all tables of a server share
+//! one [`SlotOwnership`]. Its bits decide; the map beside them only says where other keys are.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use sandstorm_net::slots::{SLOTS, slot_of};
+
+use crate::limits::CLUSTER_SERVERS;
+
+/// Words of the bitmap.
+const WORDS: usize = SLOTS as usize / 64;
+/// In the list of owners: nobody.
+const NOBODY: u16 = u16::MAX;
+
+/// A server of the cluster, as the others reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterServer {
+    /// Its id: 40 hexadecimal digits, as Redis Cluster has them.
+    pub id: String,
+    /// Its first data port.
+    pub data: SocketAddr,
+    /// Its first port for Redis clients.
+    pub redis: Option<SocketAddr>,
+    /// Its first port for memcached clients.
+    pub memcached: Option<SocketAddr>,
+    /// The URL of its control port.
+    pub control: String,
+    /// Whether it has told of itself lately. A hint: nothing is decided by it.
+    pub is_alive: bool,
+}
+
+/// Consecutive slots of one server, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRange {
+    /// The first slot.
+    pub first: u16,
+    /// The last slot.
+    pub last: u16,
+    /// The owner's place among the servers; `None`: nobody owns them.
+    pub server: Option<usize>,
+}
+
+/// Who owns which slot, in one epoch.
+#[derive(Clone, Debug)]
+pub struct SlotMap {
+    /// Grows with each change of ownership; 0: no map has been read.
+    pub epoch: u64,
+    /// The servers, in the order of their ids.
+    pub servers: Vec<ClusterServer>,
+    owners: Box<[u16]>,
+}
+
+impl Default for SlotMap {
+    fn default() -> SlotMap {
+        SlotMap { epoch: 0, servers: Vec::new(), owners: vec![NOBODY; usize::from(SLOTS)].into() }
+    }
+}
+
+impl SlotMap {
+    /// Makes a map. Servers beyond [`CLUSTER_SERVERS`], and slots beyond the last, are ignored.
+    pub fn new(epoch: u64, servers: Vec<ClusterServer>, ranges: &[SlotRange]) -> SlotMap {
+        let mut map = SlotMap { epoch, servers, ..SlotMap::default() };
+        for SlotRange { first, last, server } in ranges {
+            let Some(server) = server.filter(|server| *server < CLUSTER_SERVERS) else { continue };
+            if let Some(owners) = map.owners.get_mut(usize::from(*first)..=usize::from((*last).min(SLOTS - 1))) {
+                owners.fill(server as u16);
+            }
+        }
+        map
+    }
+
+    /// The owner of a slot.
+    pub fn owner(&self, slot: u16) -> Option<&ClusterServer> {
+        self.servers.get(usize::from(*self.owners.get(usize::from(slot))?))
+    }
+
+    /// All slots as ranges, in order, those of nobody included.
+    pub fn ranges(&self) -> Vec<SlotRange> {
+        let mut ranges: Vec<SlotRange> = Vec::new();
+        for (slot, owner) in (0..SLOTS).zip(&self.owners) {
+            let server = (*owner != NOBODY).then_some(usize::from(*owner));
+            match ranges.last_mut() {
+                Some(range) if range.server == server => range.last = slot,
+                _ => ranges.push(SlotRange { first: slot, last: slot, server }),
+            }
+        }
+        ranges
+    }
+
+    /// The number of slots of a server, by its place.
+    pub fn count(&self, server: usize) -> usize {
+        self.owners.iter().filter(|owner| usize::from(**owner) == server).count()
+    }
+
+    /// The number of slots that somebody owns.
+    pub fn assigned(&self) -> usize {
+        self.owners.iter().filter(|owner| **owner != NOBODY).count()
+    }
+}
+
+/// What this server owns, and what it knows of the others. Shared by all tables.
+#[derive(Debug)]
+pub struct SlotOwnership {
+    own_id: String,
+    bits: Box<[AtomicU64; WORDS]>,
+    has_all: AtomicBool,
+    map: RwLock<Arc<SlotMap>>,
+    trouble: Mutex<Option<(u64, String)>>,
+}
+
+impl SlotOwnership {
+    /// The ownership of a server that has not read the map yet. It owns all slots, so that its own records can be
+    /// restored; [`SlotOwnership::set_owned`] comes before the first request.
+    pub fn new(own_id: String) -> SlotOwnership {
+        SlotOwnership {
+            own_id,
+            bits: Box::new([const { AtomicU64::new(u64::MAX) }; WORDS]),
+            has_all: AtomicBool::new(true),
+            map: RwLock::default(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// This server's id.
+    pub fn own_id(&self) -> &str {
+        &self.own_id
+    }
+
+    /// Whether this server owns all slots.
+    #[inline]
+    pub fn owns_all(&self) -> bool {
+        self.has_all.load(Ordering::Acquire)
+    }
+
+    /// Whether this server owns a slot.
+    #[inline]
+    pub fn owns_slot(&self, slot: u16) -> bool {
+        let word = self.bits.get(usize::from(slot / 64));
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (slot % 64) & 1 == 1)
+    }
+
+    /// Whether this server owns the slot of a key.
+    #[inline]
+    pub fn owns(&self, key: &[u8]) -> bool {
+        self.owns_all() || self.owns_slot(slot_of(key))
+    }
+
+    /// Sets the slots that this server owns.
+    pub fn set_owned(&self, owns: impl Fn(u16) -> bool) {
+        let mut all = true;
+        for (number, word) in self.bits.iter().enumerate() {
+            let first = number as u16 * 64;
+            let bits = (0..64).fold(0, |bits, bit| bits | u64::from(owns(first + bit)) << bit);
+            if bits != u64::MAX {
+                all = false;
+                self.has_all.store(false, Ordering::Release);
+            }
+            word.store(bits, Ordering::Release);
+        }
+        self.has_all.store(all, Ordering::Release);
+    }
+
+    /// The map that was read last.
+    pub fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&self.map.read())
+    }
+
+    /// Replaces the map.
+    pub fn set_map(&self, map: SlotMap) {
+        *self.map.write() = Arc::new(map);
+    }
+
+    /// Since when the store of the cluster's state has not answered, in milliseconds since 1970, and why.
+    pub fn trouble(&self) -> Option<(u64, String)> {
+        self.trouble.lock().clone()
+    }
+
+    /// Notes that the store of the cluster's state does not answer, or that it does again.
+    pub fn set_trouble(&self, why: Option<(u64, String)>) {
+        let mut trouble = self.trouble.lock();
+        *trouble = match (why, trouble.take()) {
+            // Since the first failure.
+            (Some((_, why)), Some((since_ms, _))) => Some((since_ms, why)),
+            (why, _) => why,
+        };
+    }
+
+    /// The epoch of the map, and the text for a request whose key another server owns. Its first word is the address
+    /// of the owner's first data port, or `-` if nobody owns the slot.
+    #[cold]
+    pub fn wrong_server(&self, key: &[u8]) -> (u64, String) {
+        let (slot, map) = (slot_of(key), self.map());
+        let text = match map.owner(slot) {
+            Some(owner) if owner.id == self.own_id => {
+                format!("- slot {slot} is changing its server; ask again")
+            }
+            Some(owner) => format!("{} owns slot {slot} of the key", owner.data),
+            None => format!("- no server owns slot {slot} of the key; `sandstorm cluster status` shows who owns which"),
+        };
+        (map.epoch, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(number: u16) -> ClusterServer {
+        ClusterServer {
+            id: format!("{number:040x}"),
+            data: SocketAddr::from(([10, 0, 0, number as u8], 7400)),
+            redis: None,
+            memcached: None,
+            control: String::new(),
+            is_alive: true,
+        }
+    }
+
+    #[test]
+    fn a_map_is_its_ranges() {
+        let range = |first, last, server| SlotRange { first, last, server };
+        let given = [range(0, 99, Some(0)), range(100, 199, Some(1)), range(300, 16_383, Some(0))];
+        let map = SlotMap::new(3, vec![server(1), server(2)], &given);
+        let all = [given[0], given[1], range(200, 299, None), given[2]];
+        assert_eq!(map.ranges(), all);
+        assert_eq!((map.count(1), map.assigned()), (100, 16_284));
+        assert_eq!(map.owner(150).map(|owner| owner.id.as_str()), Some(server(2).id.as_str()));
+        assert!(map.owner(250).is_none() && map.owner(SLOTS).is_none());
+        assert_eq!(SlotMap::new(3, map.servers.clone(), &map.ranges()).ranges(), all);
+    }
+
+    #[test]
+    fn ownership_is_of_the_slots_that_were_set() {
+        let own = SlotOwnership::new(server(1).id);
+        assert!(own.owns_all() && own.owns(b"any"), "until the map is known, for the records of this server itself");
+        for (first, last) in [(0, 0), (63, 64), (100, 16_383), (0, 16_383), (1, 0)] {
+            own.set_owned(|slot| (first..=last).contains(&slot));
+            for slot in 0..SLOTS {
+                assert_eq!(own.owns_slot(slot), (first..=last).contains(&slot), "{first} to {last}: {slot}");
+            }
+            assert_eq!(own.owns_all(), (first, last) == (0, 16_383));
+        }
+        assert!(!own.owns_slot(SLOTS));
+    }
+
+    #[test]
+    fn the_first_word_of_a_refusal_is_where_the_key_is() {
+        let own = SlotOwnership::new(server(1).id);
+        own.set_owned(|slot| slot < 10_000);
+        let to = |first, last, server| SlotRange { first, last, server: Some(server) };
+        own.set_map(SlotMap::new(7, vec![server(1), server(2)], &[to(0, 9_999, 0), to(10_000, 15_000, 1)]));
+        assert_eq!(own.wrong_server(b"foo"), (7, "10.0.0.2:7400 owns slot 12182 of the key".to_owned()));
+        own.set_map(SlotMap::new(8, vec![server(1)], &[to(0, 9_999, 0)]));
+        assert!(own.wrong_server(b"foo").1.starts_with("- no server owns slot 12182"));
+    }
+
+    #[test]
+    fn trouble_counts_from_its_beginning() {
+        let own = SlotOwnership::new(String::new());
+        own.set_trouble(Some((5, "refused".into())));
+        own.set_trouble(Some((9, "no answer".into())));
+        assert_eq!(own.trouble(), Some((5, "no answer".to_owned())));
+        own.set_trouble(None);
+        assert_eq!(own.trouble(), None);
+    }
+}

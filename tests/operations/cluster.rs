@@ -1,0 +1,257 @@
+//! Promise (docs/cluster.md): servers that are told of an etcd divide the slots of keys between them, and each serves
+//! its own. Clients that know Redis Cluster find every key, whichever server they ask. While etcd is away all goes on;
+//! a server that comes back owns what it owned.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::process::Server;
+use crate::common::within_a_minute;
+
+const SERVERS: usize = 3;
+/// As many keys as that all servers have some.
+const KEYS: usize = 60;
+
+/// An etcd of the test's own.
+struct Etcd {
+    process: Child,
+    folder: TempDir,
+    ports: [u16; 2],
+}
+
+impl Etcd {
+    /// Starts one; `None`, with a line, if there is none on this machine.
+    fn start() -> Option<Etcd> {
+        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+            eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let process = Etcd::spawn(folder.path(), ports);
+        Some(Etcd { process, folder, ports })
+    }
+
+    fn spawn(folder: &Path, [clients, peers]: [u16; 2]) -> Child {
+        let [clients, peers] = [clients, peers].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = Command::new("etcd");
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    fn stop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.process = Etcd::spawn(self.folder.path(), self.ports);
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ended_already = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// The options of a server of the cluster.
+fn options(etcd: &Etcd, config: &Path) -> Vec<String> {
+    let cluster = format!("etcd://127.0.0.1:{}/test", etcd.ports[0]);
+    let config = config.display().to_string();
+    let port = "127.0.0.1:0=shop/items";
+    let all = ["--data", "127.0.0.1:0", "--workers", "1", "--no-builder", "--config", &config, "--redis", port];
+    let more = ["--memcached", port, "--cluster", &cluster, "--cluster-servers", "3"];
+    all.iter().chain(&more).map(|word| (*word).to_owned()).collect()
+}
+
+fn start(folder: Arc<TempDir>, options: &[String]) -> Server {
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Server::start_in(None, folder, &options)
+}
+
+fn status(server: &Server) -> Value {
+    server.json("cluster status")
+}
+
+/// The address of a server's port, as it tells the others.
+fn own(server: &Server, name: &str) -> String {
+    let status = status(server);
+    let servers = status["servers"].as_array().unwrap();
+    let this = servers.iter().find(|server| server["is_this"] == true).unwrap();
+    this[name].as_str().unwrap().to_owned()
+}
+
+/// The answer of a port to some text.
+fn ask(address: &str, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("{text}quit\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    // Redis answers the end as well.
+    answer.strip_suffix("+OK\r\n").unwrap_or(&answer).trim_end().to_owned()
+}
+
+fn redis_cli(address: &str, words: &[&str]) -> String {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let output = Command::new("redis-cli").args(["-c", "-h", host, "-p", port]).args(words).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+/// All servers have founded the cluster together, and have the slots between them.
+fn check_division(servers: &[Server]) {
+    for server in servers {
+        assert!(within_a_minute(|| status(server)["epoch"] == 1), "{}", status(server));
+        let told = status(server);
+        assert_eq!(told["unowned"].as_array().map(Vec::len), Some(0), "{told}");
+        let all: BTreeSet<String> =
+            told["servers"].as_array().unwrap().iter().map(|server| server["slots"].to_string()).collect();
+        let divided = ["[[0,5460]]", "[[5461,10921]]", "[[10922,16383]]"].map(str::to_owned);
+        assert_eq!(all, BTreeSet::from(divided), "{told}");
+    }
+}
+
+/// What clients are told of keys that are elsewhere.
+fn check_refusals(servers: &[Server], ports: &[String]) {
+    // The slot of `foo` is 12182.
+    let answers: Vec<String> = ports.iter().map(|port| ask(port, "get foo\r\n")).collect();
+    let moved: Vec<&String> = answers.iter().filter(|answer| answer.starts_with("-MOVED 12182 127.0.0.1:")).collect();
+    assert_eq!(moved.len(), SERVERS - 1, "{answers:?}");
+    let owner = answers.iter().position(|answer| answer == "$-1").expect("one owns it");
+    assert_eq!(*moved[0], format!("-MOVED 12182 {}", ports[owner]));
+    let other = (owner + 1) % SERVERS;
+    assert!(ask(&ports[owner], "mget foo bar\r\n").starts_with("-CROSSSLOT "));
+    assert!(ask(&ports[other], "multi\r\nset foo 1\r\nexec\r\n").contains("MOVED"));
+    assert!(ask(&ports[owner], "mget foo {foo}1\r\n").starts_with("*2"));
+    assert_eq!(ask(&ports[other], "cluster keyslot foo\r\n"), ":12182");
+    let refused = ask(&own(&servers[other], "memcached_address"), "get foo\r\n");
+    assert!(refused.starts_with("SERVER_ERROR another server"), "{refused}");
+    let refused = ask(&own(&servers[other], "memcached_address"), "set foo 0 0 1\r\n1\r\n");
+    assert!(refused.starts_with("SERVER_ERROR another server"), "{refused}");
+}
+
+/// Writes by one server's port, reads by another's; each key is where its slot is.
+fn check_redis_cli(ports: &[String]) {
+    if Command::new("redis-cli").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: no `redis-cli` here (Debian's package redis-tools)");
+        return;
+    }
+    for number in 0..KEYS {
+        let (key, value) = (format!("key:{number}"), number.to_string());
+        assert_eq!(redis_cli(&ports[number % SERVERS], &["set", &key, &value]), "OK");
+        assert_eq!(redis_cli(&ports[(number + 1) % SERVERS], &["get", &key]), value);
+    }
+    let counts: Vec<usize> =
+        ports.iter().map(|port| ask(port, "dbsize\r\n").trim_start_matches(':').parse().unwrap()).collect();
+    assert!(counts.iter().sum::<usize>() >= KEYS && counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+const PYTHON: &str = "
+import sys
+from redis.cluster import RedisCluster
+port = int(sys.argv[1])
+client = RedisCluster(host='127.0.0.1', port=port)
+for number in range(300):
+    assert client.set(f'py:{number}', number)
+assert [int(client.get(f'py:{number}')) for number in range(300)] == list(range(300))
+assert client.mget('{a}1', '{a}2') == [None, None]
+assert client.mset_nonatomic({f'many:{number}': number for number in range(50)})
+assert client.incr('counter') == 1
+pipe = client.pipeline()
+for number in range(100):
+    pipe.incr(f'py:{number}')
+assert pipe.execute() == [number + 1 for number in range(100)]
+assert len(client.get_nodes()) == 3
+print('done')
+";
+
+fn check_redis_py(port: &str) {
+    let python = ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let import = Command::new(python).args(["-c", "import redis.cluster"]).stderr(Stdio::null()).status();
+        import.is_ok_and(|status| status.success())
+    });
+    let Some(python) = python else {
+        eprintln!("skipped: no redis-py here (Debian's package python3-redis)");
+        return;
+    };
+    let (_, port) = port.rsplit_once(':').unwrap();
+    let output = Command::new(python).args(["-c", PYTHON, port]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), "done", "{error}");
+}
+
+#[test]
+fn three_servers_share_the_keys() {
+    let Some(mut etcd) = Etcd::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("tenants.toml");
+    let tenant =
+        "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'disk' }]\n";
+    fs::write(&config, tenant).unwrap();
+    // Clients of etcd are answered once it has found its leader.
+    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.ports[0])).is_ok()));
+    let options = options(&etcd, &config);
+    let new = || Arc::new(tempfile::tempdir().unwrap());
+    let mut servers: Vec<Server> = (0..2).map(|_| start(new(), &options)).collect();
+    let early = ask(&own_when_known(&servers[0]), "get foo\r\n");
+    assert!(early.starts_with("-CLUSTERDOWN "), "two of three own nothing yet: {early}");
+    servers.push(start(new(), &options));
+    check_division(&servers);
+    let ports: Vec<String> = servers.iter().map(|server| own(server, "redis_address")).collect();
+    check_refusals(&servers, &ports);
+    check_redis_cli(&ports);
+    check_redis_py(&ports[0]);
+    check_without_etcd(&mut etcd, &servers, &ports);
+    check_restart(servers, &ports, &options);
+}
+
+fn own_when_known(server: &Server) -> String {
+    let is_known = || status(server)["servers"].as_array().unwrap().iter().any(|server| server["is_this"] == true);
+    assert!(within_a_minute(is_known));
+    own(server, "redis_address")
+}
+
+/// While etcd is away each server goes on with what it owns, and says so.
+fn check_without_etcd(etcd: &mut Etcd, servers: &[Server], ports: &[String]) {
+    etcd.stop();
+    assert!(within_a_minute(|| status(&servers[0])["trouble"].is_string()));
+    let health = servers[0].json("health");
+    assert!(health["warnings"].to_string().contains("goes on with what it owns"), "{health}");
+    let owner = ports.iter().position(|port| ask(port, "set foo bar\r\n") == "+OK").expect("still its owner");
+    assert_eq!(ask(&ports[(owner + 1) % SERVERS], "get foo\r\n"), format!("-MOVED 12182 {}", ports[owner]));
+    etcd.restart();
+    assert!(within_a_minute(|| status(&servers[0])["trouble"].is_null()), "{}", status(&servers[0]));
+    assert_eq!(status(&servers[0])["epoch"], 1);
+}
+
+/// A server that stops takes its keys with it, and brings them back.
+fn check_restart(mut servers: Vec<Server>, ports: &[String], options: &[String]) {
+    let owner = ports.iter().position(|port| ask(port, "get foo\r\n").ends_with("bar")).expect("its owner");
+    let (id, stopped) = (status(&servers[owner])["server"].clone(), servers.remove(owner));
+    let folder = Arc::clone(&stopped.folder);
+    drop(stopped);
+    let of_stopped = |server: &Server| {
+        let told = status(server);
+        let found = told["servers"].as_array().unwrap().iter().find(|server| server["id"] == id).cloned();
+        found.expect("it is still a member")
+    };
+    assert!(within_a_minute(|| of_stopped(&servers[0])["lives"] == false));
+    assert_eq!(of_stopped(&servers[0])["slots"].as_array().map(Vec::len), Some(1), "its slots stay its own");
+    let back = start(folder, options);
+    assert_eq!(status(&back)["server"], id);
+    assert!(within_a_minute(|| of_stopped(&servers[0])["lives"] == true));
+    let port = own_when_known(&back);
+    assert_eq!(ask(&port, "get foo\r\n"), "$3\r\nbar");
+    assert!(within_a_minute(|| of_stopped(&servers[0])["redis_address"] == port.as_str()));
+}
