@@ -133,7 +133,7 @@ impl BackedTable {
             let ObjectRecord { value, flags, expires_at_ms, .. } = record;
             LoadedRecord { value, flags, expires_at_ms }
         });
-        let may = || !self.shard(hash).dirty.get(key).is_some_and(|dirty| dirty.change != 0);
+        let may = || self.shard(hash).dirty.get(key).is_none_or(|dirty| dirty.change == 0);
         let done = |version| self.note_loaded((hash, key), version, object, now_ms);
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
         filled.map_err(|error| match error {
