@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::{
     AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, CreatedAccessToken, CreatedTenant,
     DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch, EventQuery,
-    ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, GivenGrant, GrantList, GrantSpec, HeatMapReport,
-    HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport, LiveFinding, LogBatch, LogQuery,
-    OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec, RecordPage, RotatedToken,
-    SecretStatus, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlowPatch, SlowQuery, SlowReport,
-    SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
-    TriggerReport, TriggerSpec,
+    ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant, GrantList,
+    GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
+    LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
+    RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus,
+    SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
+    TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -146,6 +146,7 @@ methods! {
     table(tenant: ref str, table: ref str) -> TableStatus;
     change_table(tenant: ref str, table: ref str, change: ref TablePatch) -> TableStatus;
     drop_table(tenant: ref str, table: ref str) -> ();
+    flush_table(tenant: ref str, table: ref str, flush: ref FlushSpec) -> FlushReport;
     records(tenant: ref str, table: ref str, cursor: opt str) -> RecordPage;
     changes(tenant: ref str, table: ref str, after: opt str, wait_s: val u64) -> ChangePage;
     grants(tenant: ref str) -> GrantList;

@@ -91,7 +91,7 @@ pub const TABLE_METRICS: &[MetricSpec] = &[
         "table_dirty_bytes",
         "Bytes of changed records that the table's backing does not have yet; 0 without a backing.",
     ),
-    gauge("table_oldest_dirty_ms", "Milliseconds since the oldest of them was changed."),
+    gauge("table_oldest_dirty_us", "Time since the oldest of them was changed, in microseconds."),
     counter("table_backing_loads", "Records that the backing was asked for."),
     counter("table_backing_flushes", "Objects that were written to the backing, or deleted."),
     counter("table_backing_errors", "Requests to the backing that failed, and conflicts with other writers."),

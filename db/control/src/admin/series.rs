@@ -150,7 +150,7 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
             stats.expirations,
             stats.refusals,
             backing.dirty_bytes,
-            backing.oldest_dirty_ms,
+            backing.oldest_dirty_ms.saturating_mul(1_000),
             backing.loads,
             backing.flushes,
             backing.load_errors + backing.flush_errors + backing.conflicts,
