@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, CreatedAccessToken, CreatedTenant,
-    DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch, EventQuery,
-    ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant, GrantList,
-    GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
+    AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, ClusterStatus, CreatedAccessToken,
+    CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch,
+    EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant,
+    GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
     LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
     RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus,
     SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
@@ -117,6 +117,7 @@ macro_rules! methods {
 
 methods! {
     health() -> ServerHealth;
+    cluster() -> ClusterStatus;
     stat() -> ServerStats;
     latency(tenant: opt str, buckets: val bool) -> LatencyReport;
     top(tenant: opt str, rows: val TopRows) -> TopReport;
