@@ -1,6 +1,6 @@
 //! Errors of data requests.
 
-use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus};
+use sandstorm_net::rpc::{KillCause, OpKind, Operation, RpcStatus, failure_name};
 use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
@@ -46,7 +46,7 @@ pub enum Error {
         text: String,
     },
     /// The extension itself answered with an error.
-    #[error("the extension failed ({}){}", failure_name(*code), detail_suffix(text))]
+    #[error("the extension failed ({}){}", failure_text(*code), detail_suffix(text))]
     Failed {
         /// Its code.
         code: u32,
@@ -245,22 +245,9 @@ pub fn cause_name(cause: KillCause) -> &'static str {
     }
 }
 
-/// The kind of an extension's error as docs/extensions.md names it; another number as it stands.
-fn failure_name(code: u32) -> Cow<'static, str> {
-    Cow::Borrowed(match code {
-        1 => "not_found",
-        2 => "conflict",
-        3 => "unknown_table",
-        4 => "out_of_memory",
-        5 => "too_large",
-        6 => "not_a_number",
-        7 => "wrong_server",
-        8 => "invalid",
-        9 => "read_only",
-        10 => "contended",
-        100 => "other",
-        _ => return Cow::Owned(format!("code {code}")),
-    })
+/// The kind of an extension's error by its name; a number without one as it stands.
+fn failure_text(code: u32) -> Cow<'static, str> {
+    failure_name(u64::from(code)).map_or_else(|| Cow::Owned(format!("code {code}")), Cow::Borrowed)
 }
 
 fn detail_suffix(text: &str) -> String {

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 mod body;
 mod cost;
+mod failure;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use body::{
     push_multiget_entry, push_range_entry, split_ttl, ttl_prefix,
 };
 pub use cost::{CALL_COST_BYTES, CallCost, OP_FLAG_COST};
+pub use failure::failure_name;
 
 /// The version of this format.
 pub const VERSION: u8 = 1;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sandstorm_api::redis::encode;
 use sandstorm_net::resp::RespWriter;
-use sandstorm_net::rpc::RpcStatus;
+use sandstorm_net::rpc::{RpcStatus, failure_name};
 
 use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::CommandCall;
@@ -108,7 +108,7 @@ pub(super) fn answer(ended: &InvocationResult<'_>, typed: Option<&TypedReply>, r
         _ => "ERR",
     };
     let what = match ended.status {
-        RpcStatus::Failed => format!(" ({})", typed_calls::failure_name(ended.number)),
+        RpcStatus::Failed => format!(" ({})", failure_name(ended.number).unwrap_or("other")),
         RpcStatus::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
         _ => String::new(),
     };

@@ -142,22 +142,6 @@ fn write(
     Some(())
 }
 
-/// The name of the kind of an error that an extension returned.
-pub(super) fn failure_name(number: u64) -> &'static str {
-    match number {
-        1 => "not_found",
-        2 => "conflict",
-        3 => "unknown_table",
-        4 => "out_of_memory",
-        5 => "too_large",
-        6 => "not_a_number",
-        7 => "wrong_server",
-        8 => "invalid",
-        9 => "read_only",
-        _ => "other",
-    }
-}
-
 /// Writes the functions of an extension for FUNCTION LIST.
 pub(super) fn list(name: &str, version: u64, schema: Option<&ExtensionSchema>, reply: &mut RespWriter<'_>) {
     let Some(schema) = schema else {
