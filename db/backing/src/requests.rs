@@ -89,6 +89,15 @@ impl BackedTable {
         ObjectRecord::decode(&object.bytes, key)
     }
 
+    /// The record that an object has. One that is damaged is noted.
+    fn loaded_record<'o>(&self, object: &'o StoredObject, key: &'o [u8]) -> Result<LoadedRecord<'o>, SpillReadError> {
+        let ObjectRecord { value, flags, expires_at_ms, .. } = self.decode(object, key).map_err(|why| {
+            self.note_damage(&format!("the object {}: {why}", self.name(key)));
+            SpillReadError::BackingDamaged
+        })?;
+        Ok(LoadedRecord { value, flags, expires_at_ms })
+    }
+
     pub(crate) fn run_load(&self, participant: &mut Participant, key: &[u8]) {
         let Some(owner) = self.owner.upgrade() else { return };
         let table = owner.records();
@@ -125,14 +134,7 @@ impl BackedTable {
         object: Option<&StoredObject>,
     ) -> Result<(), SpillReadError> {
         let now_ms = unix_ms();
-        let decoded = object.map(|object| self.decode(object, key)).transpose().map_err(|why| {
-            self.note_damage(&format!("the object {}: {why}", self.name(key)));
-            SpillReadError::BackingDamaged
-        })?;
-        let record = decoded.map(|record| {
-            let ObjectRecord { value, flags, expires_at_ms, .. } = record;
-            LoadedRecord { value, flags, expires_at_ms }
-        });
+        let record = object.map(|object| self.loaded_record(object, key)).transpose()?;
         let may = || self.shard(hash).dirty.get(key).is_none_or(|dirty| dirty.change == 0);
         let done = |version| self.note_loaded((hash, key), version, object, now_ms);
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
@@ -365,14 +367,7 @@ impl BackedTable {
         theirs: Option<&StoredObject>,
     ) -> Result<(), SpillReadError> {
         let now_ms = unix_ms();
-        let decoded = theirs.map(|object| self.decode(object, key)).transpose().map_err(|why| {
-            self.note_damage(why);
-            SpillReadError::BackingDamaged
-        })?;
-        let record = decoded.map(|record| {
-            let ObjectRecord { value, flags, expires_at_ms, .. } = record;
-            LoadedRecord { value, flags, expires_at_ms }
-        });
+        let record = theirs.map(|object| self.loaded_record(object, key)).transpose()?;
         let may = || true;
         let done = |version| {
             if let Some(dirty) = self.shard(hash).dirty.remove(key) {

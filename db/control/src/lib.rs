@@ -12,4 +12,5 @@ mod http_receiver;
 mod json_lines;
 pub mod limits;
 mod otlp;
+mod outgoing;
 pub mod triggers;

@@ -107,6 +107,12 @@ fn is_in_both(code: EventCode) -> bool {
     matches!(code, EventCode::TenantDeleted)
 }
 
+impl AsRef<EventLog> for EventLog {
+    fn as_ref(&self) -> &EventLog {
+        self
+    }
+}
+
 impl EventLog {
     /// A log that is kept in memory alone.
     pub fn in_memory() -> EventLog {

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::{EventCode, EventFilter, EventLog, NewEvent, ServerEvent};
 use crate::config::{WebhookSettings, origin_of, write_private};
 use crate::limits::{WEBHOOK_BACKOFF, WEBHOOK_BACKOFF_MAX, WEBHOOK_EVENTS, WEBHOOK_INTERVAL, WEBHOOK_TIMEOUT};
+use crate::outgoing::{agent_config, pause_after};
 
 /// The folder of the positions in the state directory.
 const FOLDER: &str = "webhooks";
@@ -85,11 +86,6 @@ struct WebhookSender {
 
 impl WebhookSender {
     fn new(settings: &WebhookSettings, state: Option<&Path>, log: &EventLog) -> WebhookSender {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(WEBHOOK_TIMEOUT))
-            .proxy(None)
-            .max_redirects(0)
-            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         let file = state.map(|state| {
             let name = HEXLOWER.encode(&digest(&SHA256, settings.url.as_bytes()).as_ref()[..8]);
             state.join(FOLDER).join(name)
@@ -98,7 +94,7 @@ impl WebhookSender {
         // A new webhook gets what happens from now on.
         let position = file.as_ref().and_then(read).unwrap_or_else(|| log.last_id());
         WebhookSender {
-            agent: settings.trust.agent(config),
+            agent: settings.trust.agent(agent_config(WEBHOOK_TIMEOUT)),
             key: hmac::Key::new(hmac::HMAC_SHA256, &settings.secret),
             settings: settings.clone(),
             position,
@@ -177,8 +173,7 @@ impl WebhookSender {
             self.note(log, EventCode::WebhookFailing, why.to_owned());
         }
         self.failures += 1;
-        let doubled = WEBHOOK_BACKOFF.saturating_mul(1 << (self.failures - 1).min(16));
-        doubled.min(WEBHOOK_BACKOFF_MAX)
+        pause_after(self.failures, WEBHOOK_BACKOFF, WEBHOOK_BACKOFF_MAX)
     }
 
     fn note(&self, log: &EventLog, code: EventCode, text: String) {
@@ -305,18 +300,12 @@ mod tests {
 
     #[test]
     fn a_sender_that_waits_is_not_waited_for_at_the_end() {
-        struct Shared(EventLog);
-        impl AsRef<EventLog> for Shared {
-            fn as_ref(&self) -> &EventLog {
-                &self.0
-            }
-        }
         let (status, statuses) = channel();
         let (url, gets) = receiver(statuses);
         status.send((0, "", "")).expect("it listens");
-        let log = Arc::new(Shared(EventLog::in_memory()));
+        let log = Arc::new(EventLog::in_memory());
         let senders = WebhookSenders::start(&[settings(&url, &[])], None, &log).expect("threads");
-        record(&log.0, EventCode::TableCreated, "t");
+        record(&log, EventCode::TableCreated, "t");
         gets.recv().expect("a request");
         let begun = std::time::Instant::now();
         drop(senders);

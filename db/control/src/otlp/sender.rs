@@ -11,6 +11,7 @@ use super::request::{MetricsReading, bodies};
 use crate::config::{OtlpSettings, origin_of};
 use crate::events::{EventCode, EventLog, NewEvent};
 use crate::limits::{OTLP_ANSWER_BYTES, OTLP_ANSWER_CHARS, OTLP_BACKOFF, OTLP_BACKOFF_MAX, OTLP_TIMEOUT};
+use crate::outgoing::{agent_config, pause_after};
 
 /// Pushes metrics until this is dropped.
 #[derive(Debug)]
@@ -109,13 +110,7 @@ struct OtlpPush {
 
 impl OtlpPush {
     fn new(settings: OtlpSettings, resource: [String; 2], timeout: Duration) -> OtlpPush {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .proxy(None)
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
-        let agent = settings.trust.agent(config);
+        let agent = settings.trust.agent(agent_config(timeout).http_status_as_error(false));
         OtlpPush { settings, resource, started: SystemTime::now(), agent, failures: 0, left_out: false }
     }
 
@@ -138,8 +133,8 @@ impl OtlpPush {
                     self.note(log, EventCode::OtlpFailing, text);
                 }
                 self.failures += 1;
-                let doubled = OTLP_BACKOFF.saturating_mul(1 << (self.failures - 1).min(16));
-                doubled.max(pause.unwrap_or_default()).min(OTLP_BACKOFF_MAX)
+                let own = pause_after(self.failures, OTLP_BACKOFF, OTLP_BACKOFF_MAX);
+                own.max(pause.unwrap_or_default()).min(OTLP_BACKOFF_MAX)
             }
         }
     }

@@ -106,13 +106,17 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         if found.is_none() && self.has_cold() {
             return None;
         }
-        self.context.counters.records_read.add(u64::from(found.is_some()));
+        self.count_read(found.is_some());
+        found
+    }
+
+    fn count_read(&self, is_there: bool) {
+        self.context.counters.records_read.add(u64::from(is_there));
         if let Some(view) = self.view {
             let counters = view.tenant.usage.worker(self.context.worker);
             counters.connection_reads.add(1);
-            counters.connection_misses.add(u64::from(found.is_none()));
+            counters.connection_misses.add(u64::from(!is_there));
         }
-        found
     }
 
     /// Whether the command has met a cold record: then what it has read says nothing, and it changes nothing.
@@ -124,12 +128,7 @@ impl<'c, 'w> CommandCall<'c, 'w> {
     /// What is known of a record without its value.
     pub(super) fn head_in(&self, table: &RecordTable, key: &[u8]) -> Option<RecordHead> {
         let found = table.head(self.guard, crate::hash_key(table, key), key, self.now_ms());
-        self.context.counters.records_read.add(u64::from(found.is_some()));
-        if let Some(view) = self.view {
-            let counters = view.tenant.usage.worker(self.context.worker);
-            counters.connection_reads.add(1);
-            counters.connection_misses.add(u64::from(found.is_none()));
-        }
+        self.count_read(found.is_some());
         found
     }
 

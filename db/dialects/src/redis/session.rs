@@ -22,7 +22,7 @@ use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_AR
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
 use sandstorm_accounts::CommandPreview;
 use sandstorm_catalog::TenantView;
-use sandstorm_store::EpochGuard;
+use sandstorm_store::{EpochGuard, RecordTable};
 
 /// The state of one connection.
 pub struct RedisSession {
@@ -411,6 +411,12 @@ fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
     }
 }
 
+/// The table that a batch's commands are about, if it can be looked into beforehand.
+fn batch_table<'w>(view: Option<&'w Arc<TenantView>>, state: &RedisSessionState) -> Option<&'w RecordTable> {
+    let entry = view?.reach(state.table_id()?, false).ok()?;
+    (!entry.table.has_backing()).then_some(&entry.table)
+}
+
 /// Notes the cold records that the further commands of a batch will meet: all of them are read together.
 #[cold]
 fn foresee(
@@ -420,9 +426,7 @@ fn foresee(
     state: &RedisSessionState,
     guard: &EpochGuard<'_>,
 ) {
-    let entry =
-        view.and_then(|view| view.reach(state.table_id()?, false).ok()).filter(|entry| !entry.table.has_backing());
-    let Some(table) = entry.map(|entry| &entry.table) else { return };
+    let Some(table) = batch_table(view, state) else { return };
     for (at, command, spec) in batch {
         let reads = |spec: &RedisCommandSpec| spec.first == 1 && !spec.is(commands::WRITE);
         if spec.is_some_and(reads)
@@ -441,9 +445,7 @@ fn prefetch(
     state: &RedisSessionState,
     guard: &EpochGuard<'_>,
 ) {
-    let entry =
-        view.and_then(|view| view.reach(state.table_id()?, false).ok()).filter(|entry| !entry.table.has_backing());
-    let Some(table) = entry.map(|entry| &entry.table) else { return };
+    let Some(table) = batch_table(view, state) else { return };
     let mut hashes: ArrayVec<u64, BATCH> = ArrayVec::new();
     for (at, command, spec) in batch {
         if spec.is_some_and(|spec| spec.first == 1)

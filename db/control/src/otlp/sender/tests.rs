@@ -120,16 +120,10 @@ fn an_answer_without_end_is_cut() {
 
 #[test]
 fn a_push_that_waits_is_not_waited_for_at_the_end() {
-    struct Shared(EventLog);
-    impl AsRef<EventLog> for Shared {
-        fn as_ref(&self) -> &EventLog {
-            &self.0
-        }
-    }
     let (answer, answers) = channel();
     let (url, gets) = receiver(answers);
     answer.send((0, "", "")).unwrap();
-    let log = Arc::new(Shared(EventLog::in_memory()));
+    let log = Arc::new(EventLog::in_memory());
     let sender = OtlpSender::start(settings(&url), [String::new(), String::new()], &log, read).expect("a thread");
     gets.recv().expect("a request");
     let begun = Instant::now();
