@@ -29,14 +29,14 @@ fn server_with_ports(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir
 const MEMCACHED: usize = 0;
 const REDIS: usize = 1;
 
-struct Client(TcpStream);
+struct RawClient(TcpStream);
 
-impl Client {
-    fn new(plane: &DataPlane, port: usize) -> Client {
+impl RawClient {
+    fn new(plane: &DataPlane, port: usize) -> RawClient {
         let stream = TcpStream::connect(plane.listening()[port]).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Client(stream)
+        RawClient(stream)
     }
 
     fn read(&mut self, bytes: usize) -> String {
@@ -83,7 +83,7 @@ fn set(key: &str, value: &str) -> String {
 #[test]
 fn redis_clients_wait_for_cold_records() {
     let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
-    let mut redis = Client::new(&plane, REDIS);
+    let mut redis = RawClient::new(&plane, REDIS);
     (0..8_000_u32).for_each(|number| redis.write(&set(&format!("k{number}"), &text_value(number)), "+OK\r\n"));
     assert!(stats(&plane).cold_records > 4_000);
     for number in (0..8_000).step_by(131) {
@@ -111,7 +111,7 @@ fn redis_clients_wait_for_cold_records() {
 #[test]
 fn what_redis_clients_change_of_cold_records_is_changed_once() {
     let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
-    let mut redis = Client::new(&plane, REDIS);
+    let mut redis = RawClient::new(&plane, REDIS);
     // Numbers whose records are as large as others: the zeros in front are no part of a number that Redis takes.
     redis.write("SET counter 41\r\n", "+OK\r\n");
     redis.write("SET float 1.5\r\n", "+OK\r\n");
@@ -155,7 +155,7 @@ fn what_redis_clients_change_of_cold_records_is_changed_once() {
 #[test]
 fn transactions_of_redis_clients_meet_cold_records() {
     let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
-    let mut redis = Client::new(&plane, REDIS);
+    let mut redis = RawClient::new(&plane, REDIS);
     redis.write("SET counter 41\r\n", "+OK\r\n");
     (0..8_000_u32).for_each(|number| redis.write(&set(&format!("k{number}"), &text_value(number)), "+OK\r\n"));
     let queued = "+QUEUED\r\n".repeat(5);
@@ -169,7 +169,7 @@ fn transactions_of_redis_clients_meet_cold_records() {
     redis.expect("GET counter\r\nSTRLEN k84\r\nGET k87\r\n", &format!("$2\r\n42\r\n:{of_84}\r\n$1\r\nb\r\n"));
     // A watched record that another client has changed while it was cold.
     redis.expect("WATCH k4000\r\n", "+OK\r\n");
-    Client::new(&plane, REDIS).expect("SET k4000 other\r\n", "+OK\r\n");
+    RawClient::new(&plane, REDIS).expect("SET k4000 other\r\n", "+OK\r\n");
     redis.expect("MULTI\r\nAPPEND k4001 x\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n*-1\r\n");
     redis.expect("STRLEN k4001\r\n", &format!(":{}\r\n", text_value(4001).len()));
     // Many cold records at once: all of them are in memory together, and nothing is done before.
@@ -203,7 +203,7 @@ fn transactions_of_redis_clients_meet_cold_records() {
 #[test]
 fn memcached_clients_wait_for_cold_records() {
     let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
-    let mut memcached = Client::new(&plane, MEMCACHED);
+    let mut memcached = RawClient::new(&plane, MEMCACHED);
     memcached.write("set number 0 0 2\r\n41\r\n", "STORED\r\n");
     for number in 0..6_000_u32 {
         let value = text_value(number);
@@ -238,7 +238,7 @@ fn memcached_clients_wait_for_cold_records() {
     memcached.expect("delete k59\r\n", "DELETED\r\n");
     memcached.expect("get k59\r\n", "END\r\n");
     // What the client asked for is counted once.
-    let mut other = Client::new(&plane, MEMCACHED);
+    let mut other = RawClient::new(&plane, MEMCACHED);
     other.0.write_all(b"stats\r\n").expect("sent");
     let mut text = String::new();
     while !text.ends_with("END\r\n") {
@@ -256,7 +256,7 @@ fn memcached_clients_wait_for_cold_records() {
 fn a_client_that_waits_for_the_disk_holds_up_no_other() {
     let quotas = QuotaChanges { cold_reads_per_s: Some(20), ..QuotaChanges::default() };
     let (plane, _, _folder) = server_with_ports(quotas);
-    let (mut cold, mut hot) = (Client::new(&plane, REDIS), Client::new(&plane, REDIS));
+    let (mut cold, mut hot) = (RawClient::new(&plane, REDIS), RawClient::new(&plane, REDIS));
     (0..6_000_u32).for_each(|number| cold.write(&set(&format!("k{number}"), &text_value(number)), "+OK\r\n"));
     hot.expect("SET hot 1\r\n", "+OK\r\n");
     let keys: Vec<String> = (0..40_u32).map(|number| format!("k{}", number * 50)).collect();

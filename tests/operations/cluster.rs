@@ -21,23 +21,23 @@ const SERVERS: usize = 3;
 const KEYS: usize = 60;
 
 /// An etcd of the test's own.
-struct Etcd {
+struct EtcdProcess {
     process: Child,
     folder: TempDir,
     ports: [u16; 2],
 }
 
-impl Etcd {
+impl EtcdProcess {
     /// Starts one; `None`, with a line, if there is none on this machine.
-    fn start() -> Option<Etcd> {
+    fn start() -> Option<EtcdProcess> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
-        let process = Etcd::spawn(folder.path(), ports);
-        Some(Etcd { process, folder, ports })
+        let process = EtcdProcess::spawn(folder.path(), ports);
+        Some(EtcdProcess { process, folder, ports })
     }
 
     fn spawn(folder: &Path, [clients, peers]: [u16; 2]) -> Child {
@@ -55,11 +55,11 @@ impl Etcd {
     }
 
     fn restart(&mut self) {
-        self.process = Etcd::spawn(self.folder.path(), self.ports);
+        self.process = EtcdProcess::spawn(self.folder.path(), self.ports);
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdProcess {
     fn drop(&mut self) {
         let _ended_already = self.process.kill();
         let _status = self.process.wait();
@@ -67,7 +67,7 @@ impl Drop for Etcd {
 }
 
 /// The options of a server of the cluster.
-fn options(etcd: &Etcd, config: &Path) -> Vec<String> {
+fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
     let cluster = format!("etcd://127.0.0.1:{}/test", etcd.ports[0]);
     let config = config.display().to_string();
     let port = "127.0.0.1:0=shop/items";
@@ -193,7 +193,7 @@ fn check_redis_py(port: &str) {
 
 #[test]
 fn three_servers_share_the_keys() {
-    let Some(mut etcd) = Etcd::start() else { return };
+    let Some(mut etcd) = EtcdProcess::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("tenants.toml");
     let tenant =
@@ -223,7 +223,7 @@ fn own_when_known(server: &Server) -> String {
 }
 
 /// While etcd is away each server goes on with what it owns, and says so.
-fn check_without_etcd(etcd: &mut Etcd, servers: &[Server], ports: &[String]) {
+fn check_without_etcd(etcd: &mut EtcdProcess, servers: &[Server], ports: &[String]) {
     etcd.stop();
     assert!(within_a_minute(|| status(&servers[0])["trouble"].is_string()));
     let health = servers[0].json("health");

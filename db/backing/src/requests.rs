@@ -29,7 +29,7 @@ struct TakenChange {
 }
 
 /// What became of it.
-enum Written {
+enum ObjectWrite {
     /// The backing has it, under this tag; empty for a delete.
     Done(String),
     /// Another writer has changed the object, or deleted it.
@@ -215,9 +215,9 @@ impl BackedTable {
         participant.offline();
         let written = self.write_object(key, &taken);
         match written {
-            Written::Done(tag) => self.end_write(participant, (hash, key), &taken, &tag),
-            Written::Failed => self.fail_write((hash, key), taken.object.is_none()),
-            Written::Conflict(theirs) => self.meet_conflict(participant, (table, hash, key), theirs),
+            ObjectWrite::Done(tag) => self.end_write(participant, (hash, key), &taken, &tag),
+            ObjectWrite::Failed => self.fail_write((hash, key), taken.object.is_none()),
+            ObjectWrite::Conflict(theirs) => self.meet_conflict(participant, (table, hash, key), theirs),
         }
     }
 
@@ -231,7 +231,7 @@ impl BackedTable {
         }
     }
 
-    fn write_object(&self, key: &[u8], taken: &TakenChange) -> Written {
+    fn write_object(&self, key: &[u8], taken: &TakenChange) -> ObjectWrite {
         let name = self.name(key);
         let write = |condition: &WriteCondition| match &taken.object {
             Some(object) => self.objects().put(&name, object, condition),
@@ -245,7 +245,7 @@ impl BackedTable {
                 Ok(Some(theirs)) if self.is_own(&theirs, key) => {
                     result = write(&WriteCondition::Tag(theirs.tag.clone()));
                     if result == Err(BackingError::Conflict) {
-                        return Written::Conflict(Some(theirs));
+                        return ObjectWrite::Conflict(Some(theirs));
                     }
                 }
                 Ok(None) if taken.object.is_none() => result = Ok(String::new()),
@@ -253,17 +253,17 @@ impl BackedTable {
                 // What cannot be read is nobody's: it is looked at again.
                 Ok(Some(theirs)) if self.decode(&theirs, key).is_err() => {
                     self.note_damage("an object that another write has changed cannot be read");
-                    return Written::Failed;
+                    return ObjectWrite::Failed;
                 }
                 Ok(theirs) => {
                     self.note_health(None);
-                    return Written::Conflict(theirs);
+                    return ObjectWrite::Conflict(theirs);
                 }
                 Err(error) => result = Err(error),
             }
         }
         self.note_health(result.as_ref().err());
-        result.map_or(Written::Failed, Written::Done)
+        result.map_or(ObjectWrite::Failed, ObjectWrite::Done)
     }
 
     /// Returns whether an object is this table's own, of an earlier change. Its versions only grow.

@@ -25,7 +25,7 @@ use crate::{
 const LONG: Duration = Duration::from_secs(30);
 
 /// A table, what is behind it, and a thread that uses it as a worker does.
-struct Bench {
+struct BackingBench {
     epochs: Arc<Epochs>,
     pool: Arc<BackingPool>,
     table: Arc<RecordTable>,
@@ -39,11 +39,11 @@ fn settings(policy: BackingPolicy) -> BackingSettings {
     BackingSettings { policy, flush_after_ms: 20, ..BackingSettings::of("memory:test") }
 }
 
-fn bench(settings: BackingSettings, quota_bytes: u64) -> Bench {
+fn bench(settings: BackingSettings, quota_bytes: u64) -> BackingBench {
     over(Arc::default(), settings, quota_bytes, 1)
 }
 
-fn over(memory: Arc<MemoryObjects>, settings: BackingSettings, quota_bytes: u64, writer: u64) -> Bench {
+fn over(memory: Arc<MemoryObjects>, settings: BackingSettings, quota_bytes: u64, writer: u64) -> BackingBench {
     let epochs = Epochs::new();
     let pool = BackingPool::new();
     let config = TableConfig { mode: StorageMode::Cache, quota_bytes, ..TableConfig::default() };
@@ -62,18 +62,18 @@ fn over(memory: Arc<MemoryObjects>, settings: BackingSettings, quota_bytes: u64,
     table.attach_backing(Arc::clone(&backed) as Arc<dyn TableBackend>);
     pool.start(&epochs).unwrap();
     let participant = epochs.register();
-    Bench { epochs, pool, table, backed, memory, objects, participant }
+    BackingBench { epochs, pool, table, backed, memory, objects, participant }
 }
 
-impl Drop for Bench {
+impl Drop for BackingBench {
     fn drop(&mut self) {
         self.pool.stop();
     }
 }
 
-impl Bench {
+impl BackingBench {
     /// Repeats an operation that meets what is not in memory, as a worker does.
-    fn until_loaded<R>(&mut self, mut operation: impl FnMut(&Bench) -> R) -> Result<R, SpillReadError> {
+    fn until_loaded<R>(&mut self, mut operation: impl FnMut(&BackingBench) -> R) -> Result<R, SpillReadError> {
         for _ in 0..100 {
             self.participant.online();
             let result = operation(self);

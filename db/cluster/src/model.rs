@@ -22,7 +22,7 @@ const STEPS: usize = 80;
 
 /// What has happened to a question.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum QuestionOutcome {
     Answered,
     /// The store never sees it.
     QuestionLost,
@@ -36,14 +36,14 @@ struct ModelEtcd {
     values: BTreeMap<String, (String, u64)>,
     revision: u64,
     /// The fates of the next questions; later ones are answered.
-    fates: Vec<Fate>,
+    fates: Vec<QuestionOutcome>,
     /// Done before a change is: another server's step comes between its look and its change.
     between: Vec<MetadataChange>,
 }
 
 impl ModelEtcd {
-    fn fate(&mut self) -> Fate {
-        self.fates.pop().unwrap_or(Fate::Answered)
+    fn fate(&mut self) -> QuestionOutcome {
+        self.fates.pop().unwrap_or(QuestionOutcome::Answered)
     }
 
     fn put(&mut self, key: &str, value: &str) {
@@ -69,19 +69,19 @@ impl MetadataStore for ModelEtcd {
             revision: *revision,
         };
         let found = self.values.iter().filter(|(key, _)| key.starts_with(begins)).map(read).collect();
-        if self.fate() == Fate::Answered { Ok(found) } else { Err(NoAnswer("lost".into())) }
+        if self.fate() == QuestionOutcome::Answered { Ok(found) } else { Err(NoAnswer("lost".into())) }
     }
 
     fn change(&mut self, change: &MetadataChange) -> Result<bool, NoAnswer> {
         match self.fate() {
-            Fate::QuestionLost => {
+            QuestionOutcome::QuestionLost => {
                 // It may arrive later, after the server has given up waiting.
                 self.between.push(change.clone());
                 Err(NoAnswer("lost".into()))
             }
             fate => {
                 let made = self.apply(change);
-                if fate == Fate::Answered { Ok(made) } else { Err(NoAnswer("lost".into())) }
+                if fate == QuestionOutcome::Answered { Ok(made) } else { Err(NoAnswer("lost".into())) }
             }
         }
     }
@@ -130,7 +130,13 @@ fn run(seed: u64, count: usize) -> Option<u16> {
             }
             4..=5 => store.put(&format!("live/{}", servers[at].id), "1"),
             _ => {
-                let fates = [Fate::Answered, Fate::Answered, Fate::Answered, Fate::QuestionLost, Fate::AnswerLost];
+                let fates = [
+                    QuestionOutcome::Answered,
+                    QuestionOutcome::Answered,
+                    QuestionOutcome::Answered,
+                    QuestionOutcome::QuestionLost,
+                    QuestionOutcome::AnswerLost,
+                ];
                 store.fates = (0..3).map(|_| fates[random.random_range(0..fates.len())]).collect();
                 match servers[at].member.step(&mut store) {
                     Ok(()) | Err(MemberError::NoAnswer(_) | MemberError::Replaced(_)) => {}
@@ -203,7 +209,7 @@ fn a_server_goes_on_while_the_store_is_away() {
     let mut server = ModelServer::start(0, 1, 1);
     store.put(&format!("live/{}", server.id), "1");
     (0..3).for_each(|_| server.member.step(&mut store).unwrap());
-    store.fates = vec![Fate::QuestionLost];
+    store.fates = vec![QuestionOutcome::QuestionLost];
     assert!(matches!(server.member.step(&mut store), Err(MemberError::NoAnswer(_))));
     assert!(server.slots.owns_all());
     store.put("slots", r#"{"format":2,"epoch":1,"ranges":[]}"#);

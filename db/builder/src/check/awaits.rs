@@ -40,7 +40,7 @@ const TRANSACTION: [&str; 8] = ["count", "delete", "get", "get_many", "increment
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq)]
-enum Known {
+enum NameKind {
     Db,
     Transaction,
     /// A type of this file.
@@ -50,7 +50,7 @@ enum Known {
 
 /// What a file has to do with futures that nobody awaits.
 #[derive(Default)]
-pub(super) struct Unawaited {
+pub(super) struct UnawaitedFutures {
     /// Futures of the extension API that are thrown away: their places, and what was called.
     pub(super) certain: Vec<(Range<usize>, String)>,
     /// Calls of functions by name, thrown away: refused if all functions of that name are `async`.
@@ -61,14 +61,14 @@ pub(super) struct Unawaited {
 }
 
 /// Looks through a file.
-pub(super) fn find(file: &syn::File) -> Unawaited {
+pub(super) fn find(file: &syn::File) -> UnawaitedFutures {
     let own = file.items.iter().filter_map(|item| match item {
         syn::Item::Struct(item) => Some(name(&item.ident)),
         syn::Item::Enum(item) => Some(name(&item.ident)),
         _ => None,
     });
     let (own, fields) = (own.collect(), HashMap::new());
-    let mut search = Search { found: Unawaited::default(), scopes: Vec::new(), own, fields };
+    let mut search = AwaitSearch { found: UnawaitedFutures::default(), scopes: Vec::new(), own, fields };
     // Fields may be declared behind the code that uses them.
     for item in &file.items {
         if let syn::Item::Struct(item) = item {
@@ -83,63 +83,63 @@ pub(super) fn find(file: &syn::File) -> Unawaited {
     search.found
 }
 
-struct Search {
-    found: Unawaited,
+struct AwaitSearch {
+    found: UnawaitedFutures,
     /// Names of parameters and variables by function, innermost last.
-    scopes: Vec<HashMap<String, Known>>,
+    scopes: Vec<HashMap<String, NameKind>>,
     /// The file's types.
     own: HashSet<String>,
     /// What the fields of these are.
-    fields: HashMap<String, Known>,
+    fields: HashMap<String, NameKind>,
 }
 
-impl Search {
-    fn of_type(&self, found: &Type) -> Known {
+impl AwaitSearch {
+    fn of_type(&self, found: &Type) -> NameKind {
         match found {
             Type::Reference(reference) => self.of_type(&reference.elem),
             Type::Paren(inner) => self.of_type(&inner.elem),
             Type::Path(path) => match path.path.segments.last().map(|segment| name(&segment.ident)).as_deref() {
-                Some("Db") => Known::Db,
-                Some("Transaction") => Known::Transaction,
-                Some(other) if self.own.contains(other) => Known::Own,
-                _ => Known::Other,
+                Some("Db") => NameKind::Db,
+                Some("Transaction") => NameKind::Transaction,
+                Some(other) if self.own.contains(other) => NameKind::Own,
+                _ => NameKind::Other,
             },
-            _ => Known::Other,
+            _ => NameKind::Other,
         }
     }
 
     /// What an expression is.
-    fn of_expression(&self, found: &Expr) -> Known {
+    fn of_expression(&self, found: &Expr) -> NameKind {
         match found {
-            Expr::Path(path) if path.path.is_ident("self") => Known::Own,
+            Expr::Path(path) if path.path.is_ident("self") => NameKind::Own,
             Expr::Struct(made) => self.of_owner(made.path.segments.iter().rev()),
             Expr::Call(call) => match &*call.func {
                 // `Shop::open(…)`; what it gives is taken for a `Shop`.
                 Expr::Path(path) => self.of_owner(path.path.segments.iter().rev().skip(1)),
-                _ => Known::Other,
+                _ => NameKind::Other,
             },
-            Expr::Path(path) => path.path.get_ident().map(name).map_or(Known::Other, |one| {
-                self.scopes.iter().rev().find_map(|scope| scope.get(&one)).copied().unwrap_or(Known::Other)
+            Expr::Path(path) => path.path.get_ident().map(name).map_or(NameKind::Other, |one| {
+                self.scopes.iter().rev().find_map(|scope| scope.get(&one)).copied().unwrap_or(NameKind::Other)
             }),
             Expr::Field(field) => match &field.member {
-                syn::Member::Named(ident) => self.fields.get(&name(ident)).copied().unwrap_or(Known::Other),
-                syn::Member::Unnamed(_) => Known::Other,
+                syn::Member::Named(ident) => self.fields.get(&name(ident)).copied().unwrap_or(NameKind::Other),
+                syn::Member::Unnamed(_) => NameKind::Other,
             },
             Expr::Reference(inner) => self.of_expression(&inner.expr),
             Expr::Paren(inner) => self.of_expression(&inner.expr),
             Expr::MethodCall(call) => match (self.of_expression(&call.receiver), name(&call.method).as_str()) {
-                (Known::Db, "transaction") => Known::Transaction,
+                (NameKind::Db, "transaction") => NameKind::Transaction,
                 (known, "clone") => known,
-                _ => Known::Other,
+                _ => NameKind::Other,
             },
-            _ => Known::Other,
+            _ => NameKind::Other,
         }
     }
 
     /// Whether a path's first segment of these is a type of the file.
-    fn of_owner<'p>(&self, mut segments: impl Iterator<Item = &'p syn::PathSegment>) -> Known {
+    fn of_owner<'p>(&self, mut segments: impl Iterator<Item = &'p syn::PathSegment>) -> NameKind {
         let owner = segments.next().map(|segment| name(&segment.ident));
-        owner.filter(|one| one == "Self" || self.own.contains(one)).map_or(Known::Other, |_| Known::Own)
+        owner.filter(|one| one == "Self" || self.own.contains(one)).map_or(NameKind::Other, |_| NameKind::Own)
     }
 
     /// Notes an expression whose value nobody uses.
@@ -151,11 +151,11 @@ impl Search {
             Expr::MethodCall(call) => {
                 let method = name(&call.method);
                 let future = match self.of_expression(&call.receiver) {
-                    Known::Db => is_one_of(&DB, &method) || is_one_of(&DB_FURTHER, &method),
-                    Known::Transaction => is_one_of(&TRANSACTION, &method),
-                    Known::Own => return self.found.by_name.push((at, method)),
+                    NameKind::Db => is_one_of(&DB, &method) || is_one_of(&DB_FURTHER, &method),
+                    NameKind::Transaction => is_one_of(&TRANSACTION, &method),
+                    NameKind::Own => return self.found.by_name.push((at, method)),
                     // `db.put(…).if_absent()` is the same put.
-                    Known::Other => return self.check_option(call, &method),
+                    NameKind::Other => return self.check_option(call, &method),
                 };
                 if future {
                     self.found.certain.push((at, format!("`{method}`")));
@@ -191,7 +191,7 @@ impl Search {
         is_one_of(&["Self", "self", "crate", "super"], first) || self.own.contains(first)
     }
 
-    fn note_pattern(&mut self, pattern: &Pat, known: Known) {
+    fn note_pattern(&mut self, pattern: &Pat, known: NameKind) {
         if let (Pat::Ident(one), Some(scope)) = (pattern, self.scopes.last_mut()) {
             scope.insert(name(&one.ident), known);
         }
@@ -211,7 +211,7 @@ impl Search {
                 let known = self.of_expression(value);
                 self.note_pattern(pattern, known);
             }
-            (pattern, None) => self.note_pattern(pattern, Known::Other),
+            (pattern, None) => self.note_pattern(pattern, NameKind::Other),
         }
     }
 
@@ -246,7 +246,7 @@ fn throws_away(pattern: &Pat, after: &[Stmt]) -> bool {
         Pat::Wild(_) => true,
         Pat::Type(typed) => throws_away(&typed.pat, after),
         Pat::Ident(one) if name(&one.ident).starts_with('_') => {
-            let mut uses = Uses { name: name(&one.ident), found: false };
+            let mut uses = NameUses { name: name(&one.ident), found: false };
             after.iter().for_each(|statement| uses.visit_stmt(statement));
             !uses.found
         }
@@ -255,12 +255,12 @@ fn throws_away(pattern: &Pat, after: &[Stmt]) -> bool {
 }
 
 /// Looks for a name. In a macro's arguments, which are no syntax tree, every word counts.
-struct Uses {
+struct NameUses {
     name: String,
     found: bool,
 }
 
-impl<'ast> Visit<'ast> for Uses {
+impl<'ast> Visit<'ast> for NameUses {
     fn visit_ident(&mut self, ident: &'ast proc_macro2::Ident) {
         self.found |= name(ident) == self.name;
     }
@@ -270,7 +270,7 @@ impl<'ast> Visit<'ast> for Uses {
     }
 }
 
-impl<'ast> Visit<'ast> for Search {
+impl<'ast> Visit<'ast> for AwaitSearch {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if !is_for_tests(item) {
             visit::visit_item(self, item);

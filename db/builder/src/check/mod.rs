@@ -117,7 +117,7 @@ struct SourceCheck<'a> {
     /// Called macros that must be the tenant's own, by file.
     called: Vec<(&'a str, String, std::ops::Range<usize>)>,
     /// Futures that nobody awaits, by file.
-    unawaited: Vec<(&'a str, awaits::Unawaited)>,
+    unawaited: Vec<(&'a str, awaits::UnawaitedFutures)>,
 }
 
 impl<'a> SourceCheck<'a> {

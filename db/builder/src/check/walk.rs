@@ -58,7 +58,7 @@ pub(super) struct TraitNames {
     /// Names of called macros that must be among those, and their positions.
     pub(super) called: Vec<(String, Range<usize>)>,
     /// What is thrown away before it was awaited.
-    pub(super) unawaited: super::awaits::Unawaited,
+    pub(super) unawaited: super::awaits::UnawaitedFutures,
 }
 
 impl<'a> SyntaxWalk<'a> {

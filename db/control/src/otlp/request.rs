@@ -24,16 +24,16 @@ pub(crate) struct MetricsReading {
 
 /// A number of 64 bits, which JSON has as text: its readers may have no others than floating ones.
 #[derive(Clone, Copy, Debug)]
-struct Digits(u64);
+struct DecimalNumber(u64);
 
-impl Serialize for Digits {
+impl Serialize for DecimalNumber {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Attribute<'a> {
+struct OtlpAttribute<'a> {
     key: &'a str,
     value: AttributeText<'a>,
 }
@@ -44,16 +44,16 @@ struct AttributeText<'a> {
     string_value: &'a str,
 }
 
-fn attribute<'a>(key: &'a str, value: &'a str) -> Attribute<'a> {
-    Attribute { key, value: AttributeText { string_value: value } }
+fn attribute<'a>(key: &'a str, value: &'a str) -> OtlpAttribute<'a> {
+    OtlpAttribute { key, value: AttributeText { string_value: value } }
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Point<'a> {
-    attributes: Vec<Attribute<'a>>,
-    start_time_unix_nano: Digits,
-    time_unix_nano: Digits,
+struct OtlpPoint<'a> {
+    attributes: Vec<OtlpAttribute<'a>>,
+    start_time_unix_nano: DecimalNumber,
+    time_unix_nano: DecimalNumber,
     #[serde(flatten)]
     value: PointValue,
 }
@@ -62,13 +62,13 @@ struct Point<'a> {
 #[serde(untagged)]
 enum PointValue {
     #[serde(rename_all = "camelCase")]
-    Whole { as_int: Digits },
+    Whole { as_int: DecimalNumber },
     #[serde(rename_all = "camelCase")]
     Real { as_double: f64 },
     #[serde(rename_all = "camelCase")]
-    Histogram { count: Digits, sum: f64, bucket_counts: Vec<Digits>, explicit_bounds: Vec<f64> },
+    Histogram { count: DecimalNumber, sum: f64, bucket_counts: Vec<DecimalNumber>, explicit_bounds: Vec<f64> },
     #[serde(rename_all = "camelCase")]
-    Summary { count: Digits, sum: f64, quantile_values: Vec<QuantileValue> },
+    Summary { count: DecimalNumber, sum: f64, quantile_values: Vec<QuantileValue> },
 }
 
 #[derive(Debug, Serialize)]
@@ -79,8 +79,8 @@ struct QuantileValue {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Points<'p, 'a> {
-    data_points: &'p [Point<'a>],
+struct OtlpPoints<'p, 'a> {
+    data_points: &'p [OtlpPoint<'a>],
     /// 2: sums since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     aggregation_temporality: Option<u8>,
@@ -89,69 +89,69 @@ struct Points<'p, 'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Metric<'p, 'a> {
+struct OtlpMetric<'p, 'a> {
     name: &'p str,
     description: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     unit: &'static str,
     /// By the word that OTLP has for the kind.
     #[serde(flatten)]
-    points: BTreeMap<&'static str, Points<'p, 'a>>,
+    points: BTreeMap<&'static str, OtlpPoints<'p, 'a>>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'p, 'a> {
+struct OtlpRequest<'p, 'a> {
     resource_metrics: [ResourceMetrics<'p, 'a>; 1],
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceMetrics<'p, 'a> {
-    resource: Resource<'p>,
+    resource: OtlpResource<'p>,
     scope_metrics: [ScopeMetrics<'p, 'a>; 1],
 }
 
 #[derive(Debug, Serialize)]
-struct Resource<'p> {
-    attributes: Vec<Attribute<'p>>,
+struct OtlpResource<'p> {
+    attributes: Vec<OtlpAttribute<'p>>,
 }
 
 #[derive(Debug, Serialize)]
 struct ScopeMetrics<'p, 'a> {
-    scope: Scope,
-    metrics: Vec<Metric<'p, 'a>>,
+    scope: OtlpScope,
+    metrics: Vec<OtlpMetric<'p, 'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Scope {
+struct OtlpScope {
     name: &'static str,
     version: &'static str,
 }
 
 /// A metric with all its points.
-struct Family<'a> {
+struct MetricFamily<'a> {
     metric: &'static MetricSpec,
     name: String,
-    points: Vec<Point<'a>>,
+    points: Vec<OtlpPoint<'a>>,
 }
 
-impl Family<'_> {
+impl MetricFamily<'_> {
     /// A request's part of it.
-    fn part<'p>(&'p self, points: std::ops::Range<usize>) -> Metric<'p, 'p> {
+    fn part<'p>(&'p self, points: std::ops::Range<usize>) -> OtlpMetric<'p, 'p> {
         let (kind, sums, grows) = match self.metric.kind {
             MetricKind::Counter => ("sum", true, true),
             MetricKind::Gauge => ("gauge", false, false),
             MetricKind::Histogram => ("histogram", true, false),
             MetricKind::Summary => ("summary", false, false),
         };
-        let points = Points {
+        let points = OtlpPoints {
             data_points: &self.points[points],
             aggregation_temporality: sums.then_some(2),
             is_monotonic: grows.then_some(true),
         };
         let (description, unit) = (self.metric.meaning.trim(), unit_of(&self.name));
-        Metric { name: &self.name, description, unit, points: BTreeMap::from([(kind, points)]) }
+        OtlpMetric { name: &self.name, description, unit, points: BTreeMap::from([(kind, points)]) }
     }
 }
 
@@ -163,19 +163,19 @@ fn unit_of(name: &str) -> &'static str {
 
 /// What all points of a reading say of time.
 #[derive(Clone, Copy)]
-struct Times {
-    start: Digits,
-    now: Digits,
+struct ReadingTimes {
+    start: DecimalNumber,
+    now: DecimalNumber,
 }
 
-impl Times {
-    fn point<'a>(self, attributes: Vec<Attribute<'a>>, value: PointValue) -> Point<'a> {
-        Point { attributes, start_time_unix_nano: self.start, time_unix_nano: self.now, value }
+impl ReadingTimes {
+    fn point<'a>(self, attributes: Vec<OtlpAttribute<'a>>, value: PointValue) -> OtlpPoint<'a> {
+        OtlpPoint { attributes, start_time_unix_nano: self.start, time_unix_nano: self.now, value }
     }
 }
 
-fn unix_ns(at: SystemTime) -> Digits {
-    Digits(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64)
+fn unix_ns(at: SystemTime) -> DecimalNumber {
+    DecimalNumber(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64)
 }
 
 /// The bodies of the requests that say all of a reading, each of at most [`OTLP_POINTS`] points. `resource` has the
@@ -185,7 +185,7 @@ pub(super) fn bodies(
     resource: &[String; 2],
     started: SystemTime,
 ) -> Result<Vec<Vec<u8>>, serde_json::Error> {
-    let times = Times { start: unix_ns(started), now: unix_ns(SystemTime::now()) };
+    let times = ReadingTimes { start: unix_ns(started), now: unix_ns(SystemTime::now()) };
     let mut families = counted(&reading.groups, times);
     families.extend(latencies(&reading.latencies, times));
     let (mut all, mut parts, mut room) = (Vec::new(), Vec::new(), OTLP_POINTS);
@@ -208,7 +208,7 @@ pub(super) fn bodies(
     Ok(all)
 }
 
-fn body(metrics: Vec<Metric<'_, '_>>, [host, instance]: &[String; 2]) -> Result<Vec<u8>, serde_json::Error> {
+fn body(metrics: Vec<OtlpMetric<'_, '_>>, [host, instance]: &[String; 2]) -> Result<Vec<u8>, serde_json::Error> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let attributes = vec![
         attribute("service.name", "sandstorm"),
@@ -216,21 +216,21 @@ fn body(metrics: Vec<Metric<'_, '_>>, [host, instance]: &[String; 2]) -> Result<
         attribute("service.instance.id", instance),
         attribute("host.name", host),
     ];
-    let scope_metrics = [ScopeMetrics { scope: Scope { name: "sandstorm", version: VERSION }, metrics }];
-    let resource_metrics = [ResourceMetrics { resource: Resource { attributes }, scope_metrics }];
-    serde_json::to_vec(&Request { resource_metrics })
+    let scope_metrics = [ScopeMetrics { scope: OtlpScope { name: "sandstorm", version: VERSION }, metrics }];
+    let resource_metrics = [ResourceMetrics { resource: OtlpResource { attributes }, scope_metrics }];
+    serde_json::to_vec(&OtlpRequest { resource_metrics })
 }
 
 /// Counters and gauges, each metric with the points of all that have it.
-fn counted(groups: &[LabelledReadings], times: Times) -> Vec<Family<'_>> {
-    let mut families: Vec<Family<'_>> = Vec::new();
+fn counted(groups: &[LabelledReadings], times: ReadingTimes) -> Vec<MetricFamily<'_>> {
+    let mut families: Vec<MetricFamily<'_>> = Vec::new();
     let mut places: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for group in groups {
         for reading in &group.readings {
             let (place, divisor) = *places.entry(reading.metric.name).or_insert_with(|| {
                 let ConventionalName { name, divisor } = ConventionalName::of(reading.metric);
                 let name = format!("{PREFIX}{}", name.trim_end_matches("_total"));
-                families.push(Family { metric: reading.metric, name, points: Vec::new() });
+                families.push(MetricFamily { metric: reading.metric, name, points: Vec::new() });
                 (families.len() - 1, divisor)
             });
             for (index, value) in reading.values.iter().enumerate() {
@@ -239,7 +239,7 @@ fn counted(groups: &[LabelledReadings], times: Times) -> Vec<Family<'_>> {
                     attributes.push(attribute(name, values.get(index).copied().unwrap_or("unknown")));
                 }
                 let value = match divisor {
-                    1 => PointValue::Whole { as_int: Digits(*value) },
+                    1 => PointValue::Whole { as_int: DecimalNumber(*value) },
                     by => PointValue::Real { as_double: *value as f64 / by as f64 },
                 };
                 families[place].points.push(times.point(attributes, value));
@@ -254,10 +254,10 @@ fn seconds(duration_ns: u64) -> f64 {
 }
 
 /// The latencies, as Prometheus reads them.
-fn latencies(reading: &LatencyReading, times: Times) -> Vec<Family<'_>> {
+fn latencies(reading: &LatencyReading, times: ReadingTimes) -> Vec<MetricFamily<'_>> {
     let [whole, of_tenant, waiting] = LATENCY_METRICS else { return Vec::new() };
     let family =
-        |metric: &'static MetricSpec, points| Family { metric, name: format!("{PREFIX}{}", metric.name), points };
+        |metric: &'static MetricSpec, points| MetricFamily { metric, name: format!("{PREFIX}{}", metric.name), points };
     let by_class = REQUEST_CLASSES.iter().zip(&reading.all);
     let all = by_class.map(|(class, counts)| times.point(vec![attribute("class", class)], histogram(&counts.total)));
     let mut families = vec![family(whole, all.collect())];
@@ -279,19 +279,19 @@ fn latencies(reading: &LatencyReading, times: Times) -> Vec<Family<'_>> {
 
 fn histogram(counts: &DurationCounts) -> PointValue {
     let mut before = 0;
-    let mut bucket_counts: Vec<Digits> = BOUNDS_NS
+    let mut bucket_counts: Vec<DecimalNumber> = BOUNDS_NS
         .iter()
         .map(|bound_ns| {
             let below = counts.below(*bound_ns);
             let here = below - before;
             before = below;
-            Digits(here)
+            DecimalNumber(here)
         })
         .collect();
     let count = counts.count();
-    bucket_counts.push(Digits(count - before));
+    bucket_counts.push(DecimalNumber(count - before));
     let explicit_bounds = BOUNDS_NS.iter().map(|bound_ns| seconds(*bound_ns)).collect();
-    PointValue::Histogram { count: Digits(count), sum: seconds(counts.sum_ns), bucket_counts, explicit_bounds }
+    PointValue::Histogram { count: DecimalNumber(count), sum: seconds(counts.sum_ns), bucket_counts, explicit_bounds }
 }
 
 fn summary(counts: &DurationCounts) -> PointValue {
@@ -300,7 +300,7 @@ fn summary(counts: &DurationCounts) -> PointValue {
         value: seconds(counts.quantile_ns(*per_million)),
     };
     let quantile_values = QUANTILES.iter().map(value).collect();
-    PointValue::Summary { count: Digits(counts.count()), sum: seconds(counts.sum_ns), quantile_values }
+    PointValue::Summary { count: DecimalNumber(counts.count()), sum: seconds(counts.sum_ns), quantile_values }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub enum WaitState {
 }
 
 #[derive(Debug)]
-enum Wait {
+enum BackingWait {
     Open,
     Done,
     Failed,
@@ -39,7 +39,7 @@ enum Wait {
 #[derive(Default)]
 struct AllWaits {
     last: u64,
-    waits: HashMap<u64, Wait>,
+    waits: HashMap<u64, BackingWait>,
     /// In the order in which they were made.
     order: VecDeque<(u64, Instant)>,
 }
@@ -52,7 +52,7 @@ fn with_waits<R>(f: impl FnOnce(&mut AllWaits) -> R) -> R {
 }
 
 impl AllWaits {
-    fn add(&mut self, wait: Wait) -> u64 {
+    fn add(&mut self, wait: BackingWait) -> u64 {
         let now = Instant::now();
         while let Some((id, since)) = self.order.front().copied()
             && now.duration_since(since) > FORGET_AFTER
@@ -70,16 +70,16 @@ impl AllWaits {
 
     fn state_of(&self, id: u64) -> WaitState {
         match self.waits.get(&id) {
-            Some(Wait::Open) => WaitState::Waits,
-            Some(Wait::Done) => WaitState::Ended(0),
+            Some(BackingWait::Open) => WaitState::Waits,
+            Some(BackingWait::Done) => WaitState::Ended(0),
             // One that was forgotten had ended long before.
-            Some(Wait::Failed) | None => WaitState::Failed,
-            Some(Wait::Joined(parts, position)) => {
+            Some(BackingWait::Failed) | None => WaitState::Failed,
+            Some(BackingWait::Joined(parts, position)) => {
                 let mut state = WaitState::Ended(*position);
                 for part in parts {
                     match self.waits.get(part) {
-                        Some(Wait::Done) => {}
-                        Some(Wait::Open) => state = WaitState::Waits,
+                        Some(BackingWait::Done) => {}
+                        Some(BackingWait::Open) => state = WaitState::Waits,
                         _ => return WaitState::Failed,
                     }
                 }
@@ -90,8 +90,8 @@ impl AllWaits {
 
     fn parts_of(&self, position: u64) -> (Vec<u64>, u64) {
         match self.waits.get(&position) {
-            Some(Wait::Joined(parts, position)) => (parts.clone(), *position),
-            Some(Wait::Done) => (Vec::new(), 0),
+            Some(BackingWait::Joined(parts, position)) => (parts.clone(), *position),
+            Some(BackingWait::Done) => (Vec::new(), 0),
             _ if position & WAIT_BIT != 0 => (vec![position], 0),
             _ => (Vec::new(), position),
         }
@@ -106,15 +106,15 @@ pub fn is_wait(position: u64) -> bool {
 
 /// Begins a wait.
 pub fn begin() -> u64 {
-    with_waits(|all| all.add(Wait::Open))
+    with_waits(|all| all.add(BackingWait::Open))
 }
 
 /// Ends a wait, or all that are joined in it: the backing has the change, or has refused it.
 pub fn end(wait: u64, is_done: bool) {
     with_waits(|all| {
         for part in all.parts_of(wait).0 {
-            if let Some(found @ Wait::Open) = all.waits.get_mut(&part) {
-                *found = if is_done { Wait::Done } else { Wait::Failed };
+            if let Some(found @ BackingWait::Open) = all.waits.get_mut(&part) {
+                *found = if is_done { BackingWait::Done } else { BackingWait::Failed };
             }
         }
     });
@@ -149,9 +149,9 @@ fn join(one: u64, other: u64) -> u64 {
         parts.extend(more);
         parts.sort_unstable();
         parts.dedup();
-        parts.retain(|part| !matches!(all.waits.get(part), Some(Wait::Done)));
+        parts.retain(|part| !matches!(all.waits.get(part), Some(BackingWait::Done)));
         let position = position.max(other_position);
-        if parts.is_empty() { position } else { all.add(Wait::Joined(parts, position)) }
+        if parts.is_empty() { position } else { all.add(BackingWait::Joined(parts, position)) }
     })
 }
 
