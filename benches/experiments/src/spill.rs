@@ -117,7 +117,7 @@ impl SpillSetup {
         })
     }
 
-    /// Gets of hot records at a steady rate, while nobody or somebody reads cold ones as fast as the disk gives them.
+    /// Gets of hot records at a steady rate: alone, and beside a client that reads cold ones at the disk's full rate.
     fn hot_beside_cold(&self, args: &BenchArgs) -> Result<Vec<MeasuredSide>, CliError> {
         let seconds = args.seconds(SECONDS);
         let names = ["hot gets, the disk quiet", "hot gets, the disk busy"];

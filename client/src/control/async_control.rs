@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_without_a_server_is_an_error_and_others_run_meanwhile() {
-        // A port that nobody listens at.
+        // A port without a listener.
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
         let control = AsyncControl::from(Control::new(&free.to_string(), Some("t")));
         let (first, second) = tokio::join!(control.health(), control.tables("shop"));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The servers of a cluster, and who owns which slots.
+/// The servers of a cluster, and the owner of each slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     /// The id of the server that answers.
@@ -11,7 +11,7 @@ pub struct ClusterStatus {
     pub epoch: u64,
     /// The servers, in the order of their ids.
     pub servers: Vec<ClusterMemberStatus>,
-    /// Ranges of slots that nobody owns: first and last.
+    /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -153,7 +153,7 @@ impl BackedTable {
         self.dirty_limit.store(settings.dirty_limit_bytes, Relaxed);
         self.policy.store(settings.policy as u8, Release);
         *self.settings.lock() = settings.clone();
-        // What waits for its time is written now: who expects an answer of the new policy does not wait for it.
+        // Changes that wait for their time are written now, so that the first answer of the new policy does not wait.
         self.hurry();
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct DirtyKey {
     pub(crate) since_ms: u64,
     /// As it is in the table of marks.
     pub(crate) mark: DirtyMark,
-    /// What those wait for who want to know that the backing has its last change; 0: nobody.
+    /// The number of the wait that ends once the backing has its last change; 0: no answer waits for that.
     pub(crate) wait: u64,
     /// The same of the change that is being written.
     pub(crate) written_wait: u64,
@@ -58,7 +58,7 @@ pub(crate) struct KeyStates {
     pub(crate) clean: HashMap<u64, CleanRecord>,
     /// Keys that are absent in the backing, and until when that is taken for granted.
     pub(crate) absent: HashMap<Box<[u8]>, u64>,
-    /// Keys that are being loaded, and who waits for each.
+    /// Keys that are being loaded, with the tickets of the requests that wait for each.
     pub(crate) loads: HashMap<Box<[u8]>, Vec<Arc<ColdTicket>>>,
 }
 

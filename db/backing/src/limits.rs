@@ -15,7 +15,8 @@ pub const LOADS_PER_TABLE: usize = 16 * 1024;
 /// Longest time that one request to a backing takes.
 pub const REQUEST_MOST: Duration = Duration::from_secs(5);
 
-/// Tries after which those who wait for a write are told that nobody knows. The record stays, and is tried again.
+/// Tries after which answers that wait for a write say that its outcome is unknown. The record stays, and is tried
+/// again.
 pub const TRIES_BEFORE_ANSWER: u32 = 3;
 
 /// Failures one after the other from which on a backing counts as down: it is asked once in a while, and what needs it
@@ -49,5 +50,5 @@ pub const DEFAULT_FLUSH_AFTER_MS: u64 = 1_000;
 /// Default time for which an absent key is remembered.
 pub const DEFAULT_ABSENT_MS: u64 = 5_000;
 
-/// Least time for which an absent key is remembered: who asked for it comes back within that.
+/// Least time for which an absent key is remembered: a request that waited for the load runs again within that.
 pub const LEAST_ABSENT_MS: u64 = 1_000;

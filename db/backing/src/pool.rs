@@ -214,7 +214,7 @@ impl BackingPool {
 
     fn work_until_stopped(&self, epochs: &Arc<Epochs>) {
         let mut participant = epochs.register();
-        // Offline while it waits: it holds up nobody's memory.
+        // Offline while it waits, so that memory is reclaimed meanwhile.
         participant.offline();
         while let Some(table) = self.wait_for_table() {
             let weak = Arc::downgrade(&table);

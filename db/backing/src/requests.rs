@@ -28,7 +28,7 @@ struct TakenChange {
     may_be_deleted: bool,
 }
 
-/// What became of it.
+/// The outcome of a write to the backing.
 enum ObjectWrite {
     /// The backing has it, under this tag; empty for a delete.
     Done(String),
@@ -221,7 +221,7 @@ impl BackedTable {
         }
     }
 
-    /// Ends a wait, if there is one, and wakes who may hold its answers.
+    /// Ends a wait, if there is one, and wakes the workers that may hold its answers.
     fn end_wait(&self, wait: u64, is_done: bool) {
         if wait != 0 {
             waits::end(wait, is_done);
@@ -250,7 +250,7 @@ impl BackedTable {
                 }
                 Ok(None) if taken.object.is_none() => result = Ok(String::new()),
                 Ok(None) if taken.may_be_deleted => result = write(&WriteCondition::Absent),
-                // What cannot be read is nobody's: it is looked at again.
+                // A record that cannot be decoded names no writer: it is looked at again.
                 Ok(Some(theirs)) if self.decode(&theirs, key).is_err() => {
                     self.note_damage("an object that another write has changed cannot be read");
                     return ObjectWrite::Failed;

@@ -11,7 +11,7 @@ pub struct ClusterResponse {
     pub epoch: u64,
     /// The servers, in the order of their ids.
     pub servers: Vec<ClusterServerResponse>,
-    /// Ranges of slots that nobody owns: first and last.
+    /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(skip_serializing_if = "Option::is_none")]
