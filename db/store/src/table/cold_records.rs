@@ -292,7 +292,10 @@ impl<'t> LockedStripe<'t> {
         let growth = new.saturating_sub(found.record.charged_bytes());
         let quota = self.table.quota_bytes();
         let after = self.table.bytes.fetch_add(growth, Ordering::Relaxed).wrapping_add(growth);
-        if after > quota && !self.evict_for(hash) && !self.evict_clean() {
+        // From another stripe each time: an operation waits for several records, and in a stripe with few others each
+        // would make room for the next one. Then they would never be in memory together.
+        let first = 1 + spill.counters.reads.load(Ordering::Relaxed) as usize % (STRIPES - 1);
+        if after > quota && !self.evict_for(first, hash) && !self.evict_clean() {
             let most = quota.saturating_add(quota / SPILL_OVERDRAFT_ONE_IN);
             if self.table.bytes.load(Ordering::Relaxed) > most {
                 self.table.bytes.fetch_sub(growth, Ordering::Relaxed);

@@ -410,7 +410,7 @@ impl<'t> LockedStripe<'t> {
         }
         let quota = self.table.quota_bytes();
         let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
-        if after <= quota || (self.table.makes_room() && new <= quota && self.evict_for(hash)) {
+        if after <= quota || (self.table.makes_room() && new <= quota && self.evict_for(0, hash)) {
             return Ok(());
         }
         self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
@@ -418,22 +418,27 @@ impl<'t> LockedStripe<'t> {
         Err(self.table.why_full())
     }
 
-    /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
-    pub(super) fn evict_for(&mut self, spared: u64) -> bool {
+    /// Evicts until the table is within its quota, once around the stripes; `false` if that would take too long. The
+    /// first stripe is so many further than this one.
+    pub(super) fn evict_for(&mut self, first: usize, spared: u64) -> bool {
         let fits = |table: &RecordTable| table.bytes.load(Ordering::Relaxed) <= table.quota_bytes();
         let mut left = self.table.evictions_per_write();
-        while !fits(self.table) && left != 0 && self.evict_one(spared) {
-            left -= 1;
-        }
-        for offset in 1..STRIPES {
-            if fits(self.table) || left == 0 {
-                break;
-            }
-            // Never waits for a second lock, so that no two writers wait for each other.
-            let other = (self.index + offset) % STRIPES;
-            let Some(mut other) = self.table.try_lock_stripe(self.participant, other) else { continue };
-            while !fits(self.table) && left != 0 && other.evict_one(spared) {
+        let mut evict = |locked: &mut LockedStripe<'_>| {
+            while !fits(locked.table) && left != 0 && locked.evict_one(spared) {
                 left -= 1;
+            }
+            fits(locked.table) || left == 0
+        };
+        for offset in first..first + STRIPES {
+            let index = (self.index + offset) % STRIPES;
+            // Never waits for a second lock, so that no two writers wait for each other.
+            let other = || self.table.try_lock_stripe(self.participant, index);
+            let is_over = match index == self.index {
+                true => evict(self),
+                false => other().is_some_and(|mut other| evict(&mut other)),
+            };
+            if is_over {
+                break;
             }
         }
         fits(self.table)

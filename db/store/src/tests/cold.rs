@@ -113,6 +113,49 @@ fn a_table_of_several_times_its_memory_keeps_everything() {
     assert_eq!(cold.device.counts().0, before, "no read for a key that is absent");
 }
 
+/// An operation of many keys finds them in memory at one time, whatever was read and written before: records that it
+/// has waited for make no room for each other, though some stripes have few others.
+#[test]
+fn what_one_operation_reads_is_in_memory_together_after_a_few_tries() {
+    const RECORDS: u32 = 12_000;
+    const KEYS: u32 = 300;
+    const TRIES: usize = 8;
+    let mut cold = cold_table(2 << 20, 256 << 20);
+    for number in 0..RECORDS {
+        let value = vec![number as u8; 200 + number as usize % 1_000];
+        cold.put(&number.to_le_bytes(), &value, &WriteOptions::default(), 1).expect("room");
+        cold.pool.drive(&mut cold.participant);
+    }
+    let table = Arc::clone(&cold.table);
+    for round in 0..100_u32 {
+        // One key after another, as in the requests between.
+        for number in (0..RECORDS).skip(round as usize % 7).step_by(61) {
+            cold.get(&number.to_le_bytes(), 1).expect("read").expect("it is there");
+        }
+        let keys: Vec<u32> = (0..KEYS).map(|number| (number * 37 + round * 101) % RECORDS).collect();
+        let mut misses = Vec::new();
+        for _ in 0..TRIES {
+            {
+                let guard = cold.participant.guard();
+                for key in &keys {
+                    let key = key.to_le_bytes();
+                    let _found = table.get(&guard, table.hash(&key), &key, 1);
+                }
+            }
+            let missed = cold.participant.shown().take_cold();
+            misses.push(missed.len());
+            if missed.is_empty() {
+                break;
+            }
+            let ticket = ColdMiss::fetch(missed, || {});
+            cold.participant.quiescent();
+            cold.pool.drive(&mut cold.participant);
+            assert!(ticket.is_done() && ticket.error().is_none());
+        }
+        assert_eq!(misses.last(), Some(&0), "round {round}: {misses:?}");
+    }
+}
+
 #[test]
 fn a_cold_key_takes_sixteen_bytes_beside_its_slot() {
     let mut cold = cold_table(1 << 20, 256 << 20);
