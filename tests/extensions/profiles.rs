@@ -124,11 +124,19 @@ fn one_profile_is_taken_at_a_time_and_ends_when_it_is_told_to() {
     let library = library_of("two_loops", TWO_LOOPS);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| plane.profiler.profile(&library, Duration::from_secs(600), &stop));
+        let first = scope.spawn(|| {
+            // The other may be looking just then whether this one has begun, which is a profile, too.
+            loop {
+                match plane.profiler.profile(&library, Duration::from_secs(600), &stop) {
+                    Err(ProfilerBusy) => std::thread::yield_now(),
+                    taken => return taken,
+                }
+            }
+        });
         let none = AtomicBool::new(true);
         // The first may not have begun yet.
         while plane.profiler.profile(&library, Duration::ZERO, &none) != Err(ProfilerBusy) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         stop.store(true, Ordering::Relaxed);
         assert_eq!(first.join().expect("no panic").map(|profile| profile.samples), Ok(0), "nothing ran");
