@@ -160,6 +160,11 @@ pub const SLOW_PER_TURN: usize = 8;
 pub const TURN_WINDOW_NS: u64 = 1_000_000;
 /// Such windows of a worker: they reach back a second, and take 128 KiB.
 pub const TURN_WINDOWS: usize = 1_024;
+/// Such windows that are added up in a second to tell slow requests whose turns they waited for, at about 0.1 us each;
+/// and how many at once: four requests of a second, or hundreds of some milliseconds.
+pub const TURN_WINDOWS_PER_S: u64 = 20_000;
+/// See [`TURN_WINDOWS_PER_S`].
+pub const TURN_WINDOWS_BURST: u64 = 4 * TURN_WINDOWS as u64;
 
 pub mod connections;
 pub mod ports;

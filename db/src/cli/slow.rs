@@ -168,6 +168,10 @@ fn call_lines(call: &SlowCallReport, total_ns: u64) -> String {
 fn turn_lines(request: &SlowRequestReport) -> String {
     let own_ns = request.call.as_ref().map_or(0, |call| call.cpu_ns);
     let mut text = String::new();
+    if request.known_ns == 0 && request.turns.is_empty() {
+        return "whose turns its worker served meanwhile is not known: too many requests were slow just then\n"
+            .to_owned();
+    }
     if request.known_ns < request.total_ns {
         text.push_str(&format!(
             "of the last {} of it the worker knows whose turns it served:\n",

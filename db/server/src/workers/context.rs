@@ -130,7 +130,7 @@ impl WorkerContext {
     #[cold]
     pub(super) fn slow_request(&self, answered: &SlowAnswer, now_ns: u64, call: Option<SlowCall>) -> SlowRequest {
         let SlowAnswer { class, subject, count, waiting_ns, service_ns, .. } = *answered;
-        let (turns, known_ns) = self.turns.borrow().since(now_ns.saturating_sub(waiting_ns + service_ns));
+        let (turns, known_ns) = self.turns.borrow().since(now_ns.saturating_sub(waiting_ns + service_ns), now_ns);
         SlowRequest {
             id: self.shared.properties.metrics.slow.next_id(),
             at_ms: self.clock.now_ms,

@@ -1,16 +1,20 @@
 //! Whose turns a worker served lately: what a slow request waited for.
 //!
 //! A ring of windows of a millisecond or more, in which anything was polled. Each has the CPU time of the tenants that
-//! were polled in it. Noting a poll is an addition; a request that was slow adds the windows up.
+//! were polled in it. Noting a poll is an addition; a request that was slow adds the windows up. So many windows are added
+//! up in a second and no more: where all requests of hundreds of tenants are slow, telling why would make them slower.
 
+use hashbrown::HashMap;
 use sandstorm_accounts::TurnShare;
+use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 
-use crate::limits::{TURN_WINDOW_NS, TURN_WINDOWS};
+use crate::limits::{TURN_WINDOW_NS, TURN_WINDOWS, TURN_WINDOWS_BURST, TURN_WINDOWS_PER_S};
 
 /// Tenants of a window that are counted apart; the others are counted together.
 const TENANTS_PER_WINDOW: usize = 6;
 /// Tenants that are named to a slow request.
 const SHARES_SHOWN: usize = 8;
+const ADDED_UP: RateLimit = RateLimit::per_second(TURN_WINDOWS_PER_S).with_burst(TURN_WINDOWS_BURST);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TurnWindow {
@@ -27,11 +31,14 @@ pub(super) struct TurnHistory {
     at: usize,
     /// The share that was added to last.
     last: usize,
+    /// Windows that were added up lately.
+    added_up: RateLimiter,
 }
 
 impl TurnHistory {
     pub(super) fn new() -> TurnHistory {
-        TurnHistory { windows: vec![TurnWindow::default(); TURN_WINDOWS].into(), at: 0, last: 0 }
+        let windows = vec![TurnWindow::default(); TURN_WINDOWS].into();
+        TurnHistory { windows, at: 0, last: 0, added_up: RateLimiter::default() }
     }
 
     /// Notes that polls follow, at `now_ns`.
@@ -56,10 +63,15 @@ impl TurnHistory {
         share.cpu_ns += cpu_ns;
     }
 
-    /// Whose turns there were since `from_ns`, the longest first, and since when they are known.
+    /// Whose turns there were from `from_ns` until now, the longest first, and since when they are known: since now
+    /// where as many windows were added up lately as may be.
     #[cold]
-    pub(super) fn since(&self, from_ns: u64) -> (Vec<TurnShare>, u64) {
-        let mut sums: Vec<TurnShare> = Vec::new();
+    pub(super) fn since(&self, from_ns: u64, now_ns: u64) -> (Vec<TurnShare>, u64) {
+        let windows = (now_ns.saturating_sub(from_ns) / TURN_WINDOW_NS + 1).min(TURN_WINDOWS as u64);
+        if !self.added_up.admit_shared(&ADDED_UP, now_ns, windows as u32) {
+            return (Vec::new(), now_ns.max(from_ns));
+        }
+        let mut sums: HashMap<u32, TurnShare> = HashMap::new();
         let mut known_ns = u64::MAX;
         // The newest first, as far as one that ended before.
         for step in 0..TURN_WINDOWS {
@@ -71,15 +83,13 @@ impl TurnHistory {
             }
             known_ns = window.begun_ns;
             for share in window.shares.iter().filter(|share| share.turns > 0) {
-                match sums.iter_mut().find(|sum| sum.tenant == share.tenant) {
-                    Some(sum) => {
-                        sum.turns += share.turns;
-                        sum.cpu_ns += share.cpu_ns;
-                    }
-                    None => sums.push(*share),
-                }
+                let empty = TurnShare { tenant: share.tenant, ..TurnShare::default() };
+                let sum = sums.entry(share.tenant).or_insert(empty);
+                sum.turns += share.turns;
+                sum.cpu_ns += share.cpu_ns;
             }
         }
+        let mut sums: Vec<TurnShare> = sums.into_values().collect();
         sums.sort_by_key(|share| std::cmp::Reverse(share.cpu_ns));
         sums.truncate(SHARES_SHOWN);
         (sums, known_ns.max(from_ns))
@@ -116,7 +126,7 @@ mod tests {
                 exact.push((now_ns, tenant, cpu_ns));
             }
             let from_ns = exact[from % exact.len()].0;
-            let (shares, known_ns) = history.since(from_ns);
+            let (shares, known_ns) = history.since(from_ns, now_ns);
             prop_assert_eq!(known_ns, from_ns, "the ring is longer than that");
             let sum = |shares: &[TurnShare]| shares.iter().map(|share| share.cpu_ns).sum::<u64>();
             let since = |ns: u64| exact.iter().filter(|(at_ns, ..)| *at_ns >= ns).map(|(.., cpu_ns)| cpu_ns).sum::<u64>();
@@ -141,9 +151,28 @@ mod tests {
             history.begin(window * TURN_WINDOW_NS);
             history.note(7, 10);
         }
-        let (shares, known_ns) = history.since(TURN_WINDOW_NS);
+        let (shares, known_ns) = history.since(TURN_WINDOW_NS, turns * TURN_WINDOW_NS);
         assert_eq!(shares, [TurnShare { tenant: 7, turns: TURN_WINDOWS as u32, cpu_ns: 10 * TURN_WINDOWS as u64 }]);
         assert_eq!(known_ns, (turns - TURN_WINDOWS as u64 + 1) * TURN_WINDOW_NS);
-        assert_eq!(TurnHistory::new().since(5), (Vec::new(), 5), "no turns at all");
+        assert_eq!(TurnHistory::new().since(5, 9), (Vec::new(), 5), "no turns at all");
+    }
+
+    #[test]
+    fn hundreds_of_slow_requests_at_once_are_told_within_bounds() {
+        let mut history = TurnHistory::new();
+        for window in 1..=TURN_WINDOWS as u64 {
+            history.begin(window * TURN_WINDOW_NS);
+            (1..=6).for_each(|tenant| history.note(6 * window as u32 + tenant, 10));
+        }
+        let now_ns = TURN_WINDOWS as u64 * TURN_WINDOW_NS;
+        let told = |now_ns: u64, from_ns: u64| {
+            (0..10_000).filter(|_| history.since(from_ns, now_ns).1 < now_ns).count() as u64
+        };
+        let whole = told(now_ns, TURN_WINDOW_NS);
+        assert!(whole > 0 && whole * TURN_WINDOWS as u64 <= TURN_WINDOWS_BURST, "{whole} of the whole ring");
+        told(now_ns, now_ns - TURN_WINDOW_NS);
+        let (shares, known_ns) = history.since(now_ns - TURN_WINDOW_NS, now_ns);
+        assert!(shares.is_empty() && known_ns == now_ns, "no more is known than was looked at: {shares:?}");
+        assert!(told(now_ns + 500_000_000, now_ns) > 0, "others are told later");
     }
 }
