@@ -90,9 +90,11 @@ pub struct PeerReport {
     pub first_error: Option<String>,
     /// Replies that were not what they should be.
     pub wrong: u64,
+    /// Records that were not there, where the data may lack some ([`Data::may_lack`]).
+    pub missed: u64,
     /// Datagrams that were not answered.
     pub lost: u64,
-    /// Wrong replies.
+    /// Median latency, microseconds.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -159,6 +161,7 @@ struct PeerTally {
     errors: u64,
     first_error: Option<String>,
     wrong: u64,
+    missed: u64,
     lost: u64,
     seen: u64,
 }
@@ -251,6 +254,9 @@ impl PeerRun<'_> {
                     self.count.errors += 1;
                     self.count.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
                 }
+                PeerReply::Value(body) if self.load.data.may_lack && protocol::is_miss(self.load.speech, body) => {
+                    self.count.missed += u64::from(counts);
+                }
                 PeerReply::Value(body) if verify => {
                     let right = self.load.workload.is_right(
                         self.load.speech,
@@ -297,6 +303,7 @@ impl PeerRun<'_> {
             count: count.replies,
             errors: count.errors,
             wrong: count.wrong,
+            missed: count.missed,
             lost: count.lost,
             p50_us: us(0.5),
             p99_us: us(0.99),
@@ -400,6 +407,7 @@ pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
             errors: 0,
             first_error: None,
             wrong: 0,
+            missed: 0,
             lost: 0,
             seen: 0,
         },

@@ -263,6 +263,11 @@ impl PeerWorkload {
     }
 }
 
+/// Whether a reply to a get of one key says that there is no such record.
+pub(super) fn is_miss(speech: PeerProtocol, body: &[u8]) -> bool {
+    body == if speech == PeerProtocol::Redis { &b"$-1\r\n"[..] } else { b"END\r\n" }
+}
+
 fn push_bulk(out: &mut Vec<u8>, word: &[u8]) {
     out.push(b'$');
     push_decimal(out, word.len());
