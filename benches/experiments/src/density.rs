@@ -111,7 +111,7 @@ pub(super) fn density(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     let is_quick = args.quick || args.is_canonical();
     let about = format!(
         "One worker. Each tenant has its own table and its own library for each kind of call: no two libraries have the same bytes. All tenants of \
-         a number have {} records together, and as many connections (one tenant 896 at most) and messages under way; keys \
+         a number have {} records together, and as many connections (one tenant 512 at most) and messages under way; keys \
          are uniform.",
         args.records.unwrap_or(RECORDS)
     );
