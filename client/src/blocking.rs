@@ -175,6 +175,12 @@ impl Client {
         self.runtime.block_on(self.client.query(name, args))
     }
 
+    /// See [`crate::Client::near`].
+    pub fn near(&self, table: u64, key: &[u8]) -> Result<Client, Error> {
+        let client = self.runtime.block_on(self.client.near(table, key))?;
+        Ok(Client { runtime: Arc::clone(&self.runtime), client })
+    }
+
     /// See [`crate::Client::batch`]; send it with [`Client::send`].
     pub fn batch(&self) -> Batch<'_> {
         self.client.batch()

@@ -1,14 +1,16 @@
 //! The async client.
 
 use crate::config::Config;
-use crate::dispatcher::RequestDispatcher;
+use crate::links::ServerLinks;
 use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
 use crate::names::LearnedNames;
 use crate::stats::Stats;
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::MAX_KEY_LEN;
+use sandstorm_net::slots::slot_of;
 use std::future::{Future, IntoFuture};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +22,9 @@ use std::time::{Duration, Instant};
 /// that is dropped does not take its request back.
 #[derive(Clone)]
 pub struct Client {
-    dispatcher: Arc<RequestDispatcher>,
+    pub(crate) links: Arc<ServerLinks>,
+    /// The server of the requests that name no key; `None`: the one that the client began with.
+    pub(crate) near: Option<SocketAddr>,
     deadline: Duration,
     names: Option<Arc<LearnedNames>>,
 }
@@ -34,8 +38,8 @@ impl Client {
     /// client may not log in, [`Error::Io`] when no socket can be had.
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
-        let dispatcher = RequestDispatcher::connect(config).await?;
-        Ok(Client { dispatcher, deadline, names: None })
+        let links = Arc::new(ServerLinks::connect(config).await?);
+        Ok(Client { links, near: None, deadline, names: None })
     }
 
     /// The same connection with another deadline for the requests made through it.
@@ -55,17 +59,17 @@ impl Client {
 
     /// Number of the server's workers.
     pub fn workers(&self) -> u32 {
-        self.dispatcher.workers()
+        self.links.first().workers()
     }
 
     /// The worker that is the tenant's home.
     pub fn home_worker(&self) -> u32 {
-        self.dispatcher.home_worker()
+        self.links.first().home_worker()
     }
 
     /// Counts of what the connection has sent, resent and received so far.
     pub fn stats(&self) -> Stats {
-        self.dispatcher.stats()
+        self.links.first().stats()
     }
 
     /// Asks for a sign of life; gives the time it took.
@@ -79,9 +83,8 @@ impl Client {
 
     /// Reads the record under `key`; `None` when there is none.
     pub async fn get(&self, table: u64, key: &[u8]) -> Result<Option<Record>, Error> {
-        let mut message = Message::new();
-        message.get(table, key);
-        match self.single(message).await? {
+        let build = || Message::of(|message| message.get(table, key));
+        match self.keyed(key, build).await? {
             Reply::Record(record) => Ok(record),
             other => Err(unexpected_reply("get", &other)),
         }
@@ -102,9 +105,14 @@ impl Client {
     }
 
     async fn some<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
-        let mut message = Message::new();
-        message.multi_get(table, keys);
-        self.records(message, keys.len()).await
+        if !self.links.is_cluster() {
+            let message = Message::of(|message| message.multi_get(table, keys));
+            match self.records(message, keys.len()).await {
+                Err(Error::WrongServer { .. }) => self.links.note_cluster(),
+                other => return other,
+            }
+        }
+        self.multi_get_parts(table, keys).await
     }
 
     /// Like [`Client::multi_get`], with all records as of one moment: all that a transaction writes, or nothing of it.
@@ -112,20 +120,18 @@ impl Client {
     /// # Errors
     /// [`Error::TooLarge`], and nothing is sent, for more than [`limits::MESSAGE_KEYS`] keys: a moment cannot be split.
     pub async fn snapshot<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
-        let mut message = Message::new();
-        message.snapshot(table, keys);
-        self.records(message, keys.len()).await
+        let build = || Message::of(|message| message.snapshot(table, keys));
+        match keys {
+            // They are at one server, whichever that is.
+            [first, rest @ ..] if rest.iter().all(|key| slot_of(key.as_ref()) == slot_of(first.as_ref())) => {
+                some_records(self.keyed(first.as_ref(), build).await?, keys.len())
+            }
+            _ => self.records(build(), keys.len()).await,
+        }
     }
 
-    async fn records(&self, message: Message, count: usize) -> Result<Vec<Option<Record>>, Error> {
-        match self.single(message).await? {
-            Reply::Records(records) if records.len() == count => Ok(records),
-            Reply::Records(records) => {
-                let text = format!("{} records for {count} keys", records.len());
-                Err(Error::Protocol { text })
-            }
-            other => Err(unexpected_reply("multi-get", &other)),
-        }
+    pub(crate) async fn records(&self, message: Message, count: usize) -> Result<Vec<Option<Record>>, Error> {
+        some_records(self.single(message).await?, count)
     }
 
     /// Reads up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), in the order
@@ -204,9 +210,8 @@ impl Client {
     }
 
     async fn delete_if(&self, table: u64, key: &[u8], if_version: Option<u64>) -> Result<bool, Error> {
-        let mut message = Message::new();
-        message.delete(table, key, if_version);
-        match self.single(message).await? {
+        let build = || Message::of(|message| message.delete(table, key, if_version));
+        match self.keyed(key, build).await? {
             Reply::Deleted(was) => Ok(was),
             other => Err(unexpected_reply("delete", &other)),
         }
@@ -214,9 +219,8 @@ impl Client {
 
     /// Adds `delta` to the decimal number under `key` (0 when absent); gives the sum.
     pub async fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
-        let mut message = Message::new();
-        message.increment(table, key, delta);
-        match self.single(message).await? {
+        let build = || Message::of(|message| message.increment(table, key, delta));
+        match self.keyed(key, build).await? {
             Reply::Sum(sum) => Ok(sum),
             other => Err(unexpected_reply("increment", &other)),
         }
@@ -232,8 +236,42 @@ impl Client {
         message::decode_single_reply(&self.response(message).await?)
     }
 
+    /// One result for each operation of a message, at the server of requests without keys.
+    pub(crate) async fn all(&self, message: Message) -> Result<Vec<Result<Reply, Error>>, Error> {
+        let requested = message.operations();
+        let replies = message::decode_replies(&self.response(message).await?)?;
+        if replies.len() != requested {
+            // A message refused as a whole is answered by one operation that says why.
+            if let [Err(error)] = replies.as_slice() {
+                return Err(error.clone());
+            }
+            return Err(Error::Protocol { text: format!("{} answers to {requested} operations", replies.len()) });
+        }
+        Ok(replies)
+    }
+
     pub(crate) async fn response(&self, message: Message) -> Result<Bytes, Error> {
-        self.dispatcher.request(message, self.deadline).await
+        self.links.link(self.near).await?.request(message, self.deadline).await
+    }
+
+    /// Asks the server that owns the key.
+    pub(crate) async fn keyed(&self, key: &[u8], build: impl Fn() -> Message) -> Result<Reply, Error> {
+        message::decode_single_reply(&self.links.request(key, build, self.deadline).await?)
+    }
+
+    /// The same connection for requests that name no key, which go to the server that has this one: in a
+    /// cluster a call of an extension reaches the keys of the server that it runs at.
+    pub async fn near(&self, table: u64, key: &[u8]) -> Result<Client, Error> {
+        // Where it is, is told by an answer.
+        if self.links.owner(key).is_none() {
+            self.get(table, key).await?;
+        }
+        Ok(self.at(self.links.owner(key)))
+    }
+
+    /// The same connection for requests that name no key, which go to this server.
+    pub(crate) fn at(&self, near: Option<SocketAddr>) -> Client {
+        Client { near, ..self.clone() }
     }
 }
 
@@ -258,6 +296,18 @@ fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+/// The records of a reply to a multi-get of so many keys.
+fn some_records(reply: Reply, count: usize) -> Result<Vec<Option<Record>>, Error> {
+    match reply {
+        Reply::Records(records) if records.len() == count => Ok(records),
+        Reply::Records(records) => {
+            let text = format!("{} records for {count} keys", records.len());
+            Err(Error::Protocol { text })
+        }
+        other => Err(unexpected_reply("multi-get", &other)),
+    }
 }
 
 pub(crate) fn unexpected_reply(requested: &str, reply: &Reply) -> Error {
@@ -315,9 +365,9 @@ impl<'a> Put<'a> {
     /// Sends it as `.await` does. A condition that does not hold is an outcome and no error; the outcome tells the
     /// record's present version, so that another try needs no read.
     pub async fn outcome(self) -> Result<PutOutcome, Error> {
-        let mut message = Message::new();
-        message.put(self.table, self.key, self.value, &self.options);
-        let response = self.client.dispatcher.request(message, self.client.deadline).await?;
+        let Put { client, table, key, value, options } = self;
+        let build = || Message::of(|message| message.put(table, key, value, &options));
+        let response = client.links.request(key, build, client.deadline).await?;
         message::decode_put_outcome(&response)
     }
 }
@@ -424,15 +474,19 @@ impl Batch<'_> {
         if requested == 0 {
             return Ok(Vec::new());
         }
-        let response = self.client.dispatcher.request(self.message, self.client.deadline).await?;
-        let replies = message::decode_replies(&response)?;
-        if replies.len() != requested {
-            // A message refused as a whole is answered by one operation that says why.
-            if let [Err(error)] = replies.as_slice() {
-                return Err(error.clone());
-            }
-            return Err(Error::Protocol { text: format!("{} answers to {requested} operations", replies.len()) });
+        let Batch { client, message } = self;
+        if client.links.is_cluster() {
+            return client.send_parts(message, Vec::new()).await;
         }
-        Ok(replies)
+        let again = message.clone();
+        let replies = client.all(message).await?;
+        if replies.iter().all(|reply| !matches!(reply, Err(Error::WrongServer { .. }))) {
+            return Ok(replies);
+        }
+        // Nothing was done for a key that is elsewhere.
+        client.links.note_cluster();
+        let operations = again.clone().each()?;
+        let settled = operations.iter().zip(replies).map(|((key, _), reply)| client.settled(key, reply)).collect();
+        client.send_parts(again, settled).await
     }
 }

@@ -77,6 +77,8 @@ pub enum Error {
     /// Another server of the cluster owns the key; nothing was done.
     #[error("another server of the cluster owns the key: {text}")]
     WrongServer {
+        /// The epoch of the cluster's map of slots.
+        epoch: u64,
         /// The server's words: the owner's address first, if it is known.
         text: String,
     },
@@ -168,7 +170,7 @@ impl Error {
             RpcStatus::UnknownTenant => Error::UnknownTenant,
             RpcStatus::UnknownTable => Error::UnknownTable,
             RpcStatus::UnknownExtension => Error::UnknownExtension,
-            RpcStatus::WrongServer => Error::WrongServer { text: text() },
+            RpcStatus::WrongServer => Error::WrongServer { epoch: answer.number, text: text() },
             RpcStatus::OverQuota => Error::OverQuota { which: text() },
             RpcStatus::OutOfMemory => Error::OutOfMemory { text: text() },
             RpcStatus::TooLarge => Error::TooLarge { what: text() },

@@ -70,12 +70,14 @@ mod dispatcher;
 mod error;
 mod invoke;
 pub mod limits;
+mod links;
 pub mod load;
 mod message;
 mod names;
 mod open;
 pub mod raw;
 mod session;
+mod split;
 mod stats;
 pub mod tao;
 

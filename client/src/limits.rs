@@ -82,3 +82,12 @@ pub const TAO_REPLY_BYTES: usize = 1 << 20;
 
 /// Time that [`crate::control::Control::flush_table`] waits: longer than the server does.
 pub const CONTROL_FLUSH_TIMEOUT: Duration = Duration::from_secs(75);
+/// Servers of a cluster that a client is connected to, at most: as many as a cluster has.
+pub const CLUSTER_SERVERS: usize = 64;
+/// Pause before a server is asked again for a key that no server has at the moment. A change of a slot's owner is known
+/// everywhere after 100 ms.
+pub const CLUSTER_PAUSE: Duration = Duration::from_millis(20);
+/// Keys of a multi-get that are asked for alone at a time, where it is not known which servers have them.
+pub const CLUSTER_KEYS: usize = 64;
+/// Times that a request is sent on from server to server before it pauses.
+pub const CLUSTER_HOPS: u32 = 4;

@@ -126,7 +126,7 @@ pub enum Reply {
 /// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
 /// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. An operation over a limit is left out; sending the
 /// message reports that. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Message {
     bytes: Vec<u8>,
     operations: usize,
@@ -139,6 +139,38 @@ pub struct Message {
 impl Message {
     pub(crate) fn new() -> Message {
         Message::reuse(Vec::with_capacity(256))
+    }
+
+    /// A message that a function fills.
+    pub(crate) fn of(fill: impl FnOnce(&mut Message)) -> Message {
+        let mut message = Message::new();
+        fill(&mut message);
+        message
+    }
+
+    /// Adds the operations of another message, of which both are parts.
+    pub(crate) fn append(&mut self, other: &Message) {
+        self.bytes.extend_from_slice(other.bytes.get(MESSAGE_HEADER_LEN..).unwrap_or_default());
+        self.operations += other.operations;
+        self.keys += other.keys;
+        self.idempotent &= other.idempotent;
+    }
+
+    /// Each operation as a message of its own, with its key.
+    pub(crate) fn each(self) -> Result<Vec<(Vec<u8>, Message)>, Error> {
+        let idempotent = self.idempotent;
+        let bytes = self.finish(0)?;
+        let (_, operations) = MessageHeader::decode(&bytes).map_err(|error| protocol_error(error.to_string()))?;
+        let mut each = Vec::new();
+        for operation in operations {
+            let operation = operation.map_err(|error| protocol_error(error.to_string()))?;
+            let mut message = Message::of(|message| message.push(&operation, [operation.value, &[]]));
+            message.idempotent |= idempotent;
+            // Of a call the key is a name, and a range has two.
+            let has_key = !matches!(operation.op, OpKind::Invoke | OpKind::Range);
+            each.push((if has_key { operation.key.to_vec() } else { Vec::new() }, message));
+        }
+        Ok(each)
     }
 
     /// An empty message in the buffer of another.
@@ -411,7 +443,7 @@ fn decode_multi_get(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Reco
         list = rest;
         // Not there would be another answer.
         if status == RpcStatus::WrongServer as u8 {
-            return Err(Error::WrongServer { text: String::new() });
+            return Err(Error::WrongServer { epoch: 0, text: String::new() });
         }
         records.push((status == RpcStatus::Ok as u8).then(|| Record {
             value: response.slice_ref(value),

@@ -9,7 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use sandstorm_client::{Config, Error, Reply, blocking};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,6 +19,8 @@ use crate::common::process::Server;
 use crate::common::within_a_minute;
 
 const SERVERS: usize = 3;
+/// The id of the table in the configuration.
+const ITEMS: u64 = 1;
 /// As many keys as that all servers have some.
 const KEYS: usize = 60;
 
@@ -212,14 +216,81 @@ fn three_servers_share_the_keys() {
     check_refusals(&servers, &ports);
     check_redis_cli(&ports);
     check_redis_py(&ports[0]);
+    check_client(&servers);
+    check_command_line(&servers);
+    check_tenants(&servers);
     check_without_etcd(&mut etcd, &servers, &ports);
     check_restart(servers, &ports, &options);
+}
+
+/// The Rust client begins at one server, and finds all keys.
+fn check_client(servers: &[Server]) {
+    let data = servers[0].data.parse().unwrap();
+    let client = blocking::Client::connect(Config::new(data, 1).deadline(Duration::from_secs(30))).unwrap();
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("rust:{number}")).collect();
+    // Before it knows of other servers, and then again.
+    for round in 0..2 {
+        let all = client.multi_get(ITEMS, &keys).unwrap();
+        assert_eq!(all.iter().filter(|found| found.is_some()).count(), round * KEYS);
+        for key in &keys {
+            client.put(ITEMS, key.as_bytes(), b"1", &Default::default()).unwrap();
+        }
+    }
+    let again = blocking::Client::connect(Config::new(data, 1).deadline(Duration::from_secs(30))).unwrap();
+    let increments = |client: &blocking::Client| {
+        let mut batch = client.batch();
+        for key in &keys {
+            batch = batch.increment(ITEMS, key.as_bytes(), 1).get(ITEMS, key.as_bytes());
+        }
+        client.send(batch).unwrap()
+    };
+    for (client, sum) in [(&again, 2), (&again, 3), (&client, 4)] {
+        let replies = increments(client);
+        assert_eq!(replies.len(), 2 * KEYS);
+        for pair in replies.chunks(2) {
+            assert_eq!(pair[0], Ok(Reply::Sum(sum)));
+            let Ok(Reply::Record(Some(record))) = &pair[1] else { panic!("{pair:?}") };
+            assert_eq!(record.value, sum.to_string(), "operations on one key stay in order");
+        }
+    }
+    assert_eq!(client.delete(ITEMS, keys[0].as_bytes()), Ok(true));
+    assert_eq!(again.get(ITEMS, keys[0].as_bytes()), Ok(None));
+    // At one moment means at one server.
+    let apart = again.snapshot(ITEMS, &keys);
+    assert!(matches!(apart, Err(Error::WrongServer { .. })), "{apart:?}");
+    assert_eq!(again.snapshot(ITEMS, &["{rust:1}a", "{rust:1}b"]).map(|found| found.len()), Ok(2));
+}
+
+fn check_command_line(servers: &[Server]) {
+    for number in 0..KEYS / 10 {
+        let (here, there) = (&servers[number % SERVERS], &servers[(number + 1) % SERVERS]);
+        here.json(&format!("put --tenant shop items cli:{number} {number}"));
+        let found = there.output(&format!("get --tenant shop items cli:{number}"));
+        assert_eq!(String::from_utf8_lossy(&found.stdout).trim_end(), number.to_string());
+    }
 }
 
 fn own_when_known(server: &Server) -> String {
     let is_known = || status(server)["servers"].as_array().unwrap().iter().any(|server| server["is_this"] == true);
     assert!(within_a_minute(is_known));
     own(server, "redis_address")
+}
+
+/// What one server has and the others have not is noticed.
+fn check_tenants(servers: &[Server]) {
+    let differ = |server: &Server| {
+        let told = status(server);
+        told["servers"].as_array().unwrap().iter().filter(|server| server["has_same_tenants"] == false).count()
+    };
+    assert!(within_a_minute(|| servers.iter().all(|server| differ(server) == 0)));
+    servers[0].json("table create more --tenant shop");
+    assert!(within_a_minute(|| differ(&servers[0]) == 2 && differ(&servers[1]) == 1));
+    let health = servers[1].json("health");
+    assert!(health["warnings"].to_string().contains("has other tenants"), "{health}");
+    for server in &servers[1..] {
+        server.json("table create more --tenant shop");
+    }
+    assert!(within_a_minute(|| servers.iter().all(|server| differ(server) == 0)));
 }
 
 /// While etcd is away each server goes on with what it owns, and says so.

@@ -12,6 +12,7 @@ mod code_policy;
 mod deployment;
 mod deployments;
 mod directory;
+mod directory_digest;
 mod directory_log;
 mod directory_state;
 mod durability;

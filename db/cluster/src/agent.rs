@@ -46,15 +46,29 @@ impl JoiningServer {
         Ok(JoiningServer { store, member, slots: Arc::clone(slots) })
     }
 
-    /// Tells the others of this server, and starts its thread.
+    /// Tells the others of this server, and starts its thread. `digest` gives the number of the newest change of its
+    /// tenants, and if that is not the one that it is called with, the digest after it.
     ///
     /// # Errors
     /// [`ClusterStartError`].
-    pub fn start(self, addresses: &MemberAddresses) -> Result<ClusterAgent, ClusterStartError> {
+    pub fn start(
+        self,
+        addresses: &MemberAddresses,
+        digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
+    ) -> Result<ClusterAgent, ClusterStartError> {
         let JoiningServer { store, mut member, slots } = self;
         member.set_addresses(addresses);
         let stop = Arc::new(AtomicBool::new(false));
-        let run = AgentLoop { store, member, slots, renewed: None, logged: None, stop: Arc::clone(&stop) };
+        let run = AgentLoop {
+            store,
+            member,
+            slots,
+            digest: Box::new(digest),
+            digest_of: u64::MAX,
+            renewed: None,
+            logged: None,
+            stop: Arc::clone(&stop),
+        };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
         Ok(ClusterAgent { stop, thread: Some(thread) })
     }
@@ -81,6 +95,9 @@ struct AgentLoop {
     store: EtcdStore,
     member: ClusterMember,
     slots: Arc<SlotOwnership>,
+    digest: Box<dyn Fn(u64) -> (u64, Option<String>) + Send>,
+    /// The change of the digest that was told.
+    digest_of: u64,
     /// The time of the last word that the server lives.
     renewed: Option<Instant>,
     /// The time of the last line in the log about trouble.
@@ -111,6 +128,9 @@ impl AgentLoop {
             self.store.keep_alive(&key, "1")?;
             self.renewed = Some(Instant::now());
         }
+        let (change, digest) = (self.digest)(self.digest_of);
+        self.digest_of = change;
+        digest.iter().for_each(|digest| self.member.set_directory(digest));
         self.member.step(&mut self.store)
     }
 

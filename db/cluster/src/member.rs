@@ -99,7 +99,15 @@ impl ClusterMember {
     /// Sets where the others reach this server, which is told in the next step.
     pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
         let MemberAddresses { data, redis, memcached, control } = addresses.clone();
-        self.own = Some(ServerState { format: FORMAT, boot: self.boot, data, redis, memcached, control });
+        let directory = String::new();
+        self.own = Some(ServerState { format: FORMAT, boot: self.boot, data, redis, memcached, control, directory });
+    }
+
+    /// Sets the digest of the server's tenants, tables and extensions, which is told in the next step.
+    pub fn set_directory(&mut self, digest: &str) {
+        if let Some(own) = &mut self.own {
+            digest.clone_into(&mut own.directory);
+        }
     }
 
     /// The key that says that this server lives.

@@ -50,6 +50,9 @@ pub(crate) struct ServerState {
     pub(crate) redis: Option<SocketAddr>,
     pub(crate) memcached: Option<SocketAddr>,
     pub(crate) control: String,
+    /// The digest of its tenants, tables and extensions.
+    #[serde(default)]
+    pub(crate) directory: String,
 }
 
 impl StoredSlots {
@@ -96,6 +99,7 @@ impl StoredSlots {
             redis: server.redis,
             memcached: server.memcached,
             control: server.control.clone(),
+            directory: server.directory.clone(),
             is_alive: live(id),
         };
         let ranges: Vec<SlotRange> = self.ranges.iter().map(range).collect();

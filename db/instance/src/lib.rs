@@ -146,13 +146,21 @@ impl DataPlane {
             };
             plain.or_else(sealed).map(|bound| cluster.reached(bound))
         };
+        let directory = Arc::clone(&self.directory);
+        let digest = move |known: u64| match directory.generation() {
+            newest if newest == known => (known, None),
+            _ => {
+                let (change, digest) = directory.digest();
+                (change, Some(digest))
+            }
+        };
         let addresses = MemberAddresses {
             data: cluster.reached(self.address()),
             redis: port(Protocol::Redis),
             memcached: port(Protocol::Memcached),
             control,
         };
-        self.cluster = Some(config.beside_workers(|| joining.start(&addresses))?);
+        self.cluster = Some(config.beside_workers(|| joining.start(&addresses, digest))?);
         Ok(())
     }
 
@@ -234,7 +242,11 @@ impl PreparedDataPlane {
     pub fn start(self, config: &ServerSettings) -> Result<DataPlane, StartError> {
         let PreparedDataPlane { epochs, directory } = self;
         let joining = match (&config.cluster, directory.slots()) {
-            (Some(cluster), Some(slots)) => Some(JoiningServer::read(&cluster.address, cluster.founders, slots)?),
+            (Some(cluster), Some(slots)) => {
+                let joining = JoiningServer::read(&cluster.address, cluster.founders, slots)?;
+                check_records(&directory, slots, cluster.founders)?;
+                Some(joining)
+            }
             _ => None,
         };
         let metrics = ServerMetrics::new(config.workers);
@@ -292,6 +304,21 @@ impl PreparedDataPlane {
         };
         Ok(plane)
     }
+}
+
+/// Refuses a server with records that joins a cluster in which it owns nothing: they would be there, and never served.
+fn check_records(directory: &Directory, slots: &SlotOwnership, founders: usize) -> Result<(), ConfigError> {
+    let owns_some = (0..=u16::MAX).any(|slot| slots.owns_slot(slot));
+    let becomes_owner_of_all = founders == 1 && slots.map().epoch == 0;
+    let snapshot = directory.snapshot();
+    let mut tables = snapshot.iter().flat_map(|view| view.tables.values());
+    if owns_some || becomes_owner_of_all || tables.all(|entry| entry.table.stats().records == 0) {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        "this server has records, and owns no keys of the cluster: its records would not be served. A cluster of several \
+         servers begins with empty ones: `sandstorm export` the records before, start with another --state, and import them",
+    ))
 }
 
 /// The folder of spill files in the state directory: tables larger than memory. It is emptied at each start.

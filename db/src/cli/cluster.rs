@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use sandstorm_client::control::{ClusterMemberStatus, ClusterStatus};
 
+use super::cluster_dev;
 use super::output::{CliError, OutputPrinter, columns, fields};
 use super::session::CliSession;
 
@@ -11,11 +12,18 @@ use super::session::CliSession;
 pub(super) enum ClusterCommand {
     /// Show the servers, whether they live, and who owns which slots of the keys
     Status,
+    /// Start three servers and an etcd here, with an open tenant `dev` and its table `items`, until Ctrl-C
+    Dev(cluster_dev::DevArgs),
 }
 
-pub(super) fn run(session: &CliSession, command: &ClusterCommand, out: &OutputPrinter) -> Result<(), CliError> {
+pub(super) fn run(
+    session: impl FnOnce() -> CliSession,
+    command: &ClusterCommand,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
     match command {
-        ClusterCommand::Status => out.show(&session.control().cluster()?, describe),
+        ClusterCommand::Status => out.show(&session().control().cluster()?, describe),
+        ClusterCommand::Dev(args) => cluster_dev::run(args, out),
     }
 }
 
@@ -28,7 +36,11 @@ fn describe(status: &ClusterStatus) -> String {
     }
     facts.extend(status.trouble.iter().map(|why| ("trouble", why.clone())));
     let row = |server: &ClusterMemberStatus| {
-        let lives = if server.lives { "lives" } else { "silent" };
+        let lives = match (server.lives, server.has_same_tenants) {
+            (false, _) => "silent",
+            (true, true) => "lives",
+            (true, false) => "lives, other tenants",
+        };
         let redis = server.redis_address.clone().unwrap_or_else(|| "-".to_owned());
         let id = server.id.get(..8).unwrap_or(&server.id);
         let id = if server.is_this { format!("{id} (this)") } else { id.to_owned() };

@@ -23,6 +23,9 @@ pub(super) struct InvokeArgs {
     /// Version to call [default: the newest]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     version: u64,
+    /// In a cluster: call it at the server that has this key
+    #[arg(long, value_name = "TABLE/KEY")]
+    near: Option<String>,
     /// Tell what the call cost: CPU time, waiting, reads, tries of its transaction
     #[arg(long)]
     cost: bool,
@@ -41,6 +44,15 @@ pub(super) fn run(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) 
     let arguments = match &typed {
         Some(typed) => typed.arguments(&args.args)?,
         None => byte_args::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?,
+    };
+    let client = match &args.near {
+        None => client,
+        Some(near) => {
+            let Some((table, key)) = near.split_once('/') else {
+                return Err(CliError::new(format!("{near:?} names no key: write TABLE/KEY")).code("usage"));
+            };
+            client.near(session.table_id(&tenant.name, table)?, key.as_bytes())?
+        }
     };
     let called = if args.cost {
         client.invoke_measured(extension, args.version, &arguments)

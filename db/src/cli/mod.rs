@@ -9,6 +9,7 @@ mod byte_args;
 mod catalogue;
 mod changes;
 mod cluster;
+mod cluster_dev;
 mod completions;
 mod data;
 mod demo;
@@ -170,7 +171,7 @@ enum CliCommand {
     Export(export::ExportArgs),
     /// Write records from such a file, a Redis or a memcached to tables
     Import(Box<import::ImportArgs>),
-    /// The servers of a cluster: status
+    /// The servers of a cluster: status, dev
     #[command(subcommand, arg_required_else_help = true)]
     Cluster(cluster::ClusterCommand),
     /// Tables shared with other tenants: add, list, revoke, drop
@@ -332,7 +333,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Operator(command) => token::operator(&session(), &command, out),
         CliCommand::Tenant(command) => tenant::run(&session(), command, out),
         CliCommand::Table(command) => table::run(&session(), command, out),
-        CliCommand::Cluster(command) => cluster::run(&session(), &command, out),
+        CliCommand::Cluster(command) => cluster::run(session, &command, out),
         CliCommand::Grant(command) => grant::run(&session(), command, out),
         CliCommand::Export(args) => export::export(&session(), &args, out),
         CliCommand::Import(args) => import::import(&session(), &args, out),

@@ -114,6 +114,10 @@ const COMMANDS: &[&str] = &[
     "load chain,long --chain-depth 3 --long-gets 12 --yield-every 0 --client-us 2.5",
     "stat --all",
     "kills --limit 5",
+    "cluster status",
+    "cluster dev --port 7600",
+    "invoke x --near items/apple",
+    "serve --cluster etcd://127.0.0.1:2379/shop --cluster-servers 3 --cluster-host 10.0.0.1",
 ];
 
 #[test]

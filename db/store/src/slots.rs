@@ -30,6 +30,8 @@ pub struct ClusterServer {
     pub memcached: Option<SocketAddr>,
     /// The URL of its control port.
     pub control: String,
+    /// The digest of its tenants, tables and extensions, which all servers have in common.
+    pub directory: String,
     /// Whether it has told of itself lately. A hint: nothing is decided by it.
     pub is_alive: bool,
 }
@@ -217,6 +219,7 @@ mod tests {
             redis: None,
             memcached: None,
             control: String::new(),
+            directory: String::new(),
             is_alive: true,
         }
     }

@@ -19,16 +19,28 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
     Ok(axum::Json(describe(own, &own.map())))
 }
 
-/// The line of `health` about a cluster whose state cannot be read.
-pub(super) fn warning(own: &Arc<SlotOwnership>) -> Option<String> {
-    let (since_ms, why) = own.trouble()?;
-    Some(format!("since {} UTC: {why}", format_utc(since_ms)))
+/// The lines of `health` about a cluster whose state cannot be read, or whose servers do not agree.
+pub(super) fn warnings(own: &Arc<SlotOwnership>) -> Vec<String> {
+    let trouble = own.trouble().map(|(since_ms, why)| format!("since {} UTC: {why}", format_utc(since_ms)));
+    let map = own.map();
+    let this = map.servers.iter().find(|server| server.id == own.own_id());
+    let others = map.servers.iter().filter(|server| this.is_some_and(|this| this.directory != server.directory));
+    let differs = others.map(|other| {
+        format!(
+            "server {} of the cluster, at {}, has other tenants, tables or extensions than this one: each has to be made \
+             at each server, with the same id",
+            other.id, other.data
+        )
+    });
+    trouble.into_iter().chain(differs).collect()
 }
 
 fn describe(own: &SlotOwnership, map: &SlotMap) -> ClusterResponse {
     let ranges = map.ranges();
     let slots_of =
         |place| ranges.iter().filter(move |range| range.server == place).map(|range| [range.first, range.last]);
+    let this = map.servers.iter().find(|server| server.id == own.own_id());
+    let own_digest = this.map(|server| &server.directory);
     let servers = map.servers.iter().enumerate().map(|(place, server)| ClusterServerResponse {
         id: server.id.clone(),
         is_this: server.id == own.own_id(),
@@ -37,6 +49,7 @@ fn describe(own: &SlotOwnership, map: &SlotMap) -> ClusterResponse {
         redis_address: server.redis.map(|address| address.to_string()),
         memcached_address: server.memcached.map(|address| address.to_string()),
         control_url: server.control.clone(),
+        has_same_tenants: own_digest.is_none_or(|own| *own == server.directory),
         slots: slots_of(Some(place)).collect(),
     });
     let (since_ms, trouble) = own.trouble().unzip();

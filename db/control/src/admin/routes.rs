@@ -550,7 +550,7 @@ async fn health(
         warnings: match &caller {
             Ok(caller) if caller.is_operator() => {
                 let mut warnings = ListenerConfig::in_want(&control.listen, &control.directory.snapshot());
-                warnings.extend(control.directory.slots().and_then(cluster::warning));
+                warnings.extend(control.directory.slots().map(cluster::warnings).unwrap_or_default());
                 warnings
             }
             _ => Vec::new(),

@@ -237,6 +237,7 @@ mod tests {
             redis: (number != 3).then(|| SocketAddr::from(([10, 0, 0, number], 6379))),
             memcached: None,
             control: String::new(),
+            directory: String::new(),
             is_alive: number != 2,
         };
         let own = SlotOwnership::new(server(1).id);

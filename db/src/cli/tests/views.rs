@@ -337,6 +337,30 @@ fn client_and_server_have_the_same_heat_maps_large_records_profiles_and_kills() 
 }
 
 #[test]
+fn client_and_server_have_the_same_clusters() {
+    use sandstorm_control::admin::types as server;
+    let one = server::ClusterServerResponse {
+        id: "a".into(),
+        is_this: true,
+        lives: true,
+        data_address: "127.0.0.1:1".into(),
+        redis_address: Some("127.0.0.1:2".into()),
+        memcached_address: None,
+        control_url: "http://127.0.0.1:3".into(),
+        has_same_tenants: true,
+        slots: vec![[0, 16_383]],
+    };
+    mirrors::<sandstorm_client::control::ClusterStatus>(server::ClusterResponse {
+        server: "a".into(),
+        epoch: 1,
+        servers: vec![one],
+        unowned: vec![[1, 2]],
+        trouble: Some("no answer".into()),
+        trouble_since_ms: Some(3),
+    });
+}
+
+#[test]
 fn client_and_server_have_the_same_pages_of_records() {
     use sandstorm_control::admin::types as server;
     let text = server::RecordResponse {

@@ -40,6 +40,8 @@ pub struct ClusterServerResponse {
     pub memcached_address: Option<String>,
     /// Its control port.
     pub control_url: String,
+    /// Whether it has the same tenants, tables and names of extensions as the one that answers.
+    pub has_same_tenants: bool,
     /// Ranges of slots that it owns: first and last.
     pub slots: Vec<[u16; 2]>,
 }

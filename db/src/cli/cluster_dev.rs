@@ -1,0 +1,150 @@
+//! `sandstorm cluster dev`: a cluster of three servers and an etcd on this machine, to try one out.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use sandstorm_client::control::Control;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output::{CliError, OutputPrinter};
+
+/// Servers.
+const SERVERS: u16 = 3;
+/// Time in which the etcd and the servers are there.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The tenant and the table of all servers.
+const TENANTS: &str = "[[tenants]]\nname = 'dev'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1 }]\n";
+
+/// Start three servers and an etcd here, with an open tenant `dev` and its table `items`, until Ctrl-C.
+#[derive(Debug, Args)]
+pub(super) struct DevArgs {
+    /// Folder of their files, which is kept [default: one that is removed at the end]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// The first of their ports on 127.0.0.1: etcd has two from here, server i control, data and Redis from here + 10 i
+    #[arg(long, value_name = "PORT", default_value_t = 7500, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    port: u16,
+}
+
+/// Processes that end with this one.
+struct ChildProcesses(Vec<Child>);
+
+impl Drop for ChildProcesses {
+    fn drop(&mut self) {
+        // The servers first, which take leave of the etcd.
+        for child in self.0.iter_mut().rev() {
+            let pid = rustix::process::Pid::from_child(child);
+            let _ended_already = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _status = child.wait();
+        }
+    }
+}
+
+pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let temporary = match &args.folder {
+        Some(_) => None,
+        None => Some(tempfile::tempdir().map_err(|error| CliError::new(error.to_string()))?),
+    };
+    let folder = args.folder.as_deref().or(temporary.as_ref().map(|folder| folder.path())).unwrap_or(Path::new("."));
+    let config = folder.join("tenants.toml");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&config, TENANTS))
+        .map_err(|error| CliError::new(format!("{}: {error}", folder.display())))?;
+    let mut children = ChildProcesses(vec![start_etcd(folder, args.port)?]);
+    let mut lines = Vec::new();
+    for number in 1..=SERVERS {
+        let (child, line) = start_server(folder, &config, args.port, number)?;
+        children.0.push(child);
+        lines.push(line);
+    }
+    await_founding(folder, args.port)?;
+    out.line(&lines.join("\n"))?;
+    out.line(&format!(
+        "try: redis-cli -c -p {redis} set apple 3; sandstorm --server 127.0.0.1:{control} --tenant dev get items apple\nCtrl-C stops them",
+        redis = args.port + 12,
+        control = args.port + 10
+    ))?;
+    wait_for_end()
+}
+
+fn start_etcd(folder: &Path, port: u16) -> Result<Child, CliError> {
+    let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", port + 1));
+    let mut command = Command::new("etcd");
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder.join("etcd"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().map_err(|error| {
+        CliError::new(format!("cannot start etcd: {error}")).hint("install it: apt install etcd-server")
+    })?;
+    // From here on it is ended in any case.
+    let mut guard = ChildProcesses(vec![child]);
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let ended = guard.0.iter_mut().any(|child| !matches!(child.try_wait(), Ok(None)));
+        if ended || Instant::now() > until {
+            return Err(CliError::new(format!("etcd does not serve port {port}"))
+                .hint("another program may have it: choose others with --port"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    guard.0.pop().ok_or_else(|| CliError::new("etcd has ended".to_owned()))
+}
+
+/// Starts a server, and waits until it says where it is.
+fn start_server(folder: &Path, config: &Path, port: u16, number: u16) -> Result<(Child, String), CliError> {
+    let first = port + 10 * number;
+    let program = std::env::current_exe().map_err(|error| CliError::new(error.to_string()))?;
+    let at = |port: u16| format!("127.0.0.1:{port}");
+    let state = folder.join(format!("server-{number}"));
+    let mut command = Command::new(program);
+    command.args(["serve", "--json", "--workers", "1", "--no-pin", "--no-builder", "--cluster-servers"]);
+    command.args([SERVERS.to_string(), "--cluster".to_owned(), format!("etcd://127.0.0.1:{port}/dev")]);
+    command.args(["--control", &at(first), "--data", &at(first + 1)]);
+    command.args(["--redis", &format!("{}=dev/items", at(first + 2))]);
+    command.arg("--config").arg(config).arg("--state").arg(&state);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let failed = |why: &str| CliError::new(format!("server {number} has not started: {why}"));
+    let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
+    let mut line = String::new();
+    if let Some(said) = child.stdout.take() {
+        let _ended = BufReader::new(said).read_line(&mut line);
+    }
+    if line.is_empty() {
+        let _status = child.wait();
+        return Err(failed("its reason is above").hint("ports that are taken: choose others with --port"));
+    }
+    let text = format!("server {number}: control {}, data {}, redis {}", at(first), at(first + 1), at(first + 2));
+    Ok((child, format!("{text}, state {}", state.display())))
+}
+
+fn await_founding(folder: &Path, port: u16) -> Result<(), CliError> {
+    let token = fs::read_to_string(folder.join("server-1").join(sandstorm_control::config::OPERATOR_TOKEN_FILE));
+    let token = token.map_err(|error| CliError::new(error.to_string()))?;
+    let control = Control::new(&format!("127.0.0.1:{}", port + 10), Some(token.trim()));
+    let until = Instant::now() + PATIENCE;
+    while control.cluster()?.epoch == 0 {
+        if Instant::now() > until {
+            return Err(CliError::new("the servers do not find each other".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn wait_for_end() -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    })
+}
