@@ -45,7 +45,7 @@ pub(crate) struct KeyElsewhere {
     /// The epoch of the map of slots.
     epoch: u64,
     /// The owner; `None`: nobody owns it at the moment.
-    owner: Option<SocketAddr>,
+    pub(crate) owner: Option<SocketAddr>,
 }
 
 impl KeyElsewhere {
@@ -178,21 +178,32 @@ impl ServerLinks {
     }
 }
 
+/// A future, until it has its result.
+enum SideTask<F: Future> {
+    Running(Pin<Box<F>>),
+    Done(F::Output),
+}
+
 /// Runs futures side by side; their results in order.
 pub(crate) async fn side_by_side<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> = futures.map(|future| (Box::pin(future), None)).collect();
+    let mut tasks: Vec<SideTask<F>> = futures.map(|future| SideTask::Running(Box::pin(future))).collect();
     poll_fn(|context| {
         let mut is_done = true;
-        for (future, done) in running.iter_mut().filter(|(_, done)| done.is_none()) {
+        for task in &mut tasks {
+            let SideTask::Running(future) = task else { continue };
             match future.as_mut().poll(context) {
-                Poll::Ready(output) => *done = Some(output),
+                Poll::Ready(output) => *task = SideTask::Done(output),
                 Poll::Pending => is_done = false,
             }
         }
         if is_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    running.into_iter().filter_map(|(_, done)| done).collect()
+    let output = |task| match task {
+        SideTask::Done(output) => Some(output),
+        SideTask::Running(_) => None,
+    };
+    tasks.into_iter().filter_map(output).collect()
 }
 
 #[cfg(test)]

@@ -218,6 +218,7 @@ fn three_servers_share_the_keys() {
     check_redis_py(&ports[0]);
     check_client(&servers);
     check_command_line(&servers);
+    check_load(&servers[0]);
     check_tenants(&servers);
     check_without_etcd(&mut etcd, &servers, &ports);
     check_restart(servers, &ports, &options);
@@ -267,6 +268,19 @@ fn check_command_line(servers: &[Server]) {
         here.json(&format!("put --tenant shop items cli:{number} {number}"));
         let found = there.output(&format!("get --tenant shop items cli:{number}"));
         assert_eq!(String::from_utf8_lossy(&found.stdout).trim_end(), number.to_string());
+    }
+}
+
+/// A load begins at one server, and follows its keys.
+fn check_load(server: &Server) {
+    server.json("load --tenant shop --table items --records 500 --fill --seconds 0");
+    for more in ["", "--batch 8", "--rate 2000"] {
+        let line =
+            format!("load --tenant shop --table items --records 500 --mix ycsb-b --deadline 30 --seconds 1 {more}");
+        let report = server.json(&line);
+        let rows = report["tenants"][0]["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["errors"].as_object().is_some_and(serde_json::Map::is_empty)), "{report}");
+        assert!(rows.iter().all(|row| row["wrong"] == 0 && row["ok"].as_u64() > Some(0)), "{report}");
     }
 }
 

@@ -9,6 +9,7 @@ mod backups;
 mod browser;
 mod builder_tls;
 mod cluster;
+mod cluster_dev;
 mod code_tiers;
 mod disk;
 mod feeds;

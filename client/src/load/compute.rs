@@ -72,7 +72,7 @@ impl Data {
             reply.extend_from_slice(&(value.len() as u32).to_le_bytes());
             reply.extend_from_slice(&value);
         }
-        let request = LoadRequest { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false };
+        let request = LoadRequest { class, id: 0, step: 1, twist: 0, intended_ns: 0, verify: false, hops: 0 };
         let mut times: Vec<Duration> = (0..COMPUTE_SAMPLES)
             .map(|_| {
                 let begun = Instant::now();

@@ -6,12 +6,14 @@ use super::keys::KeyChooser;
 use super::load_request::{LoadRequest, ReplyVerdict};
 use super::report::ClassTally;
 use super::request::{RequestBuffers, VerifyRules};
-use super::{Arrivals, Data, Pace, TenantLoad};
+use super::request_generator::RequestGenerator;
+use super::routes::{self, LoadRoutes, MOST_HOPS};
+use super::{Data, Pace, TenantLoad};
 use crate::Error;
-use crate::raw::{Connection, Response, operation_error};
+use crate::message::Message;
+use crate::raw::{Response, operation_error};
 use hdrhistogram::Histogram;
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
-use rand_distr::{Distribution, Exp1};
 use sandstorm_net::rpc::RpcStatus;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -39,8 +41,6 @@ impl MeasurementWindow {
 
 /// Number of answers that take about as long to handle as the clock takes to read.
 const ANSWERS_PER_CLOCK_READ: usize = 2;
-/// One password in this number is wrong.
-const WRONG_PASSWORD_DENOMINATOR: u32 = 8;
 
 /// State that a connection shares with the others of its tenant, and of its thread.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub(super) struct GeneratorOptions {
 pub(super) struct LoadConnection<'l> {
     pub(super) tenant: usize,
     load: &'l TenantLoad,
-    connection: Connection,
+    routes: LoadRoutes,
     generator: RequestGenerator<'l>,
     scratch: RequestBuffers,
     /// Requests of the message in each slot; the slot's index is the message's mark.
@@ -85,6 +85,8 @@ pub(super) struct LoadConnection<'l> {
     credits: Option<usize>,
     /// Answers that clients compute over, until when, in nanoseconds since the start.
     computing: VecDeque<(u64, LoadRequest)>,
+    /// Requests whose keys are on another server, with the epoch and the server's words.
+    elsewhere: Vec<(LoadRequest, u64, String)>,
     book: ResultRecorder<'l>,
 }
 
@@ -92,6 +94,7 @@ pub(super) struct LoadConnection<'l> {
 struct FollowUps<'l> {
     again: &'l mut VecDeque<LoadRequest>,
     computing: &'l mut VecDeque<(u64, LoadRequest)>,
+    elsewhere: &'l mut Vec<(LoadRequest, u64, String)>,
     takes: Option<Duration>,
 }
 
@@ -105,20 +108,6 @@ impl FollowUps<'_> {
     fn compute(&mut self, now_ns: u64, request: &LoadRequest) {
         self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *request));
     }
-}
-
-/// Draws requests.
-struct RequestGenerator<'l> {
-    load: &'l TenantLoad,
-    growth: &'l InsertTracker,
-    /// By population.
-    key_choosers: [KeyChooser; KeyPopulation::COUNT],
-    rng: SmallRng,
-    drawn: u64,
-    verify_every: u64,
-    /// Mean gap between arrivals on this connection in nanoseconds; of no meaning in a closed loop.
-    mean_gap_ns: f64,
-    next_arrival_ns: f64,
 }
 
 /// Accounts for answers.
@@ -176,19 +165,20 @@ impl<'l> LoadConnection<'l> {
         let tallies = Class::ALL.map(|_| None).into();
         let book =
             ResultRecorder { data, times, rules, digits, shares, tallies, done: 0, failed: 0, server_stopping: false };
-        let connection = Connection::connect(&load.config)?;
+        let routes = LoadRoutes::connect(&load.config)?;
         let (scratch, again, computing) = (RequestBuffers::default(), VecDeque::new(), VecDeque::new());
         let (in_flight, free) = (Vec::new(), Vec::new());
         Ok(LoadConnection {
             tenant,
             load,
-            connection,
+            routes,
             generator,
             scratch,
             in_flight,
             free,
             again,
             computing,
+            elsewhere: Vec::new(),
             credits: None,
             book,
         })
@@ -224,7 +214,7 @@ impl<'l> LoadConnection<'l> {
     }
 
     pub(super) fn retransmissions(&self) -> u64 {
-        self.connection.counters().retransmissions
+        self.routes.retransmissions()
     }
 
     /// Nothing is under way, and nothing is due before the end.
@@ -266,7 +256,7 @@ impl<'l> LoadConnection<'l> {
     /// Returns the socket to sleep on until an answer comes.
     #[inline]
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.connection.socket()
+        self.routes.first().socket()
     }
 
     /// Takes answers and sends what is due. Returns whether anything happened. `begun` is roughly the present time: to
@@ -283,7 +273,7 @@ impl<'l> LoadConnection<'l> {
             self.send(now, now_ns);
         }
         if sent {
-            self.connection.flush();
+            self.routes.all().for_each(|connection| connection.flush());
         }
         answered > 0 || sent
     }
@@ -298,7 +288,7 @@ impl<'l> LoadConnection<'l> {
         }
         let before_end = now_ns < self.book.times.end_ns;
         if let Some(credits) = self.credits {
-            return self.connection.free_slots() > 0 && (!self.again.is_empty() || credits > 0 && before_end);
+            return self.routes.free_slots() > 0 && (!self.again.is_empty() || credits > 0 && before_end);
         }
         match self.load.pace {
             Pace::Closed { depth } => {
@@ -306,18 +296,18 @@ impl<'l> LoadConnection<'l> {
             }
             Pace::Open { .. } => {
                 let until_ns = now_ns.min(self.book.times.end_ns);
-                self.connection.free_slots() > 0 && (!self.again.is_empty() || self.generator.due(until_ns))
+                self.routes.free_slots() > 0 && (!self.again.is_empty() || self.generator.due(until_ns))
             }
         }
     }
 
     /// Returns the number of answers, and the time: if there were none, that at which the turn began.
     fn take_answers(&mut self, begun: Instant) -> (usize, Instant) {
-        let LoadConnection { connection, in_flight, free, again, computing, book, scratch, load, .. } = self;
-        let mut goes_on = FollowUps { again, computing, takes: load.client_takes };
+        let LoadConnection { routes, in_flight, free, again, computing, elsewhere, book, scratch, load, .. } = self;
+        let mut goes_on = FollowUps { again, computing, elsewhere, takes: load.client_takes };
         // Answers of one look were there together.
         let mut polled = None;
-        let answered = connection.poll_at(begun, |tag, answer| {
+        let mut each = |tag: u64, answer: Result<Response<'_>, Error>| {
             let (_, now_ns) = *polled.get_or_insert_with(|| {
                 let now = Instant::now();
                 (now, book.times.ns_at(now))
@@ -333,51 +323,120 @@ impl<'l> LoadConnection<'l> {
             }
             requests.clear();
             free.push(slot);
-        });
+        };
+        let answered = routes.all().map(|connection| connection.poll_at(begun, &mut each)).sum();
         let now = match polled {
             // Handling many answers took some time.
             _ if answered > ANSWERS_PER_CLOCK_READ => Instant::now(),
             Some((now, _)) => now,
             None => begun,
         };
+        if !self.elsewhere.is_empty() {
+            self.follow(now);
+        }
         (answered, now)
     }
 
-    /// Sends one message of requests that are due.
-    fn send(&mut self, now: Instant, now_ns: u64) {
-        let slot = self.free.pop().unwrap_or_else(|| {
+    /// Has requests go to the servers that have their keys.
+    #[cold]
+    fn follow(&mut self, now: Instant) {
+        let now_ns = self.book.times.ns_at(now);
+        for (request, epoch, text) in std::mem::take(&mut self.elsewhere) {
+            let LoadConnection { book, scratch, .. } = self;
+            let key = routes::key_of(Message::of(|message| book.data.write_request(&request, 0, message, scratch)));
+            match self.routes.learn(&key, epoch, &text) {
+                Ok(()) => self.again.push_back(request),
+                Err(error) => {
+                    self.scratch.edge_keys.release(&request);
+                    self.book.enter(now_ns, &request, RequestOutcome::Error(error.code()));
+                }
+            }
+        }
+    }
+
+    /// The number of a slot for a message.
+    fn slot(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(Vec::new());
             self.in_flight.len() - 1
-        });
-        let mut message = self.connection.message();
-        let Some(requests) = self.in_flight.get_mut(slot) else { return };
-        let until_ns = now_ns.min(self.book.times.end_ns);
-        let mut last = 0;
+        })
+    }
+
+    /// The next request that is due. `drew` is set if it is a new one, which only `may_draw` allows.
+    fn next_request(&mut self, now_ns: u64, may_draw: bool, drew: &mut bool) -> Option<LoadRequest> {
+        let end_ns = self.book.times.end_ns;
+        self.again.pop_front().or_else(|| match self.load.pace {
+            Pace::Closed { .. } => (may_draw && now_ns < end_ns).then(|| {
+                *drew = true;
+                self.generator.draw(now_ns)
+            }),
+            Pace::Open { .. } => self.generator.next_arrival(now_ns.min(end_ns)),
+        })
+    }
+
+    /// Sends one message of requests that are due; in a cluster one to each server that has some of their keys.
+    fn send(&mut self, now: Instant, now_ns: u64) {
         let may_draw = self.credits != Some(0);
-        let mut drew = false;
-        for _ in 0..self.load.batch.max(1) {
+        let drew = match self.routes.is_cluster() {
+            true => self.send_routed(now, now_ns, may_draw),
+            false => self.send_one(now, now_ns, may_draw),
+        };
+        self.credits = self.credits.map(|credits| credits - usize::from(drew && credits > 0));
+    }
+
+    fn send_one(&mut self, now: Instant, now_ns: u64, may_draw: bool) -> bool {
+        let slot = self.slot();
+        let mut message = self.routes.connection(routes::FIRST).message();
+        let (mut last, mut count, mut drew) = (0, 0, false);
+        while count < self.load.batch.max(1) {
             let before = message.bytes();
             // Operations of one kind are about equally long: the next one fits if the last one would fit again.
-            if !requests.is_empty() && before + last > self.load.config.packet_bytes() {
+            if count > 0 && before + last > self.load.config.packet_bytes() {
                 break;
             }
-            let closed = matches!(self.load.pace, Pace::Closed { .. });
-            let Some(request) = self.again.pop_front().or_else(|| match closed {
-                true => (may_draw && now_ns < self.book.times.end_ns).then(|| {
-                    drew = true;
-                    self.generator.draw(now_ns)
-                }),
-                false => self.generator.next_arrival(until_ns),
-            }) else {
-                break;
-            };
+            let Some(request) = self.next_request(now_ns, may_draw, &mut drew) else { break };
             let salt = self.generator.rng.next_u64();
             self.book.data.write_request(&request, salt, &mut message, &mut self.scratch);
             last = message.bytes() - before;
-            requests.push(request);
+            count += 1;
+            self.in_flight.get_mut(slot).iter_mut().for_each(|requests| requests.push(request));
         }
-        self.credits = self.credits.map(|credits| credits - usize::from(drew && credits > 0));
-        if let Err(error) = self.connection.send_at(now, slot as u64, message) {
+        self.submit(routes::FIRST, slot, message, (now, now_ns));
+        drew
+    }
+
+    fn send_routed(&mut self, now: Instant, now_ns: u64, may_draw: bool) -> bool {
+        let mut parts: Vec<(usize, usize, Message)> = Vec::new();
+        let (packet_bytes, mut drew) = (self.load.config.packet_bytes(), false);
+        for _ in 0..self.load.batch.max(1) {
+            let Some(request) = self.next_request(now_ns, may_draw, &mut drew) else { break };
+            let salt = self.generator.rng.next_u64();
+            let LoadConnection { book, scratch, .. } = self;
+            let one = Message::of(|message| book.data.write_request(&request, salt, message, scratch));
+            let number = self.routes.owner(&routes::key_of(one.clone()));
+            let fits = |part: &Message| part.bytes() + one.bytes() <= packet_bytes;
+            let slot = match parts.iter_mut().find(|(known, _, part)| *known == number && fits(part)) {
+                Some((_, slot, part)) => {
+                    part.append(&one);
+                    *slot
+                }
+                None => {
+                    let slot = self.slot();
+                    parts.push((number, slot, one));
+                    slot
+                }
+            };
+            self.in_flight.get_mut(slot).iter_mut().for_each(|requests| requests.push(request));
+        }
+        for (number, slot, message) in parts {
+            self.submit(number, slot, message, (now, now_ns));
+        }
+        drew
+    }
+
+    fn submit(&mut self, number: usize, slot: usize, message: Message, (now, now_ns): (Instant, u64)) {
+        if let Err(error) = self.routes.connection(number).send_at(now, slot as u64, message) {
+            let Some(requests) = self.in_flight.get_mut(slot) else { return };
             requests.iter().for_each(|request| self.book.enter(now_ns, request, RequestOutcome::Error(error.code())));
             requests.clear();
             self.free.push(slot);
@@ -398,77 +457,6 @@ impl<'l> LoadConnection<'l> {
         }
         while let Some(request) = self.generator.next_arrival(self.book.times.end_ns) {
             self.book.enter(now_ns, &request, RequestOutcome::Error("unsent"));
-        }
-    }
-}
-
-impl RequestGenerator<'_> {
-    fn due(&self, until_ns: u64) -> bool {
-        self.mean_gap_ns > 0.0 && self.next_arrival_ns < until_ns as f64
-    }
-
-    /// The next request of an open loop, if it was meant to be sent before `until_ns`.
-    fn next_arrival(&mut self, until_ns: u64) -> Option<LoadRequest> {
-        if !self.due(until_ns) {
-            return None;
-        }
-        let request = self.draw(self.next_arrival_ns as u64);
-        let arrivals = match self.load.pace {
-            Pace::Open { arrivals, .. } => arrivals,
-            Pace::Closed { .. } => Arrivals::Fixed,
-        };
-        self.next_arrival_ns += arrivals.sample_gap(&mut self.rng) * self.mean_gap_ns;
-        Some(request)
-    }
-
-    fn draw(&mut self, intended_ns: u64) -> LoadRequest {
-        self.drawn += 1;
-        let bad = self.load.bad_every > 0 && self.drawn.is_multiple_of(self.load.bad_every);
-        let class = if bad { Class::Bad } else { self.load.mix.pick(self.rng.random()) };
-        let verify = self.verify_every > 0 && self.drawn.is_multiple_of(self.verify_every);
-        let id = match class {
-            Class::Insert => self.growth.take(),
-            // The objects that are asked for most would soon be gone.
-            Class::ObjDelete => self.rng.random_range(0..self.load.data.records.max(1)),
-            class => self.choose(class),
-        };
-        LoadRequest { class, id, step: 0, twist: self.twist(class), intended_ns, verify }
-    }
-
-    fn choose(&mut self, class: Class) -> u64 {
-        let population = class.population();
-        let chooser = &mut self.key_choosers[population as usize];
-        if population == KeyPopulation::Records {
-            chooser.resize(self.growth.there());
-        }
-        chooser.next(&mut self.rng)
-    }
-
-    fn twist(&mut self, class: Class) -> u32 {
-        let load = self.load;
-        let data = &load.data;
-        match class {
-            Class::Scan => self.rng.random_range(1..=data.scan_most.max(1)),
-            Class::Transfer => self.choose(class) as u32,
-            class if class.is_of_graph() => self.rng.random(),
-            Class::Auth | Class::AuthGets => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_DENOMINATOR)),
-            _ => u32::from(data.draws_missing(class, &mut self.rng)),
-        }
-    }
-}
-
-impl Arrivals {
-    /// A gap between two requests, in parts of the mean.
-    pub(super) fn sample_gap(self, rng: &mut impl Rng) -> f64 {
-        match self {
-            Arrivals::Poisson => Exp1.sample(rng),
-            Arrivals::Pareto => {
-                let shape = super::ETC_GAP_SHAPE;
-                // 1 - a number from 0 up to 1 is never 0; the mean of the distribution is scale / (1 - shape).
-                let left: f64 = 1.0 - rng.random::<f64>();
-                (1.0 - shape) / shape * (left.powf(-shape) - 1.0)
-            }
-            Arrivals::Fixed => 1.0,
         }
     }
 }
@@ -494,6 +482,13 @@ impl ResultRecorder<'_> {
                 }
             };
             if let Some(error) = operation_error(&answer) {
+                if let Error::WrongServer { epoch, text } = &error
+                    && request.hops < MOST_HOPS
+                {
+                    request.hops += 1;
+                    goes_on.elsewhere.push((*request, *epoch, text.clone()));
+                    continue;
+                }
                 scratch.edge_keys.release(request);
                 whole = error.code();
                 self.enter(now_ns, request, RequestOutcome::Error(whole));

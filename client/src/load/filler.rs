@@ -3,7 +3,9 @@
 use super::Data;
 use super::graph::GraphRecordSource;
 use super::record_source::RecordSource;
-use crate::raw::{Connection, operation_error};
+use super::routes::{self, LoadRoutes};
+use crate::message::Message;
+use crate::raw::{Response, operation_error};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
 
@@ -53,17 +55,25 @@ fn fill_from(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FillSummary, Error> {
     let begun = Instant::now();
-    let mut connection = Connection::connect(config)?;
+    let mut routes = LoadRoutes::connect(config)?;
     let packet_bytes = config.packet_bytes();
-    let (again, in_flight, free) = (Vec::new(), Vec::new(), Vec::new());
     let total = source.total();
-    let mut filler = TableFiller { source, packet_bytes, next: source.first(), written: 0, again, in_flight, free };
+    let mut filler = TableFiller {
+        source,
+        packet_bytes,
+        next: source.first(),
+        written: 0,
+        again: Vec::new(),
+        elsewhere: Vec::new(),
+        in_flight: Vec::new(),
+        free: Vec::new(),
+    };
     let mut reported = Instant::now();
     while filler.written < total {
         while filler.in_flight.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
-            filler.send(&mut connection)?;
+            filler.send(&mut routes)?;
         }
-        if filler.take(&mut connection)? == 0 {
+        if filler.take(&mut routes)? == 0 {
             std::thread::yield_now();
         }
         if reported.elapsed() > Duration::from_millis(100) {
@@ -82,6 +92,8 @@ struct TableFiller<'s, S> {
     written: u64,
     /// Items to be written again, and how often each was tried.
     again: Vec<(u64, u32)>,
+    /// Items whose keys are on another server, with the epoch and the server's words.
+    elsewhere: Vec<((u64, u32), u64, String)>,
     /// Items of the message in each slot.
     in_flight: Vec<Vec<(u64, u32)>>,
     free: Vec<usize>,
@@ -92,15 +104,11 @@ impl<S: RecordSource> TableFiller<'_, S> {
         self.next.is_some() || !self.again.is_empty()
     }
 
-    /// Sends one message of about one packet.
-    fn send(&mut self, connection: &mut Connection) -> Result<(), Error> {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.in_flight.push(Vec::new());
-            self.in_flight.len() - 1
-        });
-        let mut message = connection.message();
-        let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), 0);
-        while message.operations() == 0 || message.bytes() + last <= self.packet_bytes {
+    /// Sends one message of about one packet; in a cluster one to each server that has some of its keys.
+    fn send(&mut self, routes: &mut LoadRoutes) -> Result<(), Error> {
+        let mut parts: Vec<(usize, usize, Message)> = Vec::new();
+        let (mut key, mut value, mut last, mut longest) = (Vec::new(), Vec::new(), 0, 0);
+        while longest == 0 || longest + last <= self.packet_bytes {
             let item = self.again.pop().or_else(|| {
                 let next = self.next?;
                 self.next = self.source.after(next);
@@ -108,20 +116,28 @@ impl<S: RecordSource> TableFiller<'_, S> {
             });
             let Some(item) = item else { break };
             let table = self.source.write(item.0, &mut key, &mut value);
+            let number = if routes.is_cluster() { routes.owner(&key) } else { routes::FIRST };
+            let place = parts.iter().position(|(known, ..)| *known == number).unwrap_or_else(|| {
+                let slot = self.free.pop().unwrap_or_else(|| {
+                    self.in_flight.push(Vec::new());
+                    self.in_flight.len() - 1
+                });
+                parts.push((number, slot, routes.connection(number).message()));
+                parts.len() - 1
+            });
+            let Some((_, slot, message)) = parts.get_mut(place) else { break };
             let before = message.bytes();
             message.put(table, &key, &value, &PutOptions::default());
-            last = message.bytes() - before;
-            if let Some(flight) = self.in_flight.get_mut(slot) {
-                flight.push(item);
-            }
+            (last, longest) = (message.bytes() - before, longest.max(message.bytes()));
+            self.in_flight.get_mut(*slot).iter_mut().for_each(|flight| flight.push(item));
         }
-        connection.send(slot as u64, message)
+        parts.into_iter().try_for_each(|(number, slot, message)| routes.connection(number).send(slot as u64, message))
     }
 
-    fn take(&mut self, connection: &mut Connection) -> Result<usize, Error> {
-        let TableFiller { in_flight, free, again, written, .. } = self;
+    fn take(&mut self, routes: &mut LoadRoutes) -> Result<usize, Error> {
+        let TableFiller { in_flight, free, again, elsewhere, written, .. } = self;
         let (mut failed, mut is_overloaded) = (None, false);
-        let ended = connection.poll(|tag, answer| {
+        let mut each = |tag: u64, answer: Result<Response<'_>, Error>| {
             let slot = tag as usize;
             let Some(items) = in_flight.get_mut(slot) else { return };
             let mut answers = answer.as_ref().ok().map(|answer| answer.operations());
@@ -141,6 +157,9 @@ impl<S: RecordSource> TableFiller<'_, S> {
                     {
                         again.push((index, tries + 1));
                     }
+                    Some(Error::WrongServer { epoch, text }) if tries < limits::FILL_ATTEMPTS => {
+                        elsewhere.push(((index, tries + 1), epoch, text));
+                    }
                     Some(error) => {
                         whole = Some(error.clone());
                         failed = Some(error);
@@ -148,7 +167,14 @@ impl<S: RecordSource> TableFiller<'_, S> {
                 }
             }
             free.push(slot);
-        });
+        };
+        let ended = routes.all().map(|connection| connection.poll(&mut each)).sum();
+        for (item, epoch, text) in std::mem::take(&mut self.elsewhere) {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            self.source.write(item.0, &mut key, &mut value);
+            routes.learn(&key, epoch, &text)?;
+            self.again.push(item);
+        }
         if is_overloaded {
             std::thread::sleep(limits::FILL_PAUSE);
         }

@@ -16,6 +16,8 @@ pub(super) struct LoadRequest {
     pub(super) intended_ns: u64,
     /// True if its reply is to be checked.
     pub(super) verify: bool,
+    /// Times that it was sent on to another server of a cluster.
+    pub(super) hops: u8,
 }
 
 /// The meaning of the reply to a [`LoadRequest`].

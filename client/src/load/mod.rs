@@ -39,6 +39,8 @@ mod pools;
 mod record_source;
 mod report;
 mod request;
+mod request_generator;
+mod routes;
 mod rows;
 #[cfg(test)]
 mod tests;

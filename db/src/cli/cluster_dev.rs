@@ -3,8 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -17,6 +20,10 @@ use super::output::{CliError, OutputPrinter};
 const SERVERS: u16 = 3;
 /// Time in which the etcd and the servers are there.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time in which each of them ends when it is asked to; then it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two looks at what is waited for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The tenant and the table of all servers.
 const TENANTS: &str = "[[tenants]]\nname = 'dev'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1 }]\n";
 
@@ -40,12 +47,66 @@ impl Drop for ChildProcesses {
         for child in self.0.iter_mut().rev() {
             let pid = rustix::process::Pid::from_child(child);
             let _ended_already = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let until = Instant::now() + END_PATIENCE;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            let _ended_already = child.kill();
             let _status = child.wait();
         }
     }
 }
 
+/// Somebody's wish that all ends: Ctrl-C, a closed terminal, or a signal to end. From when it is made on these end
+/// the program only where it looks.
+struct EndRequest(Arc<AtomicBool>);
+
+impl EndRequest {
+    fn watch() -> Result<EndRequest, CliError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let entered = runtime.enter();
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut hangup = signal(SignalKind::hangup())?;
+        drop(entered);
+        let asked = Arc::new(AtomicBool::new(false));
+        let noted = Arc::clone(&asked);
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+            });
+            noted.store(true, Ordering::Release);
+        })?;
+        Ok(EndRequest(asked))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Waits until something is so.
+    fn wait_for(&self, why: &str, mut is_so: impl FnMut() -> Result<bool, CliError>) -> Result<(), CliError> {
+        let until = Instant::now() + PATIENCE;
+        while !is_so()? {
+            if self.is_asked() {
+                return Err(CliError::new("stopped before all were there".to_owned()));
+            }
+            if Instant::now() > until {
+                return Err(
+                    CliError::new(why.to_owned()).hint("another program may have the ports: choose others with --port")
+                );
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
 pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let end = EndRequest::watch()?;
     let temporary = match &args.folder {
         Some(_) => None,
         None => Some(tempfile::tempdir().map_err(|error| CliError::new(error.to_string()))?),
@@ -55,49 +116,53 @@ pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&config, TENANTS))
         .map_err(|error| CliError::new(format!("{}: {error}", folder.display())))?;
-    let mut children = ChildProcesses(vec![start_etcd(folder, args.port)?]);
+    let mut children = ChildProcesses(Vec::new());
+    start_etcd(folder, args.port, &mut children, &end)?;
     let mut lines = Vec::new();
     for number in 1..=SERVERS {
-        let (child, line) = start_server(folder, &config, args.port, number)?;
-        children.0.push(child);
-        lines.push(line);
+        lines.push(start_server(folder, &config, (args.port, number), &mut children)?);
     }
-    await_founding(folder, args.port)?;
+    await_founding(folder, args.port, &end)?;
     out.line(&lines.join("\n"))?;
     out.line(&format!(
         "try: redis-cli -c -p {redis} set apple 3; sandstorm --server 127.0.0.1:{control} --tenant dev get items apple\nCtrl-C stops them",
         redis = args.port + 12,
         control = args.port + 10
     ))?;
-    wait_for_end()
+    while !end.is_asked() {
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    Ok(())
 }
 
-fn start_etcd(folder: &Path, port: u16) -> Result<Child, CliError> {
+fn start_etcd(folder: &Path, port: u16, children: &mut ChildProcesses, end: &EndRequest) -> Result<(), CliError> {
     let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", port + 1));
     let mut command = Command::new("etcd");
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder.join("etcd"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // In a group of its own: Ctrl-C is for this process, which ends them in order.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let child = command.spawn().map_err(|error| {
         CliError::new(format!("cannot start etcd: {error}")).hint("install it: apt install etcd-server")
     })?;
-    // From here on it is ended in any case.
-    let mut guard = ChildProcesses(vec![child]);
-    let until = Instant::now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let ended = guard.0.iter_mut().any(|child| !matches!(child.try_wait(), Ok(None)));
-        if ended || Instant::now() > until {
-            return Err(CliError::new(format!("etcd does not serve port {port}"))
+    children.0.push(child);
+    end.wait_for(&format!("etcd does not serve port {port}"), || {
+        if children.0.iter_mut().any(|child| !matches!(child.try_wait(), Ok(None))) {
+            return Err(CliError::new(format!("etcd has ended at once, instead of serving port {port}"))
                 .hint("another program may have it: choose others with --port"));
         }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    guard.0.pop().ok_or_else(|| CliError::new("etcd has ended".to_owned()))
+        Ok(TcpStream::connect(("127.0.0.1", port)).is_ok())
+    })
 }
 
 /// Starts a server, and waits until it says where it is.
-fn start_server(folder: &Path, config: &Path, port: u16, number: u16) -> Result<(Child, String), CliError> {
+fn start_server(
+    folder: &Path,
+    config: &Path,
+    (port, number): (u16, u16),
+    children: &mut ChildProcesses,
+) -> Result<String, CliError> {
     let first = port + 10 * number;
     let program = std::env::current_exe().map_err(|error| CliError::new(error.to_string()))?;
     let at = |port: u16| format!("127.0.0.1:{port}");
@@ -108,43 +173,24 @@ fn start_server(folder: &Path, config: &Path, port: u16, number: u16) -> Result<
     command.args(["--control", &at(first), "--data", &at(first + 1)]);
     command.args(["--redis", &format!("{}=dev/items", at(first + 2))]);
     command.arg("--config").arg(config).arg("--state").arg(&state);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let failed = |why: &str| CliError::new(format!("server {number} has not started: {why}"));
     let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
+    let said = child.stdout.take();
+    children.0.push(child);
     let mut line = String::new();
-    if let Some(said) = child.stdout.take() {
-        let _ended = BufReader::new(said).read_line(&mut line);
-    }
+    // It says one line when it serves, or ends.
+    let _ended = said.map(|said| BufReader::new(said).read_line(&mut line));
     if line.is_empty() {
-        let _status = child.wait();
         return Err(failed("its reason is above").hint("ports that are taken: choose others with --port"));
     }
     let text = format!("server {number}: control {}, data {}, redis {}", at(first), at(first + 1), at(first + 2));
-    Ok((child, format!("{text}, state {}", state.display())))
+    Ok(format!("{text}, state {}", state.display()))
 }
 
-fn await_founding(folder: &Path, port: u16) -> Result<(), CliError> {
+fn await_founding(folder: &Path, port: u16, end: &EndRequest) -> Result<(), CliError> {
     let token = fs::read_to_string(folder.join("server-1").join(sandstorm_control::config::OPERATOR_TOKEN_FILE));
     let token = token.map_err(|error| CliError::new(error.to_string()))?;
     let control = Control::new(&format!("127.0.0.1:{}", port + 10), Some(token.trim()));
-    let until = Instant::now() + PATIENCE;
-    while control.cluster()?.epoch == 0 {
-        if Instant::now() > until {
-            return Err(CliError::new("the servers do not find each other".to_owned()));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
-fn wait_for_end() -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
-    })
+    end.wait_for("the servers do not find each other", || Ok(control.cluster()?.epoch != 0))
 }

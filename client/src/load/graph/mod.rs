@@ -265,7 +265,7 @@ mod tests {
         let mut edge_keys = EdgeKeySlots::default();
         for (class, id) in classes.into_iter().flat_map(|class| (0..data.records).map(move |id| (class, id))) {
             let twist = mix64(id) as u32;
-            let mut request = LoadRequest { class, id, step: 0, twist, intended_ns: 0, verify: true };
+            let mut request = LoadRequest { class, id, step: 0, twist, intended_ns: 0, verify: true, hops: 0 };
             all += 1;
             loop {
                 let mut message = Message::new();
