@@ -135,3 +135,56 @@ fn a_copy_is_kept_by_a_trigger_and_a_clock_ticks_over_a_kill() {
     let events = String::from_utf8(server.output("events --code trigger").stdout).unwrap();
     assert!(events.contains("trigger.created") && events.contains("trigger.deleted"), "{events}");
 }
+
+/// What a manifest declares is there after a push, changed after the next, and refused before anything is built if it
+/// cannot be.
+#[test]
+fn a_push_makes_the_triggers_that_its_manifest_declares() {
+    let server = Server::start_as(&OPTIONS);
+    let token = server.json("tenant create shop")["token"].as_str().unwrap().to_owned();
+    server.json("table create copies");
+    server.json("table create orders --durability disk");
+    server.json("table create cache --durability none");
+    let folder = server.folder.path().join("copy");
+    let push = |triggers: &str| {
+        write_extension(&folder, "copy", COPY);
+        let manifest = folder.join("extension.toml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        std::fs::write(&manifest, format!("{text}{triggers}")).unwrap();
+        server.output(&format!("ext push {}", folder.display()))
+    };
+    let both = "[[trigger]]\nname = \"copy\"\non = \"orders\"\nops = [\"put\"]\n[[trigger]]\nname = \"night\"\ncron = \"0 3 * * *\"\n";
+    let pushed = push(both);
+    assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+    let listed = server.json("trigger list");
+    let of = |listed: &Value, name: &str| {
+        listed.as_array().unwrap().iter().find(|one| one["name"] == name).cloned().unwrap_or_else(|| panic!("{listed}"))
+    };
+    assert_eq!(of(&listed, "copy")["ops"], serde_json::json!(["put"]));
+    assert_eq!(of(&listed, "night")["cron"], "0 3 * * *");
+    server.output("put orders apple 3");
+    Reader(&server, token.clone()).wait_for("apple", "3");
+
+    // Another push changes one of them, in its place, and leaves the other.
+    let changed = both.replace("ops = [\"put\"]", "ops = [\"put\", \"delete\"]\nretries = 2");
+    assert!(push(&changed).status.success());
+    let listed = server.json("trigger list");
+    assert_eq!((&of(&listed, "copy")["retries"], listed.as_array().unwrap().len()), (&2.into(), 2));
+    server.output("del orders apple");
+    Reader(&server, token).wait_for("apple", "");
+
+    let version = server.json("ext show copy")["version"].clone();
+    for (wrong, text) in [
+        ("[[trigger]]\nname = \"x\"\non = \"nothing\"\n", "nothing"),
+        ("[[trigger]]\nname = \"x\"\non = \"cache\"\n", "durability"),
+        ("[[trigger]]\nname = \"x\"\n", "needs one of `every`, `cron` and `on`"),
+        ("[[trigger]]\nname = \"x\"\nevery = \"5 parsecs\"\n", "trigger \"x\" of extension.toml"),
+        ("[[trigger]]\nname = \"x\"\non = \"orders\"\nops = [\"expire\"]\n", "expire"),
+        ("[[trigger]]\nname = \"x\"\nwhen = \"5s\"\n", "when"),
+    ] {
+        let refused = push(wrong);
+        let shown = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && shown.contains(text), "{wrong}: {shown}");
+    }
+    assert_eq!(server.json("ext show copy")["version"], version, "nothing was loaded");
+}

@@ -75,7 +75,7 @@ pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use extension_template::{ExtensionTemplate, TEMPLATES, TemplateTable};
 pub use launcher::{CompilerLauncher, ConfinementOptions};
 pub use limits::CompileLimits;
-pub use manifest::{MANIFEST_FILE, Manifest, PushedSource, ROOT_FILE, SourceFile};
+pub use manifest::{MANIFEST_FILE, Manifest, ManifestTrigger, PushedSource, ROOT_FILE, SourceFile};
 pub use pipeline::InProcessBuilder;
 pub use process::{BuilderHandle, process_mode, run_process};
 pub use pushed_code::{PushedCode, PushedModule};

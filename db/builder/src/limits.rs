@@ -16,6 +16,8 @@ pub const MANIFEST_BYTES: usize = 16 << 10;
 pub const NAME_BYTES: usize = 64;
 /// Libraries one manifest may name.
 pub const LIBRARIES: usize = 32;
+/// Triggers of a manifest, at most: as many as a tenant may have.
+pub const TRIGGERS: usize = 16;
 /// Bytes of a source file's path.
 pub const PATH_BYTES: usize = 200;
 /// Parts of a source file's path below `src/`.

@@ -35,6 +35,35 @@ pub struct Manifest {
     /// Bytes of a call's arguments that are kept where the server ends it, for `sandstorm kills`; 0: none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keep_arguments: u32,
+    /// Triggers that call the extension: a push makes them, or changes them.
+    #[serde(default, rename = "trigger", skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<ManifestTrigger>,
+}
+
+/// A `[[trigger]]` of a manifest. The server knows what its texts may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestTrigger {
+    /// Its name.
+    pub name: String,
+    /// Calls the extension so often, such as `5s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// Calls it by the five fields of cron, in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Calls it for changes of this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// For which changes: `put`, `delete`, `clear`; all if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<String>,
+    /// The arguments of calls by the clock.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub args: String,
+    /// Times that a call which failed is made again; the server's default if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -63,6 +92,7 @@ impl Manifest {
             api: api_1(),
             libraries: Vec::new(),
             keep_arguments: 0,
+            triggers: Vec::new(),
         }
     }
 
@@ -99,6 +129,18 @@ impl Manifest {
         if self.keep_arguments > ARGUMENTS_MAX_BYTES {
             let message = format!("at most {ARGUMENTS_MAX_BYTES} bytes of the arguments may be kept");
             return Err(("keep_arguments", message));
+        }
+        if self.triggers.len() > limits::TRIGGERS {
+            return Err(("trigger", format!("at most {} triggers may be declared", limits::TRIGGERS)));
+        }
+        for (index, trigger) in self.triggers.iter().enumerate() {
+            let name = &trigger.name;
+            if self.triggers.iter().take(index).any(|earlier| earlier.name == *name) {
+                return Err(("trigger", format!("trigger {name:?} is declared twice")));
+            }
+            if [&trigger.every, &trigger.cron, &trigger.on].into_iter().flatten().count() != 1 {
+                return Err(("trigger", format!("trigger {name:?} needs one of `every`, `cron` and `on`")));
+            }
         }
         for (index, library) in self.libraries.iter().enumerate() {
             if self.libraries.iter().take(index).any(|earlier| earlier == library) {

@@ -26,6 +26,12 @@ impl ApiError {
         self
     }
 
+    /// Says what the error is about, before its message.
+    pub(super) fn about(mut self, what: &str) -> ApiError {
+        self.body.message = format!("{what}: {}", self.body.message);
+        self
+    }
+
     /// What is wrong, for people.
     pub(super) fn message(&self) -> &str {
         &self.body.message

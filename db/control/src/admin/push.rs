@@ -10,7 +10,8 @@ use super::artifact_builder::ArtifactBuilder;
 use super::error::ApiError;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
-use super::{ControlState, catalogue, now_ms};
+use super::{ControlState, catalogue, now_ms, triggers};
+use crate::triggers::TriggerDefinition;
 use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedCode, PushedModule, PushedSource, VerifyError};
 use sandstorm_catalog::{DirectoryError, TenantView};
@@ -32,7 +33,14 @@ pub(super) fn push(
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
         return Err(ApiError::invalid(message).hint("push it under the name in extension.toml"));
     }
-    build(control, view, (source.into(), staged), started)
+    let declared: Vec<TriggerDefinition> =
+        source.manifest.triggers.iter().map(|one| triggers::declared(name, one)).collect::<Result<_, _>>()?;
+    control.check_declared(view, &declared)?;
+    let pushed = build(control, view, (source.into(), staged), started)?;
+    if !staged {
+        control.declare_triggers(view, declared)?;
+    }
+    Ok(pushed)
 }
 
 /// Builds and loads a WebAssembly module that was made elsewhere. It runs in the sandboxed tier.

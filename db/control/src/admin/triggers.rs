@@ -7,6 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
+use sandstorm_builder::ManifestTrigger;
+use sandstorm_catalog::TenantView;
+
 use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::changes::not_logged;
@@ -15,6 +18,7 @@ use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
+use crate::limits::TRIGGER_RETRIES;
 use crate::triggers::{TriggerDefinition, TriggerError, TriggerRunner};
 
 impl ControlState {
@@ -23,6 +27,35 @@ impl ControlState {
         self.triggers
             .get()
             .ok_or_else(|| ApiError::busy("triggers are not running: the server starts or has no workers"))
+    }
+
+    /// Checks the triggers that a push declares, before anything is built.
+    pub(super) fn check_declared(&self, view: &TenantView, declared: &[TriggerDefinition]) -> Result<(), ApiError> {
+        if declared.is_empty() {
+            return Ok(());
+        }
+        let runner = self.trigger_runner()?;
+        for one in declared {
+            let about = |error: ApiError| error.about(&format!("trigger {:?} of extension.toml", one.name));
+            runner.start_position(view, one).map_err(|error| about(refused(error)))?;
+            let others = runner.list(view.tenant.id);
+            if others.iter().any(|other| other.spec.name == one.name && other.spec.extension != one.extension) {
+                return Err(about(refused(TriggerError::Exists(one.name.clone()))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the triggers that a push declares, or changes them. The extension is loaded by then.
+    pub(super) fn declare_triggers(&self, view: &TenantView, declared: Vec<TriggerDefinition>) -> Result<(), ApiError> {
+        for one in declared {
+            let name = one.name.clone();
+            let made = self.trigger_runner()?.declare(view, one, now_ms());
+            made.map_err(|error| {
+                refused(error).about(&format!("the extension is loaded, but not its trigger {name:?}"))
+            })?;
+        }
+        Ok(())
     }
 
     /// Removes the triggers of a tenant that is gone.
@@ -133,6 +166,18 @@ pub(super) async fn discard_letters(
     let id = caller.reach(&control, &tenant)?.tenant.id;
     change(control, move |triggers| triggers.discard_letters(id, &name)).await?;
     Ok(EMPTY_RESPONSE)
+}
+
+/// A trigger that an extension's manifest declares.
+pub(super) fn declared(extension: &str, one: &ManifestTrigger) -> Result<TriggerDefinition, ApiError> {
+    let ManifestTrigger { name, every, cron, on, ops, args, retries } = one.clone();
+    let op = |op: String| {
+        let known = serde_json::from_value(serde_json::Value::String(op));
+        known.map_err(|error| ApiError::invalid(format!("trigger {name:?} of extension.toml: ops: {error}")))
+    };
+    let ops = ops.into_iter().map(op).collect::<Result<_, _>>()?;
+    let retries = retries.unwrap_or(TRIGGER_RETRIES);
+    Ok(TriggerDefinition { name, extension: extension.to_owned(), every, cron, table: on, ops, args, retries })
 }
 
 /// What a trigger does, for its event.

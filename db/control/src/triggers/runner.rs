@@ -144,16 +144,7 @@ impl TriggerRunner {
         spec: TriggerDefinition,
         now_ms: u64,
     ) -> Result<TriggerStatus, TriggerError> {
-        let source = spec.source().map_err(TriggerError::Invalid)?;
-        let log = self.shared.directory.change_log();
-        let position = match &source {
-            TriggerSource::Schedule(_) => 0,
-            TriggerSource::Table(table) => {
-                let entry = view.table_by_name(table).ok_or_else(|| TriggerError::UnknownTable(table.clone()))?;
-                let log = log.as_ref().filter(|_| entry.table.is_logged());
-                log.ok_or_else(|| TriggerError::NotLogged(table.clone()))?.durable()
-            }
-        };
+        let position = self.start_position(view, &spec)?;
         let key = (view.tenant.id, spec.name.clone());
         let created = self.change(|state| {
             if state.triggers.contains_key(&key) {
@@ -175,6 +166,60 @@ impl TriggerRunner {
             Ok(status)
         })?;
         Ok(created)
+    }
+
+    /// Checks a trigger; returns the position of its table's feed that it would begin with.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn start_position(&self, view: &TenantView, spec: &TriggerDefinition) -> Result<u64, TriggerError> {
+        match spec.source().map_err(TriggerError::Invalid)? {
+            TriggerSource::Schedule(_) => Ok(0),
+            TriggerSource::Table(table) => {
+                let entry = view.table_by_name(&table).ok_or_else(|| TriggerError::UnknownTable(table.clone()))?;
+                let log = self.shared.directory.change_log();
+                let log = log.as_ref().filter(|_| entry.table.is_logged());
+                Ok(log.ok_or_else(|| TriggerError::NotLogged(table.clone()))?.durable())
+            }
+        }
+    }
+
+    /// Makes a trigger, or changes the one of its name that calls the same extension. One that stays at its table keeps
+    /// its position, and all keep their dead letters. Returns whether anything has changed.
+    ///
+    /// # Errors
+    /// [`TriggerError`]; `Exists` if the one of its name calls another extension.
+    pub(crate) fn declare(
+        &self,
+        view: &TenantView,
+        spec: TriggerDefinition,
+        now_ms: u64,
+    ) -> Result<bool, TriggerError> {
+        let key = (view.tenant.id, spec.name.clone());
+        let known = self.shared.state.lock().triggers.get(&key).map(|known| known.spec.clone());
+        match known {
+            None => self.create(view, spec, now_ms).map(|_| true),
+            Some(known) if known == spec => Ok(false),
+            Some(known) if known.extension != spec.extension => Err(TriggerError::Exists(key.1)),
+            Some(_) => {
+                let position = self.start_position(view, &spec)?;
+                self.change(|state| {
+                    let Some(known) = state.triggers.get(&key) else {
+                        return Err(TriggerError::Unknown(key.1.clone()));
+                    };
+                    let (mut stored, epoch) = (known.stored(), known.epoch);
+                    if stored.spec.table != spec.table {
+                        stored.position = position;
+                    }
+                    (stored.spec, stored.last_due_ms) = (spec, now_ms);
+                    let mut trigger = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
+                    // Calls of the old one that still run are not this one's.
+                    trigger.epoch = epoch + 1;
+                    state.triggers.insert(key.clone(), trigger);
+                    Ok(true)
+                })
+            }
+        }
     }
 
     /// Removes a trigger with its dead letters. A call that runs goes on.
