@@ -1,8 +1,8 @@
 //! Changes of tables, as the arguments of the calls that triggers make.
 //!
 //! ```text
-//! op u8 (1 put, 2 delete, 3 clear) | 3 zero bytes | key_bytes u32 | version u64 | expires_at_ms u64 | position u64
-//! | key | value
+//! op u8 (1 put, 2 delete, 3 clear, 4 expire) | 3 zero bytes | key_bytes u32 | version u64 | expires_at_ms u64
+//! | position u64 | key | value
 //! ```
 //! Numbers are little-endian.
 
@@ -22,6 +22,8 @@ pub enum ChangeOp {
     Delete,
     /// The table has no record of this version or a lower one.
     Clear,
+    /// The key has no record from here on, since its time was over: only for triggers that name `expire`.
+    Expire,
 }
 
 /// A change of a table: the arguments of a call that a trigger with `--on TABLE` makes.
@@ -46,7 +48,7 @@ pub enum ChangeOp {
 ///     }
 ///     let step = match change.op {
 ///         ChangeOp::Put => 1,
-///         ChangeOp::Delete => -1,
+///         ChangeOp::Delete | ChangeOp::Expire => -1,
 ///         ChangeOp::Clear => return Ok(()),
 ///     };
 ///     db.increment(counts, customer, step).await?;
@@ -72,7 +74,7 @@ pub struct Change<'a> {
     pub value: &'a [u8],
     /// The version of the record, or of its deletion.
     pub version: u64,
-    /// Milliseconds since 1970 from which on the record counts as absent; 0: never.
+    /// Milliseconds since 1970 from which on the record counts as absent; 0: never. Of an expiry: when its time was.
     pub expires_at_ms: u64,
     /// The position of the change in the log: higher ones come later; changes of one transaction have the same.
     pub position: u64,
@@ -83,7 +85,8 @@ impl<'a> Change<'a> {
     ///
     /// ```
     /// use sandstorm_api::change::{Change, ChangeOp};
-    /// let change = Change { op: ChangeOp::Put, key: b"apple", value: b"3", version: 7, expires_at_ms: 0, position: 9 };
+    /// let (op, key, value) = (ChangeOp::Put, b"apple", b"3");
+    /// let change = Change { op, key, value, version: 7, expires_at_ms: 0, position: 9 };
     /// assert_eq!(Change::decode(&change.encode()), Ok(change));
     /// ```
     ///
@@ -99,6 +102,7 @@ impl<'a> Change<'a> {
             [1, 0, 0, 0] => ChangeOp::Put,
             [2, 0, 0, 0] => ChangeOp::Delete,
             [3, 0, 0, 0] => ChangeOp::Clear,
+            [4, 0, 0, 0] => ChangeOp::Expire,
             _ => return None,
         };
         let number = |at: usize| Some(u64::from_le_bytes(header.get(at..at + 8)?.try_into().ok()?));
@@ -111,7 +115,8 @@ impl<'a> Change<'a> {
     ///
     /// ```
     /// use sandstorm_api::change::{Change, ChangeOp};
-    /// let change = Change { op: ChangeOp::Put, key: b"apple", value: b"3", version: 7, expires_at_ms: 0, position: 9 };
+    /// let (op, key, value) = (ChangeOp::Put, b"apple", b"3");
+    /// let change = Change { op, key, value, version: 7, expires_at_ms: 0, position: 9 };
     /// assert!(change.encode().ends_with(b"apple3"));
     /// ```
     pub fn encode(&self) -> Vec<u8> {
@@ -120,6 +125,7 @@ impl<'a> Change<'a> {
             ChangeOp::Put => 1,
             ChangeOp::Delete => 2,
             ChangeOp::Clear => 3,
+            ChangeOp::Expire => 4,
         };
         args.extend_from_slice(&[op, 0, 0, 0]);
         // A key is far shorter than 4 GiB.
@@ -139,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_change_comes_back_and_anything_else_is_refused() {
-        for op in [ChangeOp::Put, ChangeOp::Delete, ChangeOp::Clear] {
+        for op in [ChangeOp::Put, ChangeOp::Delete, ChangeOp::Clear, ChangeOp::Expire] {
             let change = Change { op, key: b"key", value: b"", version: 1 << 40, expires_at_ms: 7, position: u64::MAX };
             let args = change.encode();
             assert_eq!(Change::decode(&args), Ok(change));

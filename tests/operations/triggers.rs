@@ -31,7 +31,7 @@ const COPY: &str = "
     }
     match change.op {
         ChangeOp::Put => db.put(copies, change.key, change.value).await.map(|_| ())?,
-        ChangeOp::Delete => db.delete(copies, change.key).await.map(|_| ())?,
+        ChangeOp::Delete | ChangeOp::Expire => db.delete(copies, change.key).await.map(|_| ())?,
         ChangeOp::Clear => return Err(Error::new(\"a copy is not cleared\")),
     }
     Ok(())";
@@ -173,18 +173,88 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
     server.output("del orders apple");
     Reader(&server, token).wait_for("apple", "");
 
+    let many = |number: u32| -> String {
+        (0..number).map(|number| format!("[[trigger]]\nname = \"t{number}\"\nevery = \"1d\"\n")).collect()
+    };
     let version = server.json("ext show copy")["version"].clone();
     for (wrong, text) in [
         ("[[trigger]]\nname = \"x\"\non = \"nothing\"\n", "nothing"),
         ("[[trigger]]\nname = \"x\"\non = \"cache\"\n", "durability"),
         ("[[trigger]]\nname = \"x\"\n", "needs one of `every`, `cron` and `on`"),
         ("[[trigger]]\nname = \"x\"\nevery = \"5 parsecs\"\n", "trigger \"x\" of extension.toml"),
-        ("[[trigger]]\nname = \"x\"\non = \"orders\"\nops = [\"expire\"]\n", "expire"),
+        ("[[trigger]]\nname = \"x\"\non = \"orders\"\nops = [\"vanish\"]\n", "vanish"),
         ("[[trigger]]\nname = \"x\"\nwhen = \"5s\"\n", "when"),
+        (&*many(17), "at most 16 triggers"),
+        // There are two already.
+        (&*many(15), "17 triggers, and may have 16"),
+        (&*many(1).repeat(2), "declared twice"),
     ] {
         let refused = push(wrong);
         let shown = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && shown.contains(text), "{wrong}: {shown}");
     }
     assert_eq!(server.json("ext show copy")["version"], version, "nothing was loaded");
+    // A trigger that the manifest names no more stays until it is deleted.
+    assert!(push("").status.success());
+    assert_eq!(server.json("trigger list").as_array().unwrap().len(), 2);
+    server.json("trigger delete night");
+    assert_eq!(server.json("trigger list").as_array().unwrap().len(), 1);
+}
+
+/// What expires is a change for those who ask: met by a sweep, and also if its time came while no server ran.
+#[test]
+fn expiries_reach_triggers_and_the_feed_also_over_a_restart() {
+    let server = Server::start_as(&OPTIONS);
+    server.json("tenant create shop");
+    for table in ["items", "copies"] {
+        server.json(&format!("table create {table} --durability disk"));
+    }
+    server.json("table create cache --durability none");
+    let refused = server.output("table set cache --feed-expiry on");
+    let shown = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && shown.contains("durability"), "{shown}");
+    let folder = server.folder.path().join("copy");
+    write_extension(&folder, "copy", COPY);
+    let manifest = folder.join("extension.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let trigger = "[[trigger]]\nname = \"copy\"\non = \"items\"\nops = [\"put\", \"delete\", \"expire\"]\n";
+    std::fs::write(&manifest, format!("{text}{trigger}")).unwrap();
+    server.json(&format!("ext push {}", folder.display()));
+    assert_eq!(server.json("table show items")["feed_expiry"], true);
+    let end = server.output("changes items");
+    let end = String::from_utf8(end.stdout).unwrap().trim().to_owned();
+    let wait_for_expiry = |server: &Server, key: &str| {
+        let until = Instant::now() + PATIENT;
+        loop {
+            let feed = String::from_utf8(server.output(&format!("changes items --after {end}")).stdout).unwrap();
+            if feed.lines().any(|line| line.contains(" expire ") && line.contains(key)) {
+                return;
+            }
+            assert!(Instant::now() < until, "{key}: {feed}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+
+    server.json("put items stays 1");
+    server.json("put items short 1 --ttl 0.3");
+    wait_for_expiry(&server, "short");
+    let copies = reader(&server);
+    copies.wait_for("stays", "1");
+    copies.wait_for("short", "");
+
+    // Its time comes while there is no server.
+    server.json("put items late 1 --ttl 1.5");
+    let folder = server.folder.clone();
+    drop(server);
+    std::thread::sleep(Duration::from_millis(1_600));
+    let server = Server::start_in(None, folder, &["--data", "127.0.0.1:0", "--no-pin", "--workers", "2"]);
+    wait_for_expiry(&server, "late");
+    let copies = reader(&server);
+    copies.wait_for("late", "");
+    assert_eq!(copies.value("stays"), "1");
+    server.json("trigger delete copy");
+    assert_eq!(server.json("table show items")["feed_expiry"], false);
+    let set = server.output("table set items --feed-expiry on");
+    assert!(String::from_utf8_lossy(&set.stdout).contains("change feed with what expires"), "{set:?}");
+    assert_eq!(server.json("table show items")["feed_expiry"], true);
 }

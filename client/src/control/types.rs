@@ -324,6 +324,9 @@ pub struct TablePatch {
     /// How it uses its backing from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backing: Option<BackingPatch>,
+    /// Whether its change feed has the records that expire from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feed_expiry: Option<bool>,
 }
 
 /// A table.
@@ -340,6 +343,8 @@ pub struct TableStatus {
     pub ordered: bool,
     /// What a crash may take of its records.
     pub durability: DurabilityLevel,
+    /// Whether its change feed has the records that expire: it is set, or a trigger wants them.
+    pub feed_expiry: bool,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.

@@ -55,7 +55,7 @@ pub struct ManifestTrigger {
     /// Calls it for changes of this table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
-    /// For which changes: `put`, `delete`, `clear`; all if there is none.
+    /// For which changes: `put`, `delete`, `clear`, `expire`; all but expiries if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<String>,
     /// The arguments of calls by the clock.

@@ -180,21 +180,20 @@ impl Directory {
                 ordered: table.ordered,
             };
             let records = self.new_table(config);
-            let name: Box<str> = table.name.as_str().into();
-            let id = table.id;
-            let entry = TableEntry {
+            records.set_expiry_logging(!table.expiry.is_nobody());
+            let (name, id): (Box<str>, u64) = (table.name.as_str().into(), table.id);
+            let entry = Arc::new(TableEntry {
                 durability: CurrentDurability::new(table.durability, table.log),
                 id,
                 name: CurrentName::new(&name),
                 table: records,
                 backing: Default::default(),
                 flush_at_ms: Default::default(),
-            };
-            let entry = Arc::new(entry);
+            });
             if let Some(backing) = &table.backing {
                 self.restore_backing(&view, &entry, backing);
             }
-            view.settings.insert(id, TableDefinition::of(&entry));
+            view.settings.insert(id, TableDefinition { expiry: table.expiry, ..TableDefinition::of(&entry) });
             if let Err(error) = self.attach_spill(&view.tenant, &entry) {
                 tracing::error!(table = &*name, %error, "a table has no spill file: what exceeds its memory is refused");
             }
@@ -260,6 +259,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
             durability: settings.durability,
             log: settings.log,
             backing: settings.backing,
+            expiry: settings.expiry,
         }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use sandstorm_store::{Participant, StorageMode};
 
 use super::TableEntry;
+use super::expiry_watchers::ExpiryWatchers;
 use super::table_backing::{EntryBacking, TableBacking};
 use super::table_durability::TableDurability;
 
@@ -43,6 +44,8 @@ pub(crate) struct TableDefinition {
     pub(super) log: u64,
     /// What it is a cache of.
     pub(super) backing: Option<TableBacking>,
+    /// Who wants to know when its records expire.
+    pub(super) expiry: ExpiryWatchers,
 }
 
 impl TableDefinition {
@@ -55,6 +58,8 @@ impl TableDefinition {
             durability: entry.durability(),
             log: entry.durability.number(),
             backing: entry.backing.get().map(EntryBacking::definition),
+            // Of a table that has no settings yet.
+            expiry: ExpiryWatchers::default(),
         }
     }
 
@@ -62,6 +67,7 @@ impl TableDefinition {
     pub(super) fn apply(&self, entry: &TableEntry, participant: &Participant) {
         entry.name.set(Arc::clone(&self.name));
         entry.table.set_quota_bytes(self.quota_bytes);
+        entry.table.set_expiry_logging(!self.expiry.is_nobody());
         if let (Some(entry), Some(backing)) = (entry.backing(), &self.backing) {
             entry.apply(&backing.settings);
         }

@@ -5,7 +5,8 @@
 //! change: kind u8 | zero u8, u16 | key_bytes u32 | value_bytes u32 | flags u32 | table u64 | version u64
 //!         | expires_at_ms u64 | key | value
 //! ```
-//! Numbers are little-endian. A unit happens as a whole: all of its changes are in the log, or none.
+//! Numbers are little-endian. A deletion with an `expires_at_ms` is an expiry: programs that do not know these take it
+//! for a deletion, which it is as well. A unit happens as a whole: all of its changes are in the log, or none.
 
 use crate::limits::{CHANGE_KEY_BYTES, UNIT_BYTES};
 
@@ -27,6 +28,8 @@ pub enum ChangeKind {
     MakeTable,
     /// The table was dropped.
     DropTable,
+    /// The key has no record from here on, since its time was over.
+    Expire,
 }
 
 impl ChangeKind {
@@ -34,11 +37,15 @@ impl ChangeKind {
         [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable];
 
     fn number(self) -> u8 {
-        self as u8 + 1
+        match self {
+            ChangeKind::Expire => ChangeKind::Delete.number(),
+            kind => kind as u8 + 1,
+        }
     }
 
-    fn from_number(number: u8) -> Option<ChangeKind> {
-        ChangeKind::ALL.into_iter().find(|kind| kind.number() == number)
+    fn from_number(number: u8, expires_at_ms: u64) -> Option<ChangeKind> {
+        let kind = ChangeKind::ALL.into_iter().find(|kind| kind.number() == number)?;
+        Some(if kind == ChangeKind::Delete && expires_at_ms != 0 { ChangeKind::Expire } else { kind })
     }
 
     /// Returns its name, for people.
@@ -49,6 +56,7 @@ impl ChangeKind {
             ChangeKind::Clear => "clear",
             ChangeKind::MakeTable => "make-table",
             ChangeKind::DropTable => "drop-table",
+            ChangeKind::Expire => "expire",
         }
     }
 }
@@ -62,7 +70,8 @@ pub struct LoggedChange<'a> {
     pub table: u64,
     /// The version of the record, or of the deletion; the highest one of a table that was emptied.
     pub version: u64,
-    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never. Of an expiry: when that
+    /// was.
     pub expires_at_ms: u64,
     /// The flags of the record. Of a table that was made, at the beginning of its part of a checkpoint: about how many
     /// records it has there, or 0.
@@ -77,6 +86,11 @@ impl<'a> LoggedChange<'a> {
     /// A deletion.
     pub fn delete(table: u64, version: u64, key: &'a [u8]) -> LoggedChange<'a> {
         LoggedChange { kind: ChangeKind::Delete, table, version, expires_at_ms: 0, flags: 0, key, value: b"" }
+    }
+
+    /// The end of a record whose time was over; `expires_at_ms` is not 0.
+    pub fn expire(table: u64, version: u64, key: &'a [u8], expires_at_ms: u64) -> LoggedChange<'a> {
+        LoggedChange { kind: ChangeKind::Expire, expires_at_ms, ..LoggedChange::delete(table, version, key) }
     }
 
     /// A change of a whole table: it was emptied, made or dropped.
@@ -104,7 +118,6 @@ impl<'a> LoggedChange<'a> {
     /// Reads a change from the front of `bytes`; returns it and the rest.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<(LoggedChange<'a>, &'a [u8])> {
         let (header, rest) = bytes.split_at_checked(CHANGE_HEADER_BYTES)?;
-        let kind = ChangeKind::from_number(header[0])?;
         if header[1..4] != [0, 0, 0] {
             return None;
         }
@@ -116,6 +129,7 @@ impl<'a> LoggedChange<'a> {
         let (value, rest) = rest.split_at_checked(value_bytes)?;
         let flags = u32_at(header, 12)?;
         let (table, version, expires_at_ms) = (u64_at(header, 16)?, u64_at(header, 24)?, u64_at(header, 32)?);
+        let kind = ChangeKind::from_number(header[0], expires_at_ms)?;
         Some((LoggedChange { kind, table, version, expires_at_ms, flags, key, value }, rest))
     }
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{FREEING_ROUNDS_PER_SWEEP, SWEEP_INTERVAL_MS, SWEEP_SLOTS};
+use crate::limits::{FREEING_ROUNDS_PER_SWEEP, SWEEP_INTERVAL_MS, SWEEP_SLOTS, WATCHED_SWEEP_SLOTS};
 use sandstorm_catalog::limits::KILL_POLICY_INTERVAL_MS;
 use sandstorm_catalog::{Directory, KillPolicy};
 use sandstorm_metrics::ServerMetrics;
-use sandstorm_store::Epochs;
+use sandstorm_store::{Epochs, Participant, RecordTable};
 
 /// The running thread; stops when dropped.
 pub struct Janitor {
@@ -56,12 +56,25 @@ impl Janitor {
 }
 
 /// Sweeps a part of every table.
-fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) {
-    for view in directory.snapshot().iter() {
+fn sweep(directory: &Directory, participant: &mut Participant) {
+    let snapshot = directory.snapshot();
+    let is_watched = |table: &RecordTable| table.logs_expiry() && table.is_logged();
+    let watched =
+        snapshot.iter().flat_map(|view| view.tables.values()).filter(|entry| is_watched(&entry.table)).count();
+    for view in snapshot.iter() {
         for entry in view.tables.values() {
             // This thread has no tenant, so no tenant is charged for the flush.
             entry.flush_if_due(participant, unix_ms(), |_| ());
-            entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
+            if is_watched(&entry.table) {
+                sweep_watched(
+                    (&view.tenant.name, &entry.name()),
+                    &entry.table,
+                    participant,
+                    WATCHED_SWEEP_SLOTS / watched.max(1),
+                );
+            } else {
+                entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
+            }
             participant.quiescent();
         }
     }
@@ -71,6 +84,23 @@ fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) 
         if !participant.is_freeing() {
             break;
         }
+    }
+}
+
+/// Sweeps up to all of a table whose log is told of what expires: somebody waits for it.
+fn sweep_watched((tenant, name): (&str, &str), table: &RecordTable, participant: &mut Participant, slots: usize) {
+    let mut cold = Vec::new();
+    for _ in 0..slots.div_ceil(SWEEP_SLOTS).max(1) {
+        table.sweep_with(participant, unix_ms(), SWEEP_SLOTS, &mut cold);
+        participant.quiescent();
+        if table.is_swept() {
+            break;
+        }
+    }
+    let unreadable = table.expire_cold(participant, &cold, unix_ms());
+    participant.online();
+    if unreadable > 0 {
+        tracing::warn!(tenant, table = name, unreadable, "expired records cannot be read from the disk: they stay");
     }
 }
 

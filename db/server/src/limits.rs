@@ -130,6 +130,10 @@ pub const SWEEP_INTERVAL_MS: u64 = 1_000;
 /// Slots of each table that one sweep visits: a million records in a quarter of a minute, for about a millisecond of
 /// CPU time a second. Expired records are never read, swept or not.
 pub const SWEEP_SLOTS: usize = 64 << 10;
+/// Slots that one sweep visits of all the tables whose log is told of what expires, together: somebody waits for that.
+/// Four million take some 60 ms, so that a table of three million records is swept each second, and a larger one in so
+/// many times as long.
+pub const WATCHED_SWEEP_SLOTS: usize = 4 << 20;
 /// Quiescent points at which a sweep frees what other threads have left, 128 records each. A quarter of a million
 /// records take 10 to 25 ms, on a processor without a worker if there is one.
 pub const FREEING_ROUNDS_PER_SWEEP: usize = 2_048;

@@ -70,7 +70,7 @@ fn read(folder: &Path) -> Result<LogReport, sandstorm_log::LogError> {
                 table.puts += 1;
                 table.bytes += (change.key.len() + change.value.len()) as u64;
             }
-            ChangeKind::Delete => table.deletes += 1,
+            ChangeKind::Delete | ChangeKind::Expire => table.deletes += 1,
             ChangeKind::Clear => table.clears += 1,
             ChangeKind::MakeTable => table.name = String::from_utf8_lossy(change.key).into_owned(),
             ChangeKind::DropTable => {}

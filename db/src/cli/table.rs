@@ -47,7 +47,7 @@ pub(super) enum TableCommand {
     },
     /// Change a table while it is used: its quota, its mode, what a crash may take of its records. Returns when that
     /// holds
-    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability", "policy", "backing_secret", "fresh", "stale", "absent", "flush_after", "dirty"]))]
+    #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability", "feed_expiry", "policy", "backing_secret", "fresh", "stale", "absent", "flush_after", "dirty"]))]
     Set {
         /// Name of the table
         name: String,
@@ -60,6 +60,9 @@ pub(super) enum TableCommand {
         /// What a crash may take of its records
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
+        /// Whether its change feed has the records that expire; while a trigger wants them it has in any case
+        #[arg(long, value_enum, value_name = "ON|OFF")]
+        feed_expiry: Option<SwitchArg>,
         #[command(flatten)]
         behaviour: BackingArgs,
     },
@@ -118,6 +121,15 @@ pub(super) enum DurabilityArg {
     Disk,
 }
 
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SwitchArg {
+    /// It is
+    On,
+    /// It is not
+    Off,
+}
+
 impl TableModeArg {
     fn mode(self) -> TableMode {
         match self {
@@ -154,14 +166,16 @@ pub(super) fn run(session: &CliSession, command: TableCommand, out: &OutputPrint
                 format!("created table {} (id {}, quota {quota}, durability {durability})\n", table.name, table.id)
             })
         }
-        TableCommand::Set { name, quota, mode, durability, behaviour } => {
+        TableCommand::Set { name, quota, mode, durability, feed_expiry, behaviour } => {
             let (mode, durability) = (mode.map(TableModeArg::mode), durability.map(DurabilityArg::level));
-            let backing = behaviour.patch();
-            let change = TablePatch { name: None, mode, quota_bytes: quota, durability, backing };
+            let (backing, feed_expiry) = (behaviour.patch(), feed_expiry.map(|switch| switch == SwitchArg::On));
+            let change = TablePatch { name: None, mode, quota_bytes: quota, durability, backing, feed_expiry };
             let table = control.change_table(&tenant, &name, &change)?;
             out.show(&table, |table| {
                 let (quota, mode) = (format_bytes(table.quota_bytes), self::mode(table));
-                format!("table {} has quota {quota}, mode {mode}, durability {}\n", table.name, durability_of(table))
+                let expiry = if table.feed_expiry { ", and a change feed with what expires" } else { "" };
+                let durability = durability_of(table);
+                format!("table {} has quota {quota}, mode {mode}, durability {durability}{expiry}\n", table.name)
             })
         }
         TableCommand::Rename { name, to } => {
@@ -251,6 +265,7 @@ fn show(table: &TableStatus) -> String {
         ("id", table.id.to_string()),
         ("mode", mode(table)),
         ("durability", durability_of(table)),
+        ("expiry in its feed", if table.feed_expiry { "yes" } else { "no" }.to_owned()),
         ("access", describe_access(table.access).to_owned()),
         ("owner", table.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("granted to", granted_to(table)),

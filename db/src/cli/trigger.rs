@@ -67,7 +67,7 @@ pub(super) struct CreateArgs {
     /// Call it for changes of this table, which has to have durability
     #[arg(long, value_name = "TABLE", group = "source")]
     on: Option<String>,
-    /// For which changes [default: all]
+    /// For which changes [default: all but expire]
     #[arg(long, value_enum, value_delimiter = ',', requires = "on")]
     ops: Vec<TriggerOpArg>,
     /// Arguments of calls by the clock
@@ -87,6 +87,8 @@ pub(super) enum TriggerOpArg {
     Delete,
     /// All records were removed
     Clear,
+    /// The time of a record was over
+    Expire,
 }
 
 impl TriggerOpArg {
@@ -95,6 +97,7 @@ impl TriggerOpArg {
             TriggerOpArg::Put => "put",
             TriggerOpArg::Delete => "delete",
             TriggerOpArg::Clear => "clear",
+            TriggerOpArg::Expire => "expire",
         }
     }
 }

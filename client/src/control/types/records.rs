@@ -57,9 +57,9 @@ pub struct ChangePage {
 pub struct TableChange {
     /// The position behind it; those of one transaction have the same.
     pub position: String,
-    /// `put`, `delete`, or `clear` of all records up to a version.
+    /// `put`, `delete`, `expire`, or `clear` of all records up to a version.
     pub op: String,
-    /// The record; of a delete its key alone, of `clear` neither key nor value.
+    /// The record; of a delete and an expiry its key alone, of `clear` neither key nor value.
     #[serde(flatten)]
     pub record: ExportedRecord,
 }

@@ -19,7 +19,7 @@ pub struct TriggerSpec {
     /// Calls it for changes of this table, with the change as its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// For which changes: `put`, `delete`, `clear`; empty: all.
+    /// For which changes: `put`, `delete`, `clear`, `expire`; empty: all but expiries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<String>,
     /// The arguments of calls by a schedule.

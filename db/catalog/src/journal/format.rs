@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sandstorm_backing::BackingSettings;
 
 use super::super::deployment::Deployment;
+use super::super::expiry_watchers::ExpiryWatchers;
 use super::super::shared_extension::{EnabledExtension, ShareAudience};
 use super::super::table_backing::TableBacking;
 use super::super::table_durability::TableDurability;
@@ -101,6 +102,9 @@ pub struct JournalTable {
     /// What it is a cache of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<TableBacking>,
+    /// Who wants to know when its records expire.
+    #[serde(default, skip_serializing_if = "ExpiryWatchers::is_nobody")]
+    pub expiry: ExpiryWatchers,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -38,7 +38,8 @@ use crate::limits::HTTP_CALL_BODY_BYTES;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::limits::MODULE_BYTES;
 use sandstorm_catalog::{
-    Directory, DirectoryError, NewTable, NewTenant, TableAlteration, TenantChange, TenantView, format_utc,
+    Directory, DirectoryError, ExpiryWatcher, NewTable, NewTenant, TableAlteration, TenantChange, TenantView,
+    format_utc,
 };
 use sandstorm_server::workers::ListenerConfig;
 
@@ -318,10 +319,10 @@ async fn change_table(
     let view = caller.authorize_change(&control, &tenant)?;
     let note = EventNote { text: change.summary(), ..EventNote::default() };
     let (directory, id) = (Arc::clone(&control.directory), view.tenant.id);
-    let ChangeTableRequest { name: new_name, mode, quota_bytes, durability, backing } = change;
+    let ChangeTableRequest { name: new_name, mode, quota_bytes, durability, backing, feed_expiry } = change;
     check_backing_caller(&caller, backing.as_ref().is_some_and(|backing| backing.secret.is_some()))?;
     let change = TableAlteration { name: new_name.clone(), mode: mode.map(Into::into), quota_bytes };
-    let changed = tokio::task::spawn_blocking(move || {
+    let changed = tokio::task::spawn_blocking(move || -> Result<_, ApiError> {
         let mut entry = directory.change_table(id, &name, &change)?;
         let name = new_name.as_deref().unwrap_or(&name);
         // Write-back needs the log: so the log first, and away from it last.
@@ -332,8 +333,14 @@ async fn change_table(
         if let Some(backing) = backing {
             entry = directory.set_backing(id, name, &backing.alteration())?;
         }
+        if let Some(on) = feed_expiry {
+            if on && !entry.table.is_logged() {
+                return Err(changes::not_logged(name));
+            }
+            entry = directory.watch_expiry(id, name, ExpiryWatcher::Feed, on)?;
+        }
         match durability {
-            Some(durability) if to_none => directory.set_durability(id, name, durability),
+            Some(durability) if to_none => Ok(directory.set_durability(id, name, durability)?),
             _ => Ok(entry),
         }
     })

@@ -18,7 +18,7 @@ use super::event_scribe::EventNote;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
-use crate::limits::TRIGGER_RETRIES;
+use crate::limits::{TRIGGER_RETRIES, TRIGGERS_PER_TENANT};
 use crate::triggers::{TriggerDefinition, TriggerError, TriggerRunner};
 
 impl ControlState {
@@ -35,10 +35,18 @@ impl ControlState {
             return Ok(());
         }
         let runner = self.trigger_runner()?;
+        let others = runner.list(view.tenant.id);
+        let is_new = |one: &&TriggerDefinition| !others.iter().any(|other| other.spec.name == one.name);
+        let after = others.len() + declared.iter().filter(is_new).count();
+        if after > TRIGGERS_PER_TENANT {
+            let message = format!(
+                "with those of extension.toml the tenant has {after} triggers, and may have {TRIGGERS_PER_TENANT}"
+            );
+            return Err(refused(TriggerError::TooMany(message)));
+        }
         for one in declared {
             let about = |error: ApiError| error.about(&format!("trigger {:?} of extension.toml", one.name));
             runner.start_position(view, one).map_err(|error| about(refused(error)))?;
-            let others = runner.list(view.tenant.id);
             if others.iter().any(|other| other.spec.name == one.name && other.spec.extension != one.extension) {
                 return Err(about(refused(TriggerError::Exists(one.name.clone()))));
             }

@@ -291,18 +291,22 @@ pub struct ChangeTableRequest {
     /// How it uses its backing from now on.
     #[serde(default)]
     pub backing: Option<ChangeBackingRequest>,
+    /// Whether its change feed has the records that expire from now on.
+    #[serde(default)]
+    pub feed_expiry: Option<bool>,
 }
 
 impl ChangeTableRequest {
     /// What it changes, for the list of changes.
     pub fn summary(&self) -> String {
-        let ChangeTableRequest { name, mode, quota_bytes, durability, backing } = self;
+        let ChangeTableRequest { name, mode, quota_bytes, durability, backing, feed_expiry } = self;
         let mode = mode.map(|mode| format!("mode {}", StorageMode::from(mode).name()));
         let name = name.as_ref().map(|name| format!("name {name}"));
         let quota = quota_bytes.map(|bytes| format!("quota_bytes {bytes}"));
         let durability = durability.map(|durability| format!("durability {}", durability.name()));
         let backing = backing.as_ref().map(ChangeBackingRequest::summary);
-        [name, mode, quota, durability, backing].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let expiry = feed_expiry.map(|on| format!("feed_expiry {on}"));
+        [name, mode, quota, durability, backing, expiry].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -319,6 +323,8 @@ pub struct TableResponse {
     pub ordered: bool,
     /// `none`, `interval` or `disk`: what a crash may take of its records.
     pub durability: &'static str,
+    /// Whether its change feed has the records that expire: it is set, or a trigger wants them.
+    pub feed_expiry: bool,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.
@@ -370,6 +376,7 @@ impl TableResponse {
             mode: entry.mode().name(),
             ordered: entry.table.is_ordered(),
             durability: entry.durability().name(),
+            feed_expiry: entry.table.logs_expiry(),
             quota_bytes: entry.quota_bytes(),
             records: stats.records,
             bytes: stats.bytes,

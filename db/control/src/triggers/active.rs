@@ -406,6 +406,7 @@ fn call_of<'c>(
         ChangeKind::Put => (ChangeOp::Put, TriggerOp::Put),
         ChangeKind::Delete => (ChangeOp::Delete, TriggerOp::Delete),
         ChangeKind::Clear => (ChangeOp::Clear, TriggerOp::Clear),
+        ChangeKind::Expire => (ChangeOp::Expire, TriggerOp::Expire),
         ChangeKind::MakeTable | ChangeKind::DropTable => return None,
     };
     let (key, value) = if op == ChangeOp::Clear { (&b""[..], &b""[..]) } else { (change.key, change.value) };

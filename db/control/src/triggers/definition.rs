@@ -16,6 +16,8 @@ pub enum TriggerOp {
     Delete,
     /// All records were removed.
     Clear,
+    /// The time of a record was over. Its table logs that while a trigger names it, so it is never one of "all".
+    Expire,
 }
 
 /// A trigger, as its tenant defines it.
@@ -35,7 +37,7 @@ pub struct TriggerDefinition {
     /// Calls it for changes of this table, with the change as its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// For which changes; all if there is none.
+    /// For which changes; if there is none, all but expiries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<TriggerOp>,
     /// The arguments of calls by a schedule.
@@ -89,7 +91,7 @@ impl TriggerDefinition {
 
     /// Whether it calls for such a change.
     pub(crate) fn wants(&self, op: TriggerOp) -> bool {
-        self.ops.is_empty() || self.ops.contains(&op)
+        self.ops.contains(&op) || self.ops.is_empty() && op != TriggerOp::Expire
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
             (json!({"every": "5s", "table": "t"}), "one of"),
             (json!({"every": "5s", "ops": ["put"]}), "ops"),
             (json!({"table": "t", "args": "x"}), "args"),
-            (json!({"table": "t", "ops": ["expire"]}), "expire"),
+            (json!({"table": "t", "ops": ["vanish"]}), "vanish"),
             (json!({"table": "t", "retries": 1000}), "retries"),
             (json!({"every": "5s", "name": "a b"}), "a b"),
             (json!({"every": "5s", "args": "x".repeat(TRIGGER_ARGS_BYTES + 1)}), "bytes"),

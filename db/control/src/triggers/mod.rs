@@ -3,6 +3,7 @@
 //! - [`definition`]: what a trigger is; [`schedule`]: when it is due;
 //! - [`call_queue`]: its calls, in order by key, with their retries;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
+//! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
 //! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
@@ -11,6 +12,7 @@
 mod active;
 mod call_queue;
 mod definition;
+mod expiry_requests;
 mod runner;
 mod schedule;
 mod state_file;

@@ -1,6 +1,6 @@
 //! The thread that all triggers share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, BeginningCall, TriggerStatus};
 use super::definition::{TriggerDefinition, TriggerSource};
+use super::expiry_requests;
 use super::state_file::{self, DeadLetter, StoredTrigger};
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
@@ -22,6 +23,8 @@ use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_log::LogTail;
 use sandstorm_server::workers::{LocalCall, LocalCallResult};
 
+/// Time between two attempts to have the tables of triggers log what expires.
+const EXPIRY_ASK_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for the log before the triggers are written.
 const LOG_WAIT: Duration = Duration::from_secs(5);
 
@@ -86,6 +89,8 @@ struct SharedRunner {
     events: EventSink,
     folder: Option<PathBuf>,
     state: Mutex<RunnerState>,
+    /// When tables were last asked to log what expires; held while they are.
+    asked_at: Mutex<Option<Instant>>,
     messages: Mutex<Sender<RunnerMessage>>,
 }
 
@@ -123,7 +128,8 @@ impl TriggerRunner {
         let state = RunnerState { triggers, is_changed: false, written_at, written_bytes: 0 };
         let folder = folder.map(Path::to_owned);
         let (state, messages) = (Mutex::new(state), Mutex::new(sender.clone()));
-        let shared = Arc::new(SharedRunner { directory, events, folder, state, messages });
+        let asked_at = Mutex::new(None);
+        let shared = Arc::new(SharedRunner { directory, events, folder, state, asked_at, messages });
         // Before a checkpoint may remove what they need.
         shared.retain_log();
         let running = Arc::clone(&shared);
@@ -165,6 +171,7 @@ impl TriggerRunner {
             state.triggers.insert(key.clone(), trigger);
             Ok(status)
         })?;
+        self.shared.ask_for_expiry(key.0)?;
         Ok(created)
     }
 
@@ -216,8 +223,9 @@ impl TriggerRunner {
                     // Calls of the old one that still run are not this one's.
                     trigger.epoch = epoch + 1;
                     state.triggers.insert(key.clone(), trigger);
-                    Ok(true)
-                })
+                    Ok(())
+                })?;
+                self.shared.ask_for_expiry(key.0).map(|()| true)
             }
         }
     }
@@ -230,7 +238,8 @@ impl TriggerRunner {
         self.change(|state| {
             let removed = state.triggers.remove(&(tenant, name.to_owned()));
             removed.map(drop).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
-        })
+        })?;
+        self.shared.ask_for_expiry(tenant)
     }
 
     /// Removes the triggers of a tenant that is gone.
@@ -411,6 +420,10 @@ impl SharedRunner {
             snapshot.tenant(*tenant).is_some_and(|view| view.tenant.name == trigger.tenant_name)
         });
         *is_changed |= triggers.len() != before;
+        let is_missing = |(tenant, _): &TriggerKey, trigger: &ActiveTrigger| {
+            snapshot.tenant(*tenant).is_some_and(|view| expiry_requests::is_missing(trigger, view))
+        };
+        let missing = triggers.iter().find(|(key, trigger)| is_missing(key, trigger)).map(|(key, _)| key.0);
         let mut is_behind = false;
         for (key, trigger) in triggers.iter_mut() {
             let Some(view) = snapshot.tenant(key.0).filter(|_| trigger.paused.is_empty()) else { continue };
@@ -426,7 +439,32 @@ impl SharedRunner {
                 begin(calls, (key, view), &trigger.spec.extension, call, sender);
             }
         }
+        drop(state);
+        missing.into_iter().for_each(|tenant| self.ask_again(tenant));
         is_behind
+    }
+
+    /// Has the tables of a tenant log what expires, as its triggers want it.
+    fn ask_for_expiry(&self, tenant: u32) -> Result<(), TriggerError> {
+        let mut asked_at = self.asked_at.lock();
+        *asked_at = Some(Instant::now());
+        let of_tenant = |triggers: &BTreeMap<TriggerKey, ActiveTrigger>| {
+            let own = triggers.iter().filter(|((of, _), _)| *of == tenant);
+            own.filter_map(|(_, trigger)| expiry_requests::wanted_of(trigger)).map(str::to_owned).collect()
+        };
+        let wanted: BTreeSet<String> = of_tenant(&self.state.lock().triggers);
+        let asked = expiry_requests::ask(&self.directory, tenant, &wanted);
+        asked.map_err(|error| TriggerError::Unwritable(format!("what expires is not logged yet: {error}")))
+    }
+
+    /// The same for a table that is new; not again and again while it fails.
+    fn ask_again(&self, tenant: u32) {
+        if self.asked_at.lock().is_some_and(|at| at.elapsed() < EXPIRY_ASK_EVERY) {
+            return;
+        }
+        if let Err(error) = self.ask_for_expiry(tenant) {
+            tracing::warn!(tenant, %error, "a trigger waits for what expires");
+        }
     }
 
     /// Writes how far the triggers have come, if it is time. What their calls did is on the disk before: else a crash

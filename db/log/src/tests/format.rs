@@ -145,18 +145,26 @@ proptest! {
     #[test]
     fn units_come_back_as_they_were(
         changes in proptest::collection::vec(
-            (0usize..5, any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(),
+            (0usize..6, any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(),
              proptest::collection::vec(any::<u8>(), 0..40), proptest::collection::vec(any::<u8>(), 0..200)),
             1..20,
         ),
         cut in any::<proptest::sample::Index>(),
     ) {
-        let kinds = [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable];
+        let kinds = [
+            ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable,
+            ChangeKind::Expire,
+        ];
         let changes: Vec<_> = changes
             .iter()
             .map(|(kind, table, version, expires_at_ms, flags, key, value)| LoggedChange {
-                kind: kinds[*kind], table: *table, version: *version, expires_at_ms: *expires_at_ms, flags: *flags,
-                key, value,
+                kind: kinds[*kind], table: *table, version: *version, flags: *flags, key, value,
+                // A deletion has none, and an expiry has one.
+                expires_at_ms: match kinds[*kind] {
+                    ChangeKind::Delete => 0,
+                    ChangeKind::Expire => (*expires_at_ms).max(1),
+                    _ => *expires_at_ms,
+                },
             })
             .collect();
         let mut unit = UnitBuilder::default();

@@ -24,9 +24,13 @@ impl TableModel {
             ChangeKind::Put if change.version > found => {
                 self.0.insert(change.key.to_vec(), (change.version, change.value.to_vec()));
             }
-            ChangeKind::Delete if change.version >= found => drop(self.0.remove(change.key)),
+            ChangeKind::Delete | ChangeKind::Expire if change.version >= found => drop(self.0.remove(change.key)),
             ChangeKind::Clear => self.0.retain(|_, (version, _)| *version > change.version),
-            ChangeKind::Put | ChangeKind::Delete | ChangeKind::MakeTable | ChangeKind::DropTable => {}
+            ChangeKind::Put
+            | ChangeKind::Delete
+            | ChangeKind::Expire
+            | ChangeKind::MakeTable
+            | ChangeKind::DropTable => {}
         }
     }
 }

@@ -95,7 +95,9 @@ fn restored(disk: &Arc<SimulatedDisk>) -> SpillTable {
                 let record = RestoredRecord { version, key, value, flags, expires_at_ms };
                 table.restore_record(&after.participant, &record, 1).expect("room");
             }
-            ChangeKind::Delete => table.restore_delete(&after.participant, key, version).expect("deleted"),
+            ChangeKind::Delete | ChangeKind::Expire => {
+                table.restore_delete(&after.participant, key, version).expect("deleted")
+            }
             ChangeKind::Clear => table.restore_clear(&mut after.participant, version).expect("cleared"),
             ChangeKind::MakeTable => table.raise_versions(&after.participant, version),
             ChangeKind::DropTable => {}

@@ -107,8 +107,9 @@ impl RecordTable {
             if !may() {
                 return Ok(());
             }
-            locked.begin_fill();
             let found = locked.find(hash, key);
+            let found = locked.expire_replaced(hash, key, found, now_ms)?;
+            locked.begin_fill();
             let live = record.filter(|record| record.expires_at_ms == 0 || record.expires_at_ms > now_ms);
             let version = match (live, found) {
                 (Some(record), found) => {

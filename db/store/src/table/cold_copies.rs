@@ -12,9 +12,9 @@ use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, StoreError};
 /// A cold record that a scan has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColdRecord {
-    hash: u64,
-    version: u64,
-    address: SpillAddress,
+    pub(super) hash: u64,
+    pub(super) version: u64,
+    pub(super) address: SpillAddress,
 }
 
 /// Where a record is that was cold.

@@ -141,7 +141,7 @@ impl<'t> ExclusiveStripes<'t> {
 
     /// Takes room and memory for all changes, or for none. They are in the order of their hashes, and of locked
     /// stripes.
-    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<PreparedWrites, StoreError> {
+    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<PreparedWrites, StoreError> {
         // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but
         // nothing moves there out of locked stripes.
         for locked in &mut self.locked {
@@ -152,6 +152,7 @@ impl<'t> ExclusiveStripes<'t> {
         {
             locked.check_garbage_limit()?;
         }
+        self.expire_replaced(changes, now_ms)?;
         let mut permits = Vec::new();
         for change in changes {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
@@ -167,6 +168,20 @@ impl<'t> ExclusiveStripes<'t> {
         let CommitGrowth { bytes: growth, buckets, .. } = self.reserve(changes)?;
         let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
         records.map(|(records, buffers)| PreparedWrites { growth, records, buffers, permits })
+    }
+
+    /// Has the records leave whose time is over, if the log is told of it: before the changes, and also without them.
+    fn expire_replaced(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
+        if !self.table.logs_expiry() {
+            return Ok(());
+        }
+        for change in changes {
+            if let Some(locked) = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index)) {
+                let found = locked.find(change.hash, change.key);
+                locked.expire_replaced(change.hash, change.key, found, now_ms)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the prepared room and memory back.

@@ -116,7 +116,8 @@ impl RecordTable {
                 return WatchedState::Version(found.record.version());
             }
             // A record found in its slot later was written later.
-            locked.expire(hash, found);
+            // While the log has no room it stays, and counts as a change.
+            let _stays = locked.expire(hash, key, found);
         }
         absence.removals = absences.removals(hash);
         WatchedState::Absent(absence)

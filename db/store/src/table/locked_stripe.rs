@@ -166,12 +166,6 @@ impl<'t> LockedStripe<'t> {
         Ok(())
     }
 
-    /// Removes an expired record.
-    pub(super) fn expire(&mut self, hash: u64, found: FoundRecord<'t>) {
-        self.remove(hash, found);
-        self.stripe.expirations.add(1);
-    }
-
     /// Writes a record if the condition holds and there is room; returns its version.
     pub(super) fn put(
         &mut self,
@@ -205,6 +199,7 @@ impl<'t> LockedStripe<'t> {
         if self.restored_version.is_none() {
             self.check_garbage_limit()?;
         }
+        let found = self.expire_replaced(hash, key, found, now_ms)?;
         let permit = self.admit_change(key.len(), value.len())?;
         self.admit_backed(hash, key, Some(value.len()), expires_at_ms)?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
@@ -487,7 +482,7 @@ impl<'t> LockedStripe<'t> {
             if !in_main {
                 self.state.queues.remember(hash);
             }
-            self.log_delete(hash, found.record.key());
+            self.log_eviction(hash, found.record);
             self.end_change(permit);
             self.remove(hash, found);
             self.stripe.evictions.add(1);
@@ -511,7 +506,7 @@ impl<'t> LockedStripe<'t> {
         }
         match (live, found) {
             (Some(live), _) => self.delete_found(hash, key, live)?,
-            (None, Some(expired)) => self.expire(hash, expired),
+            (None, Some(expired)) => self.expire(hash, key, expired)?,
             (None, None) => {}
         }
         Ok(live.is_some())

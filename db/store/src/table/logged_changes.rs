@@ -63,7 +63,7 @@ impl LockedStripe<'_> {
         }
     }
 
-    fn log_change(&self, log: &TableLog, hash: u64, change: &LoggedChange<'_>) {
+    pub(super) fn log_change(&self, log: &TableLog, hash: u64, change: &LoggedChange<'_>) {
         let part = HashPart::of(hash);
         if self.is_grouped {
             log.positions.begin_unknown(part);
@@ -225,7 +225,12 @@ impl super::ExclusiveStripes<'_> {
     /// `NotLogged`; nothing has changed then.
     pub fn reserve_log(&self, changes: usize, bytes: usize) -> Result<(), StoreError> {
         let Some(log) = self.locked.first().and_then(|locked| locked.log) else { return Ok(()) };
-        let bytes = sandstorm_log::single_unit_bytes(0, 0) * changes as u64 + bytes as u64;
+        let mut bytes = sandstorm_log::single_unit_bytes(0, 0) * changes as u64 + bytes as u64;
+        if self.table.logs_expiry() {
+            // Each may replace a record whose time is over, which is a change as well.
+            let key_bytes = self.table.config.max_key_len;
+            bytes += (sandstorm_log::single_unit_bytes(key_bytes, 0) * changes as u64).min(bytes);
+        }
         self.participant.unit_of_changes().reserve(&log.log, bytes).map_err(StoreError::NotLogged)
     }
 

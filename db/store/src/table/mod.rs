@@ -18,6 +18,7 @@ mod cold_copies;
 mod cold_records;
 mod commit;
 mod eviction;
+mod expiry;
 mod heat;
 mod index;
 mod key_range;
@@ -39,7 +40,7 @@ mod update;
 mod zeroed_pages;
 
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -78,7 +79,6 @@ use super::{EpochGuard, Epochs, Participant, RecordMarks, ShownPosition, StoreEr
 use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
-    SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
 /// Lines of a record that are prefetched before anything is known of the table's records.
@@ -103,6 +103,8 @@ pub struct RecordTable {
     watch: AccessWatch,
     /// The log of its changes, if they are logged.
     log: OnceLock<TableLog>,
+    /// Whether it is told of records whose time is over.
+    logs_expiry: AtomicBool,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
@@ -156,6 +158,7 @@ impl RecordTable {
             commit_mask: CommitMask::new(),
             watch: AccessWatch::default(),
             log: OnceLock::new(),
+            logs_expiry: AtomicBool::new(false),
             stripes: (0..STRIPES).map(|_| TableStripe::default()).collect(),
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
@@ -398,33 +401,13 @@ impl RecordTable {
         }
     }
 
-    /// Removes expired records among the next `slots` slots, continuing where the last call ended and stopping at the
-    /// end of the table; returns how many. It skips parts of the table in which nothing will expire. It also moves a
-    /// growing table's buckets.
-    pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
-        if self.is_growing(&participant.guard()) {
-            self.rehash_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
-        }
-        let mut at = self.sweep_cursor.load(Ordering::Relaxed);
-        let mut removed = 0;
-        for _ in 0..slots.div_ceil(4) {
-            let stripe = stripe_of(at);
-            let end = if self.stripes.get(stripe).is_none_or(|stripe| stripe.expiring.get() == 0) {
-                (stripe as u128 + 1) << (64 - STRIPES.trailing_zeros())
-            } else {
-                self.sweep_bucket(participant, at, now_ms, &mut removed)
-            };
-            let Ok(next) = u64::try_from(end) else {
-                at = 0;
-                break;
-            };
-            at = next;
-        }
-        self.sweep_cursor.store(at, Ordering::Relaxed);
-        removed
-    }
-
-    fn sweep_bucket(&self, participant: &Participant, at: u64, now_ms: u64, removed: &mut usize) -> u128 {
+    fn sweep_bucket(
+        &self,
+        participant: &Participant,
+        at: u64,
+        now_ms: u64,
+        (removed, cold): (&mut usize, &mut Vec<ColdRecord>),
+    ) -> u128 {
         let mut locked = self.lock_stripe(participant, stripe_of(at));
         let mut page = BucketRecords::default();
         let end = locked.buckets.first_hash(locked.buckets.index_of(at) + 1);
@@ -436,8 +419,7 @@ impl RecordTable {
             if record.is_expired(now_ms)
                 && let Some(found) = locked.find_same(hash, record)
             {
-                locked.expire(hash, found);
-                *removed += 1;
+                *removed += usize::from(locked.expire_swept(hash, found, cold));
             }
         }
         end

@@ -289,8 +289,7 @@ impl RecordTable {
             }
             let removed = self.write(participant, hash, key, |locked| {
                 let found = locked.find(hash, key).filter(|found| found.record.is_expired(now_ms));
-                found.inspect(|found| locked.expire(hash, *found));
-                Ok(())
+                found.map_or(Ok(()), |found| locked.expire(hash, key, found))
             });
             removed.is_ok() && left.take(key.len()).is_some()
         };
@@ -351,7 +350,7 @@ impl ExclusiveStripes<'_> {
         let Some(found) = locked.find(hash, key) else { return Some(true) };
         if found.record.is_expired(now_ms) {
             expired.take(key.len())?;
-            locked.expire(hash, found);
+            locked.expire(hash, key, found).ok()?;
             return Some(true);
         }
         Some(is_next(key, found.record.version()))

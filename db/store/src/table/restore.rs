@@ -39,7 +39,7 @@ impl RecordTable {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
-        if expires_at_ms != 0 && expires_at_ms <= now_ms {
+        if expires_at_ms != 0 && expires_at_ms <= now_ms && !self.logs_expiry() {
             // It goes at once, and so does what it had replaced.
             return self.restore_delete(participant, key, version);
         }

@@ -361,7 +361,7 @@ impl<'t> LockedStripe<'t> {
             })),
             RecordUpdate::Delete(_) => {
                 match found {
-                    Some(found) if found.record.is_expired(now_ms) => self.expire(hash, found),
+                    Some(found) if found.record.is_expired(now_ms) => self.expire(hash, key, found)?,
                     Some(found) => self.delete_found(hash, key, found)?,
                     None => {}
                 }

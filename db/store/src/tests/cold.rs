@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// A table of mode `spill` on a simulated disk, whose threads are this one.
-struct ColdTable {
-    table: Arc<RecordTable>,
+pub(super) struct ColdTable {
+    pub(super) table: Arc<RecordTable>,
     pool: Arc<SpillPool>,
     device: SimulatedSpillDevice,
-    participant: Participant,
+    pub(super) participant: Participant,
 }
 
-fn cold_table(quota_bytes: u64, limit_bytes: u64) -> ColdTable {
+pub(super) fn cold_table(quota_bytes: u64, limit_bytes: u64) -> ColdTable {
     let epochs = Epochs::new();
     let config = TableConfig { mode: StorageMode::Spill, quota_bytes, ..TableConfig::default() };
     let table = Arc::new(RecordTable::with_seed(config, Arc::clone(&epochs), 7));
@@ -60,7 +60,7 @@ impl ColdTable {
         panic!("the record does not stay in memory");
     }
 
-    fn put(&self, key: &[u8], value: &[u8], write: &WriteOptions, now_ms: u64) -> Result<u64, StoreError> {
+    pub(super) fn put(&self, key: &[u8], value: &[u8], write: &WriteOptions, now_ms: u64) -> Result<u64, StoreError> {
         self.table.put(&self.participant, self.table.hash(key), key, value, write, now_ms)
     }
 

@@ -34,13 +34,18 @@ fn content(table: &RecordTable, participant: &Participant, now_ms: u64) -> Table
     found
 }
 
-fn restore(table: &RecordTable, participant: &mut Participant, change: &LoggedChange<'_>) -> Result<(), StoreError> {
+fn restore(
+    table: &RecordTable,
+    participant: &mut Participant,
+    change: &LoggedChange<'_>,
+    now_ms: u64,
+) -> Result<(), StoreError> {
     let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
     match kind {
         ChangeKind::Put => {
-            table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, 0)
+            table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, now_ms)
         }
-        ChangeKind::Delete => table.restore_delete(participant, key, version),
+        ChangeKind::Delete | ChangeKind::Expire => table.restore_delete(participant, key, version),
         ChangeKind::Clear => table.restore_clear(participant, version),
         ChangeKind::MakeTable | ChangeKind::DropTable => {
             table.raise_versions(participant, version);
@@ -61,16 +66,28 @@ fn start(disk: &SimulatedDisk, mode: StorageMode, seed: u64) -> LoggedTables {
 }
 
 pub(super) fn start_with(disk: &SimulatedDisk, mode: StorageMode, seed: u64, logging: TableLogging) -> LoggedTables {
+    start_at(disk, mode, seed, (logging, false, 0))
+}
+
+/// As above, at a time, with tables whose log may be told of records whose time is over.
+pub(super) fn start_at(
+    disk: &SimulatedDisk,
+    mode: StorageMode,
+    seed: u64,
+    (logging, logs_expiry, now_ms): (TableLogging, bool, u64),
+) -> LoggedTables {
     let epochs = Epochs::new();
     let mut participant = epochs.register();
     let config = TableConfig { mode, quota_bytes: 60_000, ..TableConfig::default() };
     let tables = [0, 1].map(|number| RecordTable::with_seed(config, Arc::clone(&epochs), seed + number));
+    tables.iter().for_each(|table| table.set_expiry_logging(logs_expiry));
     let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
     let log = RecoveredLog::read(
         disk,
         LogOptions { segment_bytes: 8 << 20, feed_bytes: 0, ..LogOptions::default() },
         &mut |change, _| {
-            restore(&tables[change.table as usize - 1], &mut participant, change).expect("it was admitted once");
+            restore(&tables[change.table as usize - 1], &mut participant, change, now_ms)
+                .expect("it was admitted once");
             participant.quiescent();
             Ok(())
         },
@@ -91,7 +108,7 @@ impl LoggedTables {
     }
 
     /// Makes a random change; refusals at the quota are a part of it.
-    fn change(&mut self, random: &mut SmallRng, now_ms: u64) {
+    pub(super) fn change(&mut self, random: &mut SmallRng, now_ms: u64) {
         let LoggedTables { participant, tables, .. } = self;
         let table = &tables[random.random_range(0..2)];
         let key = random.random_range(0..60u32).to_le_bytes();
@@ -225,6 +242,8 @@ fn a_table_whose_log_is_closed_refuses_changes_and_serves_reads() {
     assert!(matches!(refused, StoreError::NotLogged(_)), "{refused}");
     let deleted = table.delete(participant, table.hash(b"a"), b"a", StoreCondition::Always, 0);
     assert!(deleted.is_err() && table.clear(participant).is_err());
+    table.set_expiry_logging(true);
+    assert_eq!((table.sweep(participant, u64::MAX, 10_000), table.stats().records), (0, 1), "nothing expires of it");
     let mut change = [KeyChange { table, hash: table.hash(b"a"), key: b"a", becomes: None }];
     assert!(commit(participant, &[], &mut change, 0).is_err());
     assert_eq!(super::get(table, participant, b"a"), Some(b"v".to_vec()));

@@ -4,6 +4,7 @@ mod awaited;
 mod cold;
 mod concurrent;
 mod crowds;
+mod expiry;
 mod held;
 mod logged;
 mod model;

@@ -370,7 +370,7 @@ fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_m
     let mut prepared: Vec<Option<PreparedWrites>> = Vec::with_capacity(parts.len());
     for part in &mut *parts {
         let next = match part.locked.as_mut().filter(|_| !part.changes.is_empty()) {
-            Some(locked) => locked.prepare(&changes[part.changes.clone()]).map(Some),
+            Some(locked) => locked.prepare(&changes[part.changes.clone()], now_ms).map(Some),
             None => Ok(None),
         };
         match next {

@@ -80,15 +80,16 @@ pub struct ChangePageResponse {
     pub at_end: bool,
 }
 
-/// A change: a put with key and value, each as text or in base64; a delete with its key; or `clear`, of all records.
+/// A change: a put with key and value, each as text or in base64; a delete or an expiry with its key; or `clear`, of
+/// all records.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangeResponse {
     /// The position behind it, a decimal number: those of one transaction have the same.
     pub position: String,
-    /// `put`, `delete` or `clear`.
+    /// `put`, `delete`, `expire` or `clear`.
     pub op: &'static str,
-    /// The record; of a delete its key alone, with the deletion's version; of `clear` neither key nor value: no record
-    /// of this version or a lower one is left.
+    /// The record; of a delete and an expiry its key alone, with a version of their own; of `clear` neither key nor
+    /// value: no record of this version or a lower one is left.
     #[serde(flatten)]
     pub record: RecordResponse,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_api::change::{Change, ChangeOp};
-use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
+use sandstorm_catalog::{DirectoryOptions, ExpiryWatcher, NewTable, NewTenant, TableDurability};
 use sandstorm_net::rpc::RpcStatus;
 use sandstorm_store::{Epochs, StoreCondition, WriteOptions};
 use tempfile::TempDir;
@@ -295,4 +295,72 @@ fn what_cannot_be_a_trigger_is_refused_and_limits_hold() {
     drop(runner);
     let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
     wait_until(|| runner.list(id).is_empty());
+}
+
+/// Sweeps a table of the tenant to its end.
+fn sweep(world: &World, table: &str, now_ms: u64) {
+    let (view, participant) = (world.view(), world.directory.participant());
+    let table = &view.table_by_name(table).expect("the table").table;
+    for _ in 0..1_000 {
+        table.sweep(&participant, now_ms, 1 << 16);
+        if table.is_swept() {
+            return;
+        }
+    }
+    panic!("a small table is swept soon");
+}
+
+/// Writes a record that expires at 100.
+fn write_expiring(world: &World, table: &str, key: &[u8]) {
+    let (view, participant) = (world.view(), world.directory.participant());
+    let table = &view.table_by_name(table).expect("the table").table;
+    let write = WriteOptions { expires_at_ms: 100, ..WriteOptions::default() };
+    table.put(&participant, table.hash(key), key, b"v", &write, 1).expect("room");
+}
+
+#[test]
+fn expiries_are_changes_of_tables_whose_triggers_name_them_and_of_no_others() {
+    let world = World::new();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    let (is_watched, id) = (|| world.view().table_by_name("items").expect("the table").table.logs_expiry(), world.id());
+    runner.create(&world.view(), TriggerDefinition { name: "all".into(), ..spec("t") }, 1).expect("created");
+    assert!(!is_watched(), "a trigger for all changes is none for expiries");
+    let expiries = |name: &str| TriggerDefinition { ops: vec![TriggerOp::Expire], ..spec(name) };
+    runner.create(&world.view(), expiries("t"), 1).expect("created");
+    runner.create(&world.view(), expiries("second"), 1).expect("created");
+    assert!(is_watched());
+    runner.remove(id, "all").expect("it was there");
+    runner.remove(id, "second").expect("it was there");
+    assert!(is_watched(), "one of two is left");
+    world.succeeded.lock().clear();
+    write_expiring(&world, "items", b"session");
+    sweep(&world, "items", 99);
+    sweep(&world, "items", 100);
+    wait_until_handled(&world, &runner);
+    let succeeded = world.succeeded.lock().clone();
+    let expired: Vec<Change<'_>> = succeeded.iter().map(|args| Change::decode(args).expect("a change")).collect();
+    let shown = |change: &Change<'_>| (change.op, change.key.to_vec(), change.value.len(), change.expires_at_ms);
+    assert_eq!(expired.iter().map(shown).collect::<Vec<_>>(), [(ChangeOp::Expire, b"session".to_vec(), 0, 100)]);
+
+    // A table of the same name is asked as well, and the journal of the directory has both.
+    world.directory.drop_table("shop", "items").expect("the table");
+    let again = NewTable { durability: Some(TableDurability::Interval), ..NewTable::named("items") };
+    world.directory.create_table("shop", again).expect("there is room");
+    wait_until(is_watched);
+    // What a manifest changes counts as well.
+    let without = TriggerDefinition { ops: vec![TriggerOp::Put], ..spec("t") };
+    assert_eq!(runner.declare(&world.view(), without, 1), Ok(true));
+    assert!(!is_watched());
+    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(true));
+    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(false));
+    assert!(is_watched());
+    runner.remove(id, "t").expect("it was there");
+    assert!(!is_watched(), "nobody is left");
+    // A reader of the feed asks for itself.
+    world.directory.watch_expiry("shop", "items", ExpiryWatcher::Feed, true).expect("the table");
+    runner.create(&world.view(), expiries("t"), 1).expect("created");
+    runner.remove(id, "t").expect("it was there");
+    assert!(is_watched());
+    world.directory.watch_expiry("shop", "items", ExpiryWatcher::Feed, false).expect("the table");
+    assert!(!is_watched());
 }

@@ -114,7 +114,7 @@ fn what_is_only_read_is_let_go_before_changes_are_made() {
         "then a change is announced, though it is the only one"
     );
     let locked = parts.iter_mut().find_map(|part| part.locked.as_mut()).expect("one table is changed");
-    let prepared = locked.prepare(&changes).expect("there is room");
+    let prepared = locked.prepare(&changes, 0).expect("there is room");
     locked.install(prepared, &changes, 0);
     drop(parts);
     assert_eq!(get(one, &participant, b"a", 0).expect("it was made").0, b"1");
@@ -130,11 +130,11 @@ fn room_is_given_back_when_it_is_certain() {
     let mut stripes = StripeSet::default();
     stripes.add(changes[0].hash);
     let mut locked = table.exclusive(&participant, stripes);
-    let prepared = locked.prepare(&changes).expect("it shrinks");
+    let prepared = locked.prepare(&changes, 0).expect("it shrinks");
     assert_eq!(table.stats().bytes, before, "others might take it, and the commit still be refused by another table");
     locked.abandon(prepared);
     assert_eq!(table.stats().bytes, before);
-    let prepared = locked.prepare(&changes).expect("it shrinks");
+    let prepared = locked.prepare(&changes, 0).expect("it shrinks");
     locked.install(prepared, &changes, 0);
     drop(locked);
     assert!(table.stats().bytes < before - 2900);

@@ -1,0 +1,46 @@
+//! Who wants to know when records of a table expire. Then their end is a change in the log; other tables pay nothing
+//! for it. Readers of a change feed have it set; triggers ask for as long as they are there.
+
+use serde::{Deserialize, Serialize};
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryWatcher {
+    /// Readers of the table's change feed, by its setting.
+    Feed,
+    /// Triggers that call for it.
+    Triggers,
+}
+
+/// Those who have asked, of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpiryWatchers {
+    /// [`ExpiryWatcher::Feed`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub feed: bool,
+    /// [`ExpiryWatcher::Triggers`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub triggers: bool,
+}
+
+impl ExpiryWatchers {
+    /// Whether nobody has.
+    pub(super) fn is_nobody(&self) -> bool {
+        *self == ExpiryWatchers::default()
+    }
+
+    pub(super) fn has(self, watcher: ExpiryWatcher) -> bool {
+        match watcher {
+            ExpiryWatcher::Feed => self.feed,
+            ExpiryWatcher::Triggers => self.triggers,
+        }
+    }
+
+    pub(super) fn with(self, watcher: ExpiryWatcher, on: bool) -> ExpiryWatchers {
+        match watcher {
+            ExpiryWatcher::Feed => ExpiryWatchers { feed: on, ..self },
+            ExpiryWatcher::Triggers => ExpiryWatchers { triggers: on, ..self },
+        }
+    }
+}
