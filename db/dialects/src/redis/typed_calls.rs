@@ -176,3 +176,50 @@ fn pair(reply: &mut RespWriter<'_>, name: &str, text: &str) {
 pub(super) fn no_function(extension: &str, why: &str) -> CommandError {
     format!("ERR Function not found: {}: {why}", lossy_text(extension.as_bytes())).into()
 }
+
+#[cfg(test)]
+mod tests {
+    //! Promise: few bytes of a reply never become many of an answer (`TYPED_OUTPUT_BYTES`).
+
+    use std::sync::Arc;
+
+    use sandstorm_schema::{NamedType, StructField};
+
+    use super::*;
+
+    /// A schema of one struct with a field of a long name, and the reply of a list of them.
+    fn of_long_names() -> TypedReply {
+        let field = StructField { name: "n".repeat(40), value: ValueType::Bool, description: String::new() };
+        let body = TypeBody::Struct(StructType { fields: vec![field] });
+        let types = vec![NamedType { name: "Row".to_owned(), body, description: String::new() }];
+        let schema = ExtensionSchema::checked(Vec::new(), types).expect("a schema");
+        (Arc::new(schema), ValueType::List(Box::new(ValueType::Named("Row".to_owned()))))
+    }
+
+    /// The answer to a reply of so many bytes behind the length of a list.
+    fn answered(reply: &TypedReply, count: u32, bytes: usize) -> (String, usize) {
+        let reply_bytes = [&count.to_le_bytes()[..], &vec![1; bytes]].concat();
+        let mut out = b"before".to_vec();
+        answer(reply, &reply_bytes, &mut RespWriter { out: &mut out, resp3: true });
+        (String::from_utf8(out).expect("text"), reply_bytes.len())
+    }
+
+    #[test]
+    fn what_names_or_nothings_would_make_too_long_is_an_error_that_says_that_the_call_has_run() {
+        let rows = of_long_names();
+        let nothings = (Arc::clone(&rows.0), ValueType::List(Box::new(ValueType::Unit)));
+        // As many as fit: each row takes 40 bytes for its name, and a dozen more.
+        let (shown, _) = answered(&rows, 10_000, 10_000);
+        assert!(shown.starts_with("before*10000\r\n%1\r\n$40\r\n") && shown.ends_with("#t\r\n"), "{}", shown.len());
+        assert!(shown.len() < TYPED_OUTPUT_BYTES);
+        let (shown, _) = answered(&nothings, 100_000, 0);
+        assert!(shown.ends_with("_\r\n") && shown.len() < TYPED_OUTPUT_BYTES, "{}", shown.len());
+        // Fewer bytes than a reply may have, and more than an answer may.
+        for (reply, count, bytes) in [(&rows, 60_000, 60_000), (&nothings, 1_000_000, 0)] {
+            let (shown, length) = answered(reply, count, bytes);
+            assert!(length <= TYPED_REPLY_BYTES);
+            let error = format!("before-ERR the call has run, and its reply of {length} bytes cannot be shown: ");
+            assert!(shown.starts_with(&error) && shown.len() < 300, "{} bytes", shown.len());
+        }
+    }
+}
