@@ -105,6 +105,12 @@ pub enum Error {
         /// The server's words.
         text: String,
     },
+    /// What is behind the table does not take the change; nothing was changed.
+    #[error("{text}")]
+    NotBacked {
+        /// The server's words.
+        text: String,
+    },
     /// The server is stopping; the request was not run.
     #[error("the server is shutting down and did not run the request; send it again when it is back")]
     ShuttingDown,
@@ -188,6 +194,7 @@ impl Error {
             RpcStatus::SealRequired => Error::SealRequired,
             RpcStatus::NotDurable => Error::NotDurable { text: text() },
             RpcStatus::NotRead => Error::NotRead { text: text() },
+            RpcStatus::NotBacked => Error::NotBacked { text: text() },
         })
     }
 
@@ -213,6 +220,7 @@ impl Error {
             Error::SealRequired => "seal_required",
             Error::NotDurable { .. } => "not_durable",
             Error::NotRead { .. } => "not_read",
+            Error::NotBacked { .. } => "not_backed",
             Error::Stale => "stale",
             Error::Timeout { .. } => "timeout",
             Error::Busy { .. } => "busy",

@@ -131,8 +131,7 @@ pub enum RpcStatus {
     Ok = 0,
     /// No record under the key.
     NotFound = 1,
-    /// The condition of the write did not hold. An invocation: its transaction met the writes of others each time that
-    /// it was tried, and wrote nothing.
+    /// The condition of the write did not hold. An invocation: its transaction met others' writes at each attempt.
     Conflict = 2,
     /// The message or operation is not well-formed; the value says where.
     Malformed = 3,
@@ -174,9 +173,10 @@ pub enum RpcStatus {
     SealRequired = 21,
     /// It was done, or read, but the server does not know that it is on the disk: a crash may take it back.
     NotDurable = 22,
-    /// The record is on the server's disk, which does not read it, or has damaged it; the value says which. Nothing was
-    /// changed.
+    /// The record is on the server's disk, which does not read it or has damaged it; nothing was changed.
     NotRead = 23,
+    /// What is behind the table does not take the change, and nothing was changed; the value says why.
+    NotBacked = 24,
 }
 
 /// The reason why an invocation was ended; travels as `number` beside [`RpcStatus::Killed`].
@@ -248,6 +248,7 @@ from_byte!(RpcStatus {
     SealRequired,
     NotDurable,
     NotRead,
+    NotBacked,
 });
 from_byte!(KillCause {
     SliceBudget,

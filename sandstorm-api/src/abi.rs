@@ -378,6 +378,8 @@ pub const STATUS_NOT_READ: u32 = 14;
 pub const STATUS_COLD: u32 = 15;
 /// Status of a scan: the table is larger than memory.
 pub const STATUS_NOT_SCANNED: u32 = 16;
+/// Status of a host call: what is behind the table does not take the change.
+pub const STATUS_NOT_BACKED: u32 = 17;
 
 /// Status of [`HostCalls::call_begin`]: another call is under way. (This one and the next since version 8.)
 pub const STATUS_BUSY: u32 = 12;

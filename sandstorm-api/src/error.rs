@@ -36,6 +36,9 @@ pub enum ErrorKind {
     Killed = abi::STATUS_KILLED,
     /// The record is on the server's disk, which does not read it or has damaged it. It can be written again.
     NotRead = abi::STATUS_NOT_READ,
+    /// What is behind the table does not take the change: it fails, or has as much to take as it may. Nothing was
+    /// changed.
+    NotBacked = abi::STATUS_NOT_BACKED,
     /// The extension's own reason; see the text.
     Other = 100,
 }
@@ -55,6 +58,8 @@ impl ErrorKind {
             ErrorKind::ReadOnly,
             ErrorKind::Contended,
             ErrorKind::Killed,
+            ErrorKind::NotRead,
+            ErrorKind::NotBacked,
         ]
         .into_iter()
         .find(|kind| *kind as u32 == code)
@@ -193,6 +198,10 @@ impl Error {
             abi::STATUS_NOT_READ => (
                 ErrorKind::NotRead,
                 "the record is on the server's disk and cannot be read: write it again, or delete it",
+            ),
+            abi::STATUS_NOT_BACKED => (
+                ErrorKind::NotBacked,
+                "what is behind the table does not take the change: it fails, or as much waits for it as may; call again later",
             ),
             abi::STATUS_NOT_SCANNED => {
                 (ErrorKind::Invalid, "the table is larger than memory (mode `spill`): its records are not listed")

@@ -148,13 +148,17 @@ impl<S: RecordSource> TableFiller<'_, S> {
                     Some(Err(error)) => Some(error),
                     None => whole.clone().or(Some(Error::Protocol { text: "an operation has no answer".into() })),
                 };
-                is_overloaded |= error == Some(Error::Overloaded);
+                is_overloaded |= matches!(error, Some(Error::Overloaded | Error::NotBacked { .. }));
                 match error {
                     None => *written += 1,
                     // Writing the same record again does no harm, whether the first attempt ran or not.
-                    Some(Error::Timeout { .. } | Error::Overloaded | Error::Stale | Error::OverQuota { .. })
-                        if tries < limits::FILL_ATTEMPTS =>
-                    {
+                    Some(
+                        Error::Timeout { .. }
+                        | Error::Overloaded
+                        | Error::Stale
+                        | Error::OverQuota { .. }
+                        | Error::NotBacked { .. },
+                    ) if tries < limits::FILL_ATTEMPTS => {
                         again.push((index, tries + 1));
                     }
                     Some(Error::WrongServer { epoch, text }) if tries < limits::FILL_ATTEMPTS => {

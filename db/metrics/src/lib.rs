@@ -134,6 +134,7 @@ pub const STATUSES: &[&str] = &[
     "seal_required",
     "not_durable",
     "not_read",
+    "not_backed",
 ];
 
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.

@@ -220,7 +220,7 @@ pub(super) fn store_error_status(error: StoreError) -> u32 {
         | StoreError::NotLogged(_)
         | StoreError::NotSpilled(_) => abi::STATUS_OUT_OF_MEMORY,
         StoreError::NotBacked(BackingRefusal::ReadOnly) => abi::STATUS_READ_ONLY,
-        StoreError::NotBacked(_) => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::NotBacked(_) => abi::STATUS_NOT_BACKED,
         StoreError::Cold => abi::STATUS_COLD,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
         StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,

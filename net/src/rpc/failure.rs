@@ -21,6 +21,8 @@ pub fn failure_name(code: u64) -> Option<&'static str> {
         8 => "invalid",
         9 => "read_only",
         10 => "contended",
+        14 => "not_read",
+        17 => "not_backed",
         100 => "other",
         _ => return None,
     })

@@ -77,6 +77,7 @@ _BY_CODE: Dict[str, Type[SandstormError]] = {
     "control": ConnectionFailed,
     "data_address": ConnectionFailed,
     "io": ConnectionFailed,
+    "not_backed": Busy,
     "options": NotSent,
     "over_quota": Busy,
     "overloaded": Busy,

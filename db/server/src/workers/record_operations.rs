@@ -225,9 +225,9 @@ fn encode_store_error(
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
             return RpcStatus::Conflict;
         }
-        // The disk is only slow: the client may ask again.
         StoreError::NotBacked(BackingRefusal::ReadOnly) => RpcStatus::ReadOnly,
-        StoreError::NotBacked(_) => RpcStatus::Overloaded,
+        StoreError::NotBacked(_) => RpcStatus::NotBacked,
+        // The disk is only slow: the client may ask again.
         StoreError::NotLogged(LogRefusal::Busy) | StoreError::NotSpilled(SpillRefusal::Slow) | StoreError::Cold => {
             RpcStatus::Overloaded
         }

@@ -254,6 +254,7 @@ fn is_passing(error: &Error) -> bool {
             | Error::Overloaded
             | Error::OverQuota { .. }
             | Error::OutOfMemory { .. }
+            | Error::NotBacked { .. }
             | Error::Stale
             | Error::Busy { .. }
             | Error::ShuttingDown
