@@ -4,6 +4,7 @@
 mod common;
 
 mod backing;
+mod backing_clients;
 mod costs;
 mod latency;
 mod ordered;

@@ -26,26 +26,26 @@ fn server_with_ports(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir
 }
 
 /// Ports are numbered so, whatever the order of the configuration.
-const MEMCACHED: usize = 0;
-const REDIS: usize = 1;
+pub(super) const MEMCACHED: usize = 0;
+pub(super) const REDIS: usize = 1;
 
-struct RawClient(TcpStream);
+pub(super) struct RawClient(pub(super) TcpStream);
 
 impl RawClient {
-    fn new(plane: &DataPlane, port: usize) -> RawClient {
+    pub(super) fn new(plane: &DataPlane, port: usize) -> RawClient {
         let stream = TcpStream::connect(plane.listening()[port]).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         RawClient(stream)
     }
 
-    fn read(&mut self, bytes: usize) -> String {
+    pub(super) fn read(&mut self, bytes: usize) -> String {
         let mut answer = vec![0; bytes];
         self.0.read_exact(&mut answer).expect("an answer");
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    fn expect(&mut self, sent: &str, expected: &str) {
+    pub(super) fn expect(&mut self, sent: &str, expected: &str) {
         self.0.write_all(sent.as_bytes()).expect("sent");
         let answer = self.read(expected.len());
         assert_eq!(answer, expected, "{sent:.60}");
@@ -72,7 +72,7 @@ fn text_value(number: u32) -> String {
     format!("{number:05}-{}", "v".repeat(300 + number as usize % 700))
 }
 
-fn bulk(text: &str) -> String {
+pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 

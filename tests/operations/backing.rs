@@ -2,9 +2,11 @@
 //! with changed records, more than once; and what the command line says of such tables is true.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::disk::{RedisCounting, stream};
 use crate::common::process::Server;
 
 fn objects(folder: &Path) -> Vec<String> {
@@ -134,4 +136,45 @@ fn a_table_may_be_in_front_of_another_table() {
     let shown = refused(&server, "--tenant a put front key ours");
     assert!(shown.contains("nobody") || shown.contains("it was done") || shown.contains("not durable"), "{shown}");
     assert!(done(&server, "--tenant a get front key").contains("theirs"));
+}
+
+#[test]
+fn what_redis_clients_were_told_of_a_write_back_is_behind_the_table_in_the_end_though_the_server_is_killed() {
+    let behind = tempfile::tempdir().expect("a folder");
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let address = format!("127.0.0.1:{port}");
+    let listen = format!("{address}=a/items");
+    let options = ["--data", "127.0.0.1:0", "--redis", &listen];
+    let mut server = Server::start_in(None, Arc::clone(&folder), &options);
+    done(&server, "tenant create a --open");
+    let late = "--policy write-back --flush-after 600000 --durability disk --dirty 64KiB";
+    done(&server, &format!("--tenant a table create items --backing file://{} {late}", behind.path().display()));
+    let mut redis = RedisCounting(stream(&address), false);
+    let value = |number: u32| format!("{number:0>1000}");
+    // Until as many bytes wait as may: what is refused changes nothing, what is there already may be changed.
+    let mut told = 0;
+    let refused = loop {
+        match redis.ask(&["SET", &format!("key-{told}"), &value(told)]) {
+            Ok(_) => told += 1,
+            Err(refused) => break refused,
+        }
+        assert!(told < 1_000, "the bound holds");
+    };
+    assert!(refused.starts_with("-NOTBACKED ") && told > 20, "{told}: {refused}");
+    assert!(redis.ask(&["GET", &format!("key-{told}")]).expect("an answer").starts_with("$-1"));
+    redis.ask(&["SET", "key-3", &value(333)]).expect("it takes no more room");
+    redis.ask(&["DEL", "key-4"]).expect("nor does this");
+    server.process.kill().expect("killed");
+    server.process.wait().expect("it has ended");
+    let server = Server::start_in(None, Arc::clone(&folder), &options);
+    done(&server, "tenant token a");
+    done(&server, "--tenant a table flush items");
+    for number in (0..told).filter(|number| *number != 4) {
+        let expected = value(if number == 3 { 333 } else { number });
+        assert!(ends_with(behind.path(), &format!("key-{number}"), &expected), "{number}");
+    }
+    assert_eq!(objects(behind.path()).len() as u32, told - 1);
+    let mut redis = RedisCounting(stream(&address), false);
+    redis.ask(&["SET", &format!("key-{told}"), &value(told)]).expect("there is room again");
 }

@@ -11,7 +11,8 @@ use sandstorm_store::backed::{BackingRefusal, TableBackend, waits};
 use sandstorm_store::spill::{ColdMiss, SpillReadError};
 use sandstorm_store::transactions::{KeyChange, KeyRead, NewRecord, commit};
 use sandstorm_store::{
-    Epochs, Participant, RecordTable, SpilledTable, StorageMode, StoreCondition, StoreError, TableConfig, WriteOptions,
+    Epochs, NewValue, Participant, RecordTable, RecordUpdate, SpilledTable, StorageMode, StoreCondition, StoreError,
+    StripeSet, TableConfig, WriteOptions,
 };
 
 use crate::faulty::FaultyObjects;
@@ -473,4 +474,48 @@ fn a_start_finds_what_was_dirty_by_its_marks() {
     assert_eq!(objects, [None, some(b"new"), some(b"new"), None, some(b"stays")]);
     assert_eq!(after.backed.marks().stats().records, 0);
     let _ = &after.epochs;
+}
+
+#[test]
+fn whoever_holds_stripes_asks_for_what_it_decides_by_before_it_changes_anything() {
+    let mut bench = bench(settings(BackingPolicy::WriteThrough), 1 << 20);
+    let record = ObjectRecord { writer: 9, version: 1, expires_at_ms: 0, flags: 3, key: b"k", value: b"41" };
+    bench.memory.put(&object_name(b"k"), &record.encode(), &WriteCondition::Always).unwrap();
+    let table = Arc::clone(&bench.table);
+    let (hash, now_ms) = (table.hash(b"k"), unix_ms());
+    let mut stripes = StripeSet::default();
+    stripes.add(hash);
+    {
+        let mut locked = table.exclusive(&bench.participant, stripes);
+        let deleted = locked.update(hash, b"k", now_ms, |_| RecordUpdate::Delete(()));
+        assert_eq!(deleted, Err(StoreError::Cold), "nobody knows what is there");
+        assert_eq!(locked.update_by_head(hash, b"k", now_ms, |_| RecordUpdate::Delete(())), Err(StoreError::Cold));
+    }
+    bench.participant.shown().take_cold();
+    let head = bench.until_loaded(|bench| bench.table.head(&bench.participant.guard(), hash, b"k", unix_ms()));
+    assert!(head.unwrap().is_some(), "its head is the backing's");
+    let missing = |bench: &BackingBench, key: &[u8]| {
+        let hash = bench.table.hash(key);
+        bench.table.note_if_missing(&bench.participant.guard(), hash, key, unix_ms())
+    };
+    assert!(!missing(&bench, b"k") && missing(&bench, b"nowhere"));
+    bench.participant.shown().take_cold();
+    assert_eq!(bench.until_loaded(|bench| missing(bench, b"nowhere")), Ok(false), "it is known to be absent then");
+    bench.participant.online();
+    {
+        let mut locked = table.exclusive(&bench.participant, stripes);
+        locked.keep_in_memory();
+        let old = locked.update(hash, b"k", now_ms, |old| RecordUpdate::Keep(old.map(|old| old.value().to_vec())));
+        assert_eq!(old.unwrap().0.as_deref(), Some(&b"41"[..]));
+        let put = NewValue { value: b"42"[..].into(), flags: 0, expires_at_ms: 0 };
+        locked.replace(hash, b"k", now_ms, &put).unwrap();
+    }
+    assert!(bench.settle(), "an answer that shows it waits for the backing");
+    // What is put whatever is there asks for nothing.
+    let loads = bench.backed.stats().loads;
+    bench.participant.online();
+    let (other, put) = (table.hash(b"other"), NewValue { value: b"1"[..].into(), flags: 0, expires_at_ms: 0 });
+    table.replace(&bench.participant, other, b"other", now_ms, &put).unwrap();
+    assert!(bench.settle() && bench.backed.stats().loads == loads);
+    assert_eq!(bench.memory.names(), ["k", "other"]);
 }

@@ -1,5 +1,5 @@
-//! Commands that meet records whose values are on the disk, in tables larger than memory. Such a command does nothing:
-//! its answer is taken back, and it is run again once the records are in memory.
+//! Commands that meet records which are not in memory: on the disk, in tables larger than memory, or behind a table.
+//! Such a command does nothing: its answer is taken back, and it is run again once the records are in memory.
 
 use sandstorm_store::Participant;
 use sandstorm_store::spill::SpillReadError;
@@ -7,8 +7,7 @@ use sandstorm_store::spill::SpillReadError;
 use crate::limits::COLD_TRIES;
 
 /// The text for a command whose records leave memory again before it is run.
-const NOT_KEPT: &str =
-    "its records were read from the disk and left memory again before they were used: ask for less at once";
+const NOT_KEPT: &str = "its records were fetched and left memory again before they were used: ask for less at once";
 
 /// The waits of a session for its next command.
 #[derive(Debug, Default)]

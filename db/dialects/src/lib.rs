@@ -60,9 +60,30 @@ pub struct PortService {
     pub public: bool,
 }
 
-/// What a client is told instead of answers that cannot be relied on.
-pub(crate) const NOT_DURABLE: &str = "the commands whose answers are missing were run, but the server's disk has failed or takes \
-                                      too long: a crash may take them back";
+/// What an answer has waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UncertainAnswer {
+    /// The disk of the server's log.
+    Log,
+    /// What is behind a table.
+    Backing,
+}
+
+impl UncertainAnswer {
+    /// What a client is told instead of answers that cannot be relied on.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            UncertainAnswer::Log => {
+                "the commands whose answers are missing were run, but the server's disk has failed or takes too long: a crash \
+                 may take them back"
+            }
+            UncertainAnswer::Backing => {
+                "the commands whose answers are missing were run, but the table's backing does not have what they changed: it \
+                 fails, or another writer has changed it; read before you write again"
+            }
+        }
+    }
+}
 
 /// The properties of the server, for commands that report them.
 pub struct ServerProperties {
@@ -297,13 +318,13 @@ impl ProtocolSession {
         }
     }
 
-    /// The one answer in place of those that have waited for the log in vain; the connection ends behind it.
-    pub fn not_durable(&self, out: &mut Vec<u8>) {
+    /// The one answer in place of those that have waited in vain; the connection ends behind it.
+    pub fn not_durable(&self, uncertain: UncertainAnswer, out: &mut Vec<u8>) {
         match self {
-            ProtocolSession::Memcached(session) => session.not_durable(out),
+            ProtocolSession::Memcached(session) => session.not_durable(uncertain, out),
             ProtocolSession::Redis(_) => {
                 out.extend_from_slice(b"-MISCONF ");
-                out.extend_from_slice(NOT_DURABLE.as_bytes());
+                out.extend_from_slice(uncertain.text().as_bytes());
                 out.extend_from_slice(b"\r\n");
             }
         }

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use sandstorm_net::memcached::text::push_number;
 use sandstorm_net::memcached::{BAD_CHUNK, MetaCommand, StoreMode, StoreRequest, TOO_LARGE, TextRequest};
 
-use super::answers::{EXISTS, NOT_FOUND, NOT_OWNER, NOT_STORED, WRONG_SERVER, push_line, store_error_text};
+use super::answers::{
+    EXISTS, NOT_CLEARED, NOT_FOUND, NOT_OWNER, NOT_STORED, WRONG_SERVER, push_line, store_error_text,
+};
 use super::arithmetic::ArithmeticRequest;
 use super::context::MemcachedContext;
 use super::expiry::expires_at_ms;
@@ -208,8 +210,12 @@ impl<'w> MemcachedContext<'w> {
         }
     }
 
-    /// Deletes the old record after a set that failed for lack of memory: a client may believe that it was written.
+    /// Deletes the old record after a set that failed for lack of memory: a client may believe that it was written. Not
+    /// where something is behind the table: what is refused there changes nothing.
     pub(super) fn delete_stale(&self, entry: &TableEntry, key: &[u8], hash: u64) {
+        if entry.table.has_backing() {
+            return;
+        }
         let context = self.context;
         let _was_there = entry.table.delete(context.participant, hash, key, StoreCondition::Always, context.now_ms);
     }
@@ -259,6 +265,10 @@ impl<'w> MemcachedContext<'w> {
         if own.is_none_or(|own| !std::ptr::eq(&**own, entry)) {
             return NOT_OWNER;
         }
+        // Also where it would be emptied later.
+        if entry.table.has_backing() {
+            return NOT_CLEARED;
+        }
         self.tally(Tally::Flushes);
         let now_ms = self.context.now_ms;
         let at_ms = expires_at_ms(delay.max(0), now_ms);
@@ -296,6 +306,19 @@ fn push_value(record: &RecordRef<'_>, version: Option<u64>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+}
+
+/// The key by whose record a request decides; empty: by none, or the key is an encoded one.
+pub(super) fn needed_key<'r>(request: &'r TextRequest<'_>) -> &'r [u8] {
+    match request {
+        TextRequest::Get { key, .. }
+        | TextRequest::Delete { key, .. }
+        | TextRequest::Arithmetic { key, .. }
+        | TextRequest::Touch { key, .. } => key,
+        TextRequest::Store(store) if store.verb != StoreMode::Set => store.key,
+        TextRequest::Meta(meta) if !meta.flags.base64 && meta.verb != MetaCommand::Set => meta.key,
+        _ => b"",
+    }
 }
 
 /// Whether a meta command writes by its nature.

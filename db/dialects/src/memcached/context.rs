@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_net::memcached::TextRequest;
 
-use super::answers::{BACKED, NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
 use crate::CommandContext;
 use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::WorkerMemcachedCounts;
@@ -38,7 +38,7 @@ impl<'w> MemcachedContext<'w> {
         by_token: bool,
         begun: usize,
     ) -> MemcachedContext<'w> {
-        let entry = view.and_then(|view| view.reach(table, false).ok()).filter(|entry| !entry.table.has_backing());
+        let entry = view.and_then(|view| view.reach(table, false).ok());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
         }
@@ -77,13 +77,13 @@ impl<'w> MemcachedContext<'w> {
         self.context.participant.shown().has_cold()
     }
 
-    /// Notes the cold records among these hashes: later requests will meet them, and all of them are read together.
+    /// Notes what later requests for these keys will meet that is not in memory: all of it is fetched together. A
+    /// request that needs nothing has an empty key here.
     #[cold]
-    pub(super) fn foresee(&self, hashes: impl Iterator<Item = u64>) {
-        if let Some(entry) = self.entry {
-            hashes.for_each(|hash| {
-                entry.table.note_if_cold(&self.guard, hash);
-            });
+    pub(super) fn foresee<'k>(&self, keys: impl Iterator<Item = (&'k [u8], u64)>) {
+        let Some(entry) = self.entry else { return };
+        for (key, hash) in keys.filter(|(key, hash)| !key.is_empty() && *hash != 0) {
+            entry.table.foresee(&self.guard, hash, key, self.context.now_ms);
         }
     }
 
@@ -105,7 +105,6 @@ impl<'w> MemcachedContext<'w> {
         match self.entry {
             Some(entry) if !write => Ok(entry),
             _ => match view.reach(self.table, write) {
-                Ok(entry) if entry.table.has_backing() => Err(BACKED),
                 Ok(entry) => Ok(entry),
                 Err(AccessError::ReadOnly) => Err(READ_ONLY),
                 Err(AccessError::Unknown) => Err(NO_TABLE),

@@ -11,7 +11,9 @@ use super::context::MemcachedContext;
 use super::expiry::{expires_at_ms, remaining_s};
 use sandstorm_accounts::Tally;
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{RecordMarks, RecordRef, RecordTable, RecordUpdate, StoreCondition, StoreError, UpdateValue};
+use sandstorm_store::{
+    NewValue, RecordMarks, RecordRef, RecordTable, RecordUpdate, StoreCondition, StoreError, UpdateValue,
+};
 
 /// One meta command under way.
 struct MetaExecution<'w, 'i> {
@@ -323,8 +325,13 @@ impl<'w> MetaExecution<'w, '_> {
         let put = |answer| RecordUpdate::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
         let participant = self.work.context.participant;
         let (table, plain) = (&self.entry.table, RecordMarks::default());
+        let mode = flags.mode.to_ascii_uppercase();
+        if matches!(mode, 0 | b'S') && flags.cas.is_none() {
+            let put = NewValue { value: value.into(), flags: flags.flags, expires_at_ms };
+            let stored = table.replace(participant, self.hash, self.key, self.now_ms, &put);
+            return self.end_set(stored.map(|version| (DONE, version)), out);
+        }
         let stored = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
-            let mode = flags.mode.to_ascii_uppercase();
             let wrong_cas =
                 found.is_some_and(|record| flags.cas.is_some_and(|cas| cas != self.number(record.version())));
             match (mode, found) {
@@ -363,20 +370,25 @@ impl<'w> MetaExecution<'w, '_> {
                 _ => (put(DONE), plain),
             }
         });
+        self.end_set(stored, out)
+    }
+
+    /// Counts and answers a set.
+    fn end_set(&self, stored: Result<(MetaCode, u64), StoreError>, out: &mut Vec<u8>) -> Result<(), MetaCode> {
         match stored {
             Ok((code, version)) => {
                 self.tally_set(code);
                 let is_stored = code == DONE;
                 self.end(code, is_stored, if is_stored { self.number(version) } else { 0 }, out);
+                Ok(())
             }
             // It is run again, and needs what is there.
-            Err(StoreError::Cold) => return Err(answers::COLD),
+            Err(StoreError::Cold) => Err(answers::COLD),
             Err(error) => {
                 self.work.delete_stale(self.entry, self.key, self.hash);
-                return Err(self.work.refused(error));
+                Err(self.work.refused(error))
             }
         }
-        Ok(())
     }
 
     /// Counts a value that was to be stored, and the result for its CAS number.

@@ -25,7 +25,7 @@ use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, 
 
 use self::answers::{NO_TENANT, UNAUTHENTICATED};
 use self::context::MemcachedContext;
-use super::{CommandContext, ConnectionIdentity, NextAction, PortService};
+use super::{CommandContext, ConnectionIdentity, NextAction, PortService, UncertainAnswer};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
@@ -263,7 +263,7 @@ impl MemcachedSession {
         };
         let refuse = |_: &TextRequest<'_>, text: &str, out: &mut Vec<u8>| answers::push_line(text, out);
         let run = |request: &TextRequest<'_>, hash: u64, out: &mut Vec<u8>| work.run(request, hash, out);
-        match run_plan(work, &plan, &mut self.cold, out, (run, refuse)) {
+        match run_plan(work, &plan, &mut self.cold, out, (run, refuse, classic::needed_key)) {
             Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }
@@ -277,11 +277,11 @@ impl MemcachedSession {
         }
     }
 
-    /// The one answer in place of those that have waited for the log in vain. A binary one would name a request: there
-    /// is none, the connection just ends.
-    pub fn not_durable(&self, out: &mut Vec<u8>) {
+    /// The one answer in place of those that have waited in vain. A binary one would name a request: there is none, the
+    /// connection just ends.
+    pub fn not_durable(&self, uncertain: UncertainAnswer, out: &mut Vec<u8>) {
         if !self.binary {
-            answers::push_line(&format!("SERVER_ERROR {}", crate::NOT_DURABLE), out);
+            answers::push_line(&format!("SERVER_ERROR {}", uncertain.text()), out);
         }
     }
 
@@ -365,7 +365,8 @@ impl MemcachedSession {
                 ColdOutcome::Answered => {}
                 ColdOutcome::Waits => {
                     out.truncate(start);
-                    work.foresee(batch.iter().filter(|(_, _, other)| other > end).map(|(_, hash, _)| *hash));
+                    let later = batch.iter().filter(|(_, _, other)| other > end);
+                    work.foresee(later.map(|(key, hash, _)| (*key, *hash)));
                     self.state = before;
                     return (ran, Some(NextAction::FetchCold));
                 }
@@ -400,7 +401,11 @@ fn run_plan<R>(
     plan: &[(R, u64, usize)],
     cold: &mut ColdCommand,
     out: &mut Vec<u8>,
-    (run, refuse): (impl Fn(&R, u64, &mut Vec<u8>), impl Fn(&R, &str, &mut Vec<u8>)),
+    (run, refuse, needed_key): (
+        impl Fn(&R, u64, &mut Vec<u8>),
+        impl Fn(&R, &str, &mut Vec<u8>),
+        impl for<'r> Fn(&'r R) -> &'r [u8],
+    ),
 ) -> Option<(usize, NextAction)> {
     if plan.len() > 1 {
         work.prefetch_records(plan.iter().map(|(_, hash, _)| *hash));
@@ -416,7 +421,7 @@ fn run_plan<R>(
             ColdOutcome::Answered => {}
             ColdOutcome::Waits => {
                 out.truncate(start);
-                work.foresee(plan[at + 1..].iter().map(|(_, hash, _)| *hash));
+                work.foresee(plan[at + 1..].iter().map(|(request, hash, _)| (needed_key(request), *hash)));
                 return Some((ran, NextAction::FetchCold));
             }
             ColdOutcome::Refused(text) => {

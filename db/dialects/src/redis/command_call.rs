@@ -5,16 +5,14 @@ use std::sync::Arc;
 use sandstorm_net::resp::RespWriter;
 
 use super::arguments::parse_integer;
-use super::errors::{CommandError, CommandResult, NO_AUTH, NOT_AN_INTEGER, OVER_RATE};
+use super::errors::{CommandError, CommandResult, LEFT_MEMORY, NO_AUTH, NOT_AN_INTEGER, OVER_RATE};
 use super::session_state::RedisSessionState;
 use super::stripe_locks::StripeLocks;
 use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
-use sandstorm_store::{EpochGuard, RecordHead, RecordRef, RecordTable, RecordUpdate, StoreError};
+use sandstorm_store::{EpochGuard, NewValue, RecordHead, RecordRef, RecordTable, RecordUpdate, StoreError};
 
 const NOT_NAMED: &str = "ERR a table that the transaction did not name";
-const BACKED: &str =
-    "ERR the table is in front of a backing: it is reached by Sandstorm's own protocol and by calls, not by Redis' yet";
 const NO_TABLE: &str = "ERR there is no table to use: SELECT one, or make one (`sandstorm table create`)";
 
 /// The arguments of a handler.
@@ -125,9 +123,22 @@ impl<'c, 'w> CommandCall<'c, 'w> {
         self.context.participant.shown().has_cold()
     }
 
+    /// Answers with an error where a command, after it was made sure that all it needs is in memory, has met what is
+    /// not. It may have changed something, so it is not run again.
+    pub(super) fn refuse_if_cold(&mut self, begun: usize) {
+        if self.has_cold() {
+            self.context.participant.shown().take_cold();
+            self.reply.out.truncate(begun);
+            self.reply.error(LEFT_MEMORY.as_bytes());
+        }
+    }
+
     /// What is known of a record without its value.
     pub(super) fn head_in(&self, table: &RecordTable, key: &[u8]) -> Option<RecordHead> {
         let found = table.head(self.guard, crate::hash_key(table, key), key, self.now_ms());
+        if found.is_none() && self.has_cold() {
+            return None;
+        }
         self.count_read(found.is_some());
         found
     }
@@ -149,6 +160,19 @@ impl<'c, 'w> CommandCall<'c, 'w> {
             None => table.update_by_head(self.context.participant, hash, key, now_ms, f),
         };
         Ok(done?.0)
+    }
+
+    /// Puts a record whatever is there, which is not looked for.
+    pub(super) fn replace(&mut self, entry: &'w TableEntry, key: &[u8], put: &NewValue<'_>) -> CommandResult {
+        let (table, now_ms) = (&entry.table, self.now_ms());
+        let hash = self.begin_update(table, key)?;
+        self.context.bytes(put.value.copied_bytes());
+        match self.locked.as_deref_mut().map(|locked| locked.of(table)) {
+            Some(Some(locked)) => locked.replace(hash, key, now_ms, put)?,
+            Some(None) => return Err(NOT_NAMED.into()),
+            None => table.replace(self.context.participant, hash, key, now_ms, put)?,
+        };
+        Ok(())
     }
 
     /// Counts a write. Returns the key's hash. A command that has met a cold record writes nothing.
@@ -225,17 +249,21 @@ fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
 
 /// A table whose keys are all in memory: those of others are not listed.
 pub(super) fn listed(entry: &TableEntry) -> Result<&TableEntry, CommandError> {
-    let text = "ERR the table is larger than memory (mode `spill`): its keys are not listed";
-    if entry.table.is_larger_than_memory() { Err(text.into()) } else { Ok(entry) }
+    if entry.table.is_larger_than_memory() {
+        return Err("ERR the table is larger than memory (mode `spill`): its keys are not listed".into());
+    }
+    if entry.table.has_backing() {
+        return Err(
+            "ERR the table is in front of a backing: its keys are not listed, since memory has only some".into()
+        );
+    }
+    Ok(entry)
 }
 
 /// A table of a tenant, for reading or for writing.
 pub(super) fn reach_table(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, CommandError> {
-    let entry = view.reach(id, write).map_err(|why| -> CommandError {
-        match why {
-            AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
-            AccessError::Unknown => NO_TABLE.into(),
-        }
-    })?;
-    if entry.table.has_backing() { Err(BACKED.into()) } else { Ok(entry) }
+    view.reach(id, write).map_err(|why| match why {
+        AccessError::ReadOnly => "NOPERM the table was granted for reading only".into(),
+        AccessError::Unknown => NO_TABLE.into(),
+    })
 }

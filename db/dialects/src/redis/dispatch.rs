@@ -172,14 +172,15 @@ fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
     let room = if spec.is(commands::WRITE) { room_of(call.args) } else { 0 };
     request.make_room(call.context.participant, room);
     let mut locked = request.lock(call.context.participant);
-    if locked.meet_cold(call.guard) {
+    if locked.meet_missing(call.guard, call.now_ms()) {
         // The session runs it again once they are in memory.
         return;
     }
+    let begun = call.reply.out.len();
     let reply = RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
     let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
     let state = &mut *call.state;
-    run_command(&mut CommandCall { context, guard, view, state, locked: Some(&mut locked), args, reply }, spec);
-    // What it needs is in memory, and it may have changed something: it is not run again.
-    call.context.participant.shown().take_cold();
+    let mut inner = CommandCall { context, guard, view, state, locked: Some(&mut locked), args, reply };
+    run_command(&mut inner, spec);
+    inner.refuse_if_cold(begun);
 }

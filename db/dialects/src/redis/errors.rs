@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::arguments::lossy_text;
 use sandstorm_store::StoreError;
+use sandstorm_store::backed::BackingRefusal;
 
 /// The result of a command: its answer is written, or this error is to be.
 pub(super) type CommandResult = Result<(), CommandError>;
@@ -31,7 +32,9 @@ impl From<StoreError> for CommandError {
             StoreError::NoMemory | StoreError::ReclaimPressure => format!("OOM {error}").into(),
             StoreError::NotLogged(_) => format!("MISCONF {error}").into(),
             StoreError::NotSpilled(_) => format!("OOM {error}").into(),
-            StoreError::NotBacked(_) => format!("MISCONF {error}").into(),
+            StoreError::NotBacked(BackingRefusal::ReadOnly) => format!("READONLY {error}").into(),
+            StoreError::NotBacked(BackingRefusal::NotCleared) => format!("ERR {error}").into(),
+            StoreError::NotBacked(_) => format!("NOTBACKED {error}").into(),
             StoreError::Cold => format!("TRYAGAIN {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),
@@ -46,6 +49,11 @@ pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 pub(super) const OVER_RATE: &str = "OVERQUOTA the tenant is over its quota requests_per_s: try again later";
 pub(super) const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than one may be: ask for less at once";
+
+/// The error of a command that was checked to need nothing from elsewhere, and does: more absent keys are asked for
+/// than a table with a backing remembers, or its settings have changed. It is not run again: others of its transaction
+/// may have changed something.
+pub(super) const LEFT_MEMORY: &str = "TRYAGAIN what the command needs left memory while it ran: send it again";
 
 /// The error for an unknown subcommand of a command.
 pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> CommandError {

@@ -271,6 +271,18 @@ pub(super) fn check_flush_mode(call: &CommandCall<'_, '_>) -> CommandResult {
     }
 }
 
+/// Refuses to empty all tables where one cannot be, before any is.
+pub(super) fn check_all_emptied(call: &CommandCall<'_, '_>) -> CommandResult {
+    match call.view()?.tables.values().any(|entry| entry.table.has_backing()) {
+        true => {
+            Err("ERR one of the tables is in front of a backing, and is not emptied as a whole: FLUSHDB those that \
+                     are not"
+                .into())
+        }
+        false => Ok(()),
+    }
+}
+
 /// Empties a table. Its records are freed in pieces, later.
 pub(super) fn clear<'w>(call: &mut CommandCall<'_, 'w>, entry: &'w TableEntry) -> CommandResult {
     call.context.empties(&entry.table);
@@ -298,6 +310,7 @@ pub(super) fn flushdb(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 pub(super) fn flushall(call: &mut CommandCall<'_, '_>) -> CommandResult {
     check_flush_mode(call)?;
+    check_all_emptied(call)?;
     let view = call.view()?;
     for entry in view.tables.values() {
         clear(call, entry)?;

@@ -28,6 +28,7 @@ use crate::limits::redis::{
     ANSWER_BYTES, ATOMIC_BYTES, ATOMIC_KEYS, KEYS_CHUNK_BYTES, KEYS_PATTERN_STEPS, KEYS_RECORDS, KEYS_STEP_RECORDS,
     PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SINGLE_STEP_ARGS, STEP_ARGS, WATCHED_KEYS,
 };
+use sandstorm_catalog::TableEntry;
 use sandstorm_store::{RecordRef, RecordUpdate};
 
 /// The limit of a command's arguments, queued or run now. A command in pieces that is run now has no limit here.
@@ -183,6 +184,7 @@ impl LongCommand {
             }
             "flushall" => {
                 keys::check_flush_mode(call)?;
+                keys::check_all_emptied(call)?;
                 Some(LongCommand::Flush(call.view()?.tables.values().map(|entry| entry.id).collect()))
             }
             _ => None,
@@ -270,24 +272,24 @@ impl PerKeyCommand {
         let mut cold = None;
         for key in &batch {
             self.at += 1;
+            if cold.is_some() {
+                // It goes on there; the further keys are looked up so that all are fetched together.
+                entry.table.foresee(call.guard, crate::hash_key(&entry.table, key), key, call.now_ms());
+                continue;
+            }
+            let found = self.look_at(call, entry, key)?;
+            if call.has_cold() {
+                cold = Some(self.at - 1);
+                continue;
+            }
             match self.action {
                 KeyAction::Get => {
-                    let found = call.get_in(&entry.table, key);
-                    if call.has_cold() {
-                        // It goes on here; the further keys are looked up so that all are read together.
-                        cold.get_or_insert(self.at - 1);
-                        continue;
-                    }
-                    call.reply.optional(found.as_ref().map(RecordRef::value));
+                    call.reply.optional(found.value.as_ref().map(RecordRef::value));
                     if call.reply.out.len() - start >= ANSWERS_FULL_BYTES {
                         break;
                     }
                 }
-                KeyAction::Delete => {
-                    let there = call.update_by_head(entry, key, |old| RecordUpdate::Delete(old.is_some()))?;
-                    self.counted += i64::from(there);
-                }
-                KeyAction::Count => self.counted += i64::from(call.head_in(&entry.table, key).is_some()),
+                KeyAction::Delete | KeyAction::Count => self.counted += i64::from(found.is_there),
             }
         }
         self.at = cold.unwrap_or(self.at);
@@ -301,6 +303,36 @@ impl PerKeyCommand {
         }
         Ok(ended)
     }
+}
+
+impl PerKeyCommand {
+    /// Does what is to be done with one key. What it returns says nothing where something has to be fetched.
+    fn look_at<'c, 'w>(
+        &self,
+        call: &mut CommandCall<'c, 'w>,
+        entry: &'w TableEntry,
+        key: &[u8],
+    ) -> Result<VisitedKey<'c>, CommandError> {
+        let value = match self.action {
+            KeyAction::Get => call.get_in(&entry.table, key),
+            KeyAction::Delete | KeyAction::Count => None,
+        };
+        let is_there = match self.action {
+            KeyAction::Get => value.is_some(),
+            KeyAction::Count => call.head_in(&entry.table, key).is_some(),
+            KeyAction::Delete => match call.update_by_head(entry, key, |old| RecordUpdate::Delete(old.is_some())) {
+                Err(_) if call.has_cold() => false,
+                done => done?,
+            },
+        };
+        Ok(VisitedKey { value, is_there })
+    }
+}
+
+/// What has become of one key.
+struct VisitedKey<'c> {
+    value: Option<RecordRef<'c>>,
+    is_there: bool,
 }
 
 impl KeysCommand {

@@ -15,8 +15,10 @@ use super::commands::{self, RedisCommandSpec};
 use super::dispatch::{dispatch, record_end};
 use super::long_commands::{self, LongCommand, PieceOutcome};
 use super::session_state::{RedisSessionState, ReplyMode, WantedCall};
+use super::stripe_locks::KeyNeed;
 use super::transaction_state::WatchedKeys;
-use super::{connection, functions, transactions::is_queued};
+use super::transactions::{is_queued, key_need};
+use super::{connection, functions};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
@@ -162,7 +164,7 @@ impl RedisSession {
                 ColdOutcome::Waits => {
                     out.truncate(start);
                     self.state.replies = replies;
-                    foresee(batch, input, view, &self.state, &guard);
+                    foresee(batch, input, view, &self.state, (&guard, context.now_ms));
                     self.parser.reset();
                     return (at, NextAction::FetchCold);
                 }
@@ -413,26 +415,29 @@ fn log_slow(call: &mut CommandCall<'_, '_>, took_us: u64, view: &TenantView) {
 
 /// The table that a batch's commands are about, if it can be looked into beforehand.
 fn batch_table<'w>(view: Option<&'w Arc<TenantView>>, state: &RedisSessionState) -> Option<&'w RecordTable> {
-    let entry = view?.reach(state.table_id()?, false).ok()?;
-    (!entry.table.has_backing()).then_some(&entry.table)
+    view?.reach(state.table_id()?, false).ok().map(|entry| &entry.table)
 }
 
-/// Notes the cold records that the further commands of a batch will meet: all of them are read together.
+/// Notes what the further commands of a batch will meet that is not in memory: all of it is fetched together.
 #[cold]
 fn foresee(
     batch: impl Iterator<Item = BatchCommand>,
     input: &[u8],
     view: Option<&Arc<TenantView>>,
     state: &RedisSessionState,
-    guard: &EpochGuard<'_>,
+    (guard, now_ms): (&EpochGuard<'_>, u64),
 ) {
     let Some(table) = batch_table(view, state) else { return };
     for (at, command, spec) in batch {
-        let reads = |spec: &RedisCommandSpec| spec.first == 1 && !spec.is(commands::WRITE);
-        if spec.is_some_and(reads)
+        // What a write needs of a cold record is read when it is its turn: often that is nothing.
+        let needs = |spec: &RedisCommandSpec| match spec.is(commands::WRITE) {
+            true => table.has_backing() && key_need(spec, command.count()) != KeyNeed::Nothing,
+            false => true,
+        };
+        if spec.is_some_and(|spec| spec.first == 1 && needs(spec))
             && let Some(key) = command.args(&input[at..]).nth(1)
         {
-            table.note_if_cold(guard, crate::hash_key(table, key));
+            table.foresee(guard, crate::hash_key(table, key), key, now_ms);
         }
     }
 }

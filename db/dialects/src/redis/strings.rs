@@ -7,7 +7,7 @@ use super::expiry::{ExpiryUnit, expiry_option};
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::{RecordRef, RecordUpdate, StoreError, UpdateValue};
+use sandstorm_store::{NewValue, RecordRef, RecordUpdate, StoreError, UpdateValue};
 
 pub(super) fn get(call: &mut CommandCall<'_, '_>) -> CommandResult {
     let found = call.get(call.arg(1))?;
@@ -92,6 +92,12 @@ pub(super) fn set(call: &mut CommandCall<'_, '_>) -> CommandResult {
 /// SET without GET: the old value need not be in memory.
 fn set_by_head(call: &mut CommandCall<'_, '_>, options: &SetOptions, new_ms: u64) -> CommandResult {
     let (value, now_ms) = (call.arg(2), call.now_ms());
+    let is_past = new_ms != 0 && new_ms <= now_ms;
+    if !(options.absent || options.present || options.keep_ttl || is_past) {
+        call.replace(call.table(true)?, call.arg(1), &new_value(value, new_ms))?;
+        call.reply.ok();
+        return Ok(());
+    }
     let is_done = call.update_by_head(call.table(true)?, call.arg(1), |old| {
         if old.is_some() && options.absent || old.is_none() && options.present {
             return RecordUpdate::Keep(false);
@@ -110,6 +116,11 @@ fn set_by_head(call: &mut CommandCall<'_, '_>, options: &SetOptions, new_ms: u64
     Ok(())
 }
 
+/// A record without flags.
+fn new_value(value: &[u8], expires_at_ms: u64) -> NewValue<'_> {
+    NewValue { value: value.into(), flags: 0, expires_at_ms }
+}
+
 fn put_change<'c, R>(value: &'c [u8], answer: R) -> RecordUpdate<'c, R> {
     RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms: 0, answer }
 }
@@ -126,8 +137,7 @@ pub(super) fn setnx(call: &mut CommandCall<'_, '_>) -> CommandResult {
 
 fn set_with_expiry(call: &mut CommandCall<'_, '_>, kind: ExpiryUnit, name: &str) -> CommandResult {
     let (expires_at_ms, value) = (kind.at_ms(call, 2, name)?, call.arg(3));
-    let put = RecordUpdate::Put { value: value.into(), flags: 0, expires_at_ms, answer: () };
-    call.update_by_head(call.table(true)?, call.arg(1), |_| put)?;
+    call.replace(call.table(true)?, call.arg(1), &new_value(value, expires_at_ms))?;
     call.reply.ok();
     Ok(())
 }
@@ -240,7 +250,7 @@ fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(crate::hash_key(&entry.table, key)));
         for pair in batch.chunks(2) {
             if let [key, value] = *pair {
-                call.update_by_head(entry, key, |_| put_change(value, ()))?;
+                call.replace(entry, key, &new_value(value, 0))?;
             }
         }
     }

@@ -8,8 +8,26 @@ use sandstorm_store::{EpochGuard, ExclusiveStripes, Participant, RecordTable, St
 #[derive(Default)]
 pub(super) struct StripeLockRequest<'w> {
     tables: HashMap<usize, (&'w RecordTable, StripeSet)>,
-    /// Keys of tables larger than memory whose values are needed, by their hashes.
-    needed: Vec<(&'w RecordTable, u64)>,
+    needed: Vec<NeededKey<'w>>,
+}
+
+/// What a command has to know of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyNeed {
+    /// Nothing: it writes, whatever is there.
+    Nothing,
+    /// Whether there is a record, its version and expiry.
+    Head,
+    /// Its value.
+    Value,
+}
+
+/// A key of a table that does not have all records in memory, by which a command decides.
+struct NeededKey<'w> {
+    table: &'w RecordTable,
+    hash: u64,
+    /// In a table with a backing: it is asked by the key.
+    key: Box<[u8]>,
 }
 
 impl<'w> StripeLockRequest<'w> {
@@ -17,12 +35,15 @@ impl<'w> StripeLockRequest<'w> {
         &mut self.tables.entry(std::ptr::from_ref(table).addr()).or_insert((table, StripeSet::default())).1
     }
 
-    /// Adds a key's stripe. `needs_value`: the command reads its value.
-    pub(super) fn key(&mut self, table: &'w RecordTable, key: &[u8], needs_value: bool) {
+    /// Adds a key's stripe.
+    pub(super) fn key(&mut self, table: &'w RecordTable, key: &[u8], need: KeyNeed) {
         let hash = crate::hash_key(table, key);
         self.stripes(table).add(hash);
-        if needs_value && table.is_larger_than_memory() {
-            self.needed.push((table, hash));
+        let has_backing = table.has_backing();
+        // Heads of cold records are in memory.
+        if need == KeyNeed::Value && table.is_partial() || need == KeyNeed::Head && has_backing {
+            let key = if has_backing { key.into() } else { Box::default() };
+            self.needed.push(NeededKey { table, hash, key });
         }
     }
 
@@ -44,10 +65,10 @@ impl<'w> StripeLockRequest<'w> {
         StripeLocks { locked, needed: self.needed }
     }
 
-    /// Makes room for so many bytes in tables larger than memory, out of which nothing may leave while stripes are
-    /// locked.
+    /// Makes room for so many bytes in tables that do not have all in memory, out of which nothing may leave while
+    /// stripes are locked.
     pub(super) fn make_room(&self, participant: &Participant, bytes: usize) {
-        let tables = self.tables.values().filter(|(table, _)| table.is_larger_than_memory());
+        let tables = self.tables.values().filter(|(table, _)| table.is_partial());
         tables.for_each(|(table, _)| table.make_room(participant, bytes as u64));
     }
 }
@@ -55,7 +76,7 @@ impl<'w> StripeLockRequest<'w> {
 /// The locked stripes.
 pub(super) struct StripeLocks<'w> {
     locked: Vec<ExclusiveStripes<'w>>,
-    needed: Vec<(&'w RecordTable, u64)>,
+    needed: Vec<NeededKey<'w>>,
 }
 
 impl<'w> StripeLocks<'w> {
@@ -67,10 +88,11 @@ impl<'w> StripeLocks<'w> {
         logged.map_or(Ok(()), |locked| locked.reserve_log(changes, bytes))
     }
 
-    /// Whether any of the values that are needed is on the disk; notes all that are. Those that are not stay in memory
-    /// while this lives.
-    pub(super) fn meet_cold(&self, guard: &EpochGuard<'_>) -> bool {
-        self.needed.iter().fold(false, |met, (table, hash)| table.note_if_cold(guard, *hash) | met)
+    /// Whether anything that is needed is on the disk or has to be loaded; notes all that is. What is not stays in
+    /// memory while this lives.
+    pub(super) fn meet_missing(&self, guard: &EpochGuard<'_>, now_ms: u64) -> bool {
+        let meet = |needed: &NeededKey<'_>| needed.table.note_if_missing(guard, needed.hash, &needed.key, now_ms);
+        self.needed.iter().fold(false, |met, needed| meet(needed) | met)
     }
 
     /// The locked stripes of a table.

@@ -5,7 +5,7 @@ use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult};
 use super::keys::copy_destination;
 use super::session_state::RedisSessionState;
-use super::stripe_locks::{StripeLockRequest, StripeLocks, room_of};
+use super::stripe_locks::{KeyNeed, StripeLockRequest, StripeLocks, room_of};
 use super::transaction_state::{QueuedCommand, WatchedKey, WatchedKeys};
 use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use sandstorm_catalog::TenantView;
@@ -35,6 +35,7 @@ pub(super) fn watch(call: &mut CommandCall<'_, '_>) -> CommandResult {
     }
     let entry = call.table(false)?;
     let id = call.state.table_id().unwrap_or_default();
+    let before = (call.state.watched.keys.len(), call.state.watched.bytes);
     for key in call.rest(1) {
         let watched = &call.state.watched;
         if watched.keys.len() >= WATCHED_KEYS || watched.bytes + key.len() > WATCHED_BYTES {
@@ -45,11 +46,17 @@ pub(super) fn watch(call: &mut CommandCall<'_, '_>) -> CommandResult {
         }
         let seen = match call.head_in(&entry.table, key) {
             Some(head) => WatchedState::Version(head.version),
+            // It has to be loaded: the command runs again, and the further keys are looked up to be loaded with it.
+            None if call.has_cold() => continue,
             None => entry.table.watch(call.context.participant, crate::hash_key(&entry.table, key), key, call.now_ms()),
         };
         let watched = &mut call.state.watched;
         watched.bytes += key.len();
         watched.keys.push(WatchedKey { table: id, key: (*key).into(), seen });
+    }
+    if call.has_cold() {
+        call.state.watched.keys.truncate(before.0);
+        call.state.watched.bytes = before.1;
     }
     call.reply.ok();
     Ok(())
@@ -105,21 +112,22 @@ pub(super) fn collect_locks<'w>(
     if spec.is(commands::WHOLE_TABLE) {
         request.all(table);
     }
-    let needs_value = !decides_by_heads(spec, call.args);
-    spec.keys(call.args).for_each(|key| request.key(table, key, needs_value));
+    let need = key_need(spec, call.args.len());
+    spec.keys(call.args).for_each(|key| request.key(table, key, need));
     if spec.name == "copy" {
         let view: &'w TenantView = call.view()?;
-        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2), false);
+        request.key(&reach_table(view, copy_destination(call)?, true)?.table, call.arg(2), KeyNeed::Head);
     }
     Ok(())
 }
 
-/// Whether a command needs no value of a record that is there.
-fn decides_by_heads(spec: &RedisCommandSpec, args: &[&[u8]]) -> bool {
+/// What a command with so many arguments has to know of its keys.
+pub(super) fn key_need(spec: &RedisCommandSpec, args: usize) -> KeyNeed {
     match spec.name {
-        "mset" | "msetnx" | "del" | "unlink" | "exists" | "touch" | "type" | "setnx" | "setex" | "psetex" => true,
-        "set" => args.len() == 3,
-        _ => false,
+        "mset" | "setex" | "psetex" => KeyNeed::Nothing,
+        "set" if args == 3 => KeyNeed::Nothing,
+        "msetnx" | "del" | "unlink" | "exists" | "touch" | "type" | "setnx" => KeyNeed::Head,
+        _ => KeyNeed::Value,
     }
 }
 
@@ -129,7 +137,8 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
     if let Some(view) = call.view {
         for watch in &call.state.watched.keys {
             if let Ok(entry) = reach_table(view, watch.table, false) {
-                request.key(&entry.table, &watch.key, false);
+                // Versions are compared: nothing is fetched for that.
+                request.key(&entry.table, &watch.key, KeyNeed::Nothing);
             }
         }
     }
@@ -203,7 +212,7 @@ pub(super) fn exec(
     let room = writes.map(|one| room_of(&one.args())).sum();
     request.make_room(call.context.participant, room);
     let mut locked = request.lock(call.context.participant);
-    if locked.meet_cold(call.guard) {
+    if locked.meet_missing(call.guard, call.now_ms()) {
         // The session runs EXEC again once they are in memory.
         call.state.multi = Some(multi);
         return Ok(());
@@ -238,8 +247,10 @@ pub(super) fn exec(
         };
         inner.state.in_exec = true;
         inner.context.work(1);
+        let begun = inner.reply.out.len();
         run(&mut inner, one.spec);
         inner.state.in_exec = false;
+        inner.refuse_if_cold(begun);
         let resp3 = inner.reply.resp3;
         call.reply.resp3 = resp3;
         too_long |= call.reply.out.len() - start > ATOMIC_BYTES;
@@ -248,8 +259,6 @@ pub(super) fn exec(
             call.reply.out.truncate(start);
         }
     }
-    // What they need is in memory, and they have changed something: they are not run again.
-    call.context.participant.shown().take_cold();
     if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
 }
 

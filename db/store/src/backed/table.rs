@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{BackedChange, BackedRead, BackingRefusal, TableBackend};
 use crate::spill::{ColdMiss, ColdSource, ColdTicket, SpillAddress};
 use crate::table::LockedStripe;
-use crate::{Participant, RecordRef, RecordTable, ShownPosition, StoreError};
+use crate::{EpochGuard, Participant, RecordRef, RecordTable, ShownPosition, StoreError};
 
 /// A record as the backing has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,13 @@ impl ColdSource for KeyToLoad {
     }
 }
 
+/// Notes that a key has to be loaded.
+#[cold]
+fn note_load(backend: &Arc<dyn TableBackend>, (hash, key): (u64, &[u8]), shown: &ShownPosition) {
+    let source = Arc::new(KeyToLoad { backend: Arc::clone(backend), hash, key: key.into() });
+    shown.note_cold(ColdMiss::new(source, hash, 0, SpillAddress::default()));
+}
+
 impl RecordTable {
     /// Puts the table in front of a backing, for its life. Before its first use.
     pub fn attach_backing(&self, backend: Arc<dyn TableBackend>) {
@@ -51,8 +58,8 @@ impl RecordTable {
     }
 
     /// Decides whether a read may show what is in memory: `version` of the record, or that there is none. Else notes
-    /// what has to be loaded.
-    #[cold]
+    /// what has to be loaded. Not inlined: tables without a backing do without it.
+    #[inline(never)]
     pub(crate) fn may_show(
         &self,
         backend: &Arc<dyn TableBackend>,
@@ -67,10 +74,34 @@ impl RecordTable {
                 true
             }
             BackedRead::Load => {
-                let source = Arc::new(KeyToLoad { backend: Arc::clone(backend), hash, key: key.into() });
-                shown.note_cold(ColdMiss::new(source, hash, 0, SpillAddress::default()));
+                note_load(backend, (hash, key), shown);
                 false
             }
+        }
+    }
+
+    /// Returns whether what is under a key has to be fetched before a command decides by it: its record is cold, or has
+    /// to be loaded. Notes it then; else what an answer that shows it waits for.
+    pub fn note_if_missing(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> bool {
+        match self.backing.get() {
+            Some(backing) => {
+                let version = self.current_version(guard, hash, key, now_ms);
+                !self.may_show(backing, (hash, key), version, now_ms, guard.shown())
+            }
+            None => self.note_if_cold(guard, hash),
+        }
+    }
+
+    /// Notes what has to be fetched for a command that comes later, so that it is fetched together with what an earlier
+    /// one waits for.
+    pub fn foresee(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) {
+        let Some(backing) = self.backing.get() else {
+            self.note_if_cold(guard, hash);
+            return;
+        };
+        let version = self.current_version(guard, hash, key, now_ms);
+        if Arc::clone(backing).on_read(hash, key, version, now_ms) == BackedRead::Load {
+            note_load(backing, (hash, key), guard.shown());
         }
     }
 
@@ -148,7 +179,8 @@ impl RecordTable {
 }
 
 impl LockedStripe<'_> {
-    /// Refuses to decide by what is in memory of a key where the backing has to be asked first.
+    /// Refuses to decide by what is in memory of a key where the backing has to be asked first. While records are kept
+    /// in memory, whoever locked them has asked.
     #[inline]
     pub(crate) fn check_loaded(
         &self,
@@ -158,7 +190,7 @@ impl LockedStripe<'_> {
         now_ms: u64,
     ) -> Result<(), StoreError> {
         match self.table.backing.get() {
-            Some(backing) if !self.is_fill => {
+            Some(backing) if !self.is_fill && !self.is_pinned => {
                 let (version, shown) = (live.map(|record| record.version()), self.participant.shown());
                 if self.table.may_show(backing, (hash, key), version, now_ms, shown) {
                     Ok(())

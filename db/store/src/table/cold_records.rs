@@ -63,7 +63,7 @@ impl RecordTable {
     }
 
     /// Returns whether there is a cold record of this hash; notes it then.
-    pub fn note_if_cold(&self, guard: &EpochGuard<'_>, hash: u64) -> bool {
+    pub(crate) fn note_if_cold(&self, guard: &EpochGuard<'_>, hash: u64) -> bool {
         if !self.is_larger_than_memory() {
             return false;
         }

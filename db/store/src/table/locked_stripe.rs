@@ -36,7 +36,7 @@ pub(crate) struct LockedStripe<'t> {
     /// Whether changes are a part of a unit, which is logged when the stripes are unlocked.
     pub(super) is_grouped: bool,
     /// Whether its records stay in memory while this lives.
-    pub(super) is_pinned: bool,
+    pub(crate) is_pinned: bool,
     /// The log of the table's changes, if they were logged when this was locked.
     pub(super) log: Option<&'t TableLog>,
     /// The version of the record that is written now, which a log has given back. Nothing is logged then.

@@ -18,7 +18,7 @@ use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
-use crate::{EpochGuard, Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
+use crate::{Participant, RecordHead, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -85,7 +85,7 @@ impl UpdateValue<'_> {
         }
     }
 
-    fn source(&self) -> ValueSource<'_> {
+    pub(super) fn source(&self) -> ValueSource<'_> {
         match self {
             UpdateValue::InPlace(shared) => ValueSource::External(shared),
             UpdateValue::Parts(_) | UpdateValue::Short(_) | UpdateValue::Owned(_) => ValueSource::Parts(self.parts()),
@@ -276,18 +276,6 @@ impl RecordTable {
         })
     }
 
-    /// Returns what is known of the live record of a key without its value, which may be cold.
-    pub fn head(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordHead> {
-        self.check(guard.epochs());
-        if self.commit_mask.any() {
-            self.wait_for_commit(hash);
-        }
-        // SAFETY: protected by the guard; the record is not kept.
-        let head = unsafe { self.find_live(hash, key, now_ms) }.map(|record| RecordHead::of(&record));
-        self.note_read(hash, guard.shown());
-        head
-    }
-
     /// Locks out all writers of some stripes while the returned value lives. Readers go on, and see each change when it
     /// is made. A caller that locks several tables locks them in one order everywhere, and waits for nothing else
     /// meanwhile.
@@ -303,27 +291,8 @@ impl RecordTable {
     }
 }
 
-fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
+pub(super) fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
     found.map(|found| found.record).filter(|record| !record.is_expired(now_ms))
-}
-
-/// What is known of a record without its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordHead {
-    /// Its version.
-    pub version: u64,
-    /// From when on it counts as absent, in milliseconds since the Unix epoch; 0: never.
-    pub expires_at_ms: u64,
-}
-
-impl RecordHead {
-    fn of(record: &RecordRef<'_>) -> RecordHead {
-        RecordHead { version: record.version(), expires_at_ms: record.expires_at_ms() }
-    }
-
-    fn of_live(found: Option<FoundRecord<'_>>, now_ms: u64) -> Option<RecordHead> {
-        live_record(found, now_ms).map(|record| RecordHead::of(&record))
-    }
 }
 
 impl<R> RecordUpdate<'_, R> {
@@ -428,6 +397,7 @@ impl<'t> ExclusiveStripes<'t> {
             |locked| {
                 let found = locked.find(hash, key);
                 locked.check_in_memory(hash, live_record(found, now_ms))?;
+                locked.check_loaded(hash, key, live_record(found, now_ms), now_ms)?;
                 Ok((found, f(live_record(found, now_ms))))
             },
             now_ms,
@@ -453,19 +423,21 @@ impl<'t> ExclusiveStripes<'t> {
             key,
             |locked| {
                 let found = locked.find(hash, key);
+                locked.check_loaded(hash, key, live_record(found, now_ms), now_ms)?;
                 Ok((found, f(RecordHead::of_live(found, now_ms))))
             },
             now_ms,
         )
     }
 
-    /// Keeps the records of the locked stripes in memory while this lives, in a table larger than it.
+    /// Keeps the records of the locked stripes in memory while this lives, in a table that does not have all there. The
+    /// caller has found out that all which it decides by are there ([`RecordTable::note_if_missing`]).
     pub fn keep_in_memory(&mut self) {
         self.locked.iter_mut().for_each(|locked| locked.is_pinned = true);
     }
 
     /// Makes the change that a function decides under the lock.
-    fn decide<'a, R>(
+    pub(super) fn decide<'a, R>(
         &mut self,
         hash: u64,
         key: &[u8],

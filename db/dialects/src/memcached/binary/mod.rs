@@ -99,7 +99,7 @@ impl MemcachedSession {
         };
         let refuse = |frame: &BinaryFrame<'_>, text: &str, out: &mut Vec<u8>| push_refusal(answer(frame), text, out);
         let run = |frame: &BinaryFrame<'_>, hash: u64, out: &mut Vec<u8>| work.run_frame(frame, hash, out);
-        match run_plan(work, &plan, &mut self.cold, out, (run, refuse)) {
+        match run_plan(work, &plan, &mut self.cold, out, (run, refuse, needed_key)) {
             Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }
@@ -110,6 +110,18 @@ impl MemcachedSession {
         if bytes > 0 {
             self.state = InputState::SkipBytes(bytes);
         }
+    }
+}
+
+/// The key by whose record a frame decides; empty: by none.
+fn needed_key<'f>(frame: &'f BinaryFrame<'_>) -> &'f [u8] {
+    match &frame.command {
+        BinaryCommand::Get { key, .. }
+        | BinaryCommand::Touch { key, .. }
+        | BinaryCommand::Delete { key, .. }
+        | BinaryCommand::Arithmetic { key, .. } => key,
+        BinaryCommand::Store { store, .. } if store.verb != StoreMode::Set => store.key,
+        _ => b"",
     }
 }
 

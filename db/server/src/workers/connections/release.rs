@@ -5,8 +5,9 @@ use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
+use sandstorm_dialects::UncertainAnswer;
 use sandstorm_log::PositionState;
-use sandstorm_store::backed::waits::{is_wait, later_of};
+use sandstorm_store::backed::waits::{WaitState, is_wait, later_of, state_of};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
@@ -14,6 +15,14 @@ use super::udp_port::UdpPort;
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
 use crate::workers::context::WorkerContext;
+
+/// What an answer has waited for in vain.
+pub(super) fn uncertain_of(position: u64) -> UncertainAnswer {
+    match is_wait(position) && state_of(position) == WaitState::Failed {
+        true => UncertainAnswer::Backing,
+        false => UncertainAnswer::Log,
+    }
+}
 
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
@@ -71,7 +80,8 @@ impl WorkerConnections {
         let Some(connection) = self.slots.get(id).filter(|connection| connection.pending.is_some()) else {
             return false;
         };
-        let state = context.position_state(connection.pending.position);
+        let position = connection.pending.position;
+        let state = context.position_state(position);
         if state == PositionState::Waits {
             // The result of an invocation has come to it since.
             self.note_pending(id, context);
@@ -83,7 +93,7 @@ impl WorkerConnections {
             // Which of them are still true is unknown: the client gets one error in place of all, and no more.
             context.counters.answers_not_durable.add(1);
             answers.clear();
-            connection.session.not_durable(&mut answers);
+            connection.session.not_durable(uncertain_of(position), &mut answers);
             connection.state = ConnectionPhase::Closing;
         }
         connection.append(&mut answers, context.clock.now_us);

@@ -10,6 +10,7 @@ use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 use sandstorm_store::backed::waits::is_wait;
 
+use super::release::uncertain_of;
 use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
@@ -104,7 +105,7 @@ impl UdpPort {
             if state == PositionState::Uncertain {
                 context.counters.answers_not_durable.add(1);
                 answer.clear();
-                self.session.not_durable(&mut answer);
+                self.session.not_durable(uncertain_of(pending.position), &mut answer);
             }
             for (header, part) in split_response(pending.request, &answer).into_iter().flatten() {
                 self.outbox.send(pending.peer, &[&header, part]);
