@@ -2,6 +2,7 @@
 //! has grown. So neither the log nor the next start grows without bound. Tables serve and change meanwhile. Records are
 //! copied first and written then: a slow disk delays no reclamation of memory.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::limits::{
-    CHECKPOINT_CHECK_MS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_BYTES, CHECKPOINT_SCAN_RECORDS,
-    CHECKPOINT_SCANS,
+    CHECKPOINT_CHECK_MS, CHECKPOINT_COLD_RECORDS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_BYTES,
+    CHECKPOINT_SCAN_RECORDS, CHECKPOINT_SCANS,
 };
 use sandstorm_catalog::Directory;
 use sandstorm_log::{ChangeLog, CheckpointWriter, LogError, LoggedChange};
@@ -119,7 +120,7 @@ fn write_table(
         writer.push(&beginning)?;
     }
     let (mut records, mut cursor) = (0, Some(0));
-    let mut batch = RecordBatch::default();
+    let (mut batch, mut cold) = (RecordBatch::default(), Vec::new());
     while let Some(at) = cursor {
         if stopped.load(Relaxed) {
             return Ok(None);
@@ -129,30 +130,35 @@ fn write_table(
         participant.offline();
         records += batch.records.len() as u64;
         batch.changes().try_for_each(|change| writer.push(&change))?;
-        for cold in &batch.cold {
-            if stopped.load(Relaxed) {
-                return Ok(None);
-            }
-            records += u64::from(write_cold((table, name), cold, writer, participant)?);
+        cold.append(&mut batch.cold);
+        if cold.len() >= CHECKPOINT_COLD_RECORDS || cursor.is_none() {
+            records += write_cold((table, name), &mut cold, writer, (participant, stopped))?;
+            cold.clear();
         }
     }
-    Ok(Some(records))
+    Ok((!stopped.load(Relaxed)).then_some(records))
 }
 
-/// Writes a cold record, unless it has changed since it was met; returns whether it did.
+/// Writes cold records, except those that have changed since they were met; returns how many. It ends early when the
+/// server stops.
 fn write_cold(
     (table, name): (&RecordTable, &str),
-    cold: &ColdRecord,
+    cold: &mut [ColdRecord],
     writer: &mut CheckpointWriter,
-    participant: &mut Participant,
-) -> Result<bool, LogError> {
+    (participant, stopped): (&mut Participant, &AtomicBool),
+) -> Result<u64, LogError> {
     let mut written = Ok(());
-    let read = table.read_cold(participant, cold, &mut |record| {
-        written = table.cold_as_change(record).map_or(Ok(()), |change| writer.push(&change));
+    let has_failed = Cell::new(false);
+    let goes_on = || !stopped.load(Relaxed) && !has_failed.get();
+    let read = table.read_cold_together(participant, cold, &goes_on, &mut |record| {
+        if let (Ok(()), Some(change)) = (&written, table.cold_as_change(record)) {
+            written = writer.push(&change);
+            has_failed.set(written.is_err());
+        }
     });
     participant.offline();
-    let is_there = read.map_err(|error| LogError::unusable(name, &format!("a cold record cannot be read: {error}")))?;
-    written.map(|()| is_there)
+    let count = read.map_err(|error| LogError::unusable(name, &format!("a cold record cannot be read: {error}")))?;
+    written.map(|()| count)
 }
 
 /// Copies of records, which are written when the table's own are not protected any more.

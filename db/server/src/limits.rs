@@ -186,6 +186,9 @@ pub const CHECKPOINT_SCAN_RECORDS: usize = 8;
 pub const CHECKPOINT_SCANS: usize = 32;
 /// Bytes of records after which it makes no further scan. It has at most the records of one scan more.
 pub const CHECKPOINT_SCAN_BYTES: usize = 256 << 10;
+/// Cold records whose places a checkpoint gathers before it reads them in the order in which they lie: the more, the
+/// nearer they lie to each other. 24 bytes each.
+pub const CHECKPOINT_COLD_RECORDS: usize = 64 << 10;
 /// Bytes of a port's answers that wait for the log's disk, shared by tenants as other buffers are: beyond its part a
 /// tenant's answers say that they do not know, which is small. While the disk keeps up, some hundred KiB wait.
 pub const PENDING_ANSWERS_BYTES: usize = 64 << 20;

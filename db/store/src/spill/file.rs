@@ -350,6 +350,16 @@ impl SpillFile {
         located.map(|located| SpilledRecord { bytes, located }).ok_or(SpillReadError::Missing)
     }
 
+    /// The number that tells its blocks from those of other files.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Reads blocks of the disk, whatever they have: those that wait for it are not as they will be.
+    pub(super) fn read_blocks(&self, first: u32, into: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(u64::from(first) * BLOCK_BYTES as u64, into)
+    }
+
     /// Copies the run at a block if it still waits for the disk.
     fn copy_unwritten(&self, block: u32, into: &mut [u8]) -> bool {
         let state = self.state.lock();

@@ -3,12 +3,13 @@
 //! - `format`: runs of blocks with their own address under a checksum.
 //! - `segments`: the room of a file.
 //! - [`device`]: the seam to the disk.
-//! - `file`: adding, writing, reading, copying.
+//! - `file`: adding, writing, reading, copying; `block_range`: several runs at once.
 //! - [`pool`]: the threads that read and write, fair between tenants.
 //! - `table_spill`: a table's side; [`cold_miss`]: what met a cold record, and waits for it.
 //!
 //! See "Tables larger than memory" in the crate's README.
 
+mod block_range;
 pub mod cold_miss;
 pub mod device;
 mod file;
@@ -21,6 +22,7 @@ mod table_spill;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::block_range::{BlockRange, near_runs};
 pub(crate) use self::cold_miss::ColdSource;
 pub use self::cold_miss::{ColdMiss, ColdTicket};
 pub use self::device::{SpillDevice, SpillFolderFile};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::RecordTable;
 use super::buckets::stripe_of;
 use crate::limits::{SPILL_OVERDRAFT_ONE_IN, SPILL_RESTORE_WAITS};
-use crate::spill::{SpillAddress, SpillReadError, SpillRefusal};
+use crate::spill::{BlockRange, SpillAddress, SpillReadError, SpillRecord, SpillRefusal, near_runs};
 use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, StoreError};
 
 /// A cold record that a scan has met.
@@ -21,6 +21,12 @@ pub struct ColdRecord {
 enum ColdPlace {
     Moved(SpillAddress),
     InMemory { key: Vec<u8>, value: Vec<u8>, flags: u32, expires_at_ms: u64 },
+}
+
+/// A record of the disk.
+fn restored<'r>(record: &SpillRecord<'r>) -> RestoredRecord<'r> {
+    let SpillRecord { version, key, value, flags, expires_at_ms, .. } = *record;
+    RestoredRecord { version, key, value, flags, expires_at_ms }
 }
 
 /// Times that a record is looked for which moves on the disk: it does with its segment, seldom.
@@ -61,16 +67,7 @@ impl RecordTable {
         let mut read = Err(SpillReadError::Missing);
         for _ in 0..MOVES {
             participant.offline();
-            read = spill.file.read(address, hash, version).map(|read| {
-                let record = read.record();
-                f(&RestoredRecord {
-                    version,
-                    key: record.key,
-                    value: record.value,
-                    flags: record.flags,
-                    expires_at_ms: record.expires_at_ms,
-                });
-            });
+            read = spill.file.read(address, hash, version).map(|read| f(&restored(&read.record())));
             if read.is_ok() {
                 return Ok(true);
             }
@@ -87,6 +84,44 @@ impl RecordTable {
         }
         participant.offline();
         read.map(|()| true)
+    }
+
+    /// As [`RecordTable::read_cold`] for many, in the order in which they lie on the disk, those that lie near each
+    /// other by one read. Ends early when `goes_on` says so. Returns how many were shown.
+    ///
+    /// # Errors
+    /// As above, of the first that cannot be read.
+    pub fn read_cold_together(
+        &self,
+        participant: &mut Participant,
+        cold: &mut [ColdRecord],
+        goes_on: &dyn Fn() -> bool,
+        f: &mut dyn FnMut(&RestoredRecord<'_>),
+    ) -> Result<u64, SpillReadError> {
+        let Some(spill) = self.spill.get() else { return Ok(0) };
+        cold.sort_unstable_by_key(|record| record.address.block);
+        let (mut shown, mut rest) = (0, &*cold);
+        while !rest.is_empty() && goes_on() {
+            let (count, blocks) = near_runs(rest.iter().map(|record| record.address));
+            let (near, further) = rest.split_at(count.clamp(1, rest.len()));
+            participant.offline();
+            let read = if near.len() > 1 { BlockRange::read(&spill.file, blocks) } else { None };
+            for record in near {
+                let ColdRecord { hash, version, address } = *record;
+                let found = read.as_ref().and_then(|read| read.record(address, hash, version));
+                shown += u64::from(match found {
+                    Some(found) => {
+                        f(&restored(&found));
+                        true
+                    }
+                    // It has moved, waits for the disk, or is damaged.
+                    None => self.read_cold(participant, record, f)?,
+                });
+            }
+            rest = further;
+        }
+        participant.offline();
+        Ok(shown)
     }
 
     /// Returns where the record of a hash and a version is now.

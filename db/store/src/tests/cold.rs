@@ -456,3 +456,57 @@ proptest! {
         prop_assert_eq!(table.stats().bytes, 0);
     }
 }
+
+#[test]
+fn cold_records_that_are_read_together_are_those_that_were_met_and_take_few_reads() {
+    let mut cold = cold_table(256 << 10, 64 << 20);
+    let value =
+        |number: u32| vec![number as u8; if number.is_multiple_of(50) { 9_000 } else { 100 + number as usize % 900 }];
+    for number in 0..4_000_u32 {
+        cold.put(&number.to_le_bytes(), &value(number), &WriteOptions::default(), 1).expect("room");
+    }
+    let table = Arc::clone(&cold.table);
+    let meet = |cold: &ColdTable| {
+        let (mut met, mut hot, mut cursor) = (Vec::new(), 0, Some(0));
+        while let Some(at) = cursor {
+            let guard = cold.participant.guard();
+            cursor = table.scan_all(&guard, (at, 100), 1, &mut |_| hot += 1, &mut met);
+        }
+        (met, hot)
+    };
+    let (mut met, hot) = meet(&cold);
+    assert!(met.len() > 3_000 && met.len() + hot == 4_000);
+    let (before, mut found) = (cold.device.counts().0, BTreeMap::new());
+    let shown = table.read_cold_together(&mut cold.participant, &mut met, &|| true, &mut |record| {
+        let number = u32::from_le_bytes(record.key.try_into().expect("four bytes"));
+        assert!(record.value == value(number), "{number}");
+        found.insert(number, record.version);
+    });
+    assert_eq!((shown, found.len()), (Ok(met.len() as u64), met.len()));
+    let reads = cold.device.counts().0 - before;
+    assert!(reads * 20 < met.len() as u64, "{reads} reads for {} records", met.len());
+    // Some are replaced, deleted or moved meanwhile: all others are shown, and those as they were met or not at all.
+    cold.participant.online();
+    let (mut met, _) = meet(&cold);
+    for number in (0..4_000_u32).step_by(7) {
+        cold.put(&number.to_le_bytes(), b"other", &WriteOptions::default(), 1).expect("room");
+        cold.pool.drive(&mut cold.participant);
+        cold.participant.online();
+    }
+    let mut again = BTreeMap::new();
+    let shown = table.read_cold_together(&mut cold.participant, &mut met, &|| true, &mut |record| {
+        let number = u32::from_le_bytes(record.key.try_into().expect("four bytes"));
+        assert_eq!(found.get(&number), Some(&record.version), "{number}");
+        assert!(record.value == value(number), "{number}");
+        again.insert(number, ());
+    });
+    assert_eq!(shown, Ok(again.len() as u64));
+    assert!(found.keys().all(|number| number.is_multiple_of(7) || again.contains_key(number)));
+    // It ends when it is told to, and says what cannot be read.
+    cold.participant.online();
+    let (mut met, _) = meet(&cold);
+    assert_eq!(table.read_cold_together(&mut cold.participant, &mut met, &|| false, &mut |_| {}), Ok(0));
+    cold.device.set_fault(Some(SpillFault::ReadError));
+    let failed = table.read_cold_together(&mut cold.participant, &mut met, &|| true, &mut |_| {});
+    assert_eq!(failed, Err(SpillReadError::Device));
+}
