@@ -17,6 +17,7 @@ mod histories;
 mod http;
 mod http_calls;
 mod monitoring;
+mod object_backups;
 mod otlp;
 mod packages;
 mod records;

@@ -49,7 +49,8 @@ const BELOW_EXTENSIONS: [&str; 6] = [
 ];
 
 /// What the crate that composes the server names beside them.
-const INSTANCE: [&str; 6] = [
+const INSTANCE: [&str; 7] = [
+    "sandstorm-backing",
     "sandstorm-catalog",
     "sandstorm-cluster",
     "sandstorm-control",
@@ -94,6 +95,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
             "benches/experiments".into(),
             with(&[
                 "sandstorm-api",
+                "sandstorm-backing",
                 "sandstorm-builder",
                 "sandstorm-catalog",
                 "sandstorm-client",

@@ -9,6 +9,8 @@
 
 mod backed_table;
 #[cfg(any(test, feature = "testing"))]
+pub mod fake_s3;
+#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 mod folder;
 mod format;
@@ -33,7 +35,7 @@ pub use self::object_store::{BackingError, ObjectStore, StoredObject, Unreachabl
 pub use self::pool::BackingPool;
 pub use self::s3::S3Objects;
 pub use self::settings::{BackingPolicy, BackingSettings, BackingStats, ConflictChoice, FlushError};
-pub use self::url::{BackingOpenError, BackingUrl, OtherTable, TableOpener, open_objects, set_table_opener};
+pub use self::url::{BackingOpenError, BackingUrl, OtherTable, TableOpener, open_objects, open_s3, set_table_opener};
 
 /// Milliseconds since the Unix epoch, by the clock of tables.
 fn unix_ms() -> u64 {

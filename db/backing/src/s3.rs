@@ -1,7 +1,7 @@
-//! Objects of a store that speaks S3: three requests, signed by hand (AWS Signature Version 4), over the HTTP client
-//! that the server has anyway. Objects are never listed, so there is no XML to read but the code of an error.
+//! Objects of a store that speaks S3: a few requests, signed by hand (AWS Signature Version 4), over the HTTP client
+//! that the server has anyway. A table's objects are never listed; of a list of backups, names and one token are read.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac_sha256::{HMAC, Hash};
 
@@ -12,6 +12,10 @@ use crate::object_store::{BackingError, ObjectStore, StoredObject, WriteConditio
 
 /// Bytes of an error's body that are looked at.
 const ERROR_BYTES: u64 = 4 * 1024;
+/// Bytes of a page of names: a store sends a thousand of them at most.
+const LIST_BYTES: usize = 4 << 20;
+/// Pages of a list, at most.
+const LIST_PAGES: usize = 1_000;
 
 /// A bucket, and the prefix of objects in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +74,49 @@ struct S3Answer {
 impl S3Objects {
     /// Makes those of a bucket. Nothing is asked yet.
     pub fn new(place: S3Place, credentials: S3Credentials) -> S3Objects {
+        S3Objects::with_timeout(place, credentials, REQUEST_MOST)
+    }
+
+    /// The same, with another time that a request may take. Neither a redirect nor a proxy of the environment decides
+    /// what is connected to.
+    pub(crate) fn with_timeout(place: S3Place, credentials: S3Credentials, most: Duration) -> S3Objects {
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(REQUEST_MOST))
+            .timeout_global(Some(most))
             .http_status_as_error(false)
             .max_redirects(0)
+            .proxy(None)
             .build();
         S3Objects { place, credentials, agent: config.new_agent() }
+    }
+
+    /// Returns the names of the folders directly below the prefix, in their order.
+    ///
+    /// # Errors
+    /// [`BackingError`].
+    pub fn list_folders(&self) -> Result<Vec<String>, BackingError> {
+        let prefix = &self.place.prefix;
+        let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let path = format!("/{}", self.place.bucket);
+        let (mut names, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..LIST_PAGES {
+            // In the order in which they are signed.
+            let from =
+                token.take().map_or_else(String::new, |token| format!("continuation-token={}&", encoded(&token)));
+            let query = format!("{from}delimiter=%2F&list-type=2&prefix={}", encoded(&below));
+            let answer = self.ask(("GET", &path, &query), b"", &WriteCondition::Always, LIST_BYTES)?;
+            if answer.status != 200 {
+                return Err(answer.error());
+            }
+            let text = String::from_utf8_lossy(&answer.body);
+            let folders = text.split("<CommonPrefixes>").skip(1).filter_map(|part| between(part, "Prefix"));
+            let folders = folders.filter_map(|path| path.strip_prefix(&*below)?.strip_suffix('/'));
+            names.extend(folders.map(str::to_owned));
+            if between(&text, "IsTruncated") != Some("true") {
+                return Ok(names);
+            }
+            token = between(&text, "NextContinuationToken").map(str::to_owned);
+        }
+        Err(BackingError::Damaged("a list without an end".to_owned()))
     }
 
     /// The path of an object, as it is sent and signed.
@@ -87,15 +128,16 @@ impl S3Objects {
 
     fn ask(
         &self,
-        (method, name): (&str, &str),
+        (method, path, query): (&str, &str, &str),
         body: &[u8],
         condition: &WriteCondition,
         most_bytes: usize,
     ) -> Result<S3Answer, BackingError> {
-        let path = self.path(name);
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let headers = sign(&self.place, &self.credentials, (method, &path), body, seconds);
-        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.place.endpoint));
+        let headers = sign(&self.place, &self.credentials, (method, path, query), body, seconds);
+        let mark = if query.is_empty() { "" } else { "?" };
+        let uri = format!("{}{path}{mark}{query}", self.place.endpoint);
+        let mut request = ureq::http::Request::builder().method(method).uri(uri);
         for (header, value) in &headers {
             request = request.header(*header, value);
         }
@@ -135,11 +177,22 @@ impl S3Objects {
     }
 }
 
-/// Returns the text between two tags of an error.
+/// Returns the text of the first element of a name. What is read here has nothing that XML would write otherwise.
+fn between<'t>(text: &'t str, element: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("<{element}>"))?;
+    rest.split_once(&format!("</{element}>")).map(|(text, _)| text)
+}
+
 fn error_code(body: &[u8]) -> String {
     let body = String::from_utf8_lossy(body);
-    let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
-    code.unwrap_or("without a code").chars().take(64).collect()
+    between(&body, "Code").unwrap_or("without a code").chars().take(64).collect()
+}
+
+/// A value as it stands in a query.
+fn encoded(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let of = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    value.bytes().map(of).collect()
 }
 
 impl S3Answer {
@@ -160,7 +213,7 @@ impl S3Answer {
 
 impl ObjectStore for S3Objects {
     fn get(&self, name: &str, most_bytes: usize) -> Result<Option<StoredObject>, BackingError> {
-        let answer = self.ask(("GET", name), b"", &WriteCondition::Always, most_bytes)?;
+        let answer = self.ask(("GET", &self.path(name), ""), b"", &WriteCondition::Always, most_bytes)?;
         match answer.status {
             200 => Ok(Some(StoredObject { bytes: answer.body, tag: answer.tag.unwrap_or_default() })),
             _ if answer.is_absent() => Ok(None),
@@ -169,7 +222,7 @@ impl ObjectStore for S3Objects {
     }
 
     fn put(&self, name: &str, bytes: &[u8], condition: &WriteCondition) -> Result<String, BackingError> {
-        let answer = self.ask(("PUT", name), bytes, condition, 0)?;
+        let answer = self.ask(("PUT", &self.path(name), ""), bytes, condition, 0)?;
         match answer.status {
             200 | 201 | 204 => Ok(answer.tag.unwrap_or_default()),
             // The object that was to be replaced is not there.
@@ -181,8 +234,9 @@ impl ObjectStore for S3Objects {
     /// Not every store knows conditions of deletes, so the object is looked at before: a writer that comes between the
     /// two loses its write.
     fn delete(&self, name: &str, condition: &WriteCondition) -> Result<(), BackingError> {
+        let path = self.path(name);
         if *condition != WriteCondition::Always {
-            let found = self.ask(("HEAD", name), b"", &WriteCondition::Always, 0)?;
+            let found = self.ask(("HEAD", &path, ""), b"", &WriteCondition::Always, 0)?;
             match found.status {
                 200 if !condition.is_met(found.tag.as_deref()) => return Err(BackingError::Conflict),
                 200 => {}
@@ -190,16 +244,16 @@ impl ObjectStore for S3Objects {
                 _ => return Err(found.error()),
             }
         }
-        let answer = self.ask(("DELETE", name), b"", &WriteCondition::Always, 0)?;
+        let answer = self.ask(("DELETE", &path, ""), b"", &WriteCondition::Always, 0)?;
         if matches!(answer.status, 200 | 204) || answer.is_absent() { Ok(()) } else { Err(answer.error()) }
     }
 }
 
 /// Returns the headers of a signed request.
-fn sign(
+pub(crate) fn sign(
     place: &S3Place,
     credentials: &S3Credentials,
-    (method, path): (&str, &str),
+    (method, path, query): (&str, &str, &str),
     body: &[u8],
     seconds: u64,
 ) -> Vec<(&'static str, String)> {
@@ -214,7 +268,7 @@ fn sign(
         signed.push_str(&format!("x-amz-security-token:{token}\n"));
         names.push_str(";x-amz-security-token");
     }
-    let canonical = format!("{method}\n{path}\n\n{signed}\n{names}\n{content}");
+    let canonical = format!("{method}\n{path}\n{query}\n{signed}\n{names}\n{content}");
     let scope = format!("{date}/{}/s3/aws4_request", place.region);
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Hash::hash(canonical.as_bytes())));
     let mut key = HMAC::mac(date.as_bytes(), format!("AWS4{}", credentials.secret_key).as_bytes());
@@ -257,7 +311,7 @@ mod tests {
             S3Credentials::parse("AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").unwrap();
         // 24 May 2013, 00:00:00.
         assert_eq!(date_and_time(1_369_353_600), ("20130524".to_owned(), "20130524T000000Z".to_owned()));
-        let headers = sign(&place, &credentials, ("GET", "/test.txt"), b"", 1_369_353_600);
+        let headers = sign(&place, &credentials, ("GET", "/test.txt", ""), b"", 1_369_353_600);
         let authorization = &headers.iter().find(|(name, _)| *name == "authorization").unwrap().1;
         assert!(authorization.starts_with(
             "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, \

@@ -1,128 +1,13 @@
 //! S3 against a server in this process that checks signatures and conditions as the documentation has it, and against
 //! MinIO where its program is installed.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::net::TcpListener;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
-
-use super::{S3Credentials, S3Objects, S3Place, sign};
-use crate::format::hex;
+use super::{S3Credentials, S3Objects, S3Place};
+use crate::fake_s3::{FakeS3, KEYS};
 use crate::object_store::{BackingError, ObjectStore, StoredObject, WriteCondition};
-
-const KEYS: &str = "access:secret";
-
-/// What the server has, and how it fails.
-#[derive(Default)]
-struct FakeStore {
-    objects: Mutex<HashMap<String, Vec<u8>>>,
-    /// The status of every answer; 0: as it should be.
-    fails: AtomicU16,
-    /// Bytes by which answers are shorter than they say.
-    short: AtomicU16,
-}
-
-fn etag(bytes: &[u8]) -> String {
-    format!("\"{}\"", &hex(&hmac_sha256::Hash::hash(bytes))[..32])
-}
-
-impl FakeStore {
-    fn start() -> (Arc<FakeStore>, S3Place) {
-        let (store, listener) = (Arc::new(FakeStore::default()), TcpListener::bind("127.0.0.1:0").unwrap());
-        let place = S3Place {
-            endpoint: format!("http://{}", listener.local_addr().unwrap()),
-            bucket: "bucket".to_owned(),
-            prefix: "a/b".to_owned(),
-            region: "eu".to_owned(),
-        };
-        let (serving, of) = (Arc::clone(&store), place.clone());
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let (store, place) = (Arc::clone(&serving), of.clone());
-                thread::spawn(move || store.serve(&place, stream));
-            }
-        });
-        (store, place)
-    }
-
-    fn serve(&self, place: &S3Place, stream: TcpStream) -> Option<()> {
-        let mut reader = BufReader::new(stream.try_clone().ok()?);
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-            let (method, path) = line.split_once(' ').map(|(method, rest)| (method.to_owned(), rest))?;
-            let path = path.split(' ').next()?.to_owned();
-            let mut headers = HashMap::new();
-            loop {
-                let mut line = String::new();
-                reader.read_line(&mut line).ok()?;
-                let Some((name, value)) = line.trim_end().split_once(':') else { break };
-                headers.insert(name.to_lowercase(), value.trim().to_owned());
-            }
-            let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap_or(0));
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            let (status, tag, body) = self.answer(place, (&method, &path), &headers, body);
-            let short = usize::from(self.short.load(Relaxed));
-            let sent = if method == "HEAD" { 0 } else { body.len().saturating_sub(short) };
-            let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n{tag}\r\n", body.len());
-            let mut stream = &stream;
-            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body[..sent])).ok()?;
-            if short > 0 {
-                return None;
-            }
-        }
-    }
-
-    fn answer(
-        &self,
-        place: &S3Place,
-        (method, path): (&str, &str),
-        headers: &HashMap<String, String>,
-        body: Vec<u8>,
-    ) -> (u16, String, Vec<u8>) {
-        let error =
-            |status, code: &str| (status, String::new(), format!("<Error><Code>{code}</Code></Error>").into_bytes());
-        let fails = self.fails.load(Relaxed);
-        if fails != 0 {
-            return error(fails, "TheTestSaidSo");
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let credentials = S3Credentials::parse(KEYS).unwrap();
-        let is_signed = (now - 5..=now).any(|seconds| {
-            let wanted = sign(place, &credentials, (method, path), &body, seconds);
-            wanted.iter().all(|(name, value)| headers.get(*name) == Some(value))
-        });
-        if !is_signed {
-            return error(403, "SignatureDoesNotMatch");
-        }
-        let Some(name) = path.strip_prefix("/bucket/") else { return error(404, "NoSuchBucket") };
-        let mut objects = self.objects.lock();
-        let found = objects.get(name).map(|bytes| etag(bytes));
-        let is_met = headers.get("if-match").is_none_or(|tag| found.as_ref() == Some(tag))
-            && (!headers.contains_key("if-none-match") || found.is_none());
-        let tag = |tag: &str| format!("etag: {tag}\r\n");
-        match (method, found) {
-            ("PUT", _) if !is_met => error(412, "PreconditionFailed"),
-            ("PUT", _) => {
-                let new = tag(&etag(&body));
-                objects.insert(name.to_owned(), body);
-                (200, new, Vec::new())
-            }
-            ("DELETE", _) => {
-                objects.remove(name);
-                (204, String::new(), Vec::new())
-            }
-            (_, None) => error(404, "NoSuchKey"),
-            (_, Some(found)) => (200, tag(&found), objects[name].clone()),
-        }
-    }
-}
 
 /// What every store that speaks S3 has to do.
 fn behaves(objects: &dyn ObjectStore) {
@@ -148,7 +33,7 @@ fn behaves(objects: &dyn ObjectStore) {
 
 #[test]
 fn objects_of_a_bucket_are_read_written_and_guarded_by_their_tags() {
-    let (_store, place) = FakeStore::start();
+    let (_store, place) = FakeS3::start().unwrap();
     behaves(&S3Objects::new(place, S3Credentials::parse(KEYS).unwrap()));
     let folder = tempfile::tempdir().unwrap();
     behaves(&crate::FolderObjects::open(folder.path()).unwrap());
@@ -157,7 +42,7 @@ fn objects_of_a_bucket_are_read_written_and_guarded_by_their_tags() {
 
 #[test]
 fn a_store_that_refuses_fails_or_lies_has_an_error_for_each() {
-    let (store, place) = FakeStore::start();
+    let (store, place) = FakeS3::start().unwrap();
     let objects = S3Objects::new(place.clone(), S3Credentials::parse(KEYS).unwrap());
     objects.put("key", b"a value of some length", &WriteCondition::Always).unwrap();
     let strangers = S3Objects::new(place.clone(), S3Credentials::parse("access:wrong").unwrap());
@@ -182,6 +67,29 @@ fn a_store_that_refuses_fails_or_lies_has_an_error_for_each() {
     assert!(matches!(short, Err(BackingError::Unavailable(_) | BackingError::Damaged(_))), "{short:?}");
     store.short.store(0, Relaxed);
     assert!(objects.get("key", 100).unwrap().is_some());
+}
+
+#[test]
+fn folders_are_listed_page_by_page() {
+    let (_store, place) = FakeS3::start().unwrap();
+    let at = |prefix: &str| {
+        let place = S3Place { prefix: prefix.to_owned(), ..place.clone() };
+        S3Objects::new(place, S3Credentials::parse(KEYS).unwrap())
+    };
+    assert_eq!(at("none").list_folders().unwrap(), Vec::<String>::new());
+    let mut expected = Vec::new();
+    for number in 0..25 {
+        let name = format!("20260102T0304{number:02}.678Z");
+        for object in ["part-00000000", "manifest.json"] {
+            at("a/b").put(&format!("{name}/{object}"), b"x", &WriteCondition::Always).unwrap();
+        }
+        expected.push(name);
+    }
+    at("a/b").put("lies-here", b"x", &WriteCondition::Always).unwrap();
+    at("a").put("other/part", b"x", &WriteCondition::Always).unwrap();
+    assert_eq!(at("a/b").list_folders().unwrap(), expected);
+    assert_eq!(at("a").list_folders().unwrap(), ["b", "other"]);
+    assert_eq!(at("").list_folders().unwrap(), ["a"]);
 }
 
 #[test]

@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::folder::FolderObjects;
 use crate::memory::MemoryObjects;
 use crate::object_store::ObjectStore;
 use crate::s3::{S3Credentials, S3Objects, S3Place};
+
+/// What a secret for S3 has.
+const S3_SECRET: &str = "ACCESS_KEY:SECRET_KEY, or ACCESS_KEY:SECRET_KEY:SESSION_TOKEN";
 
 /// Where the objects of a table are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub enum BackingOpenError {
         why: String,
     },
     /// The credentials are missing, or not as they should be.
-    #[error("the backing needs a secret of the tenant with {0}")]
+    #[error("it needs a secret with {0}")]
     Credentials(&'static str),
     /// Only the server's own program opens tables of other servers.
     #[error("this program does not open tables of other servers")]
@@ -162,12 +166,28 @@ pub fn open_objects(url: &BackingUrl, secret: Option<&str>) -> Result<Arc<dyn Ob
             opener(place, token)
         }
         BackingPlace::S3(place) => {
-            let needed = BackingOpenError::Credentials("ACCESS_KEY:SECRET_KEY, or ACCESS_KEY:SECRET_KEY:SESSION_TOKEN");
+            let needed = BackingOpenError::Credentials(S3_SECRET);
             let secret = secret.ok_or_else(|| needed.clone())?;
             let credentials = S3Credentials::parse(secret).ok_or(needed)?;
             Arc::new(S3Objects::new(place.clone(), credentials))
         }
     })
+}
+
+/// Opens a bucket for other uses than a table's: `s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME]`. Its requests may
+/// take `most`.
+///
+/// # Errors
+/// [`BackingOpenError`].
+pub fn open_s3(url: &str, secret: &str, most: Duration) -> Result<S3Objects, BackingOpenError> {
+    let wrong = |why: &str| BackingOpenError::Url { url: url.to_owned(), why: why.to_owned() };
+    let BackingUrl { place, is_raw } = BackingUrl::parse(url)?;
+    let BackingPlace::S3(place) = place else { return Err(wrong("it is s3://BUCKET/PREFIX")) };
+    if is_raw {
+        return Err(wrong("format is for tables"));
+    }
+    let credentials = S3Credentials::parse(secret).ok_or(BackingOpenError::Credentials(S3_SECRET))?;
+    Ok(S3Objects::with_timeout(place, credentials, most))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod create;
 mod file_copy;
 mod manifest;
+mod object_store;
 mod restore;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use sandstorm_log::LogError;
 
 pub use create::create_backup;
 pub use manifest::{BackupFile, BackupLog, BackupManifest, BackupTable, MANIFEST_FILE, MANIFEST_FORMAT};
+pub use object_store::{BackupStore, PART_BYTES, is_store};
 pub use restore::{RestorePoint, RestoredBackup, check_backup, restore_backup};
 
 /// The folder of a backup with the state directory's files.
@@ -50,6 +52,16 @@ pub enum BackupError {
     /// The request cannot be met.
     #[error("{0}")]
     Refused(String),
+    /// The object store does not do what it is asked for.
+    #[error("cannot {action} {object}: {error}")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// The object.
+        object: String,
+        /// What the store says.
+        error: String,
+    },
     /// The log cannot be copied.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -72,7 +84,7 @@ impl BackupError {
 /// A backup that was found.
 #[derive(Debug)]
 pub struct FoundBackup {
-    /// Its folder.
+    /// Its folder, or its URL.
     pub path: PathBuf,
     /// What it has, or why that cannot be read.
     pub manifest: Result<BackupManifest, BackupError>,

@@ -86,7 +86,7 @@ pub fn restore_backup(backup: &Path, state: &Path, point: RestorePoint) -> Resul
     Ok(RestoredBackup { manifest, position, time_ms })
 }
 
-fn check_empty(state: &Path) -> Result<(), BackupError> {
+pub(super) fn check_empty(state: &Path) -> Result<(), BackupError> {
     match fs::read_dir(state) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(BackupError::system("read", state)(error)),
