@@ -140,6 +140,11 @@ fn so_has_that_of_tables_larger_than_memory() {
 }
 
 #[test]
+fn so_has_that_of_tables_with_a_backing() {
+    measure_all(&[("backing", (vec![1, 1, 1, 1, 1, 2, 2, 2, 2], 3, 8))]);
+}
+
+#[test]
 fn every_driver_is_a_row_or_says_why_it_is_none() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a name").to_owned();

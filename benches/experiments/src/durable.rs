@@ -83,7 +83,7 @@ impl RawFile {
 }
 
 /// The figures of operations of so many parts each that took so long each, and all together.
-fn measured(mut took_us: Vec<f64>, parts: usize, all: Duration) -> LoadMeasurement {
+pub(super) fn measured(mut took_us: Vec<f64>, parts: usize, all: Duration) -> LoadMeasurement {
     took_us.sort_by(f64::total_cmp);
     let part = |part: f64| took_us.get((took_us.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN);
     let per_s = (took_us.len() * parts) as f64 / all.as_secs_f64();

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod backends;
+mod backing;
 mod bench_server;
 mod density;
 pub mod device_args;
@@ -283,6 +284,13 @@ const EXPERIMENTS: &[Experiment] = &[
         run: spill::spill,
     },
     Experiment {
+        name: "backing",
+        help: "A table in front of objects that take their time: puts by policy, gets over the working set, flushes",
+        canonical: false,
+        peers: &[],
+        run: backing::backing,
+    },
+    Experiment {
         name: "neighbours",
         help: "A tenant's latency while another does its worst: calls that never end, floods, junk, pushes",
         canonical: false,
@@ -315,7 +323,7 @@ pub struct BenchArgs {
     /// Seconds of one measurement [default: 0.2 to 2, by experiment]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Measure fewer points (`density`, as the canonical run does, and `isolation`), or each less often (`tao`)
+    /// Measure fewer points (`density`, as the canonical run does, `isolation`, `backing`), or each less often (`tao`)
     #[arg(long)]
     quick: bool,
     /// Of the neighbours' attacks, those alone that have this in their names
