@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,62 @@ fn a_collector_gets_what_prometheus_would_read() {
         .chain(typed.iter().filter(|name| !pushed.contains_key(*name)))
         .collect();
     assert_eq!(only_one, ["sandstorm_build_info"], "which is the resource's version");
+}
+
+/// Reads a push by the types that OpenTelemetry publishes, which refuse unknown fields and wrong kinds of values; says
+/// how many metrics and points there are.
+const READER: &str = "
+import sys
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+request = json_format.Parse(sys.stdin.read(), ExportMetricsServiceRequest())
+metrics = [metric for of in request.resource_metrics for scope in of.scope_metrics for metric in scope.metrics]
+points = 0
+for metric in metrics:
+    kind = metric.WhichOneof('data')
+    assert kind, metric.name
+    data = getattr(metric, kind)
+    points += len(data.data_points)
+    if kind in ('sum', 'histogram'):
+        assert data.aggregation_temporality == 2, metric.name
+    for point in data.data_points:
+        assert point.time_unix_nano > 0, metric.name
+        if kind == 'histogram':
+            assert len(point.bucket_counts) == len(point.explicit_bounds) + 1, metric.name
+            assert sum(point.bucket_counts) == point.count, metric.name
+print(len(metrics), points)
+";
+
+#[test]
+fn what_is_pushed_is_read_by_the_types_that_opentelemetry_publishes() {
+    let packages = tempfile::tempdir().expect("a folder");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-cache-dir", "--disable-pip-version-check", "--target"]);
+    pip.arg(packages.path()).arg("opentelemetry-proto").stderr(Stdio::null());
+    if !pip.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: Python's package opentelemetry-proto cannot be installed");
+        return;
+    }
+    let (url, gets) = collector();
+    let server = Server::start_as(&["--no-builder", "--ephemeral", "--otlp", &url]);
+    server.json("tenant create shop");
+    server.json("table create items --tenant shop");
+    server.json("put items key value --tenant shop");
+    let (_, body) = gets.recv_timeout(Duration::from_secs(60)).expect("a push");
+    let mut reader = Command::new("python3")
+        .args(["-c", READER])
+        .env("PYTHONPATH", packages.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    reader.stdin.take().expect("a pipe").write_all(body.to_string().as_bytes()).expect("it reads");
+    let output = reader.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let counts: Vec<usize> = said.split_whitespace().map(|count| count.parse().expect("a count")).collect();
+    assert!(counts[0] == values(&body).len() && counts[1] >= counts[0], "{said}");
 }
 
 #[test]
