@@ -11,9 +11,10 @@
 //! # }
 //! ```
 
+use crate::transaction::pause_after;
 use crate::{
-    Batch, ClientOpenError, Config, Direction, Error, KeyedRecord, MeasuredCall, OpenOptions, PutOptions, PutOutcome,
-    RangePage, Record, Reply, TypedCallError,
+    Batch, ClientOpenError, ClientTransaction, Config, Direction, Error, KeyedRecord, MeasuredCall, OpenOptions,
+    PutOptions, PutOutcome, RangePage, Record, Reply, TypedCallError, limits,
 };
 use bytes::Bytes;
 use sandstorm_schema::ExtensionSchema;
@@ -181,6 +182,34 @@ impl Client {
         Ok(Client { runtime: Arc::clone(&self.runtime), client })
     }
 
+    /// See [`crate::Client::transaction`].
+    pub fn transaction(&self) -> BlockingTransaction {
+        BlockingTransaction { runtime: Arc::clone(&self.runtime), transaction: self.client.transaction() }
+    }
+
+    /// See [`crate::Client::transact`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transact<T, E: From<Error>>(
+        &self,
+        mut body: impl FnMut(&mut BlockingTransaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut tries = 1;
+        loop {
+            let mut transaction = self.transaction();
+            let value = body(&mut transaction)?;
+            match transaction.commit() {
+                Ok(()) => return Ok(value),
+                Err(Error::TransactionConflict { .. }) if tries < limits::TRANSACTION_TRIES => {
+                    std::thread::sleep(pause_after(tries));
+                    tries += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// See [`crate::Client::batch`]; send it with [`Client::send`].
     pub fn batch(&self) -> Batch<'_> {
         self.client.batch()
@@ -189,5 +218,60 @@ impl Client {
     /// Sends a batch.
     pub fn send(&self, batch: Batch<'_>) -> Result<Vec<Result<Reply, Error>>, Error> {
         self.runtime.block_on(batch.send())
+    }
+}
+
+/// A [`ClientTransaction`] for scripts.
+#[must_use = "nothing is written before commit()"]
+#[derive(Debug)]
+pub struct BlockingTransaction {
+    runtime: Arc<Runtime>,
+    transaction: ClientTransaction,
+}
+
+impl BlockingTransaction {
+    /// See [`ClientTransaction::get`].
+    pub fn get(&mut self, table: u64, key: &[u8]) -> Result<Option<Record>, Error> {
+        self.runtime.block_on(self.transaction.get(table, key))
+    }
+
+    /// See [`ClientTransaction::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        self.runtime.block_on(self.transaction.multi_get(table, keys))
+    }
+
+    /// See [`ClientTransaction::range`].
+    pub fn range(
+        &mut self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Result<Vec<KeyedRecord>, Error> {
+        self.runtime.block_on(self.transaction.range(table, from, to, limit, direction))
+    }
+
+    /// See [`ClientTransaction::put`].
+    pub fn put(&mut self, table: u64, key: &[u8], value: &[u8]) {
+        self.transaction.put(table, key, value);
+    }
+
+    /// See [`ClientTransaction::put_with`].
+    pub fn put_with(&mut self, table: u64, key: &[u8], value: &[u8], flags: u32, ttl: Option<Duration>) {
+        self.transaction.put_with(table, key, value, flags, ttl);
+    }
+
+    /// See [`ClientTransaction::delete`].
+    pub fn delete(&mut self, table: u64, key: &[u8]) {
+        self.transaction.delete(table, key);
+    }
+
+    /// See [`ClientTransaction::commit`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn commit(self) -> Result<(), Error> {
+        self.runtime.block_on(self.transaction.commit())
     }
 }

@@ -282,7 +282,7 @@ impl std::fmt::Debug for Client {
 }
 
 /// The smallest key that can come after `key`; `None`: none can.
-fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
     let mut next = key.to_vec();
     if key.len() < MAX_KEY_LEN {
         next.push(0);

@@ -15,6 +15,17 @@ pub enum Error {
         "conflict: the record is not as the write's condition asks, or others wrote what the transaction had read; try again"
     )]
     Conflict,
+    /// Others have changed what a [`crate::ClientTransaction`] had read, and it has written nothing: run it again.
+    #[error(
+        "conflict: others have changed {} of table {table} since the transaction read it, and nothing was written; run it again",
+        shown_key(key)
+    )]
+    TransactionConflict {
+        /// The table's id.
+        table: u64,
+        /// The key; of a range the smallest key that is part of it.
+        key: Vec<u8>,
+    },
     /// The value under the key is no number, or the sum would overflow.
     #[error("the value is not a decimal number, or the sum does not fit 64 bits; put a number there first")]
     NotANumber,
@@ -164,6 +175,9 @@ impl Error {
         let text = || String::from_utf8_lossy(answer.value).into_owned();
         Some(match answer.status {
             RpcStatus::Ok | RpcStatus::NotFound => return None,
+            RpcStatus::Conflict if answer.op == OpKind::Commit => {
+                Error::TransactionConflict { table: answer.table, key: answer.key.to_vec() }
+            }
             RpcStatus::Conflict => Error::Conflict,
             // A message that could not be read has no operation to answer.
             RpcStatus::Malformed if answer.op == OpKind::Ping => {
@@ -201,7 +215,7 @@ impl Error {
     /// A word for programs, as the command line prints it with `--json` and the load generator counts by it.
     pub fn code(&self) -> &'static str {
         match self {
-            Error::Conflict => "conflict",
+            Error::Conflict | Error::TransactionConflict { .. } => "conflict",
             Error::NotANumber => "not_a_number",
             Error::OutOfMemory { .. } => "out_of_memory",
             Error::OverQuota { .. } => "over_quota",
@@ -258,6 +272,13 @@ pub fn cause_name(cause: KillCause) -> &'static str {
 /// The kind of an extension's error by its name; a number without one as it stands.
 fn failure_text(code: u32) -> Cow<'static, str> {
     failure_name(u64::from(code)).map_or_else(|| Cow::Owned(format!("code {code}")), Cow::Borrowed)
+}
+
+/// A key in a text: as much of it as tells which it is.
+fn shown_key(key: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 64;
+    let shown = key.get(..SHOWN_BYTES).unwrap_or(key).escape_ascii();
+    if key.len() > SHOWN_BYTES { format!("the key \"{shown}…\"") } else { format!("the key \"{shown}\"") }
 }
 
 fn detail_suffix(text: &str) -> String {

@@ -389,6 +389,7 @@ impl FakeStore {
             },
             OpKind::Increment => self.increment(key, number.cast_signed()),
             OpKind::Invoke => self.invoke(key, value),
+            OpKind::Commit => (RpcStatus::Overloaded, 0, 0, b"the tests of transactions use a real server".to_vec()),
         }
     }
 

@@ -50,6 +50,7 @@
 //!   the others is answered so.
 //! - Requests in flight at the same time run in any order. The operations of one [`Batch`] run in order, but are not
 //!   one transaction.
+//! - The reads and writes of a [`ClientTransaction`] hold together or not at all.
 //! - Values come as [`Bytes`]: slices of the message that brought them, so a small one kept for long keeps its message.
 //!
 //! # How it gets there
@@ -80,6 +81,7 @@ mod session;
 mod split;
 mod stats;
 pub mod tao;
+mod transaction;
 
 /// The page on this client; its code has to compile.
 #[cfg(doctest)]
@@ -102,3 +104,4 @@ pub use open::{OpenOptions, TypedCallError, split_name};
 pub use sandstorm_net::rpc::{CallCost, Condition, KillCause};
 pub use sandstorm_schema::{self as schema, Blob};
 pub use stats::Stats;
+pub use transaction::ClientTransaction;

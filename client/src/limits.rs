@@ -91,3 +91,10 @@ pub const CLUSTER_PAUSE: Duration = Duration::from_millis(20);
 pub const CLUSTER_KEYS: usize = 64;
 /// Times that a request is sent on from server to server before it pauses.
 pub const CLUSTER_HOPS: u32 = 4;
+
+/// Runs of a transaction's body, the first included, while others change what it reads: as many as a call has.
+pub const TRANSACTION_TRIES: u32 = 16;
+/// Pause after a transaction's first conflict; it doubles with each. Longer than a round trip in a data centre.
+pub const TRANSACTION_PAUSE: Duration = Duration::from_micros(500);
+/// The longest pause between two tries.
+pub const TRANSACTION_LONGEST_PAUSE: Duration = Duration::from_millis(64);

@@ -41,11 +41,28 @@ pub fn rpc(message: &[u8]) {
         let answers: usize = MultiGetEntries::new(operation.value).flatten().map(|answer| answer.encoded_len()).sum();
         let rows: usize = rpc::RangeEntries::new(operation.value).flatten().map(|row| row.encoded_len()).sum();
         assert!(keys.max(answers).max(rows) <= operation.value.len(), "a body's entries are longer than the body");
+        commit(operation.number, operation.value);
     }
     let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
     let mut again = Vec::new();
     rpc::encode_message(&header, &operations, &mut again);
     assert_eq!(again, message, "decode then encode must give the same bytes");
+}
+
+/// The steps of a commit: those that decode, encode to steps that decode to the same.
+pub fn commit(count: u64, body: &[u8]) {
+    let steps: Vec<_> = rpc::CommitStepIter::new(count, body).collect();
+    assert!(steps.len() <= rpc::COMMIT_STEPS + 1, "a commit's steps have no end");
+    let Ok(steps) = steps.into_iter().collect::<Result<Vec<_>, _>>() else { return };
+    for step in &steps {
+        if let rpc::CommitStep::Range { rows, .. } = step {
+            assert_eq!(rows.count(), rows.len(), "a range's records are fewer than it says");
+        }
+    }
+    let mut again = Vec::new();
+    steps.iter().for_each(|step| rpc::push_commit_step(&mut again, step));
+    let read: Result<Vec<_>, _> = rpc::CommitStepIter::new(steps.len() as u64, &again).collect();
+    assert_eq!(read.as_ref(), Ok(&steps), "encode then decode must give the same steps");
 }
 
 fn peer(number: u8) -> PeerAddr {

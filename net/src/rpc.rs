@@ -15,10 +15,10 @@
 //! those answers. Together they make a repeated request run once (see [`crate::reply_cache`]). The upper half of both
 //! names the start of the server that the session is bound to, as a hello's answer tells it; 0: it is bound to none.
 
-use thiserror::Error;
-
 mod body;
+mod commit;
 mod cost;
+mod decode_error;
 mod failure;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,12 @@ pub use body::{
     BodyDecodeError, HelloResponse, MultiGetEntries, MultiGetEntry, MultiGetKeys, RangeEntries, RangeEntry, push_key,
     push_multiget_entry, push_range_entry, split_ttl, ttl_prefix,
 };
+pub use commit::{
+    COMMIT_BYTES, COMMIT_RANGES, COMMIT_READS, COMMIT_ROW_BYTES, COMMIT_ROWS, COMMIT_STEPS, COMMIT_WRITES,
+    CommitDecodeError, CommitRow, CommitRows, CommitStep, CommitStepIter, push_commit_row, push_commit_step,
+};
 pub use cost::{CALL_COST_BYTES, CallCost, OP_FLAG_COST};
+pub use decode_error::MessageDecodeError;
 pub use failure::failure_name;
 
 /// The version of this format.
@@ -87,6 +92,10 @@ pub enum OpKind {
     /// [`RANGE_MORE`] where the answer ended before the range did: it goes on behind the last key; if there is none,
     /// behind the answer's key.
     Range = 8,
+    /// Makes all changes of a transaction at one moment at which all that it has read still holds, or none. Value: its
+    /// steps ([`CommitStep`]), each as an operation: reads, then what is to be written; number = how many. Answer:
+    /// nothing; on `Conflict`: table and key of the step that does not hold, number = its index.
+    Commit = 9,
 }
 
 /// Operation flag of a put: the value starts with `ttl_ms u64`, milliseconds until the record expires.
@@ -221,7 +230,7 @@ macro_rules! from_byte {
         }
     };
 }
-from_byte!(OpKind { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range });
+from_byte!(OpKind { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range, Commit });
 from_byte!(Condition { Always, Absent, Present, Version });
 from_byte!(RpcStatus {
     Ok,
@@ -365,6 +374,11 @@ impl<'m> Operation<'m> {
         Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) }
     }
 
+    /// Commits a transaction; `body` holds `count` steps as [`push_commit_step`] writes them.
+    pub const fn commit(count: u64, body: &'m [u8]) -> Operation<'m> {
+        Operation { number: count, value: body, ..Operation::new(OpKind::Commit) }
+    }
+
     /// The same operation under a condition; `version` counts only for [`Condition::Version`].
     pub const fn under(mut self, condition: Condition, version: u64) -> Operation<'m> {
         self.condition = condition;
@@ -381,38 +395,6 @@ impl<'m> Operation<'m> {
     pub const fn encoded_len(&self) -> usize {
         OP_HEADER_LEN + self.key.len() + self.value.len()
     }
-}
-
-/// The reason why bytes are not a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum MessageDecodeError {
-    /// Shorter than a message header.
-    #[error("message shorter than its {MESSAGE_HEADER_LEN}-byte header")]
-    ShortHeader,
-    /// Another format version.
-    #[error("message format version {0}, this side speaks {VERSION}")]
-    Version(u8),
-    /// None, or more operations than allowed.
-    #[error("{0} operations in a message, 1 to {MAX_OPERATIONS} are allowed")]
-    Operations(u16),
-    /// The message ends inside an operation's header.
-    #[error("message ends inside the header of operation {0}")]
-    ShortOperation(u16),
-    /// The message ends inside an operation's key or value.
-    #[error("operation {0} is longer than its message")]
-    ShortBody(u16),
-    /// A key or value over the format's limits.
-    #[error("operation {0} has a key over {MAX_KEY_LEN} bytes or a value over {MAX_BODY_LEN}")]
-    TooLarge(u16),
-    /// An unknown operation number.
-    #[error("operation {0} has the unknown number {1}")]
-    UnknownOp(u16, u8),
-    /// An unknown condition or status.
-    #[error("operation {0} has an unknown condition or status")]
-    UnknownEnum(u16),
-    /// Bytes behind the last operation.
-    #[error("{0} bytes behind the last operation")]
-    Trailing(usize),
 }
 
 // With an array and inlined, these are one load each; with a slice they were a call with eight checks (a request has

@@ -5,6 +5,8 @@ mod common;
 
 mod backing;
 mod backing_clients;
+mod client_histories;
+mod client_transactions;
 mod costs;
 mod latency;
 mod ordered;

@@ -150,6 +150,51 @@ impl HistoryClient for OwnHistory {
     }
 }
 
+/// The same client, which asks for everything in a transaction.
+struct TransactionHistory(OwnHistory);
+
+impl HistoryClient for TransactionHistory {
+    fn ask(&mut self, key: &str, request: KeyRequest) -> Result<Option<KeyAnswer>, String> {
+        let (bytes, table) = (key.as_bytes(), self.0.table);
+        let done = self.0.client.transact(|transaction| {
+            let found = transaction.get(table, bytes)?;
+            let found = found.map(|record| String::from_utf8_lossy(&record.value).parse::<u64>().unwrap());
+            let mut write = |value: u64| transaction.put(table, bytes, value.to_string().as_bytes());
+            Ok::<_, Error>(match request {
+                KeyRequest::Put(value) => {
+                    write(value);
+                    KeyAnswer::Done
+                }
+                KeyRequest::PutIf(expected, value) => {
+                    let holds = found == expected;
+                    if holds {
+                        write(value);
+                    }
+                    KeyAnswer::Said(holds)
+                }
+                KeyRequest::Delete => {
+                    transaction.delete(table, bytes);
+                    KeyAnswer::Said(found.is_some())
+                }
+                KeyRequest::Get => KeyAnswer::Found(found),
+            })
+        });
+        match done {
+            Ok(answer) => Ok(Some(answer)),
+            // The last of its tries may have run, or may run still.
+            Err(Error::Timeout { .. }) => Ok(None),
+            // It met others each time, and has done nothing: as if it had not been asked. The checker may place it
+            // nowhere, as a request without an answer.
+            Err(Error::TransactionConflict { .. }) => Ok(None),
+            Err(error) => Err(text(error)),
+        }
+    }
+
+    fn can_expect(&self, _key: &str, _value: u64) -> bool {
+        true
+    }
+}
+
 fn clients(server: &RecordServer, table: u64) -> Vec<Box<dyn HistoryClient + Send>> {
     let tenant = server.control.tenant("shop").unwrap().id;
     let own = |sealing| {
@@ -163,6 +208,7 @@ fn clients(server: &RecordServer, table: u64) -> Vec<Box<dyn HistoryClient + Sen
         Box::new(MemcachedHistory(MemcachedCounting(stream(&server.memcached)), HashMap::new())),
         own(sandstorm_client::Sealing::default()),
         own(sandstorm_client::Sealing::Always),
+        Box::new(TransactionHistory(*own(sandstorm_client::Sealing::default()))),
     ]
 }
 

@@ -53,7 +53,16 @@ fn examples() -> BTreeMap<&'static str, Vec<u8>> {
     let replied = Operation { value: b"green", number: 1, ..invoke.answer(RpcStatus::Ok) };
     let killed =
         Operation { status: RpcStatus::Killed, number: rpc::KillCause::Panic as u64, value: b"panicked", ..replied };
+    let mut steps = Vec::new();
+    rpc::push_commit_step(&mut steps, &rpc::CommitStep::Read { table: 3, key: b"color", version: 42 });
+    let write = rpc::CommitStep::Put { table: 3, key: b"color", value: b"red", user_flags: 0, ttl_ms: 0 };
+    rpc::push_commit_step(&mut steps, &write);
+    let commit = Operation::commit(2, &steps);
+    let conflict = Operation { table: 3, key: b"color", ..commit.answer(RpcStatus::Conflict) };
     BTreeMap::from([
+        ("commit-request", datagram(R2p2Kind::Request, 4, &commit)),
+        ("commit-response", datagram(R2p2Kind::Response, 4, &commit.answer(RpcStatus::Ok))),
+        ("commit-conflict", datagram(R2p2Kind::Response, 4, &conflict)),
         ("get-request", datagram(R2p2Kind::Request, 1, &get)),
         ("get-response", datagram(R2p2Kind::Response, 1, &got)),
         ("put-request", datagram(R2p2Kind::Request, 2, &put)),

@@ -17,11 +17,14 @@ pub(crate) struct Failure {
     cause: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<u32>,
+    /// The key that a transaction's conflict is about, in hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), cause: None, kind: None }
+        Failure { code, message: message.into(), cause: None, kind: None, key: None }
     }
 
     /// The bytes of an answer.
@@ -41,6 +44,10 @@ impl From<Error> for Failure {
                 Failure { cause: Some(cause_name(cause).to_owned()), ..Failure::new(code, message) }
             }
             Error::Failed { code: kind, .. } => Failure { kind: Some(kind), ..Failure::new(code, message) },
+            Error::TransactionConflict { key, .. } => {
+                let digits = key.iter().map(|byte| format!("{byte:02x}")).collect();
+                Failure { key: Some(digits), ..Failure::new(code, message) }
+            }
             _ => Failure::new(code, message),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sandstorm_client::raw::{CommitMessage, CommitRow, CommitRows, CommitStep, push_commit_row};
 use sandstorm_client::{Client, Direction, MeasuredCall, PutOptions, Record, TypedCallError};
 use serde_json::Value;
 
@@ -80,6 +81,10 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
         }
         2..=7 => records(client, operation, fields, result).await,
         8..=11 => calls(client, operation, fields, result).await,
+        12 => {
+            client.commit_steps(&commit_steps(fields)?).await?;
+            Ok(result)
+        }
         _ => Err(malformed("there is no such operation")),
     }
 }
@@ -167,6 +172,34 @@ fn no_record(result: AnswerBytes) -> AnswerBytes {
     result.bool(false).put(&[0; 12])
 }
 
+/// The steps of a transaction.
+fn commit_steps(mut fields: RequestFields<'_>) -> Result<CommitMessage, Failure> {
+    let (count, mut steps) = (fields.u32()?, CommitMessage::default());
+    for _ in 0..count {
+        let (kind, table, key) = (fields.byte()?, fields.u64()?, fields.bytes()?);
+        match kind {
+            0 => steps.push(&CommitStep::Read { table, key, version: fields.u64()? })?,
+            1 => {
+                let (to, backward, rows) = (fields.bytes()?, fields.byte()? != 0, fields.u32()?);
+                let mut encoded = Vec::new();
+                for _ in 0..rows {
+                    push_commit_row(&mut encoded, &CommitRow { key: fields.bytes()?, version: fields.u64()? });
+                }
+                let rows = CommitRows::new(rows, &encoded);
+                steps.push(&CommitStep::Range { table, from: key, to, backward, rows })?;
+            }
+            2 => {
+                let (value, ttl_ms, user_flags) = (fields.bytes()?, fields.u64()?, fields.u32()?);
+                steps.push(&CommitStep::Put { table, key, value, user_flags, ttl_ms })?;
+            }
+            3 => steps.push(&CommitStep::Delete { table, key })?,
+            _ => return Err(malformed("there is no such step of a commit")),
+        }
+    }
+    fields.end()?;
+    Ok(steps)
+}
+
 /// Calls of extensions.
 async fn calls(
     client: &Client,
@@ -222,5 +255,25 @@ mod tests {
         assert_eq!(fields.byte().ok(), Some(1));
         assert!(RequestFields(&[255, 255, 255, 255, 0]).bytes().is_err());
         assert!(RequestFields(&[1, 0, 0, 0, 0xff]).text().is_err());
+    }
+
+    #[test]
+    fn steps_of_a_commit_are_all_there_or_refused() {
+        let mut request = 2_u32.to_le_bytes().to_vec();
+        // A range over nothing, then the delete of `k`, both of table 7.
+        for (kind, key, rest) in [(1_u8, &b""[..], &[0; 9][..]), (3, b"k", &[])] {
+            request.push(kind);
+            request.extend_from_slice(&7_u64.to_le_bytes());
+            request.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            request.extend_from_slice(key);
+            request.extend_from_slice(rest);
+        }
+        assert!(commit_steps(RequestFields(&request)).is_ok());
+        for end in 0..request.len() {
+            assert!(commit_steps(RequestFields(&request[..end])).is_err(), "{end}");
+        }
+        assert!(commit_steps(RequestFields(&[&request[..], &[0]].concat())).is_err());
+        request[4] = 9;
+        assert!(commit_steps(RequestFields(&request)).is_err(), "no such step");
     }
 }

@@ -49,6 +49,64 @@ class PlainTest(unittest.TestCase):
         last = self.client.range("words", b"range", b"rangf", limit=1, backward=True)
         self.assertEqual([record.key for record in last], [b"range4"])
 
+    def test_transactions(self) -> None:
+        client = self.client
+        with client.transaction() as transaction:
+            self.assertIsNone(transaction.get("items", "stock"))
+            transaction.put("items", "stock", "2", flags=5)
+            transaction.put("items", "short", "", ttl=600)
+            self.assertEqual(transaction.get("items", b"stock"), b"2")
+            self.assertIsNone(client.get("items", "stock"), "nothing is written yet")
+        record = client.get_record("items", "stock")
+        assert record is not None
+        self.assertEqual((record.value, record.flags), (b"2", 5))
+
+        runs = []
+
+        def sell(transaction: sandstorm.Transaction) -> int:
+            left = int(transaction.get("items", "stock") or 0) - 1
+            runs.append(left)
+            if len(runs) == 1:
+                client.put("items", "stock", "8")
+            transaction.put("items", "stock", str(left))
+            return left
+
+        self.assertEqual((client.transact(sell), runs), (7, [1, 7]))
+        with self.assertRaises(sandstorm.TransactionConflict) as conflict:
+            with client.transaction() as transaction:
+                transaction.get_many("items", ["stock", "unsold"])
+                transaction.put("items", "lost", "")
+                client.put("items", "unsold", "")
+        self.assertEqual(conflict.exception.key, b"unsold")
+        self.assertIsNone(client.get("items", "lost"))
+        with self.assertRaises(ZeroDivisionError):
+            with client.transaction() as transaction:
+                transaction.delete("items", "stock")
+                _ = 1 // 0
+        self.assertEqual(client.get("items", "stock"), b"7", "an error gives it up")
+
+    def test_ranges_of_transactions(self) -> None:
+        client = self.client
+        for number in (1, 3, 5, 7):
+            client.put("words", f"tx{number}", str(number))
+        with client.transaction() as transaction:
+            transaction.put("words", "tx2", "two")
+            transaction.delete("words", "tx3")
+            keys = [record.key for record in transaction.range("words", "tx", "ty", limit=3)]
+            self.assertEqual(keys, [b"tx1", b"tx2", b"tx5"])
+            keys = [record.key for record in transaction.range("words", "tx", "ty", limit=2, backward=True)]
+            self.assertEqual(keys, [b"tx7", b"tx5"])
+        self.assertIsNone(client.get("words", "tx3"))
+        transaction = client.transaction()
+        transaction.range("words", "tx", "ty", limit=2)
+        client.put("words", "tx7", "behind what it has read")
+        transaction.commit()
+        transaction = client.transaction()
+        transaction.range("words", "tx", "ty")
+        client.put("words", "tx6", "came between")
+        with self.assertRaises(sandstorm.TransactionConflict):
+            transaction.commit()
+
     def test_typed_calls(self) -> None:
         client = self.client
         self.assertEqual(client.call("bank.deposit", {"name": "plain", "balance": 10}), 10)
@@ -123,6 +181,22 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 await client.call("bank.deposit", {"name": "async"})
             self.assertEqual(await client.get("items", b"async7"), b"7")
             await client.ping()
+
+    async def test_transactions(self) -> None:
+        async with await sandstorm.AsyncClient.open(SERVER, TENANT, TOKEN, timeout=30) as client:
+            async def count(transaction: sandstorm.AsyncTransaction) -> int:
+                seen = int(await transaction.get("items", "counted") or 0) + 1
+                await transaction.put("items", "counted", str(seen))
+                return seen
+
+            seen = await asyncio.gather(*(client.transact(count) for _ in range(5)))
+            self.assertEqual(sorted(seen), [1, 2, 3, 4, 5])
+            with self.assertRaises(sandstorm.TransactionConflict):
+                async with client.transaction() as transaction:
+                    await transaction.get("items", "counted")
+                    await transaction.delete("items", "counted")
+                    await client.put("items", "counted", "0")
+            self.assertEqual(await client.get("items", "counted"), b"0")
 
     async def test_a_wrong_token_is_an_error_and_a_cancelled_request_is_none(self) -> None:
         with self.assertRaises(sandstorm.ConnectionFailed):

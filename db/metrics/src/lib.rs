@@ -106,7 +106,8 @@ pub struct MetricSpec {
 }
 
 /// Operations, in the order of their numbers.
-pub const OPERATIONS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range"];
+pub const OPERATIONS: &[&str] =
+    &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range", "commit"];
 
 /// Statuses of operations, in the order of their numbers.
 pub const STATUSES: &[&str] = &[

@@ -21,7 +21,7 @@ pub enum BodyDecodeError {
 }
 
 /// Splits off `len u32 | bytes`.
-fn split_length_prefixed(rest: &[u8], index: u64, max: usize) -> Result<(&[u8], &[u8]), BodyDecodeError> {
+pub(super) fn split_length_prefixed(rest: &[u8], index: u64, max: usize) -> Result<(&[u8], &[u8]), BodyDecodeError> {
     let (head, rest) = rest.split_first_chunk::<4>().ok_or(BodyDecodeError::Short(index))?;
     let len = u32::from_le_bytes(*head) as usize;
     if len > max {

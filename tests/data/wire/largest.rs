@@ -12,8 +12,9 @@ use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_dialects::limits::protocols::PIECE_WORK;
 use sandstorm_extension::limits::ARENA_MAX_BYTES;
 use sandstorm_net::rpc::{
-    MAX_BODY_LEN, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_VALUE_LEN, OP_FLAG_SNAPSHOT, RangeEntries, encode_operation,
-    ttl_prefix,
+    COMMIT_BYTES, COMMIT_READS, COMMIT_ROWS, COMMIT_WRITES, CommitRow, CommitRows, CommitStep, MAX_BODY_LEN,
+    MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_VALUE_LEN, OP_FLAG_SNAPSHOT, RangeEntries, encode_operation, push_commit_row,
+    push_commit_step, ttl_prefix,
 };
 use sandstorm_server::limits::COPY_BYTES_PER_GET;
 
@@ -156,7 +157,65 @@ fn largest(op: OpKind) -> Vec<Form> {
         }
         OpKind::Put | OpKind::Delete | OpKind::Increment => largest_writes(op),
         OpKind::Invoke | OpKind::Range => largest_of_others(op),
+        OpKind::Commit => largest_commits(),
     }
+}
+
+/// A commit of these steps.
+fn commit(steps: impl Iterator<Item = CommitStep<'static>>) -> Asked {
+    let (mut body, mut count) = (Vec::new(), 0);
+    steps.for_each(|step| {
+        push_commit_step(&mut body, &step);
+        count += 1;
+    });
+    Asked::new(OpKind::Commit, b"", body).numbered(count)
+}
+
+/// A name that lives as long as the test.
+fn kept_key(prefix: &str, number: usize) -> &'static [u8] {
+    numbered_key(prefix, number).leak()
+}
+
+fn absent(number: usize) -> CommitStep<'static> {
+    CommitStep::Read { table: TABLE, key: kept_key("absent", number), version: 0 }
+}
+
+fn written(number: usize, value: &'static [u8]) -> CommitStep<'static> {
+    CommitStep::Put { table: TABLE, key: kept_key("c", number), value, user_flags: 0, ttl_ms: 0 }
+}
+
+/// A range that has met so many records.
+fn met(records: usize) -> CommitStep<'static> {
+    let mut rows = Vec::new();
+    (0..records).for_each(|number| push_commit_row(&mut rows, &CommitRow { key: kept_key("o", number), version: 1 }));
+    let rows = CommitRows::new(records as u32, rows.leak());
+    CommitStep::Range { table: ORDERED, from: b"", to: b"", backward: false, rows }
+}
+
+fn largest_commits() -> Vec<Form> {
+    static VALUE: [u8; COMMIT_BYTES / COMMIT_WRITES - 16] = [7; COMMIT_BYTES / COMMIT_WRITES - 16];
+    let whole = (0..COMMIT_READS).map(absent).chain((0..COMMIT_WRITES).map(|number| written(number, &VALUE)));
+    let small = || commit((0..4).map(absent).chain((0..4).map(|number| written(number, b"1"))));
+    vec![
+        form("all reads and writes", vec![commit(whole)], all_ok),
+        form("all records of ranges", vec![commit(std::iter::once(met(COMMIT_ROWS)))], |answers| {
+            answers[0].status == RpcStatus::Conflict
+        }),
+        form("256 commits", (0..MAX_OPERATIONS).map(|_| small()).collect(), all_ok),
+    ]
+}
+
+fn beyond_commits() -> Vec<(Asked, RpcStatus, String)> {
+    static VALUE: [u8; COMMIT_BYTES] = [7; COMMIT_BYTES];
+    let refused = |steps: Vec<CommitStep<'static>>, most: usize| {
+        (commit(steps.into_iter()), RpcStatus::TooLarge, format!("at most {most}"))
+    };
+    vec![
+        refused(vec![written(0, &VALUE)], COMMIT_BYTES),
+        refused((0..=COMMIT_READS).map(absent).collect(), COMMIT_READS),
+        refused((0..=COMMIT_WRITES).map(|number| written(number, b"")).collect(), COMMIT_READS),
+        refused(vec![met(COMMIT_ROWS + 1)], COMMIT_ROWS),
+    ]
 }
 
 /// The largest forms of writes.
@@ -259,6 +318,7 @@ fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
                 key,
             ]
         }
+        OpKind::Commit => beyond_commits(),
     }
 }
 

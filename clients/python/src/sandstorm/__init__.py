@@ -10,8 +10,8 @@
 `AsyncClient` is the same for asyncio. docs/python.md is the guide.
 """
 
-from .aio import AsyncClient
-from .client import Client
+from .aio import AsyncClient, AsyncTransaction
+from .client import Client, Transaction
 from .errors import (
     Busy,
     ClosedError,
@@ -22,6 +22,7 @@ from .errors import (
     NotSent,
     SandstormError,
     Timeout,
+    TransactionConflict,
     TypesError,
     Unauthenticated,
     UnknownExtension,
@@ -31,6 +32,7 @@ from .operations import Cost, KeyedRecord, Measured, Record
 
 __all__ = [
     "AsyncClient",
+    "AsyncTransaction",
     "Busy",
     "Client",
     "ClosedError",
@@ -45,6 +47,8 @@ __all__ = [
     "Record",
     "SandstormError",
     "Timeout",
+    "Transaction",
+    "TransactionConflict",
     "TypesError",
     "Unauthenticated",
     "UnknownExtension",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Type, TypeVar
 
 from . import operations
+from .errors import TransactionConflict
 from .native import NativeClient
 from .operations import Bytes, KeyedRecord, Measured, Record, Request
+from .transaction_state import PAUSES, TransactionState
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _settle(future: "asyncio.Future[bytes]", answer: bytes) -> None:
@@ -179,3 +183,97 @@ class AsyncClient:
     async def schema(self, extension: str) -> Optional[Dict[str, Any]]:
         """The types of an extension's functions; None: it takes and gives bytes."""
         return await self._ask(operations.schema(extension), None)
+
+    def transaction(self, *, timeout: Optional[float] = None) -> "AsyncTransaction":
+        """Begins a transaction: `async with client.transaction() as transaction:` commits it at the block's end."""
+        return AsyncTransaction(self, timeout)
+
+    async def transact(self, body: Callable[["AsyncTransaction"], Awaitable[R]], *, timeout: Optional[float] = None) -> R:
+        """Runs `body` in a transaction and commits that; again, after growing pauses, while others change what it
+        reads, up to 16 times in all. `body` does nothing else that counts."""
+        for pause in PAUSES:
+            transaction = self.transaction(timeout=timeout)
+            result = await body(transaction)
+            try:
+                await transaction.commit()
+                return result
+            except TransactionConflict:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        transaction = self.transaction(timeout=timeout)
+        result = await body(transaction)
+        await transaction.commit()
+        return result
+
+
+class AsyncTransaction:
+    """A transaction: reads go to the server one by one; writes wait for the commit, and its own reads show them.
+
+    `commit` makes all writes at one moment at which all that was read still holds, or raises TransactionConflict. One that
+    is dropped has changed nothing.
+    """
+
+    def __init__(self, client: "AsyncClient", timeout: Optional[float]) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._state = TransactionState()
+
+    async def __aenter__(self) -> "AsyncTransaction":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if kind is None:
+            await self.commit()
+
+    async def get(self, table: str, key: Bytes) -> Optional[bytes]:
+        """The value under a key; None: there is none."""
+        record = await self.get_record(table, key)
+        return None if record is None else record.value
+
+    async def get_record(self, table: str, key: Bytes) -> Optional[Record]:
+        """The record under a key; version 0 is what the transaction writes itself."""
+        return (await self.get_many(table, [key]))[0]
+
+    async def get_many(self, table: str, keys: Sequence[Bytes]) -> List[Optional[Record]]:
+        """The records under many keys, in their order; those that it does not know yet in one round trip."""
+        number = await self._client.table_id(table)
+        unknown = self._state.unknown(number, keys)
+        if unknown:
+            found = await self._client.get_many(table, unknown, timeout=self._timeout)
+            self._state.note_reads(number, unknown, found)
+        return self._state.records(number, keys)
+
+    async def range(
+        self, table: str, start: Bytes = b"", end: Bytes = b"", *, limit: int = 100, backward: bool = False
+    ) -> List[KeyedRecord]:
+        """Records of an ordered table with start <= key < end, with what the transaction itself writes there. The commit
+        holds only if no other record has come meanwhile."""
+        number = await self._client.table_id(table)
+        first, behind = operations.as_bytes(start), operations.as_bytes(end)
+        if limit < 1 or (behind and behind <= first):
+            return []
+        asked = limit + self._state.deletes_within(number, first, behind)
+        found = await self._client.range(
+            table, first, behind, limit=asked, backward=backward, timeout=self._timeout
+        )
+        return self._state.note_range(number, first, behind, (asked, limit), backward, found)
+
+    async def put(
+        self, table: str, key: Bytes, value: Bytes, *, ttl: Optional[float] = None, flags: int = 0
+    ) -> None:
+        """Writes a record when it is committed. `ttl` is in seconds from then on."""
+        self._state.put(await self._client.table_id(table), key, value, ttl, flags)
+
+    async def delete(self, table: str, key: Bytes) -> None:
+        """Deletes a record when it is committed, if there is one then."""
+        self._state.delete(await self._client.table_id(table), key)
+
+    async def commit(self) -> None:
+        """Makes all writes, or raises TransactionConflict, whose `key` others have changed."""
+        steps = self._state.steps()
+        if steps:
+            await self._client._ask(operations.commit(steps), self._timeout)

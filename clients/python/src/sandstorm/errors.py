@@ -22,6 +22,14 @@ class Conflict(SandstormError):
     """A write's condition did not hold, or a call's transaction met the writes of others each time."""
 
 
+class TransactionConflict(Conflict):
+    """Others have changed what a transaction had read, such as `key`; it has written nothing. Run it again."""
+
+    def __init__(self, code: str, message: str, key: bytes) -> None:
+        super().__init__(code, message)
+        self.key = key
+
+
 class Timeout(SandstormError):
     """No answer came in time: it may have run or not. Read before you write again."""
 
@@ -98,6 +106,8 @@ def of_answer(body: bytes) -> SandstormError:
     code, message = str(said["code"]), str(said["message"])
     cause: Optional[str] = said.get("cause")
     kind: Optional[int] = said.get("kind")
+    if said.get("key") is not None:
+        return TransactionConflict(code, message, bytes.fromhex(str(said["key"])))
     if code == "killed":
         return Killed(code, message, cause or "unknown")
     if code == "failed":

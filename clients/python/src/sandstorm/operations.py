@@ -209,6 +209,32 @@ def measure(extension: str, args: Bytes, version: int) -> Request[Measured]:
     return Request(11, _counted(extension) + struct.pack("<Q", version) + _counted(args), _measured)
 
 
+def commit(steps: Sequence[bytes]) -> Request[None]:
+    return Request(12, struct.pack("<I", len(steps)) + b"".join(steps), _nothing)
+
+
+def _step(kind: int, table: int, key: bytes) -> bytes:
+    return struct.pack("<BQ", kind, table) + _counted(key)
+
+
+def read_step(table: int, key: bytes, version: int) -> bytes:
+    return _step(0, table, key) + struct.pack("<Q", version)
+
+
+def range_step(table: int, start: bytes, end: bytes, backward: bool, rows: Sequence[Tuple[bytes, int]]) -> bytes:
+    met = b"".join(_counted(key) + struct.pack("<Q", version) for key, version in rows)
+    return _step(1, table, start) + _counted(end) + struct.pack("<BI", backward, len(rows)) + met
+
+
+def put_step(table: int, key: bytes, value: bytes, ttl: Optional[float], flags: int) -> bytes:
+    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    return _step(2, table, key) + _counted(value) + struct.pack("<QI", life_ms, flags)
+
+
+def delete_step(table: int, key: bytes) -> bytes:
+    return _step(3, table, key)
+
+
 def options(
     server: str,
     tenant: str,

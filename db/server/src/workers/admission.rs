@@ -8,8 +8,8 @@ use arrayvec::ArrayVec;
 use sandstorm_net::r2p2::{PeerAddr, R2p2Request};
 use sandstorm_net::reply_cache::{RequestAdmission, bound_server_start, session_addr};
 use sandstorm_net::rpc::{
-    HELLO_BIND_SESSION, MESSAGE_HEADER_LEN, MessageDecodeError, MessageHeader, OP_NUMBER_OFFSET, OpKind, Operation,
-    OperationIter, RpcStatus, STALE_PREVIOUS_START, encode_operation,
+    COMMIT_STEPS, HELLO_BIND_SESSION, MESSAGE_HEADER_LEN, MessageDecodeError, MessageHeader, OP_NUMBER_OFFSET, OpKind,
+    Operation, OperationIter, RpcStatus, STALE_PREVIOUS_START, encode_operation,
 };
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
@@ -128,6 +128,7 @@ const EMPTY_HEADER: MessageHeader =
     MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
 
 /// Facts about all operations of a message together.
+#[derive(Default)]
 struct OperationSummary {
     /// Whether all operations may run twice without harm.
     repeatable: bool,
@@ -140,6 +141,8 @@ struct OperationSummary {
     keys: u64,
     /// Multigets and ranges.
     multigets: u64,
+    /// Steps of its commits beyond one of each.
+    further_steps: u64,
 }
 
 impl OperationSummary {
@@ -154,17 +157,21 @@ impl OperationSummary {
             self.keys = self.keys.saturating_add(u64::from(number as u32).min(MULTIGET_KEYS));
             self.multigets += 1;
         }
+        if op == OpKind::Commit {
+            self.further_steps += number.clamp(1, COMMIT_STEPS as u64) - 1;
+        }
         self.only_pings &= op == OpKind::Ping;
         self.invokes |= op == OpKind::Invoke;
         self.hello |= op == OpKind::Hello;
         self.repeatable &= matches!(op, OpKind::Ping | OpKind::Hello | OpKind::Get | OpKind::MultiGet | OpKind::Range);
     }
 
-    /// The number of requests that a message of `operations` counts as. Each key of a multiget counts, and each record
-    /// that a range may answer.
+    /// The number of requests that a message of `operations` counts as. Each key of a multiget counts, each record that
+    /// a range may answer, and each step of a commit.
     fn requests(&self, operations: u16) -> u32 {
         let others = u64::from(operations).saturating_sub(self.multigets);
-        u32::try_from(others + self.keys.max(self.multigets)).unwrap_or(u32::MAX)
+        let all = others + self.keys.max(self.multigets) + self.further_steps;
+        u32::try_from(all).unwrap_or(u32::MAX)
     }
 }
 
@@ -181,8 +188,7 @@ fn parse(message: &[u8]) -> Result<ParsedMessage<'_>, MessageDecodeError> {
         return Err(NO_OPERATIONS);
     }
     let first = others.next().ok_or(NO_OPERATIONS)??;
-    let mut summary =
-        OperationSummary { repeatable: true, invokes: false, only_pings: true, hello: false, keys: 0, multigets: 0 };
+    let mut summary = OperationSummary { repeatable: true, only_pings: true, ..OperationSummary::default() };
     summary.note(first.op, first.number);
     for operation in others.clone() {
         let operation = operation?;
@@ -382,7 +388,7 @@ fn reject_unavailable(
     }
     view.tenant.usage.worker(admission.worker).over_quota.add(u64::from(header.operations));
     port.rejected += 1;
-    let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find";
+    let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, each that a range may find, and each step of a commit";
     encode_rejection(admission, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }

@@ -41,7 +41,7 @@ pub(super) struct LatencyLedger {
 pub(super) fn class_of(op: OpKind) -> Option<RequestClass> {
     match op {
         OpKind::Get | OpKind::MultiGet => Some(RequestClass::Get),
-        OpKind::Put | OpKind::Delete | OpKind::Increment => Some(RequestClass::Put),
+        OpKind::Put | OpKind::Delete | OpKind::Increment | OpKind::Commit => Some(RequestClass::Put),
         OpKind::Range => Some(RequestClass::Range),
         OpKind::Ping | OpKind::Hello | OpKind::Invoke => None,
     }

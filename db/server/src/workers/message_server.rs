@@ -436,16 +436,20 @@ fn run_plain(
         | OpKind::Delete
         | OpKind::Increment
         | OpKind::Range
+        | OpKind::Commit
         | OpKind::Invoke => {
-            let Some(entry) = planned.table else {
-                return record_operations::encode_table_error(planned.message.view, operation, response);
-            };
             let context = OperationContext {
                 participant: &context.participant,
                 now_ms: context.clock.now_ms,
                 counters: &context.counters,
                 ranges: &planned.message.ranges,
                 packet,
+            };
+            if operation.op == OpKind::Commit {
+                return record_operations::commit::run(&context, planned.message.view, operation, response);
+            }
+            let Some(entry) = planned.table else {
+                return record_operations::encode_table_error(planned.message.view, operation, response);
             };
             record_operations::run(&context, &entry.table, operation, planned.hash, (response, tail))
         }
@@ -489,7 +493,7 @@ fn locate_record<'v>(
     operation: &Operation<'_>,
     last_table: &mut TableLookupCache<'v>,
 ) -> (Option<&'v TableEntry>, u64) {
-    if matches!(operation.op, OpKind::Ping | OpKind::Hello | OpKind::Invoke) {
+    if matches!(operation.op, OpKind::Ping | OpKind::Hello | OpKind::Invoke | OpKind::Commit) {
         return (None, 0);
     }
     let table = last_table.table(view, operation.table, record_operations::writes(operation.op));

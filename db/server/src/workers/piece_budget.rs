@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_dialects::limits::protocols::{CONTENDED_PIECE_WORK, PIECE_WORK};
-use sandstorm_net::rpc::{OpKind, Operation};
+use sandstorm_net::rpc::{COMMIT_STEPS, OpKind, Operation};
 
 use crate::limits::COPY_BYTES_PER_GET;
 
@@ -50,6 +50,7 @@ pub(super) fn operation_requests(operation: &Operation<'_>) -> u32 {
     match operation.op {
         OpKind::MultiGet => operation.number.clamp(1, MULTIGET_KEYS) as u32,
         OpKind::Range => u64::from(operation.number as u32).clamp(1, MULTIGET_KEYS) as u32,
+        OpKind::Commit => operation.number.clamp(1, COMMIT_STEPS as u64) as u32,
         OpKind::Ping
         | OpKind::Hello
         | OpKind::Get

@@ -1,5 +1,6 @@
 //! Plain operations: get, multiget, put, delete, increment, range. Each appends exactly one answer to the response.
 
+pub(super) mod commit;
 pub(super) mod operation_context;
 mod range;
 
@@ -27,18 +28,18 @@ pub(crate) fn writes(op: OpKind) -> bool {
     matches!(op, OpKind::Put | OpKind::Delete | OpKind::Increment)
 }
 
+/// The text for a write to a table that was granted for reading.
+const READ_ONLY_TEXT: &str = "the table was granted for reading only; its owner may grant it with --read-write";
+/// The text for a table that the tenant has not.
+const UNKNOWN_TABLE_TEXT: &str = "the tenant has no table of this id; `sandstorm table list` shows those there are";
+
 /// Appends the answer to an operation on a table that the tenant may not access, or not for writing.
 #[cold]
 pub(crate) fn encode_table_error(view: &TenantView, operation: &Operation<'_>, response: &mut Vec<u8>) -> RpcStatus {
     let (status, text) = match view.reach(operation.table, writes(operation.op)) {
-        Err(AccessError::ReadOnly) => {
-            (RpcStatus::ReadOnly, "the table was granted for reading only; its owner may grant it with --read-write")
-        }
+        Err(AccessError::ReadOnly) => (RpcStatus::ReadOnly, READ_ONLY_TEXT),
         // A grant that was widened since the table was looked up is no reason to retry here: the client may.
-        Err(AccessError::Unknown) | Ok(_) => (
-            RpcStatus::UnknownTable,
-            "the tenant has no table of this id; `sandstorm table list` shows those there are",
-        ),
+        Err(AccessError::Unknown) | Ok(_) => (RpcStatus::UnknownTable, UNKNOWN_TABLE_TEXT),
     };
     encode_refusal(operation, status, text, response)
 }
@@ -64,7 +65,7 @@ pub(crate) fn run(
         OpKind::Delete => charge_evictions(context, || delete(context, table, operation, hash, response)),
         OpKind::Increment => charge_evictions(context, || increment(context, table, operation, hash, response)),
         OpKind::Range => range::run(context, table, operation, response),
-        OpKind::Ping | OpKind::Hello | OpKind::Invoke => {
+        OpKind::Ping | OpKind::Hello | OpKind::Invoke | OpKind::Commit => {
             encode_refusal(operation, RpcStatus::Malformed, "not an operation on a record", response)
         }
     }
@@ -220,11 +221,20 @@ fn encode_store_error(
     error: StoreError,
     response: &mut Vec<u8>,
 ) -> RpcStatus {
-    let status = match error {
+    match error {
         StoreError::Conflict => {
             encode_operation(&operation.answer(RpcStatus::Conflict), response);
-            return RpcStatus::Conflict;
+            RpcStatus::Conflict
         }
+        StoreError::WrongServer => encode_wrong_server(table, operation, operation.key, response),
+        _ => encode_refusal(operation, store_error_status(error), &error.to_string(), response),
+    }
+}
+
+/// The status that a refusal of the store is.
+fn store_error_status(error: StoreError) -> RpcStatus {
+    match error {
+        StoreError::Conflict => RpcStatus::Conflict,
         StoreError::NotBacked(BackingRefusal::ReadOnly) => RpcStatus::ReadOnly,
         StoreError::NotBacked(_) => RpcStatus::NotBacked,
         // The disk is only slow: the client may ask again.
@@ -238,9 +248,8 @@ fn encode_store_error(
         | StoreError::NotSpilled(_) => RpcStatus::OutOfMemory,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => RpcStatus::TooLarge,
         StoreError::NotANumber => RpcStatus::NotANumber,
-        StoreError::WrongServer => return encode_wrong_server(table, operation, operation.key, response),
-    };
-    encode_refusal(operation, status, &error.to_string(), response)
+        StoreError::WrongServer => RpcStatus::WrongServer,
+    }
 }
 
 /// The answer to an operation on a key that another server owns: its number is the epoch of the map, its value says

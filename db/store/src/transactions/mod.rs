@@ -102,6 +102,42 @@ pub enum CommitError {
     DuplicateKey,
 }
 
+/// What of a transaction's reads does not hold any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutdatedRead {
+    /// The key of that index.
+    Key(usize),
+    /// The range of that index.
+    Range(usize),
+}
+
+/// The reason why a transaction did not happen, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitFailure {
+    /// The reason.
+    pub error: CommitError,
+    /// What does not hold, of a conflict.
+    pub outdated: Option<OutdatedRead>,
+}
+
+impl CommitFailure {
+    fn conflict(outdated: OutdatedRead) -> CommitFailure {
+        CommitFailure { error: CommitError::Conflict, outdated: Some(outdated) }
+    }
+}
+
+impl From<CommitError> for CommitFailure {
+    fn from(error: CommitError) -> CommitFailure {
+        CommitFailure { error, outdated: None }
+    }
+}
+
+impl From<StoreError> for CommitFailure {
+    fn from(error: StoreError) -> CommitFailure {
+        CommitError::from(error).into()
+    }
+}
+
 /// Makes all changes at one moment at which everything that was read still holds, or none. Reorders the changes.
 ///
 /// # Errors
@@ -126,31 +162,47 @@ pub fn commit_with_ranges(
     changes: &mut [KeyChange<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
+    commit_or_tell(participant, reads, ranges, changes, now_ms).map_err(|failure| failure.error)
+}
+
+/// As above, for callers that want to know what of their reads does not hold.
+///
+/// # Errors
+/// As [`commit`], with the place.
+pub fn commit_or_tell(
+    participant: &Participant,
+    reads: &[KeyRead<'_>],
+    ranges: &[RangeRead<'_>],
+    changes: &mut [KeyChange<'_>],
+    now_ms: u64,
+) -> Result<(), CommitFailure> {
     changes.sort_unstable_by(|a, b| lock_order(a).cmp(&lock_order(b)));
     if changes.windows(2).any(|pair| lock_order(&pair[0]) == lock_order(&pair[1])) {
-        return Err(CommitError::DuplicateKey);
+        return Err(CommitError::DuplicateKey.into());
     }
     for change in &*changes {
         change.table.check_change(change)?;
     }
+    let mut outdated = None;
     for reach in [LockScope::Necessary, LockScope::All] {
         let mut attempt = CommitAttempt::new(participant, (reads, ranges), changes, now_ms, reach);
         match attempt.run() {
             Err(AttemptFailure::Contended) => {}
-            Err(AttemptFailure::Expired) => {
+            Err(AttemptFailure::Expired(range)) => {
                 drop(attempt);
+                outdated = Some(OutdatedRead::Range(range));
                 let now_ms = participant.epochs().commit_time(now_ms);
                 let mut left = ExpiryBudget::AFTER_COMMIT;
                 for range in ranges {
                     range.table.remove_expired(participant, &range.span, now_ms, range.met.records(), &mut left);
                 }
             }
-            Err(AttemptFailure::Final(error)) => return Err(error),
+            Err(AttemptFailure::Final(failure)) => return Err(failure),
             Ok(()) => return Ok(()),
         }
     }
     // With everything locked, nothing is uncertain; and expired records go within a few tries.
-    Err(CommitError::Conflict)
+    Err(CommitFailure { error: CommitError::Conflict, outdated })
 }
 
 /// The order of changes: by table, as they are locked, and by hash, as they lie in it.
@@ -168,9 +220,9 @@ enum LockScope {
 enum AttemptFailure {
     /// Another thread is writing to a stripe that was read.
     Contended,
-    /// More records of a range have expired than may be removed while all writers wait.
-    Expired,
-    Final(CommitError),
+    /// More records of the range of that index have expired than may be removed while all writers wait.
+    Expired(usize),
+    Final(CommitFailure),
 }
 
 /// A transaction's locks and changes in one table.
@@ -316,9 +368,9 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
         #[cfg(test)]
         tests::pause::at_ranges();
         let mut expired = ExpiryBudget::WHILE_LOCKED;
-        for range in self.ranges {
+        for (index, range) in self.ranges.iter().enumerate() {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
-            let conflict = Err(AttemptFailure::Final(CommitError::Conflict));
+            let conflict = Err(AttemptFailure::Final(CommitFailure::conflict(OutdatedRead::Range(index))));
             let Some(locked) = part.and_then(|part| part.locked.as_mut()) else { return conflict };
             let mut rows = match &range.met {
                 MetInRange::Records(rows) => rows.iter(),
@@ -332,7 +384,7 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
             match locked.contains_exactly(&range.span, self.now_ms, &mut expired, is_next) {
                 Some(true) if rows.next().is_none() => {}
                 Some(_) => return conflict,
-                None => return Err(AttemptFailure::Expired),
+                None => return Err(AttemptFailure::Expired(index)),
             }
         }
         Ok(())
@@ -345,10 +397,10 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
 
     /// Returns whether all records that were read are unchanged at this moment.
     fn check(&mut self) -> Result<(), AttemptFailure> {
-        for read in self.reads {
+        for (index, read) in self.reads.iter().enumerate() {
             let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
             if !part.map_or(Ok(false), |part| part.still_valid(self.participant, read, self.now_ms))? {
-                return Err(AttemptFailure::Final(CommitError::Conflict));
+                return Err(AttemptFailure::Final(CommitFailure::conflict(OutdatedRead::Key(index))));
             }
         }
         Ok(())

@@ -1,0 +1,113 @@
+"""What a transaction has read and will write, of both clients."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence, Tuple, Union
+
+from . import operations
+from .operations import Bytes, KeyedRecord, Record, as_bytes
+
+PAUSES = [min(0.0005 * 2**tries, 0.064) for tries in range(15)]
+"""Seconds between the tries of a transaction: one less than there are tries."""
+
+MAX_KEY_BYTES = 64 << 10
+
+Place = Tuple[int, bytes]
+_Put = Tuple[bytes, Optional[float], int]
+
+
+def _successor(key: bytes) -> Optional[bytes]:
+    """The smallest key that can come after a key; None: none can."""
+    if len(key) < MAX_KEY_BYTES:
+        return key + b"\0"
+    cut = key.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
+class TransactionState:
+    """Reads, ranges, and writes that wait."""
+
+    def __init__(self) -> None:
+        self._reads: Dict[Place, Optional[Record]] = {}
+        self._ranges: List[bytes] = []
+        self._writes: Dict[Place, Optional[_Put]] = {}
+
+    def _known(self, place: Place) -> Union[Record, None, bool]:
+        """The record, None if there is none; False: it was neither read nor written."""
+        if place in self._writes:
+            put = self._writes[place]
+            return None if put is None else Record(put[0], 0, put[2])
+        return self._reads.get(place, False)
+
+    def unknown(self, table: int, keys: Sequence[Bytes]) -> List[bytes]:
+        """The keys that have to be asked for, each once."""
+        raw = dict.fromkeys(as_bytes(key) for key in keys)
+        return [key for key in raw if self._known((table, key)) is False]
+
+    def note_reads(self, table: int, keys: Sequence[bytes], found: Sequence[Optional[Record]]) -> None:
+        for key, record in zip(keys, found):
+            self._reads[(table, key)] = record
+
+    def records(self, table: int, keys: Sequence[Bytes]) -> List[Optional[Record]]:
+        known = (self._known((table, as_bytes(key))) for key in keys)
+        return [record if isinstance(record, Record) else None for record in known]
+
+    def _written_within(self, table: int, start: bytes, end: bytes) -> List[Tuple[bytes, Optional[_Put]]]:
+        return [
+            (key, put)
+            for (of, key), put in self._writes.items()
+            if of == table and key >= start and (not end or key < end)
+        ]
+
+    def deletes_within(self, table: int, start: bytes, end: bytes) -> int:
+        """Records that it deletes itself: each may hide one of those that are found."""
+        return sum(put is None for _, put in self._written_within(table, start, end))
+
+    def note_range(
+        self,
+        table: int,
+        start: bytes,
+        end: bytes,
+        asked_limit: Tuple[int, int],
+        backward: bool,
+        found: Sequence[KeyedRecord],
+    ) -> List[KeyedRecord]:
+        """Notes what a range has met, and shows it with what the transaction writes there."""
+        asked, limit = asked_limit
+        if len(found) >= asked:
+            # Only so far is known what there is.
+            last = found[-1].key
+            if backward:
+                start = last
+            else:
+                after = _successor(last)
+                end = end if after is None else after
+        rows = [(record.key, record.version) for record in found]
+        self._ranges.append(operations.range_step(table, start, end, backward, rows))
+        shown = {record.key: record for record in found}
+        for key, put in self._written_within(table, start, end):
+            if put is None:
+                shown.pop(key, None)
+            else:
+                shown[key] = KeyedRecord(key, put[0], 0, put[2])
+        return [shown[key] for key in sorted(shown, reverse=backward)][:limit]
+
+    def put(self, table: int, key: Bytes, value: Bytes, ttl: Optional[float], flags: int) -> None:
+        self._writes[(table, as_bytes(key))] = (as_bytes(value), ttl, flags)
+
+    def delete(self, table: int, key: Bytes) -> None:
+        self._writes[(table, as_bytes(key))] = None
+
+    def steps(self) -> List[bytes]:
+        """The steps of its commit; none if it has neither read nor written anything."""
+        steps = [
+            operations.read_step(table, key, 0 if record is None else record.version)
+            for (table, key), record in self._reads.items()
+        ]
+        steps += self._ranges
+        for (table, key), put in self._writes.items():
+            if put is None:
+                steps.append(operations.delete_step(table, key))
+            else:
+                steps.append(operations.put_step(table, key, put[0], put[1], put[2]))
+        return steps
