@@ -182,8 +182,8 @@ impl ClientTransaction {
     ///
     /// # Errors
     /// [`Error::TransactionConflict`] when others have changed what it has read: begin anew, or let
-    /// [`Client::transact`] do that. [`Error::TooLarge`] over 1,024 keys read one by one, 256 ranges with 2,048 records,
-    /// 256 writes, or 1 MiB of keys and values. After any error but those of
+    /// [`Client::transact`] do that. [`Error::TooLarge`] over 1,024 keys read one by one, 256 ranges with 2,048
+    /// records, 256 writes, or 1 MiB of keys and values. After any error but those of
     /// [requests that may have run](crate#what-a-request-promises) nothing is written.
     pub async fn commit(self) -> Result<(), Error> {
         match self.steps()? {
