@@ -65,6 +65,7 @@
 
 pub mod blocking;
 mod client;
+mod commit_message;
 mod config;
 pub mod control;
 mod dispatcher;

@@ -51,9 +51,15 @@ pub(crate) struct KeyElsewhere {
 impl KeyElsewhere {
     /// What a response of one operation says.
     fn of(response: &[u8]) -> Option<KeyElsewhere> {
+        KeyElsewhere::of_commit(response).map(|(_, elsewhere)| elsewhere)
+    }
+
+    /// The same of a commit, which has several keys: with the one that it is about.
+    pub(crate) fn of_commit(response: &[u8]) -> Option<(&[u8], KeyElsewhere)> {
         let (_, mut operations) = MessageHeader::decode(response).ok()?;
         let answer = operations.next()?.ok()?;
-        (answer.status == RpcStatus::WrongServer).then(|| KeyElsewhere::read(answer.number, answer.value))
+        let elsewhere = KeyElsewhere::read(answer.number, answer.value);
+        (answer.status == RpcStatus::WrongServer).then_some((answer.key, elsewhere))
     }
 
     /// The fields of an answer.

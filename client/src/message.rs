@@ -1,13 +1,12 @@
 //! Messages of several operations: written for a request, read from a response.
 
+use crate::commit_message::CommitMessage;
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
-    COMMIT_BYTES, COMMIT_RANGES, COMMIT_READS, COMMIT_ROW_BYTES, COMMIT_ROWS, COMMIT_WRITES, CallCost, CommitStep,
-    Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
+    CallCost, Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
     MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_COST, OP_FLAG_SNAPSHOT, OP_FLAG_TTL,
     OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
-    push_commit_step,
 };
 use std::time::Duration;
 
@@ -125,61 +124,6 @@ pub enum Reply {
     Invoked(Bytes),
     /// Answer to a commit: all of its writes are made.
     Committed,
-}
-
-/// The steps of a transaction's commit.
-#[derive(Debug, Default)]
-pub struct CommitMessage {
-    body: Vec<u8>,
-    count: u64,
-    /// Keys that were read, ranges, changes.
-    kinds: [usize; 3],
-    /// Records of ranges.
-    rows: usize,
-    /// Bytes of keys that were read, of what ranges have met, of what is written.
-    bytes: [usize; 3],
-}
-
-impl CommitMessage {
-    /// Appends a step.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] beyond a limit of transactions.
-    pub fn push(&mut self, step: &CommitStep<'_>) -> Result<(), Error> {
-        let (kind, bytes) = match *step {
-            CommitStep::Read { key, .. } => (0, key.len()),
-            CommitStep::Range { from, to, rows, .. } => {
-                self.rows += rows.len();
-                (1, from.len() + to.len() + rows.map(|row| row.key.len()).sum::<usize>())
-            }
-            CommitStep::Put { key, value, .. } => (2, key.len() + value.len()),
-            CommitStep::Delete { key, .. } => (2, key.len()),
-        };
-        self.kinds[kind] += 1;
-        self.bytes[kind] += bytes;
-        let [reads, ranges, writes] = self.kinds;
-        let [read_bytes, row_bytes, written_bytes] = self.bytes;
-        let what = if step.key().len() > MAX_KEY_LEN {
-            "a key is over 64 KiB"
-        } else if reads > COMMIT_READS {
-            "a transaction has read over 1,024 keys"
-        } else if ranges > COMMIT_RANGES {
-            "a transaction has read over 256 ranges"
-        } else if self.rows > COMMIT_ROWS {
-            "the ranges of a transaction have met over 2,048 records"
-        } else if writes > COMMIT_WRITES {
-            "a transaction writes over 256 keys"
-        } else if read_bytes > COMMIT_BYTES || row_bytes > COMMIT_ROW_BYTES {
-            "the keys that a transaction has read are over 1 MiB"
-        } else if written_bytes > COMMIT_BYTES {
-            "the keys and values that a transaction writes are over 1 MiB"
-        } else {
-            push_commit_step(&mut self.body, step);
-            self.count += 1;
-            return Ok(());
-        };
-        Err(Error::TooLarge { what: what.to_owned() })
-    }
 }
 
 /// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
@@ -363,7 +307,7 @@ impl Message {
 
     /// Appends the commit of a transaction.
     pub fn commit(&mut self, steps: &CommitMessage) {
-        self.push(&Operation { number: steps.count, ..Operation::new(OpKind::Commit) }, [&steps.body, &[]]);
+        self.push(&Operation { number: steps.count(), ..Operation::new(OpKind::Commit) }, [steps.body(), &[]]);
     }
 
     /// Appends a call of an extension; version 0 is the newest.

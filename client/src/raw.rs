@@ -22,7 +22,8 @@
 //! # }
 //! ```
 
-pub use crate::message::{CommitMessage, Message};
+pub use crate::commit_message::CommitMessage;
+pub use crate::message::Message;
 pub use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::config::{Config, Route};

@@ -9,7 +9,9 @@ use rand::Rng;
 use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::client::{successor_key, unexpected_reply};
-use crate::message::{CommitMessage, Direction, KeyedRecord, Message, Record, Reply};
+use crate::commit_message::CommitMessage;
+use crate::links::KeyElsewhere;
+use crate::message::{Direction, KeyedRecord, Message, Record, Reply, decode_single_reply};
 use crate::{Client, Error, limits};
 
 /// A record that a transaction will write.
@@ -245,11 +247,22 @@ impl Client {
     /// # Errors
     /// As for [`ClientTransaction::commit`].
     pub async fn commit_steps(&self, steps: &CommitMessage) -> Result<(), Error> {
-        let mut message = Message::new();
-        message.commit(steps);
-        match self.single(message).await? {
-            Reply::Committed => Ok(()),
-            other => Err(unexpected_reply("commit", &other)),
+        let mut hops = 1;
+        loop {
+            let owner = steps.first_key().and_then(|key| self.links.owner(key));
+            let response = self.at(owner.or(self.near)).response(Message::of(|message| message.commit(steps))).await?;
+            if let Some((key, elsewhere)) = KeyElsewhere::of_commit(&response) {
+                self.links.learn(key, elsewhere);
+                // If another one of its keys is elsewhere, no server has all of them.
+                if steps.first_key() == Some(key) && elsewhere.owner.is_some() && hops < limits::CLUSTER_HOPS {
+                    hops += 1;
+                    continue;
+                }
+            }
+            return match decode_single_reply(&response)? {
+                Reply::Committed => Ok(()),
+                other => Err(unexpected_reply("commit", &other)),
+            };
         }
     }
 

@@ -260,6 +260,30 @@ fn check_client(servers: &[Server]) {
     let apart = again.snapshot(ITEMS, &keys);
     assert!(matches!(apart, Err(Error::WrongServer { .. })), "{apart:?}");
     assert_eq!(again.snapshot(ITEMS, &["{rust:1}a", "{rust:1}b"]).map(|found| found.len()), Ok(2));
+    check_transactions(data, &keys);
+}
+
+/// A transaction is committed at the server that has its keys, which the client may have to find first.
+fn check_transactions(data: std::net::SocketAddr, keys: &[String]) {
+    let client = blocking::Client::connect(Config::new(data, 1).deadline(Duration::from_secs(30))).unwrap();
+    for key in keys {
+        let [one, other] = ["one", "other"].map(|name| format!("{{{key}}}:{name}"));
+        let mut blind = client.transaction();
+        blind.put(ITEMS, one.as_bytes(), b"1");
+        assert_eq!(blind.commit(), Ok(()), "{key}");
+        let moved: Result<bool, Error> = client.transact(|transaction| {
+            let found = transaction.get(ITEMS, one.as_bytes())?.is_some();
+            transaction.delete(ITEMS, one.as_bytes());
+            transaction.put(ITEMS, other.as_bytes(), b"1");
+            Ok(found)
+        });
+        assert_eq!(moved, Ok(true), "{key}");
+        assert_eq!(client.get(ITEMS, one.as_bytes()), Ok(None));
+    }
+    let mut apart = client.transaction();
+    keys.iter().for_each(|key| apart.put(ITEMS, key.as_bytes(), b"all"));
+    let refused = apart.commit();
+    assert!(matches!(refused, Err(Error::WrongServer { .. })), "{refused:?}");
 }
 
 fn check_command_line(servers: &[Server]) {
