@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
+use crate::enum_variant::{EnumVariant, VariantPayload};
 use crate::limits::{FIELDS, FUNCTIONS, NAMED_TYPES, NESTING, SCHEMA_BYTES, VARIANTS};
+use crate::struct_field::StructField;
 use crate::value_type::ValueType;
 
 /// The types of an extension's functions. It is made by [`ExtensionSchema::checked`] or [`ExtensionSchema::parse`], so
@@ -54,7 +56,7 @@ pub struct NamedType {
 pub enum TypeBody {
     /// Fields with names.
     Struct(StructType),
-    /// One of several names.
+    /// One of several variants.
     Enum(EnumType),
 }
 
@@ -65,24 +67,11 @@ pub struct StructType {
     pub fields: Vec<StructField>,
 }
 
-/// A field of a struct.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StructField {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    #[serde(rename = "type")]
-    pub value: ValueType,
-    /// Its description, if the source has one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub description: String,
-}
-
 /// The variants of an enum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnumType {
-    /// Their names; on the wire a variant is its number here.
-    pub variants: Vec<String>,
+    /// On the wire a variant is its number here, then what is in it.
+    pub variants: Vec<EnumVariant>,
 }
 
 /// The reason why something is no schema.
@@ -166,10 +155,11 @@ impl ExtensionSchema {
                     }
                 }
                 TypeBody::Enum(EnumType { variants }) => {
-                    check_names(&format!("variant of {name}"), variants.iter().map(String::as_str))?;
+                    check_names(&format!("variant of {name}"), variants.iter().map(|variant| variant.name.as_str()))?;
                     if variants.is_empty() || variants.len() > VARIANTS {
                         return invalid(format!("{name} has {} variants: 1 to {VARIANTS} are allowed", variants.len()));
                     }
+                    variants.iter().try_for_each(|variant| check_payload(name, variant))?;
                 }
             }
         }
@@ -204,13 +194,9 @@ impl ExtensionSchema {
                     return invalid(format!("{name} contains itself"));
                 }
                 let Some(body) = self.named(name) else { return invalid(format!("there is no type {name}")) };
-                if let TypeBody::Struct(StructType { fields }) = body {
-                    within.push(name);
-                    for field in fields {
-                        self.check_value(&field.value, within)?;
-                    }
-                    within.pop();
-                }
+                within.push(name);
+                body.parts().try_for_each(|part| self.check_value(part, within))?;
+                within.pop();
                 Ok(())
             }
             _ => Ok(()),
@@ -240,14 +226,45 @@ impl ExtensionSchema {
                         self.describe(&field.value, described, text);
                     }
                 }
-                Some(TypeBody::Enum(EnumType { variants })) => {
-                    text.push_str(&format!("enum {name} {{ {} }}\n", variants.join(", ")));
+                Some(body @ TypeBody::Enum(EnumType { variants })) => {
+                    let list: Vec<String> = variants.iter().map(EnumVariant::to_string).collect();
+                    text.push_str(&format!("enum {name} {{ {} }}\n", list.join(", ")));
+                    body.parts().for_each(|part| self.describe(part, described, text));
                 }
                 None => {}
             },
             _ => {}
         }
     }
+}
+
+impl TypeBody {
+    /// The types of its fields, of all variants of an enum.
+    pub fn parts(&self) -> impl Iterator<Item = &ValueType> {
+        let (fields, variants): (&[StructField], &[EnumVariant]) = match self {
+            TypeBody::Struct(body) => (&body.fields, &[]),
+            TypeBody::Enum(body) => (&[], &body.variants),
+        };
+        fields.iter().map(|field| &field.value).chain(variants.iter().flat_map(|variant| variant.payload.parts()))
+    }
+}
+
+fn check_payload(name: &str, variant: &EnumVariant) -> Result<(), InvalidSchema> {
+    let place = format!("{name}::{}", variant.name);
+    let parts = match &variant.payload {
+        VariantPayload::Unit => return Ok(()),
+        VariantPayload::Tuple(values) => values.len(),
+        VariantPayload::Struct(fields) => {
+            check_names(&format!("field of {place}"), fields.iter().map(|field| field.name.as_str()))?;
+            fields.len()
+        }
+    };
+    if parts == 0 || parts > FIELDS {
+        return invalid(format!(
+            "{place} has {parts} fields: 1 to {FIELDS} are allowed, or neither brackets nor fields"
+        ));
+    }
+    Ok(())
 }
 
 /// Checks that names are names, each once.
@@ -300,6 +317,22 @@ mod tests {
         assert!(wrong(from_ref(&call), &[structure("A", &[("x", "u8"), ("x", "u8")])]).contains("two of the name x"));
         assert!(wrong(&[call.clone(), call.clone()], &[structure("A", &[("x", "u8")])]).contains("two of the name f"));
         assert!(wrong(&[function("f", "Vec<()>", "()")], &[]).contains("nowhere else"));
+        let choice = |payload: VariantPayload| {
+            let variants =
+                vec![EnumVariant::unit("None"), EnumVariant { name: "Some".into(), payload, ..EnumVariant::unit("") }];
+            let body = TypeBody::Enum(EnumType { variants });
+            NamedType { name: "A".into(), body, description: String::new() }
+        };
+        let tuple =
+            |values: &[&str]| VariantPayload::Tuple(values.iter().map(|value| value.parse().unwrap()).collect());
+        assert!(wrong(from_ref(&call), &[choice(tuple(&["Vec<A>"]))]).contains("A contains itself"));
+        assert!(wrong(from_ref(&call), &[choice(tuple(&["u8", "B"]))]).contains("no type B"));
+        assert!(wrong(from_ref(&call), &[choice(tuple(&[]))]).contains("A::Some has 0 fields"));
+        assert!(wrong(from_ref(&call), &[choice(tuple(&["u8"; 129]))]).contains("A::Some has 129 fields"));
+        assert!(wrong(from_ref(&call), &[choice(tuple(&["()"]))]).contains("nowhere else"));
+        let TypeBody::Struct(twice) = structure("", &[("x", "u8"), ("x", "u8")]).body else { panic!("a struct") };
+        let twice = choice(VariantPayload::Struct(twice.fields));
+        assert!(wrong(from_ref(&call), &[twice]).contains("two of the name x"));
         let deep: Vec<NamedType> = (0..30)
             .map(|at| {
                 structure(
@@ -332,6 +365,28 @@ mod tests {
         assert_eq!(ExtensionSchema::parse(&schema.to_json()), Ok(schema.clone()));
         assert_eq!(schema.function(Some("total")).map(|one| one.name.as_str()), Some("total"));
         assert_eq!(schema.function(None), None, "it has two");
+    }
+
+    #[test]
+    fn what_is_in_a_variant_is_part_of_the_fingerprint_and_of_the_json() {
+        let made = |variants: &str| {
+            let types = format!(r#"[{{"name": "E", "enum": {{"variants": {variants}}}}}]"#);
+            let json = format!(r#"{{"functions": [{{"name": "f", "args": "E", "reply": "()"}}], "types": {types}}}"#);
+            let schema = ExtensionSchema::parse(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
+            assert_eq!(ExtensionSchema::parse(&schema.to_json()), Ok(schema.clone()));
+            assert!(schema.to_json().contains(&variants.replace(' ', "")), "{}", schema.to_json());
+            schema.functions[0].fingerprint
+        };
+        let mut all = vec![
+            made(r#"["A", "B"]"#),
+            made(r#"["A", {"name": "B", "values": ["u8"]}]"#),
+            made(r#"["A", {"name": "B", "values": ["u8", "u8"]}]"#),
+            made(r#"["A", {"name": "B", "fields": [{"name": "x", "type": "u8"}]}]"#),
+            made(r#"["A", {"name": "B", "fields": [{"name": "y", "type": "u8"}]}]"#),
+        ];
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 5);
     }
 
     const FINGERPRINTS: [u32; 2] = [118_889_470, 3_726_392_369];

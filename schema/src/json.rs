@@ -1,13 +1,16 @@
 //! Values as JSON, and as the bytes that travel.
 //!
 //! Numbers, booleans and texts are JSON's own; bytes are a text in base64; an `Option` is `null` or the value, and a
-//! missing field is `null`; a `Vec` is an array; a struct an object; an enum the text of its variant; `()` is `null`.
+//! missing field is `null`; a `Vec` is an array; a struct an object; `()` is `null`. An enum is
+//! the text of its variant, or an object of that name with what is in it: a value, an array, or an object of fields.
 
 use data_encoding::BASE64;
 use serde_json::{Map, Number, Value};
 
+use crate::enum_variant::{EnumVariant, VariantPayload};
 use crate::extension_schema::{EnumType, ExtensionSchema, FunctionSchema, StructType, TypeBody};
 use crate::limits::{NESTING, VALUE_BYTES};
+use crate::struct_field::StructField;
 use crate::value_type::ValueType;
 
 /// The reason why JSON or bytes are not of a type.
@@ -160,36 +163,93 @@ impl ExtensionSchema {
     fn write_named(&self, name: &str, json: &Value, at: &JsonPath<'_>, to: &mut Vec<u8>) -> Result<(), SchemaError> {
         match (self.named(name), json) {
             (Some(TypeBody::Struct(StructType { fields })), Value::Object(given)) => {
-                for field in fields {
-                    let at = JsonPath { part: &field.name, parent: Some(at) };
-                    let optional = matches!(field.value, ValueType::Optional(_));
-                    match given.get(&field.name) {
-                        None if !optional => return at.wrong(format!("it is missing: {}", field.value)),
-                        given => self.write(&field.value, given.unwrap_or(&Value::Null), &at, to)?,
-                    }
-                }
-                match given.keys().find(|key| fields.iter().all(|field| field.name != **key)) {
-                    None => Ok(()),
-                    Some(unknown) => {
-                        let all: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-                        at.wrong(format!("{name} has no field {unknown:?}; it has: {}", all.join(", ")))
-                    }
-                }
+                self.write_fields(name, fields, given, at, to)
             }
-            (Some(TypeBody::Enum(EnumType { variants })), Value::String(text)) => {
-                match variants.iter().position(|variant| variant == text) {
-                    Some(number) => to.push(number as u8),
-                    None => return at.wrong(format!("{text:?} is no {name}; one of: {}", variants.join(", "))),
-                }
-                Ok(())
-            }
-            (Some(TypeBody::Enum(_)), json) => {
-                at.wrong(format!("{} where a name of {name} is expected", kind_of(json)))
-            }
+            (Some(TypeBody::Enum(EnumType { variants })), json) => self.write_variant(name, variants, json, at, to),
             (Some(TypeBody::Struct(_)), json) => {
                 at.wrong(format!("{} where an object, {name}, is expected", kind_of(json)))
             }
             (None, _) => at.wrong(format!("the schema has no type {name}")),
+        }
+    }
+
+    /// Writes the fields of what is called so.
+    fn write_fields(
+        &self,
+        name: &str,
+        fields: &[StructField],
+        given: &Map<String, Value>,
+        at: &JsonPath<'_>,
+        to: &mut Vec<u8>,
+    ) -> Result<(), SchemaError> {
+        for field in fields {
+            let at = JsonPath { part: &field.name, parent: Some(at) };
+            let optional = matches!(field.value, ValueType::Optional(_));
+            match given.get(&field.name) {
+                None if !optional => return at.wrong(format!("it is missing: {}", field.value)),
+                given => self.write(&field.value, given.unwrap_or(&Value::Null), &at, to)?,
+            }
+        }
+        match given.keys().find(|key| fields.iter().all(|field| field.name != **key)) {
+            None => Ok(()),
+            Some(unknown) => {
+                let all: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                at.wrong(format!("{name} has no field {unknown:?}; it has: {}", all.join(", ")))
+            }
+        }
+    }
+
+    fn write_variant(
+        &self,
+        name: &str,
+        variants: &[EnumVariant],
+        json: &Value,
+        at: &JsonPath<'_>,
+        to: &mut Vec<u8>,
+    ) -> Result<(), SchemaError> {
+        let (said, given) = match json {
+            Value::String(said) => (said, None),
+            Value::Object(one) => match (one.iter().next(), one.len()) {
+                (Some((said, given)), 1) => (said, Some(given)),
+                (_, count) => {
+                    return at.wrong(format!("an object of {count} where one of a variant of {name} is expected"));
+                }
+            },
+            json => return at.wrong(format!("{} where a variant of {name} is expected", kind_of(json))),
+        };
+        let Some(number) = variants.iter().position(|variant| variant.name == *said) else {
+            let all: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+            return at.wrong(format!("{said:?} is no {name}; one of: {}", all.join(", ")));
+        };
+        to.push(number as u8);
+        let payload = &variants[number].payload;
+        let at = &JsonPath { part: said, parent: Some(at) };
+        match (payload, given) {
+            (VariantPayload::Unit, None) => Ok(()),
+            (VariantPayload::Unit, Some(_)) => at.wrong(format!("it has nothing in it: write {said:?}")),
+            (payload, None) => {
+                at.wrong(format!("it has something in it: write {{{said:?}: {}}}", payload_form(payload)))
+            }
+            (VariantPayload::Tuple(values), Some(json)) => match (&values[..], json) {
+                ([value], json) => self.write(value, json, at, to),
+                (values, Value::Array(given)) if given.len() == values.len() => {
+                    values.iter().zip(given).enumerate().try_for_each(|(index, (value, json))| {
+                        self.write(value, json, &JsonPath { part: &format!("[{index}]"), parent: Some(at) }, to)
+                    })
+                }
+                (values, json) => {
+                    let given = json
+                        .as_array()
+                        .map_or_else(|| kind_of(json).to_owned(), |given| format!("an array of {}", given.len()));
+                    at.wrong(format!("{given} where an array of {} is expected", values.len()))
+                }
+            },
+            (VariantPayload::Struct(fields), Some(Value::Object(given))) => {
+                self.write_fields(&format!("{name}::{said}"), fields, given, at, to)
+            }
+            (VariantPayload::Struct(_), Some(json)) => {
+                at.wrong(format!("{} where an object is expected", kind_of(json)))
+            }
         }
     }
 
@@ -231,22 +291,52 @@ impl ExtensionSchema {
                 Value::Array(values?)
             }
             ValueType::Named(name) => match self.named(name) {
-                Some(TypeBody::Struct(StructType { fields })) => {
-                    let mut object = Map::new();
-                    for field in fields {
-                        object.insert(field.name.clone(), self.read(&field.value, rest, depth + 1)?);
-                    }
-                    Value::Object(object)
-                }
+                Some(TypeBody::Struct(StructType { fields })) => self.read_fields(fields, rest, depth)?,
                 Some(TypeBody::Enum(EnumType { variants })) => {
                     let [number] = take::<1>(rest)?;
                     let variant =
                         variants.get(usize::from(number)).ok_or("an enum without a variant of that number")?;
-                    Value::String(variant.clone())
+                    self.read_variant(variant, rest, depth)?
                 }
                 None => return Err("the schema has no such type"),
             },
         })
+    }
+
+    fn read_fields(&self, fields: &[StructField], rest: &mut &[u8], depth: usize) -> Result<Value, &'static str> {
+        let mut object = Map::new();
+        for field in fields {
+            object.insert(field.name.clone(), self.read(&field.value, rest, depth + 1)?);
+        }
+        Ok(Value::Object(object))
+    }
+
+    fn read_variant(&self, variant: &EnumVariant, rest: &mut &[u8], depth: usize) -> Result<Value, &'static str> {
+        let given = match &variant.payload {
+            VariantPayload::Unit => return Ok(Value::String(variant.name.clone())),
+            VariantPayload::Struct(fields) => self.read_fields(fields, rest, depth)?,
+            VariantPayload::Tuple(values) => {
+                let read = values.iter().map(|value| self.read(value, rest, depth + 1));
+                let mut read = read.collect::<Result<Vec<Value>, _>>()?;
+                if read.len() == 1 { read.remove(0) } else { Value::Array(read) }
+            }
+        };
+        Ok(Value::Object(Map::from_iter([(variant.name.clone(), given)])))
+    }
+}
+
+/// What stands in the JSON of a variant.
+fn payload_form(payload: &VariantPayload) -> String {
+    match payload {
+        VariantPayload::Unit => String::new(),
+        VariantPayload::Tuple(values) => match &values[..] {
+            [value] => value.to_string(),
+            values => format!("[{}]", values.iter().map(ValueType::to_string).collect::<Vec<_>>().join(", ")),
+        },
+        VariantPayload::Struct(fields) => {
+            let list: Vec<String> = fields.iter().map(|field| format!("{:?}: {}", field.name, field.value)).collect();
+            format!("{{{}}}", list.join(", "))
+        }
     }
 }
 
@@ -325,19 +415,37 @@ mod tests {
             r#"{"functions": [{"name": "f", "args": "All", "reply": "Vec<All>"}],
                 "types": [
                     {"name": "Color", "enum": {"variants": ["Red", "Green"]}},
+                    {"name": "Shape", "enum": {"variants": ["Empty", {"name": "Circle", "values": ["f64"]},
+                        {"name": "Line", "values": ["Point", "Option<Point>"]}, {"name": "Maybe", "values": ["Option<u8>"]},
+                        {"name": "Box", "fields": [{"name": "at", "type": "Point"}, {"name": "color", "type": "Option<Color>"}]}]}},
                     {"name": "Point", "struct": {"fields": [{"name": "x", "type": "i16"}, {"name": "y", "type": "f32"}]}},
                     {"name": "All", "struct": {"fields": [
                         {"name": "on", "type": "bool"}, {"name": "small", "type": "i8"}, {"name": "large", "type": "u64"},
                         {"name": "name", "type": "String"}, {"name": "raw", "type": "bytes"},
                         {"name": "maybe", "type": "Option<u16>"}, {"name": "points", "type": "Vec<Point>"},
-                        {"name": "color", "type": "Color"}]}}]}"#,
+                        {"name": "color", "type": "Color"}, {"name": "shapes", "type": "Vec<Shape>"}]}}]}"#,
         )
         .unwrap()
     }
 
     fn all() -> Value {
         json!({"on": true, "small": -2, "large": u64::MAX, "name": "ä", "raw": "AAE=", "maybe": null,
-               "points": [{"x": -1, "y": 0.5}], "color": "Green"})
+               "points": [{"x": -1, "y": 0.5}], "color": "Green",
+               "shapes": ["Empty", {"Circle": 0.5}, {"Line": [{"x": 1, "y": 0.5}, null]}, {"Maybe": null},
+                          {"Box": {"at": {"x": 2, "y": 0.5}, "color": "Red"}}]})
+    }
+
+    /// Any shape, as its JSON.
+    fn shape() -> impl Strategy<Value = Value> {
+        let point = || (any::<i16>(), 0u8..9).prop_map(|(x, y)| json!({"x": x, "y": f64::from(y) / 2.0}));
+        let color = proptest::option::of(prop_oneof![Just("Red"), Just("Green")]);
+        prop_oneof![
+            Just(json!("Empty")),
+            any::<i32>().prop_map(|radius| json!({"Circle": f64::from(radius)})),
+            (point(), proptest::option::of(point())).prop_map(|(from, to)| json!({"Line": [from, to]})),
+            any::<Option<u8>>().prop_map(|number| json!({"Maybe": number})),
+            (point(), color).prop_map(|(at, color)| json!({"Box": {"at": at, "color": color}})),
+        ]
     }
 
     #[test]
@@ -354,6 +462,12 @@ mod tests {
             &[0],
             &[1, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0x3f],
             &[1],
+            &[5, 0, 0, 0],
+            &[0],
+            &[1, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f],
+            &[2, 1, 0, 0, 0, 0, 0x3f, 0],
+            &[3, 0],
+            &[4, 2, 0, 0, 0, 0, 0x3f, 1, 0],
         ];
         assert_eq!(bytes, [&function.fingerprint.to_le_bytes()[..], &body.concat()].concat());
         let reply = [&1u32.to_le_bytes()[..], &bytes[4..]].concat();
@@ -378,6 +492,35 @@ mod tests {
             ("points", json!({}), "args.points: an object where Vec<Point> is expected"),
             ("color", json!("Blue"), "args.color: \"Blue\" is no Color; one of: Red, Green"),
             ("raw", json!("!"), "args.raw: bytes are a text in base64"),
+            ("color", json!({"Red": 1}), "args.color.Red: it has nothing in it: write \"Red\""),
+            ("color", json!(1), "args.color: a number where a variant of Color is expected"),
+            ("shapes", json!(["Circle"]), "args.shapes[0].Circle: it has something in it: write {\"Circle\": f64}"),
+            (
+                "shapes",
+                json!(["Line"]),
+                "args.shapes[0].Line: it has something in it: write {\"Line\": [Point, Option<Point>]}",
+            ),
+            ("shapes", json!([{"Square": 1}]), "args.shapes[0]: \"Square\" is no Shape; one of: Empty, Circle, Line"),
+            ("shapes", json!([{"Circle": "1"}]), "args.shapes[0].Circle: a text where f64 is expected"),
+            (
+                "shapes",
+                json!([{"Line": [{"x": 1, "y": 1}]}]),
+                "args.shapes[0].Line: an array of 1 where an array of 2 is expected",
+            ),
+            (
+                "shapes",
+                json!([{"Line": [{"x": 1, "y": 1}, 3]}]),
+                "args.shapes[0].Line[1]: a number where an object, Point",
+            ),
+            ("shapes", json!([{"Box": {}}]), "args.shapes[0].Box.at: it is missing: Point"),
+            (
+                "shapes",
+                json!([{"Box": {"at": {"x": 1, "y": 1}, "z": 1}}]),
+                "args.shapes[0].Box: Shape::Box has no field \"z\"",
+            ),
+            ("shapes", json!([{"Box": 1}]), "args.shapes[0].Box: a number where an object is expected"),
+            ("shapes", json!([{"Circle": 1, "Maybe": 1}]), "args.shapes[0]: an object of 2 where one of a variant"),
+            ("shapes", json!([{}]), "args.shapes[0]: an object of 0 where one of a variant of Shape is expected"),
             ("other", json!(1), "args: All has no field \"other\"; it has: on, small"),
         ] {
             let said = refused(field, value);
@@ -405,13 +548,14 @@ mod tests {
         #[test]
         fn what_is_written_is_read_the_same(
             on in any::<bool>(), small in any::<i8>(), large in any::<u64>(), name in ".*",
+            shapes in proptest::collection::vec(shape(), 0..6),
             maybe in any::<Option<u16>>(), points in proptest::collection::vec((any::<i16>(), -1e3f32..1e3), 0..4),
         ) {
             let schema = schema();
             let function = schema.find_function(None).unwrap();
             let points: Vec<Value> = points.into_iter().map(|(x, y)| json!({"x": x, "y": f64::from(y)})).collect();
             let value = json!({"on": on, "small": small, "large": large, "name": name, "raw": "", "maybe": maybe,
-                               "points": points, "color": "Red"});
+                               "points": points, "color": "Red", "shapes": shapes});
             let bytes = schema.encode(&function.args, &value).unwrap();
             prop_assert_eq!(schema.decode(&function.args, &bytes), Ok(value));
         }

@@ -10,23 +10,25 @@
 //! | `Option<T>` | 1: 0 without a value; or 1, then the value |
 //! | `Vec<T>` | count u32, then the values |
 //! | a struct | its fields in their order |
-//! | an enum | 1: the number of the variant, from 0 |
+//! | an enum | 1: the number of the variant, from 0; then what is in it, in its order |
 //! | `()` | none |
 //!
 //! docs/types.md is the page for those who write clients.
 #![forbid(unsafe_code)]
 
 mod blob;
+mod enum_variant;
 mod extension_schema;
 mod generate;
 mod json;
 pub mod limits;
+mod struct_field;
 mod value_type;
 
 pub use blob::Blob;
-pub use extension_schema::{
-    EnumType, ExtensionSchema, FunctionSchema, InvalidSchema, NamedType, StructField, StructType, TypeBody,
-};
+pub use enum_variant::{EnumVariant, VariantPayload};
+pub use extension_schema::{EnumType, ExtensionSchema, FunctionSchema, InvalidSchema, NamedType, StructType, TypeBody};
 pub use generate::ClientLanguage;
 pub use json::SchemaError;
+pub use struct_field::StructField;
 pub use value_type::ValueType;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::generated_bank::{Account, BankClient, Purpose, Transfer};
+use super::generated_bank::{Account, BankClient, Order, Outcome, Purpose, Transfer};
 use super::typed::bank;
 use crate::common::process::{Server, binary};
 use crate::common::root;
@@ -55,6 +55,10 @@ fn clients_that_were_generated_work() {
         let path = folder.path().join("bank.py");
         std::fs::write(&path, written("python")).unwrap();
         succeeds(Command::new("python3").args(["-m", "py_compile"]).arg(&path));
+        // The types alone, beside a package of that name with what they name.
+        std::fs::write(folder.path().join("sandstorm.py"), "class Client: ...\nclass AsyncClient: ...\n").unwrap();
+        std::fs::write(folder.path().join("use.py"), PYTHON_TEST).unwrap();
+        succeeds(Command::new("python3").arg("use.py").current_dir(folder.path()));
     }
     if has("go", "version") {
         go(&server, &token, folder.path());
@@ -65,7 +69,30 @@ fn clients_that_were_generated_work() {
     }
 }
 
-const TYPESCRIPT_TEST: &str = r#"import { BankClient, SandstormError, type Account, type Transfer } from "./bank.js";
+const PYTHON_TEST: &str = r#"import typing
+
+import bank
+
+calls = []
+
+
+class Recorder:
+    def call(self, name, args, *, timeout=None):
+        calls.append((name, args))
+        return {"Deposited": 7}
+
+
+order: bank.Order = {"Move": {"from": "ann", "to": "bob", "amount": 1, "purpose": "Gift"}}
+done = bank.Bank(Recorder()).order(order)
+assert not isinstance(done, str) and "Deposited" in done and done["Deposited"] == 7
+assert calls == [("bank.order", order)]
+names = [part for part in typing.get_args(bank.Order)]
+assert names[0] == typing.Literal["Nothing"] and len(names) == 4, names
+assert typing.get_type_hints(bank.Order_Swap) == {"Swap": typing.Tuple[str, str]}
+assert typing.get_type_hints(bank.Order_Move)["Move"] is bank.Order_Move_Fields
+"#;
+
+const TYPESCRIPT_TEST: &str = r#"import { BankClient, SandstormError, type Account, type Order, type Outcome, type Transfer } from "./bank.js";
 
 declare const process: { env: { SERVER: string; TOKEN: string } };
 
@@ -82,6 +109,15 @@ const paid = await client.transfer(order);
 same([paid.from.balance, paid.purpose], [3, "Gift"]);
 const all: Account[] = await client.statement(["reader"]);
 same(all, [{ name: "reader", balance: 2 }]);
+same(await client.order("Nothing"), "Nothing");
+const swap: Order = { Swap: ["typist", "reader"] };
+const swapped: Outcome = await client.order(swap);
+if (typeof swapped === "string" || !("Swapped" in swapped)) throw new Error("swapped");
+same(swapped.Swapped[1].balance, 3);
+same(await client.order({ Deposit: { name: "typist", balance: 1 } }), { Deposited: 3 });
+// @ts-expect-error one name is missing
+const half: Order = { Swap: ["typist"] };
+same(typeof half, "object");
 // @ts-expect-error there is no such purpose
 const wrong: Transfer = { ...order, purpose: "Theft" };
 try {
@@ -116,6 +152,15 @@ async fn rust(address: &str, token: &str) {
     assert!(matches!(poor, TypedCallError::Request(Error::Failed { .. })), "{poor}");
     let all = bank.statement(&["bob".to_owned()]).await.unwrap();
     assert_eq!(all, [Account { name: "bob".into(), balance: 4 }]);
+    assert_eq!(bank.order(&Order::Nothing).await.unwrap(), Outcome::Nothing);
+    let deposit = Order::Deposit(Account { name: "bob".into(), balance: 1 });
+    assert_eq!(bank.order(&deposit).await.unwrap(), Outcome::Deposited(5));
+    let swapped = bank.order(&Order::Swap("ann".into(), "bob".into())).await.unwrap();
+    let of = |name: &str, balance| Account { name: name.into(), balance };
+    assert_eq!(swapped, Outcome::Swapped(of("ann", 5), of("bob", 6)));
+    let order = Order::Move { from: "bob".into(), to: "ann".into(), amount: 1, purpose: Some(Purpose::Gift) };
+    let Outcome::Moved { balances } = bank.order(&order).await.unwrap() else { panic!("moved") };
+    assert_eq!((balances.from, balances.purpose), (of("bob", 5), Some(Purpose::Gift)));
 }
 
 const GO_TEST: &str = r#"package bank
@@ -137,6 +182,26 @@ func TestBank(t *testing.T) {
 	paid, err := client.Transfer(context.Background(), Transfer{From: "gopher", To: "other", Amount: 2, Purpose: &purpose})
 	if err != nil || paid.From.Balance != 3 || *paid.Purpose != PurposeGift {
 		t.Fatal(paid, err)
+	}
+	ctx, gopher, other := context.Background(), "gopher", "other"
+	done, err := client.Order(ctx, Order{Nothing: true})
+	if err != nil || !done.Nothing || done.Deposited != nil {
+		t.Fatal(done, err)
+	}
+	done, err = client.Order(ctx, Order{Deposit: &Account{Name: gopher, Balance: 4}})
+	if err != nil || *done.Deposited != 7 {
+		t.Fatal(done, err)
+	}
+	done, err = client.Order(ctx, Order{Swap: &OrderSwap{gopher, other}})
+	if err != nil || done.Swapped.V0 != (Account{gopher, 2}) || done.Swapped.V1 != (Account{other, 7}) {
+		t.Fatal(done, err)
+	}
+	done, err = client.Order(ctx, Order{Move: &OrderMove{From: other, To: gopher, Amount: 1, Purpose: &purpose}})
+	if err != nil || done.Moved.Balances.From.Balance != 6 || *done.Moved.Balances.Purpose != PurposeGift {
+		t.Fatal(done, err)
+	}
+	if _, err = client.Order(ctx, Order{}); err == nil {
+		t.Fatal("no field was set")
 	}
 	_, err = client.Transfer(context.Background(), Transfer{From: "gopher", To: "gopher"})
 	var failed *SandstormError

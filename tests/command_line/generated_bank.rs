@@ -39,6 +39,36 @@ pub struct Balances {
     pub purpose: Option<Purpose>,
 }
 
+/// What is to be done with accounts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    Nothing,
+    /// Puts an amount into an account.
+    Deposit(Account),
+    /// Exchanges what is in two accounts.
+    Swap(String, String),
+    /// Moves an amount.
+    Move {
+        from: String,
+        to: String,
+        /// How much.
+        amount: u64,
+        purpose: Option<Purpose>,
+    },
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    Nothing,
+    /// What is in the account now.
+    Deposited(u64),
+    Swapped(Account, Account),
+    Moved {
+        balances: Balances,
+    },
+}
+
 /// The functions of the extension.
 #[derive(Clone, Debug)]
 pub struct BankClient {
@@ -64,5 +94,10 @@ impl BankClient {
     /// The accounts of these names.
     pub async fn statement(&self, args: &[String]) -> Result<Vec<Account>, TypedCallError> {
         self.client.call("bank.statement", args).await
+    }
+
+    /// Carries out an order.
+    pub async fn order(&self, args: &Order) -> Result<Outcome, TypedCallError> {
+        self.client.call("bank.order", args).await
     }
 }

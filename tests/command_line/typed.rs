@@ -62,8 +62,16 @@ fn a_typed_function_is_the_same_from_everywhere() {
     for (arguments, text) in [
         (["invoke", "bank.transfer", r#"{"from": "ann"}"#], "args.to: it is missing: String"),
         (["invoke", "bank.transfer", r#"{"from": "ann", "to": "bob", "amount": -1}"#], "args.amount: -1 is no u64"),
-        (["invoke", "bank.audit", "{}"], "there are: transfer, deposit, statement"),
-        (["invoke", "bank", "{}"], "name one of transfer, deposit, statement"),
+        (["invoke", "bank.audit", "{}"], "there are: transfer, deposit, statement, order"),
+        (["invoke", "bank", "{}"], "name one of transfer, deposit, statement, order"),
+        (
+            ["invoke", "bank.order", r#"{"Robbery": 1}"#],
+            "args: \"Robbery\" is no Order; one of: Nothing, Deposit, Swap, Move",
+        ),
+        (
+            ["invoke", "bank.order", r#""Swap""#],
+            "args.Swap: it has something in it: write {\"Swap\": [String, String]}",
+        ),
         (["invoke", "bank.transfer", "ann"], "the arguments are no JSON"),
     ] {
         let (ok, _, error) = run(&server, &arguments);
@@ -74,6 +82,8 @@ fn a_typed_function_is_the_same_from_everywhere() {
         "fn transfer(Transfer) -> Balances",
         "enum Purpose { Gift, Loan, Wage }",
         "struct Account { name: String, balance: u64 }",
+        "fn order(Order) -> Outcome",
+        "enum Order { Nothing, Deposit(Account), Swap(String, String), Move { from: String, to: String, amount: u64, purpose: Option<Purpose> } }",
         "wall",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
@@ -83,6 +93,7 @@ fn a_typed_function_is_the_same_from_everywhere() {
     let (status, body) = http(&server, &token, "bank.statement", "", br#"["ann", "bob"]"#);
     let accounts = json!([{"name": "ann", "balance": 6}, {"name": "bob", "balance": 4}]);
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (200, accounts));
+    swaps_over_http(&server, &token);
     let (status, body) = http(&server, &token, "bank.statement", "", br#"["ann", 1]"#);
     assert!(status == 400 && body.contains("args[1]: a number where String is expected"), "{status} {body}");
     let (status, body) = http(&server, &token, "bank.deposit", "content-type: application/octet-stream\r\n", b"bytes");
@@ -99,11 +110,22 @@ fn a_typed_function_is_the_same_from_everywhere() {
     std::fs::create_dir_all(mine.join("src")).unwrap();
     std::fs::copy("../ext/bank/extension.toml", mine.join("extension.toml")).unwrap();
     let text = std::fs::read_to_string("../ext/bank/src/lib.rs").unwrap();
-    let changed = text.replace("pub amount: u64,", "pub amount: u64,\n    pub memo: Option<String>,");
+    let changed = text
+        .replace("pub amount: u64,", "pub amount: u64,\n    pub memo: Option<String>,")
+        .replace("amount, purpose })", "amount, purpose, memo: None })");
     std::fs::write(mine.join("src/lib.rs"), changed).unwrap();
     server.json(&format!("ext push {}", mine.display()));
     let memo = r#"{"from": "ann", "to": "bob", "amount": 1, "memo": "tea"}"#;
     assert!(run(&server, &["invoke", "bank.transfer", memo]).0);
+}
+
+/// Exchanges two balances by an enum with a payload, and exchanges them back.
+fn swaps_over_http(server: &Server, token: &str) {
+    let swap = || http(server, token, "bank.order", "", br#"{"Swap": ["ann", "bob"]}"#);
+    let (status, body) = swap();
+    let swapped = json!({"Swapped": [{"name": "ann", "balance": 4}, {"name": "bob", "balance": 6}]});
+    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (200, swapped));
+    assert_eq!(swap().0, 200);
 }
 
 async fn client(address: &str, token: &str) {

@@ -66,6 +66,17 @@ fn a_redis_client_calls_typed_functions() {
     let list = r#"[{"name": "bob", "balance": :3}, {"name": "nobody", "balance": :0}]"#;
     assert_eq!(client.send(&["FCALL", "bank.statement", "0", r#"["bob", "nobody"]"#]), list);
 
+    // Enums with something in them: a map of the variant and that.
+    let mut order = |json: &str| client.send(&["FCALL", "bank.order", "0", json]);
+    assert_eq!(order("\"Nothing\""), "\"Nothing\"");
+    assert_eq!(order(r#"{"Deposit": {"name": "bob", "balance": 1}}"#), r#"{"Deposited": :4}"#);
+    let swapped = r#"{"Swapped": [{"name": "ann", "balance": :4}, {"name": "bob", "balance": :7}]}"#;
+    assert_eq!(order(r#"{"Swap": ["ann", "bob"]}"#), swapped);
+    let moved = r#"{"Moved": {"balances": {"from": {"name": "bob", "balance": :6}, "to": {"name": "ann", "balance": :5}, "purpose": "Gift"}}}"#;
+    assert_eq!(order(r#"{"Move": {"from": "bob", "to": "ann", "amount": 1, "purpose": "Gift"}}"#), moved);
+    assert_eq!(order(r#"{"Move": {"from": "bob"}}"#), "-ERR args.Move.to: it is missing: String");
+    assert_eq!(order(r#"{"Swap": ["bob"]}"#), "-ERR args.Swap: an array of 1 where an array of 2 is expected");
+
     // What is not of the types is refused, by name.
     let long = format!("\"{}\"", "x".repeat(40_000));
     for (words, expected) in [
@@ -99,5 +110,5 @@ fn a_redis_client_calls_typed_functions() {
     ] {
         assert!(listed.contains(part), "{part} is not in {listed}");
     }
-    assert!(client.send(&["FUNCTION", "STATS"]).contains(r#""libraries_count": :1, "functions_count": :3"#));
+    assert!(client.send(&["FUNCTION", "STATS"]).contains(r#""libraries_count": :1, "functions_count": :4"#));
 }

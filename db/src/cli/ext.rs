@@ -455,7 +455,10 @@ fn types(schema: &ExtensionSchema) -> String {
                     body.fields.iter().map(|field| format!("{}: {}", field.name, field.value)).collect();
                 line(format!("struct {} {{ {} }}", one.name, fields.join(", ")));
             }
-            TypeBody::Enum(body) => line(format!("enum {} {{ {} }}", one.name, body.variants.join(", "))),
+            TypeBody::Enum(body) => {
+                let variants: Vec<String> = body.variants.iter().map(ToString::to_string).collect();
+                line(format!("enum {} {{ {} }}", one.name, variants.join(", ")));
+            }
         }
     }
     text

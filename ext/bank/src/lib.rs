@@ -85,6 +85,60 @@ pub async fn statement(db: Db<'_>, names: Vec<String>) -> Result<Vec<Account>, E
     Ok(names.into_iter().zip(balances).map(|(name, balance)| Account { name, balance }).collect())
 }
 
+/// What is to be done with accounts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Nothing: to ask whether the bank is open.
+    Nothing,
+    /// Puts an amount into an account.
+    Deposit(Account),
+    /// Exchanges what is in two accounts.
+    Swap(String, String),
+    /// Moves an amount.
+    Move {
+        from: String,
+        to: String,
+        /// How much.
+        amount: u64,
+        purpose: Option<Purpose>,
+    },
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Nothing,
+    /// What is in the account now.
+    Deposited(u64),
+    Swapped(Account, Account),
+    Moved {
+        balances: Balances,
+    },
+}
+
+/// Carries out an order.
+pub async fn order(db: Db<'_>, order: Order) -> Result<Outcome, Error> {
+    Ok(match order {
+        Order::Nothing => Outcome::Nothing,
+        Order::Deposit(account) => Outcome::Deposited(deposit(db, account).await?),
+        Order::Move { from, to, amount, purpose } => {
+            Outcome::Moved { balances: transfer(db, Transfer { from, to, amount, purpose }).await? }
+        }
+        Order::Swap(one, other) => {
+            let (table, accounts) = (db.table("accounts")?, db.transaction());
+            let found = accounts.get_many(table, &[one.as_bytes(), other.as_bytes()]).await?;
+            let mut balances = [0; 2];
+            for (balance, found) in balances.iter_mut().zip(found) {
+                *balance = u64::from_le_bytes(found.map_or(Ok([0; 8]), |record| record.value().try_into())?);
+            }
+            let [first, second] = balances;
+            accounts.put(table, one.as_bytes(), &second.to_le_bytes())?;
+            accounts.put(table, other.as_bytes(), &first.to_le_bytes())?;
+            Outcome::Swapped(Account { name: one, balance: second }, Account { name: other, balance: first })
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +162,17 @@ mod tests {
         assert_eq!(same.kind(), ErrorKind::Invalid);
         let all = store.call(statement, ["bob", "nobody", "ann"].map(String::from).to_vec());
         assert_eq!(all, Ok([account("bob", 4), account("nobody", 0), account("ann", 6)].to_vec()));
+    }
+    #[test]
+    fn orders_are_carried_out() {
+        let mut store = TestStore::new();
+        store.table("accounts");
+        assert_eq!(store.call(order, Order::Nothing), Ok(Outcome::Nothing));
+        assert_eq!(store.call(order, Order::Deposit(account("ann", 10))), Ok(Outcome::Deposited(10)));
+        let moved = Order::Move { from: "ann".into(), to: "bob".into(), amount: 4, purpose: None };
+        let balances = Balances { from: account("ann", 6), to: account("bob", 4), purpose: None };
+        assert_eq!(store.call(order, moved), Ok(Outcome::Moved { balances }));
+        let swapped = store.call(order, Order::Swap("ann".into(), "bob".into()));
+        assert_eq!(swapped, Ok(Outcome::Swapped(account("ann", 4), account("bob", 6))));
     }
 }

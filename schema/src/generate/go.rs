@@ -1,7 +1,9 @@
 //! Go, over HTTP.
 
-use super::{capital_parts, class_name, comment, head};
-use crate::{EnumType, ExtensionSchema, NamedType, StructType, TypeBody, ValueType};
+use super::{capital_parts, class_name, comment, free_name, head, is_plain};
+use crate::{
+    EnumType, EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload,
+};
 
 /// What every client has: a call that is repeated with the same key until its answer comes.
 const CALL: &str = r#"
@@ -110,8 +112,9 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let mut out = format!("// Package {package}: {}\npackage {package}\n\nimport (\n", head(extension));
     IMPORTS.iter().for_each(|name| out.push_str(&format!("\t\"{name}\"\n")));
     out.push_str(&format!(")\n{CALL}"));
+    let mut taken = Vec::new();
     for one in &schema.types {
-        named(&mut out, one);
+        named(&mut out, schema, one, &mut taken);
     }
     out.push_str(&format!(
         "\n// {class}Client has the functions of the extension.\ntype {class}Client struct {{\n\tOptions Options\n}}\n"
@@ -138,32 +141,134 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     out
 }
 
-fn named(out: &mut String, NamedType { name, body, description }: &NamedType) {
+fn named(
+    out: &mut String,
+    schema: &ExtensionSchema,
+    NamedType { name, body, description }: &NamedType,
+    taken: &mut Vec<String>,
+) {
     out.push('\n');
     comment(out, "", "//", description);
     let name = capital_parts(name);
     match body {
-        TypeBody::Struct(StructType { fields }) => {
-            out.push_str(&format!("type {name} struct {{\n"));
-            for field in fields {
-                comment(out, "\t", "//", &field.description);
-                out.push_str(&format!(
-                    "\t{} {} `json:\"{}\"`\n",
-                    capital_parts(&field.name),
-                    text(&field.value),
-                    field.name
-                ));
-            }
-            out.push_str("}\n");
-        }
-        TypeBody::Enum(EnumType { variants }) => {
+        TypeBody::Struct(StructType { fields }) => structure(out, &name, fields),
+        TypeBody::Enum(body) if is_plain(body) => {
             out.push_str(&format!("type {name} string\n\nconst (\n"));
-            for variant in variants {
+            for EnumVariant { name: variant, .. } in &body.variants {
                 out.push_str(&format!("\t{name}{} {name} = \"{variant}\"\n", capital_parts(variant)));
             }
             out.push_str(")\n");
         }
+        TypeBody::Enum(body) => union(out, (schema, taken), &name, body),
     }
+}
+
+fn structure(out: &mut String, name: &str, fields: &[StructField]) {
+    out.push_str(&format!("type {name} struct {{\n"));
+    for field in fields {
+        comment(out, "\t", "//", &field.description);
+        out.push_str(&format!("\t{} {} `json:\"{}\"`\n", capital_parts(&field.name), text(&field.value), field.name));
+    }
+    out.push_str("}\n");
+}
+
+/// What is written of a union.
+#[derive(Default)]
+struct UnionParts {
+    /// Fields of the struct.
+    fields: String,
+    /// Types of the variants with several parts.
+    types: String,
+    /// Cases of `MarshalJSON`.
+    writes: String,
+    /// Cases of `UnmarshalJSON` for variants without a payload, and with one.
+    names: String,
+    reads: String,
+}
+
+impl UnionParts {
+    /// Adds a variant of the union of that name.
+    fn add(&mut self, (schema, taken): (&ExtensionSchema, &mut Vec<String>), union: &str, one: &EnumVariant) {
+        let EnumVariant { name: variant, payload, description } = one;
+        let field = capital_parts(variant);
+        comment(&mut self.fields, "\t", "//", description);
+        let place = format!("v.{field}");
+        let (holds, value, read) = match payload {
+            VariantPayload::Unit => {
+                self.fields.push_str(&format!("\t{field} bool\n"));
+                self.writes.push_str(&format!("\tcase {place}:\n\t\treturn json.Marshal(\"{variant}\")\n"));
+                self.names.push_str(&format!("\t\tcase \"{variant}\":\n\t\t\t{place} = true\n\t\t\treturn nil\n"));
+                return;
+            }
+            VariantPayload::Tuple(values) => match &values[..] {
+                [value] => (text(value), place.clone(), place.clone()),
+                values => {
+                    let holds = free_name(schema, taken, &format!("{union}{field}"));
+                    self.types.push_str(&format!("\n// {holds} is an array in JSON.\ntype {holds} struct {{\n"));
+                    for (at, value) in values.iter().enumerate() {
+                        self.types.push_str(&format!("\tV{at} {}\n", text(value)));
+                    }
+                    self.types.push_str("}\n");
+                    let list = |mark: &str| {
+                        let all: Vec<String> = (0..values.len()).map(|at| format!("{mark}{place}.V{at}")).collect();
+                        format!("[]any{{{}}}", all.join(", "))
+                    };
+                    (holds, list(""), format!("&{}", list("&")))
+                }
+            },
+            VariantPayload::Struct(fields) => {
+                let holds = free_name(schema, taken, &format!("{union}{field}"));
+                self.types.push('\n');
+                structure(&mut self.types, &holds, fields);
+                (holds, place.clone(), place.clone())
+            }
+        };
+        self.fields.push_str(&format!("\t{field} *{holds}\n"));
+        self.writes.push_str(&format!(
+            "\tcase {place} != nil:\n\t\treturn json.Marshal(map[string]any{{\"{variant}\": {value}}})\n"
+        ));
+        self.reads.push_str(&format!(
+            "\t\tcase \"{variant}\":\n\t\t\t{place} = new({holds})\n\t\t\treturn json.Unmarshal(payload, {read})\n"
+        ));
+    }
+}
+
+/// A struct with a field for each variant, of which one is set, and its JSON.
+fn union(out: &mut String, schema: (&ExtensionSchema, &mut Vec<String>), name: &str, EnumType { variants }: &EnumType) {
+    let (schema, taken) = schema;
+    let mut parts = UnionParts::default();
+    variants.iter().for_each(|variant| parts.add((schema, &mut *taken), name, variant));
+    let UnionParts { fields, types, writes, names, reads } = parts;
+    out.push_str(&format!("// One field of {name} is set.\ntype {name} struct {{\n{fields}}}\n{types}"));
+    out.push_str(&format!(
+        r#"
+func (v {name}) MarshalJSON() ([]byte, error) {{
+	switch {{
+{writes}	}}
+	return nil, errors.New("{name}: no field is set")
+}}
+
+func (v *{name}) UnmarshalJSON(data []byte) error {{
+	*v = {name}{{}}
+	var said string
+	if json.Unmarshal(data, &said) == nil {{
+		switch said {{
+{names}		}}
+		return errors.New("{name}: there is no " + said)
+	}}
+	var one map[string]json.RawMessage
+	if err := json.Unmarshal(data, &one); err != nil {{
+		return err
+	}}
+	for said, payload := range one {{
+		switch said {{
+{reads}		}}
+		return errors.New("{name}: there is no " + said)
+	}}
+	return errors.New("{name}: an empty object")
+}}
+"#
+    ));
 }
 
 fn text(value: &ValueType) -> String {

@@ -7,7 +7,7 @@ mod typescript;
 
 use std::str::FromStr;
 
-use crate::ExtensionSchema;
+use crate::{EnumType, ExtensionSchema, VariantPayload};
 
 /// A language that clients are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,23 @@ fn class_name(extension: &str) -> String {
 fn capital_parts(name: &str) -> String {
     let parts = name.split(['_', '-']).filter(|part| !part.is_empty());
     parts.map(|part| part[..1].to_ascii_uppercase() + &part[1..]).collect()
+}
+
+/// A name for a type that neither the schema nor another part has, for a part of a type.
+fn free_name(schema: &ExtensionSchema, taken: &mut Vec<String>, wanted: &str) -> String {
+    let mut name = wanted.to_owned();
+    while taken.contains(&name)
+        || schema.types.iter().any(|one| one.name == name || capital_parts(&one.name) == capital_parts(&name))
+    {
+        name.push('X');
+    }
+    taken.push(name.clone());
+    name
+}
+
+/// Whether no variant has anything in it.
+fn is_plain(EnumType { variants }: &EnumType) -> bool {
+    variants.iter().all(|variant| variant.payload == VariantPayload::Unit)
 }
 
 /// The lines of a description, each after this.

@@ -1,12 +1,17 @@
 //! Python, over the Python client.
 
-use super::{class_name, comment, head};
-use crate::{EnumType, ExtensionSchema, FunctionSchema, NamedType, StructType, TypeBody, ValueType};
+use super::{capital_parts, class_name, comment, free_name, head, is_plain};
+use crate::{
+    EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
+    VariantPayload,
+};
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let class = class_name(extension);
     let mut out = format!("\"\"\"{}\"\"\"\n\n", head(extension));
-    out.push_str("from typing import Any, List, Literal, Optional, TypedDict, cast\n\nimport sandstorm\n");
+    out.push_str(
+        "from typing import Any, List, Literal, Optional, Tuple, TypedDict, Union, cast\n\nimport sandstorm\n",
+    );
     // A type stands behind those that it is made of.
     let mut written = Vec::new();
     for one in &schema.types {
@@ -52,32 +57,75 @@ fn named(out: &mut String, schema: &ExtensionSchema, one: &NamedType, written: &
         return;
     }
     written.push(name.clone());
-    match body {
-        TypeBody::Struct(StructType { fields }) => {
-            for field in fields {
-                if let Some(part) = part_of(&field.value)
-                    && let Some(part) = schema.types.iter().find(|one| one.name == part)
-                {
-                    named(out, schema, part, written);
-                }
-            }
-            out.push('\n');
-            comment(out, "", "#", description);
-            // Fields may be words of the language, such as `from`.
-            out.push_str(&format!("{} = TypedDict(\n    \"{name}\",\n    {{\n", ident(name)));
-            for field in fields {
-                comment(out, "        ", "#", &field.description);
-                out.push_str(&format!("        \"{}\": {},\n", field.name, text(&field.value)));
-            }
-            out.push_str("    },\n)\n");
-        }
-        TypeBody::Enum(EnumType { variants }) => {
-            out.push('\n');
-            comment(out, "", "#", description);
-            let variants: Vec<String> = variants.iter().map(|variant| format!("\"{variant}\"")).collect();
-            out.push_str(&format!("{} = Literal[{}]\n", ident(name), variants.join(", ")));
+    for part in body.parts().filter_map(part_of) {
+        if let Some(part) = schema.types.iter().find(|one| one.name == part) {
+            named(out, schema, part, written);
         }
     }
+    match body {
+        TypeBody::Struct(StructType { fields }) => {
+            out.push('\n');
+            comment(out, "", "#", description);
+            dictionary(out, &ident(name), fields);
+        }
+        TypeBody::Enum(body) => {
+            let parts: Vec<String> = body
+                .variants
+                .iter()
+                .map(|one| variant(out, (schema, &mut *written), &capital_parts(name), one))
+                .collect();
+            out.push('\n');
+            comment(out, "", "#", description);
+            let (class, parts) = match is_plain(body) {
+                true => ("Literal", parts),
+                false => ("Union", parts.iter().map(|part| literal(part)).collect()),
+            };
+            out.push_str(&format!("{} = {class}[{}]\n", ident(name), parts.join(", ")));
+        }
+    }
+}
+
+/// The type of a name in quotes, which stands for itself.
+fn literal(part: &str) -> String {
+    if part.starts_with('"') { format!("Literal[{part}]") } else { part.to_owned() }
+}
+
+/// A dictionary with these fields, which may be words of the language, such as `from`.
+fn dictionary(out: &mut String, name: &str, fields: &[StructField]) {
+    out.push_str(&format!("{name} = TypedDict(\n    \"{name}\",\n    {{\n"));
+    for field in fields {
+        comment(out, "        ", "#", &field.description);
+        out.push_str(&format!("        \"{}\": {},\n", field.name, text(&field.value)));
+    }
+    out.push_str("    },\n)\n");
+}
+
+/// Writes what a variant needs, and returns its type: its name, or a dictionary of that name and what is in it.
+fn variant(
+    out: &mut String,
+    (schema, taken): (&ExtensionSchema, &mut Vec<String>),
+    of: &str,
+    one: &EnumVariant,
+) -> String {
+    let EnumVariant { name, payload, description } = one;
+    let value = match payload {
+        VariantPayload::Unit => return format!("\"{name}\""),
+        VariantPayload::Tuple(values) => match &values[..] {
+            [value] => text(value),
+            values => format!("Tuple[{}]", values.iter().map(text).collect::<Vec<_>>().join(", ")),
+        },
+        VariantPayload::Struct(fields) => {
+            let inner = free_name(schema, taken, &format!("{of}_{name}_Fields"));
+            out.push('\n');
+            dictionary(out, &inner, fields);
+            inner
+        }
+    };
+    let whole = free_name(schema, taken, &format!("{of}_{name}"));
+    out.push('\n');
+    comment(out, "", "#", description);
+    out.push_str(&format!("{whole} = TypedDict(\"{whole}\", {{\"{name}\": {value}}})\n"));
+    whole
 }
 
 /// The named type in a type.
@@ -96,8 +144,21 @@ fn ident(name: &str) -> String {
         "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
     ];
     // Names that the file itself uses.
-    const USED: &[&str] =
-        &["Any", "List", "Literal", "Optional", "TypedDict", "cast", "sandstorm", "str", "int", "float", "bool"];
+    const USED: &[&str] = &[
+        "Any",
+        "List",
+        "Literal",
+        "Optional",
+        "Tuple",
+        "TypedDict",
+        "Union",
+        "cast",
+        "sandstorm",
+        "str",
+        "int",
+        "float",
+        "bool",
+    ];
     if WORDS.contains(&name) || USED.contains(&name) { format!("{name}_") } else { name.to_owned() }
 }
 

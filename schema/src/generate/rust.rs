@@ -1,7 +1,7 @@
 //! Rust, over the Rust client.
 
-use super::{class_name, comment, head};
-use crate::{EnumType, ExtensionSchema, NamedType, StructType, TypeBody, ValueType};
+use super::{class_name, comment, head, is_plain};
+use crate::{EnumVariant, ExtensionSchema, NamedType, StructType, TypeBody, ValueType, VariantPayload};
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let class = class_name(extension);
@@ -46,13 +46,32 @@ fn named(out: &mut String, NamedType { name, body, description }: &NamedType) {
                 out.push_str(&format!("    pub {}: {},\n", ident(&field.name), text(&field.value)));
             }
         }
-        TypeBody::Enum(EnumType { variants }) => {
-            out.push_str("#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]\n");
-            out.push_str(&format!("pub enum {} {{\n", ident(name)));
-            variants.iter().for_each(|variant| out.push_str(&format!("    {},\n", ident(variant))));
+        TypeBody::Enum(body) => {
+            let plain = if is_plain(body) { "Clone, Copy, Debug, PartialEq, Eq" } else { "Clone, Debug, PartialEq" };
+            out.push_str(&format!("#[derive({plain}, Serialize, Deserialize)]\npub enum {} {{\n", ident(name)));
+            body.variants.iter().for_each(|one| variant(out, one));
         }
     }
     out.push_str("}\n");
+}
+
+fn variant(out: &mut String, EnumVariant { name, payload, description }: &EnumVariant) {
+    comment(out, "    ", "///", description);
+    match payload {
+        VariantPayload::Unit => out.push_str(&format!("    {},\n", ident(name))),
+        VariantPayload::Tuple(values) => {
+            let values: Vec<String> = values.iter().map(text).collect();
+            out.push_str(&format!("    {}({}),\n", ident(name), values.join(", ")));
+        }
+        VariantPayload::Struct(fields) => {
+            out.push_str(&format!("    {} {{\n", ident(name)));
+            for field in fields {
+                comment(out, "        ", "///", &field.description);
+                out.push_str(&format!("        {}: {},\n", ident(&field.name), text(&field.value)));
+            }
+            out.push_str("    },\n");
+        }
+    }
 }
 
 /// A name, marked as one if it is a word of the language.

@@ -1,7 +1,7 @@
 //! TypeScript, over HTTP.
 
-use super::{class_name, comment, head};
-use crate::{EnumType, ExtensionSchema, NamedType, StructType, TypeBody, ValueType};
+use super::{class_name, comment, head, is_plain};
+use crate::{EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload};
 
 /// What every client has: a call that is repeated with the same key until its answer comes.
 const CALL: &str = r#"
@@ -91,16 +91,44 @@ fn named(out: &mut String, NamedType { name, body, description }: &NamedType) {
             out.push_str(&format!("export interface {name} {{\n"));
             for field in fields {
                 comment(out, "  ", "//", &field.description);
-                let mark = if matches!(field.value, ValueType::Optional(_)) { "?" } else { "" };
-                out.push_str(&format!("  {}{mark}: {};\n", field.name, text(&field.value)));
+                out.push_str(&format!("  {};\n", field_text(field)));
             }
             out.push_str("}\n");
         }
-        TypeBody::Enum(EnumType { variants }) => {
-            let variants: Vec<String> = variants.iter().map(|variant| format!("\"{variant}\"")).collect();
+        TypeBody::Enum(body) if is_plain(body) => {
+            let variants: Vec<String> = body.variants.iter().map(variant_text).collect();
             out.push_str(&format!("export type {name} = {};\n", variants.join(" | ")));
         }
+        TypeBody::Enum(body) => {
+            out.push_str(&format!("export type {name} ="));
+            for variant in &body.variants {
+                out.push('\n');
+                comment(out, "  ", "//", &variant.description);
+                out.push_str(&format!("  | {}", variant_text(variant)));
+            }
+            out.push_str(";\n");
+        }
     }
+}
+
+/// A variant: its name, or an object of that name with what is in it.
+fn variant_text(EnumVariant { name, payload, .. }: &EnumVariant) -> String {
+    match payload {
+        VariantPayload::Unit => format!("\"{name}\""),
+        VariantPayload::Tuple(values) => match &values[..] {
+            [value] => format!("{{ {name}: {} }}", text(value)),
+            values => format!("{{ {name}: [{}] }}", values.iter().map(text).collect::<Vec<_>>().join(", ")),
+        },
+        VariantPayload::Struct(fields) => {
+            let fields: Vec<String> = fields.iter().map(field_text).collect();
+            format!("{{ {name}: {{ {} }} }}", fields.join("; "))
+        }
+    }
+}
+
+fn field_text(field: &StructField) -> String {
+    let mark = if matches!(field.value, ValueType::Optional(_)) { "?" } else { "" };
+    format!("{}{mark}: {}", field.name, text(&field.value))
 }
 
 fn text(value: &ValueType) -> String {

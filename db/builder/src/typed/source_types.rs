@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandstorm_schema::limits::DESCRIPTION_BYTES;
 use sandstorm_schema::{
-    EnumType, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
+    EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
+    VariantPayload,
 };
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, Fields, FnArg, GenericArgument, Ident, Item, ItemFn, Lit, Meta, PathArguments, ReturnType};
-use syn::{Type, UseTree, Visibility};
+use syn::{Attribute, Expr, Field, Fields, FnArg, GenericArgument, Ident, Item, ItemFn, Lit, Meta, PathArguments};
+use syn::{ReturnType, Type, UseTree, Variant, Visibility};
 
 use crate::{Diagnostic, ROOT_FILE};
 
 /// What types may be, for those who are refused one.
 const ALLOWED: &str = "a type of arguments and replies is bool, u8 to u64, i8 to i64, f32, f64, String, Vec<u8>, Option<T>, Vec<T>, or a \
-     `pub struct` with named `pub` fields or a `pub enum` without payloads of src/lib.rs";
+     `pub struct` with named `pub` fields or a `pub enum` of src/lib.rs";
 
 /// The schema of the typed functions, if the source has such and no plain `run`.
 pub(super) fn read(text: &str) -> Result<Option<ExtensionSchema>, Vec<Diagnostic>> {
@@ -228,15 +229,39 @@ impl TypeReader<'_> {
         let body = match parts {
             Ok(fields) => TypeBody::Struct(StructType { fields: self.fields(&name, fields)? }),
             Err(variants) => {
-                if let Some(variant) = variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
-                    return self.refuse(variant, &format!("a variant of `{name}` has a payload: {ALLOWED}"));
-                }
-                let variants = variants.iter().map(|variant| name_of(&variant.ident)).collect();
-                TypeBody::Enum(EnumType { variants })
+                let variants: Option<Vec<EnumVariant>> =
+                    variants.iter().map(|variant| self.variant(&name, variant)).collect();
+                TypeBody::Enum(EnumType { variants: variants? })
             }
         };
         self.found.push(NamedType { name: name.clone(), body, description: description(attributes) });
         Some(ValueType::Named(name))
+    }
+
+    /// A variant of the enum of that name.
+    fn variant(&mut self, name: &str, variant: &Variant) -> Option<EnumVariant> {
+        let own = name_of(&variant.ident);
+        if !matches!(variant.fields, Fields::Unit) && variant.fields.is_empty() {
+            return self.refuse(variant, &format!("`{name}::{own}` has nothing in it: write it without brackets"));
+        }
+        let payload = match &variant.fields {
+            Fields::Unit => return Some(EnumVariant::unit(&own)),
+            Fields::Unnamed(fields) => {
+                let values: Option<Vec<ValueType>> = fields.unnamed.iter().map(|field| self.value(&field.ty)).collect();
+                VariantPayload::Tuple(values?)
+            }
+            Fields::Named(fields) => {
+                let fields: Option<Vec<StructField>> = fields.named.iter().map(|field| self.field(field)).collect();
+                VariantPayload::Struct(fields?)
+            }
+        };
+        Some(EnumVariant { name: own, payload, description: description(&variant.attrs) })
+    }
+
+    fn field(&mut self, field: &Field) -> Option<StructField> {
+        let value = self.value(&field.ty)?;
+        let name = field.ident.as_ref().map(name_of).unwrap_or_default();
+        Some(StructField { name, value, description: description(&field.attrs) })
     }
 
     fn fields(&mut self, name: &str, fields: &Fields) -> Option<Vec<StructField>> {
@@ -248,9 +273,7 @@ impl TypeReader<'_> {
             if !matches!(field.vis, Visibility::Public(_)) {
                 return self.refuse(field, &format!("a field of `{name}` is not `pub`: {ALLOWED}"));
             }
-            let value = self.value(&field.ty)?;
-            let field_name = field.ident.as_ref().map(name_of).unwrap_or_default();
-            found.push(StructField { name: field_name, value, description: description(&field.attrs) });
+            found.push(self.field(field)?);
         }
         Some(found)
     }

@@ -32,7 +32,14 @@ pub struct Transfer {
     pub notes: Vec<Vec<u8>>,
     pub lines: Vec<Line>,
 }
-pub enum Kind { Gift, Loan }
+pub enum Kind {
+    Gift,
+    /// Has to be paid back.
+    Loan { /// In years.
+        years: u8, r#in: Option<Line> },
+    Split(u64, Vec<Line>),
+    Other(String),
+}
 pub struct Line { pub name: String, pub share: f32 }
 pub struct Balances { pub from: u64, pub kind: Kind }
 
@@ -56,6 +63,11 @@ fn public_functions_of_a_database_are_typed_unless_there_is_a_plain_entry() {
     let fields: Vec<String> = body.fields.iter().map(|f| format!("{}: {}", f.name, f.value)).collect();
     assert_eq!(fields, ["from: u64", "type: Option<Kind>", "notes: Vec<bytes>", "lines: Vec<Line>"]);
     assert_eq!(body.fields[0].description, "The account that pays.");
+    let kind = found.types.iter().find(|one| one.name == "Kind").expect("the enum");
+    let sandstorm_schema::TypeBody::Enum(kind) = &kind.body else { panic!("{kind:?}") };
+    let variants: Vec<String> = kind.variants.iter().map(ToString::to_string).collect();
+    assert_eq!(variants, ["Gift", "Loan { years: u8, in: Option<Line> }", "Split(u64, Vec<Line>)", "Other(String)"]);
+    assert_eq!(kind.variants[1].description, "Has to be paid back.");
 
     for plain in [
         "pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> { Ok(()) }",
@@ -93,7 +105,19 @@ fn what_no_client_could_give_is_refused_with_its_line() {
             2,
             "a type of",
         ),
-        ("pub enum A { X(u8) }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 1, "has a payload"),
+        ("pub enum A { X(u128) }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 1, "`u128`: a type of"),
+        (
+            "pub enum A { X, Y {} }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",
+            1,
+            "`A::Y` has nothing in it",
+        ),
+        ("pub enum A { X() }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 1, "without brackets"),
+        ("pub enum A { X(Vec<A>) }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}", 2, "contains itself"),
+        (
+            "pub enum A { X { y: &'static str } }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",
+            1,
+            "a type of",
+        ),
         ("pub async fn f(db: Db<'_>, a: u8, b: u8) -> Result<(), Error> {}", 1, "put them into a struct"),
         ("pub async fn f(db: Db<'_>, a: u128) -> Result<(), Error> {}", 1, "`u128`: a type of"),
         ("pub async fn f(db: Db<'_>, a: bytes) -> Result<(), Error> {}", 1, "`bytes`: a type of"),
@@ -121,7 +145,11 @@ fn what_is_written_is_rust_and_safe() {
         "r#type: from.option(|from| Ok(read_Kind(from)?))?,",
         "r#notes: from.list(|from| Ok(from.bytes()?))?,",
         "to.list(&value.r#notes, |to, value| to.slice(value));",
-        "tenant::r#Kind::r#Loan => 1,",
+        "0 => Ok(tenant::r#Kind::r#Gift),",
+        "1 => Ok(tenant::r#Kind::r#Loan { r#years: from.u8()?, r#in: from.option(|from| Ok(read_Line(from)?))? }),",
+        "2 => Ok(tenant::r#Kind::r#Split(from.u64()?, from.list(|from| Ok(read_Line(from)?))?)),",
+        "tenant::r#Kind::r#Loan { r#years: part0, r#in: part1 } => {\nto.u8(1);\nto.u8(*part0);\n",
+        "tenant::r#Kind::r#Other(part0) => {\nto.u8(3);\nto.string(part0);\n}",
         "let reply = tenant::r#transfer(db, args).await?;",
         "let reply = tenant::r#total(db).await?;",
     ] {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandstorm_schema::{EnumType, ExtensionSchema, FunctionSchema, StructType, TypeBody, ValueType};
+use sandstorm_schema::{EnumType, ExtensionSchema, FunctionSchema, StructType, TypeBody, ValueType, VariantPayload};
 
 /// The path of the entry.
 pub(super) const ENTRY: &str = "typed::run";
@@ -71,7 +71,15 @@ fn enumeration(out: &mut String, name: &str, EnumType { variants }: &EnumType) {
     let _ = writeln!(out, "fn read_{name}(from: &mut Decoder<'_>) -> Result<tenant::r#{name}, Error> {{");
     line(out, "match from.u8()? {");
     for (number, variant) in variants.iter().enumerate() {
-        let _ = writeln!(out, "{number} => Ok(tenant::r#{name}::r#{variant}),");
+        let parts = match &variant.payload {
+            VariantPayload::Unit => String::new(),
+            VariantPayload::Tuple(values) => format!("({})", values.iter().map(read).collect::<Vec<_>>().join(", ")),
+            VariantPayload::Struct(fields) => {
+                let fields = fields.iter().map(|field| format!("r#{}: {}", field.name, read(&field.value)));
+                format!(" {{ {} }}", fields.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let _ = writeln!(out, "{number} => Ok(tenant::r#{name}::r#{}{parts}),", variant.name);
     }
     // With 256 variants there is no other byte.
     line(
@@ -79,11 +87,26 @@ fn enumeration(out: &mut String, name: &str, EnumType { variants }: &EnumType) {
         "#[allow(unreachable_patterns)]\n_ => Err(from.wrong(\"have an enum without a variant of that number\")),\n}\n}",
     );
     let _ = writeln!(out, "fn write_{name}(to: &mut Encoder, value: &tenant::r#{name}) {{");
-    line(out, "to.u8(match value {");
+    line(out, "match value {");
     for (number, variant) in variants.iter().enumerate() {
-        let _ = writeln!(out, "tenant::r#{name}::r#{variant} => {number},");
+        let parts = match &variant.payload {
+            VariantPayload::Unit => String::new(),
+            VariantPayload::Tuple(values) => {
+                let names = (0..values.len()).map(|at| format!("part{at}"));
+                format!("({})", names.collect::<Vec<_>>().join(", "))
+            }
+            VariantPayload::Struct(fields) => {
+                let names = fields.iter().enumerate().map(|(at, field)| format!("r#{}: part{at}", field.name));
+                format!(" {{ {} }}", names.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let _ = writeln!(out, "tenant::r#{name}::r#{}{parts} => {{\nto.u8({number});", variant.name);
+        for (at, value) in variant.payload.parts().enumerate() {
+            let _ = writeln!(out, "{};", write_value(value, &format!("part{at}"), false));
+        }
+        line(out, "}");
     }
-    line(out, "})\n}");
+    line(out, "}\n}");
 }
 
 /// An expression that reads a value from the decoder `from`.

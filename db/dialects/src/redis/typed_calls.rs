@@ -2,7 +2,10 @@
 //! and over HTTP; replies are RESP's own types, written from the reply's bytes.
 
 use sandstorm_net::resp::RespWriter;
-use sandstorm_schema::{ExtensionSchema, FunctionSchema, StructType, TypeBody, ValueType};
+use sandstorm_schema::{
+    EnumType, EnumVariant, ExtensionSchema, FunctionSchema, StructField, StructType, TypeBody, ValueType,
+    VariantPayload,
+};
 use serde_json::Value;
 
 use super::arguments::lossy_text;
@@ -126,18 +129,52 @@ fn write(
             }
         }
         ValueType::Named(name) => match schema.named(name)? {
-            TypeBody::Struct(StructType { fields }) => {
-                reply.map(fields.len());
-                for field in fields {
-                    reply.bulk(field.name.as_bytes());
-                    write(schema, &field.value, (rest, most), reply)?;
-                }
-            }
-            TypeBody::Enum(variants) => {
-                let variant = usize::from(*take(rest, 1)?.first()?);
-                reply.bulk(variants.variants.get(variant)?.as_bytes());
+            TypeBody::Struct(StructType { fields }) => write_fields(schema, fields, (rest, most), reply)?,
+            TypeBody::Enum(EnumType { variants }) => {
+                let variant = variants.get(usize::from(*take(rest, 1)?.first()?))?;
+                write_variant(schema, variant, (rest, most), reply)?;
             }
         },
+    }
+    Some(())
+}
+
+fn write_fields(
+    schema: &ExtensionSchema,
+    fields: &[StructField],
+    (rest, most): (&mut &[u8], usize),
+    reply: &mut RespWriter<'_>,
+) -> Option<()> {
+    reply.map(fields.len());
+    for field in fields {
+        reply.bulk(field.name.as_bytes());
+        write(schema, &field.value, (rest, most), reply)?;
+    }
+    Some(())
+}
+
+/// As its JSON: the variant's name, or a map of the name and what is in it.
+fn write_variant(
+    schema: &ExtensionSchema,
+    variant: &EnumVariant,
+    (rest, most): (&mut &[u8], usize),
+    reply: &mut RespWriter<'_>,
+) -> Option<()> {
+    if variant.payload != VariantPayload::Unit {
+        reply.map(1);
+    }
+    reply.bulk(variant.name.as_bytes());
+    match &variant.payload {
+        VariantPayload::Unit => {}
+        VariantPayload::Struct(fields) => write_fields(schema, fields, (rest, most), reply)?,
+        VariantPayload::Tuple(values) => {
+            if values.len() != 1 {
+                reply.array(values.len());
+            }
+            for value in values {
+                write(schema, value, (rest, most), reply)?;
+            }
+        }
     }
     Some(())
 }
