@@ -16,7 +16,9 @@
 //! }
 //! let mut answered = 0;
 //! while answered < 32 {
-//!     answered += connection.poll(|mark, answer| println!("{mark}: {} bytes", answer.map_or(0, |answer| answer.len())));
+//!     answered += connection.poll(|mark, answer| {
+//!         println!("{mark}: {} bytes", answer.map_or(0, |answer| answer.len()));
+//!     });
 //! }
 //! # Ok(())
 //! # }

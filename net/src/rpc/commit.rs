@@ -5,9 +5,12 @@
 //! | step | as |
 //! |---|---|
 //! | a record was read | get: number = its version; 0: there was none |
-//! | a range was read | range: key = the smallest key, number = how many records, with [`RANGE_BACKWARD`] from the largest on; value = `len u32, end`, then of each record `version u64, len u32, key`, in the order in which they were read |
+//! | a range was read | range: below |
 //! | a record is written | put, with [`OP_FLAG_TTL`] where it expires |
 //! | a record is deleted | delete |
+//!
+//! A range's key is the smallest key; its number how many records it had, with [`RANGE_BACKWARD`] from the largest on;
+//! its value `len u32, end`, then of each record `version u64, len u32, key`, in the order in which they were read.
 
 use thiserror::Error;
 
