@@ -116,7 +116,7 @@ class PlainTest(unittest.TestCase):
         self.assertEqual(client.call("bank.statement", ["plain"]), [{"name": "plain", "balance": 7}])
         schema = client.schema("bank")
         assert schema is not None
-        self.assertEqual([one["name"] for one in schema["functions"]], ["transfer", "deposit", "statement"])
+        self.assertEqual([one["name"] for one in schema["functions"]], ["transfer", "deposit", "statement", "order"])
         self.assertIsNone(client.schema("bad"))
         with self.assertRaisesRegex(sandstorm.TypesError, "args.amount: -1 is no u64"):
             client.call("bank.transfer", {**order, "amount": -1})
