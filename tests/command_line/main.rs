@@ -11,5 +11,6 @@ mod generated_bank;
 mod load;
 mod python;
 mod readme;
+mod shell;
 mod typed;
 mod typed_redis;

@@ -40,6 +40,7 @@ mod rebuild;
 mod secret;
 mod serve;
 mod session;
+mod shell;
 mod slow;
 mod stat;
 mod table;
@@ -201,6 +202,8 @@ enum CliCommand {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(invoke::InvokeArgs),
+    /// Commands one after the other, with history and completion
+    Shell,
     /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices; or
     /// what is wrong with a running server (--live)
     Doctor(doctor::DoctorArgs),
@@ -347,6 +350,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
         CliCommand::Ext(command) => ext::run(session, command, out),
         CliCommand::Invoke(args) => invoke::run(&session(), &args, out),
+        CliCommand::Shell => shell::run(&cli.global, out),
         CliCommand::Doctor(args) if args.live => doctor::live::run(&session(), out),
         CliCommand::Doctor(args) => doctor::doctor(&args, out),
         CliCommand::Stat(args) => stat::stat(&session(), &args, out),

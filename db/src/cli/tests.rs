@@ -78,6 +78,7 @@ const COMMANDS: &[&str] = &[
     "ext new dir --name x",
     "ext new dir --template rate-limiter",
     "completions bash",
+    "shell",
     "man folder",
     "secret set payments --from F",
     "secret list",
