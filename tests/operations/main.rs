@@ -10,6 +10,7 @@ mod browser;
 mod builder_tls;
 mod cluster;
 mod cluster_dev;
+mod cluster_directory;
 mod code_tiers;
 mod disk;
 mod feeds;

@@ -72,7 +72,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
         ("db/log".into(), vec![]),
         ("db/store".into(), vec!["sandstorm-log", "sandstorm-net"]),
         ("db/backing".into(), vec!["sandstorm-store"]),
-        ("db/cluster".into(), vec!["sandstorm-net", "sandstorm-store"]),
+        ("db/cluster".into(), vec!["sandstorm-catalog", "sandstorm-net", "sandstorm-store"]),
         ("db/metrics".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
         ("db/sandbox".into(), vec![]),

@@ -88,6 +88,11 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         let (objects, is_raw) = Directory::open(view, &entry.name(), &backing.settings)?;
         self.connect(entry, backing, objects, is_raw);
+        self.attach_marks(entry, full_name)
+    }
+
+    /// Has the marks of a table with a backing logged, if the table is.
+    pub(super) fn attach_marks(&self, entry: &Arc<TableEntry>, full_name: &str) -> Result<(), DirectoryError> {
         if let Some(made) = entry.backing.get().filter(|_| !entry.durability().is_none()) {
             let name = format!("{full_name} changed records");
             let attached = self.log.attach(made.table.marks(), (made.marks, &name), entry.durability());

@@ -8,7 +8,6 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-use super::change_log;
 use super::directory_log::DirectoryLog;
 use super::directory_state::{ChangeEffect, DirectoryState};
 use super::error::{DirectoryError, check_name, over_quota, unknown_table};
@@ -57,15 +56,15 @@ pub struct Directory {
     pub(super) next: Mutex<DirectoryState>,
     /// The journal of the changes, if they are persisted.
     pub(super) journal: Mutex<Option<Journal>>,
-    snapshot: ArcSwap<DirectorySnapshot>,
-    generation: CachePadded<AtomicU64>,
-    waker: RwLock<Option<ChangeWaker>>,
+    pub(super) snapshot: ArcSwap<DirectorySnapshot>,
+    pub(super) generation: CachePadded<AtomicU64>,
+    pub(super) waker: RwLock<Option<ChangeWaker>>,
     /// Whether any tenant may have an old token that still works; see [`Directory::expire_graces`].
     pub(super) has_graces: AtomicBool,
     /// See [`Directory::was_restored`].
     pub(super) restored: AtomicBool,
     /// Dropped tables that a worker may still use; freed by [`Directory::reap`].
-    dropped: Mutex<Vec<Arc<TableEntry>>>,
+    pub(super) dropped: Mutex<Vec<Arc<TableEntry>>>,
     /// The log of the tables with durability, once it was read.
     pub(super) log: DirectoryLog,
     /// Seals the secrets of tenants for the journal.
@@ -75,7 +74,7 @@ pub struct Directory {
     /// The threads that ask backings of tables.
     pub(super) backings: Arc<BackingPool>,
     /// What this server owns of all tables, in a cluster.
-    slots: OnceLock<Arc<SlotOwnership>>,
+    pub(super) slots: OnceLock<Arc<SlotOwnership>>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -99,6 +98,7 @@ impl Directory {
             table: HashMap::new(),
             granted: HashMap::new(),
             effects: Vec::new(),
+            agreed: None,
         };
         Arc::new(Directory {
             options,
@@ -166,123 +166,6 @@ impl Directory {
         self.snapshot.load_full()
     }
 
-    /// Runs a change under the lock. If it succeeds, its result is written to the journal and the snapshot is
-    /// published; else nothing changes.
-    pub(super) fn change<T>(
-        &self,
-        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        self.change_and_log(change_log::log_changes, change)
-    }
-
-    /// The same, with a function that logs the change from the snapshots before and after.
-    pub(super) fn change_and_log<T>(
-        &self,
-        tell: fn(&DirectorySnapshot, &DirectorySnapshot),
-        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        self.change_and_record(true, tell, change)
-    }
-
-    /// The same; `must` is whether a change that cannot be written is refused. A change that the server makes itself,
-    /// and that only restricts, is made in any case and written with the next one.
-    fn change_and_record<T>(
-        &self,
-        must: bool,
-        tell: fn(&DirectorySnapshot, &DirectorySnapshot),
-        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        let done = {
-            let mut next = self.next.lock();
-            let before = self.snapshot.load_full();
-            let mut snapshot = DirectorySnapshot::clone(&before);
-            next.effects.clear();
-            let done = change(&mut next, &mut snapshot)?;
-            if let Err(error) = self.keep(&next, &before, &snapshot)
-                && must
-            {
-                return Err(error);
-            }
-            let mut gone = Vec::new();
-            for effect in next.effects.drain(..) {
-                match effect {
-                    ChangeEffect::Access(grant, access) => grant.set(access),
-                    ChangeEffect::Dropped(table) => self.dropped.lock().push(table),
-                    ChangeEffect::Durability(entry, durability, number) => entry.durability.set(durability, number),
-                    ChangeEffect::Settings(entry, settings) => settings.apply(&entry, &self.epochs.register()),
-                    ChangeEffect::GrantName(grant, name) => grant.name.set(name),
-                    ChangeEffect::Gone(id) => gone.push(id),
-                }
-            }
-            for id in gone {
-                next.table.remove(&id);
-                next.granted.remove(&id);
-            }
-            snapshot.generation += 1;
-            let generation = snapshot.generation;
-            tell(&before, &snapshot);
-            self.snapshot.store(Arc::new(snapshot));
-            self.generation.store(generation, Ordering::Release);
-            done
-        };
-        if let Some(wake) = &*self.waker.read() {
-            wake();
-        }
-        Ok(done)
-    }
-
-    /// Changes one tenant's view.
-    pub(super) fn change_view<'a, T>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut DirectoryState, &mut TenantView) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        let tenant = tenant.into();
-        self.change(|next, snapshot| {
-            let mut view = TenantView::clone(snapshot.find(tenant)?);
-            let done = change(next, &mut view)?;
-            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            Ok(done)
-        })
-    }
-
-    /// Restricts rights of a tenant, whether or not that can be written.
-    pub(super) fn restrict_view<'a, T>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut DirectoryState, &mut TenantView) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        let tenant = tenant.into();
-        self.change_and_record(false, change_log::log_changes, |next, snapshot| {
-            let mut view = TenantView::clone(snapshot.find(tenant)?);
-            let done = change(next, &mut view)?;
-            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            Ok(done)
-        })
-    }
-
-    /// Restricts rights of several tenants, whether or not that can be written.
-    pub(super) fn restrict<T>(
-        &self,
-        change: impl FnOnce(&mut DirectoryState, &mut DirectorySnapshot) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        self.change_and_record(false, change_log::log_changes, change)
-    }
-
-    /// Changes one tenant's settings.
-    pub(super) fn change_tenant<'a, T>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        change: impl FnOnce(&mut DirectoryState, &mut TenantAccount) -> Result<T, DirectoryError>,
-    ) -> Result<T, DirectoryError> {
-        self.change_view(tenant, |next, view| {
-            let mut tenant = TenantAccount::clone(&view.tenant);
-            let done = change(next, &mut tenant)?;
-            view.tenant = Arc::new(tenant);
-            Ok(done)
-        })
-    }
-
     /// Creates a tenant. Returns it and its token, which is not stored and cannot be read again (empty if the stored
     /// form of a token was given).
     ///
@@ -319,10 +202,10 @@ impl Directory {
                 serial: next.credential(),
                 name: new.name.clone(),
                 origin: new.origin,
-                configured_token,
+                configured_token: configured_token.clone(),
                 open: new.open,
-                quotas,
-                said: new.quotas,
+                quotas: quotas.clone(),
+                said: new.quotas.clone(),
                 code: TenantCode::of(new.code.unwrap_or(self.options.code), &new.name),
                 budgets: HashMap::new(),
                 home_worker,
@@ -349,14 +232,7 @@ impl Directory {
         let tenant = tenant.into();
         self.change(|next, snapshot| {
             let id = snapshot.find(tenant)?.tenant.id;
-            let Some(view) = snapshot.tenants.remove(&id) else {
-                return Err(DirectoryError::UnknownTenant(tenant.to_string()));
-            };
-            snapshot.names.remove(view.tenant.name.as_str());
-            next.effects.push(ChangeEffect::Gone(id));
-            end_tenant_grants(next, snapshot, &view);
-            next.effects.extend(view.tables.values().cloned().map(ChangeEffect::Dropped));
-            Ok(view)
+            remove_tenant(next, snapshot, id).ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
         })
     }
 
@@ -433,7 +309,7 @@ impl Directory {
         self.change_view(tenant, |next, view| {
             let tenant = view.tenant.clone();
             if view.table_names.contains_key(new.name.as_str()) {
-                return Err(DirectoryError::TableExists { tenant: tenant.name.clone(), table: new.name });
+                return Err(DirectoryError::TableExists { tenant: tenant.name.clone(), table: new.name.clone() });
             }
             over_quota(&tenant, "tables", tenant.quotas.tables, view.tables.len())?;
             let quota_bytes = table_quota(view, new.quota_bytes)?;
@@ -447,22 +323,24 @@ impl Directory {
             };
             let durability = new.durability.unwrap_or_else(|| self.options.default_durability(new.mode));
             if !durability.is_none() && !self.options.can_keep_records {
-                return Err(DirectoryError::KeepsNothing(new.name));
+                return Err(DirectoryError::KeepsNothing(new.name.clone()));
             }
             self.check_spill(&new.name, (new.mode, new.ordered))?;
             let durability = self.check_backing(&new, durability)?;
             let table = self.new_table(config);
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };
-            let backing = new.backing.map(TableBacking::new);
+            let backing = new.backing.clone().map(TableBacking::new);
             let full_name = format!("{}/{}", tenant.name, new.name);
             if log_number != 0 {
                 let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
                 let logged = (log_number, full_name.as_str());
                 self.log.attach(&table, logged, durability).map_err(unavailable)?;
             }
-            let name: Box<str> = new.name.into();
+            let name: Box<str> = new.name.as_str().into();
+            let serial = if self.slots.get().is_some() { sandstorm_log::new_table_number() } else { 0 };
             let entry = Arc::new(TableEntry {
                 id,
+                serial,
                 name: CurrentName::new(&name),
                 table,
                 durability: CurrentDurability::new(durability, log_number),
@@ -535,6 +413,20 @@ impl Directory {
         let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::InvalidToken)?;
         Ok((token, hash))
     }
+}
+
+/// Removes a tenant from a snapshot. Returns its last view.
+pub(super) fn remove_tenant(
+    next: &mut DirectoryState,
+    snapshot: &mut DirectorySnapshot,
+    id: u32,
+) -> Option<Arc<TenantView>> {
+    let view = snapshot.tenants.remove(&id)?;
+    snapshot.names.remove(view.tenant.name.as_str());
+    next.effects.push(ChangeEffect::Gone(id));
+    end_tenant_grants(next, snapshot, &view);
+    next.effects.extend(view.tables.values().cloned().map(ChangeEffect::Dropped));
+    Some(view)
 }
 
 fn free_tenant_id(

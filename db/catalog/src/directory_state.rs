@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::TableEntry;
+use super::agreement::AgreedState;
 use super::grant::{Grant, GrantAccess};
 use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
@@ -22,6 +23,8 @@ pub(super) struct DirectoryState {
     pub(super) granted: HashMap<u32, u64>,
     /// The immediate effects of the current change, once it is certain.
     pub(super) effects: Vec<ChangeEffect>,
+    /// The agreement with the other servers, in a cluster.
+    pub(super) agreed: Option<AgreedState>,
 }
 
 /// An immediate effect of a change, for holders of an older snapshot.

@@ -69,23 +69,43 @@ impl Directory {
         if let Some(backing) = entry.backing() {
             check_policy(table, backing.policy(), durability)?;
         }
+        // Of a table that is logged already the number stays.
+        let number = match (before.is_none(), durability.is_none()) {
+            (_, true) => 0,
+            (true, false) => sandstorm_log::new_table_number(),
+            (false, false) => entry.durability.number(),
+        };
+        self.switch_durability(tenant, &entry, (durability, number), false)?;
+        Ok(entry)
+    }
+
+    /// Has a table's durability hold under that number in the log. `is_agreed`: the other servers of the cluster have
+    /// it already. Under the lock for changes of durability.
+    pub(super) fn switch_durability(
+        &self,
+        tenant: TenantRef<'_>,
+        entry: &Arc<TableEntry>,
+        (durability, number): (TableDurability, u64),
+        is_agreed: bool,
+    ) -> Result<(), DirectoryError> {
+        let before = entry.durability();
         let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
         let Some(log) = self.log.get_or_make().map_err(unavailable)? else {
             // The server has not read its log yet: the table gets it then.
             return Err(unavailable(LogError::unusable("log", "the server has not read it yet")));
         };
-        if before.is_none() {
-            let number = sandstorm_log::new_table_number();
+        let begins = !durability.is_none() && (before.is_none() || number != entry.durability.number());
+        let record = || self.record_durability(tenant, entry, (durability, number), is_agreed);
+        if begins {
             // No answer waits for the disk until the change holds.
             entry.set_logging(&log, number, TableLogging::AtOnce);
             let kept = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST).map_err(unavailable);
-            let done = kept.and_then(|()| self.record_durability(tenant, &entry, (durability, number)));
+            let done = kept.and_then(|()| record());
             if done.is_err() {
                 entry.set_logging(&log, number, TableLogging::Off);
-                return done.map(|()| entry);
+                return done;
             }
         }
-        let number = if durability.is_none() { 0 } else { entry.durability.number() };
         if durability == TableDurability::Disk {
             // What was shown until now is on the disk before the promise is made.
             entry.set_logging(&log, number, TableLogging::Awaited);
@@ -96,14 +116,12 @@ impl Directory {
                 return Err(unavailable(why.unwrap_or_else(|| LogError::unusable("log", "its disk stalls"))));
             }
         }
-        if !before.is_none()
-            && let Err(error) = self.record_durability(tenant, &entry, (durability, number))
-        {
+        if !begins && let Err(error) = record() {
             entry.set_logging(&log, entry.durability.number(), before.logging());
             return Err(error);
         }
         entry.set_logging(&log, number, durability.logging());
-        Ok(entry)
+        Ok(())
     }
 
     /// Writes a table's durability to the journal, and shows it.
@@ -112,12 +130,16 @@ impl Directory {
         tenant: TenantRef<'_>,
         entry: &Arc<TableEntry>,
         (durability, number): (TableDurability, u64),
+        is_agreed: bool,
     ) -> Result<(), DirectoryError> {
         self.change_view(tenant, |next, view| {
             if !view.tables.get(&entry.id).is_some_and(|now| Arc::ptr_eq(now, entry)) {
                 return Err(unknown_table(view, &entry.name()));
             }
             let before = view.settings.get(&entry.id).cloned().unwrap_or_else(|| TableDefinition::of(entry));
+            if is_agreed && (before.durability, before.log) != (durability, number) {
+                return Err(DirectoryError::JournalUnavailable("another server has changed it again".to_owned()));
+            }
             view.settings.insert(entry.id, TableDefinition { durability, log: number, ..before });
             next.effects.push(ChangeEffect::Durability(Arc::clone(entry), durability, number));
             Ok(())

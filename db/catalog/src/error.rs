@@ -295,6 +295,12 @@ pub enum DirectoryError {
     /// The change could not be written to the journal.
     #[error("{0}")]
     JournalUnavailable(String),
+    /// Another server of the cluster has changed something since the state on which a change stands.
+    #[error("other servers of the cluster change tenants all the time, and were faster: nothing was changed")]
+    OutdatedChange,
+    /// The servers of the cluster cannot agree on a change.
+    #[error("the cluster cannot agree on the change: {0}")]
+    NoAgreement(String),
     /// A home worker that the server does not have.
     #[error("home worker {wanted} is out of range: the server has workers 0 to {last}")]
     HomeWorker {
@@ -332,7 +338,11 @@ impl DirectoryError {
             | E::TooManyShares(_)
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
-            E::JournalUnavailable(_) | E::NoSpillFile(_) | E::BackingUnavailable(_) => DirectoryErrorKind::Unavailable,
+            E::JournalUnavailable(_)
+            | E::NoSpillFile(_)
+            | E::BackingUnavailable(_)
+            | E::OutdatedChange
+            | E::NoAgreement(_) => DirectoryErrorKind::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
@@ -355,6 +365,12 @@ impl DirectoryError {
             | E::OpenRefused(_)
             | E::HomeWorker { .. } => DirectoryErrorKind::Invalid,
         }
+    }
+
+    /// Whether it may be over once another server's changes are known.
+    pub(super) fn depends_on_state(&self) -> bool {
+        use DirectoryErrorKind as K;
+        matches!(self.refusal(), K::NotFound | K::Conflict | K::OverQuota | K::CodePolicy)
     }
 
     /// The remedy, for people.
@@ -419,6 +435,8 @@ impl DirectoryError {
             E::InvalidToken => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
             E::JournalUnavailable(_) => "see whether the disk of the state directory is full or broken, and try again",
+            E::OutdatedChange => "try again",
+            E::NoAgreement(_) => "`sandstorm cluster status` shows whether etcd answers; records are served meanwhile",
             E::HomeWorker { .. } => "leave the home worker out to have one assigned",
         }
     }

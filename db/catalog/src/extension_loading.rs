@@ -67,13 +67,13 @@ impl Directory {
             let (version, origin) = (extension.version, extension.origin);
             let newest = view.versions.all_of(&name).map(|known| known.version).max();
             if let Some(current) = newest.filter(|newest| *newest > version) {
-                return Err(DirectoryError::OldVersion { extension: name.into(), version, current });
+                return Err(DirectoryError::OldVersion { extension: name.to_string(), version, current });
             }
             let manifest_version = manifest_version.to_owned();
             let loaded = LoadedVersion { version, manifest_version, loaded_at_ms, origin, refused: None };
             Arc::make_mut(&mut view.versions).replace(&name, loaded);
             view.lift_until_replaced(&name);
-            Ok(view.make_current(extension))
+            Ok(view.make_current(Arc::clone(&extension)))
         })
     }
 
@@ -100,7 +100,7 @@ impl Directory {
             }
             view.check_tier(&extension)?;
             view.lift_until_replaced(&name);
-            Ok(view.extensions.insert(name, extension))
+            Ok(view.extensions.insert(name.clone(), Arc::clone(&extension)))
         })
     }
 
@@ -139,8 +139,32 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         self.change_view(tenant, |_, view| {
             view.check_tier(&extension)?;
-            view.extensions.insert(extension.name.clone(), extension);
+            view.extensions.insert(extension.name.clone(), Arc::clone(&extension));
             Ok(())
+        })
+    }
+
+    /// Has a version called here whose number another server of the cluster has made the one that is called. Returns
+    /// what it replaces; running invocations of that go on and end there.
+    ///
+    /// # Errors
+    /// No such tenant; another version is to be called by now; another tier than the tenant's.
+    pub fn adopt_version<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<LoadedExtension>,
+    ) -> Result<Option<Arc<LoadedExtension>>, DirectoryError> {
+        let (name, version) = (extension.name.clone(), extension.version);
+        self.change_view(tenant, |_, view| {
+            let wanted = view.versions.loaded().find(|(loaded, _)| *loaded == &*name).map(|(_, loaded)| loaded.version);
+            let current = wanted.ok_or_else(|| unknown_extension(view, &name))?;
+            if current != version {
+                return Err(DirectoryError::OldVersion { extension: name.to_string(), version, current });
+            }
+            view.check_tier(&extension)?;
+            let before = view.extensions.insert(name.clone(), Arc::clone(&extension));
+            view.settle_kept(&name, before.clone());
+            Ok(before)
         })
     }
 

@@ -124,7 +124,7 @@ impl Directory {
             view.check_tier(&extension)?;
             Arc::make_mut(&mut view.versions).replace(&name, about);
             view.lift_until_replaced(&name);
-            Ok(view.make_current(extension))
+            Ok(view.make_current(Arc::clone(&extension)))
         })
     }
 
@@ -146,13 +146,13 @@ impl Directory {
             }
             view.check_tier(&extension)?;
             if let Some(current) = view.versions.highest(&name).filter(|highest| *highest >= version) {
-                return Err(DirectoryError::OldVersion { extension: name.into(), version, current });
+                return Err(DirectoryError::OldVersion { extension: name.to_string(), version, current });
             }
             let manifest_version = manifest_version.to_owned();
             let staged = LoadedVersion { version, manifest_version, loaded_at_ms, origin, refused: None };
             let needed = view.deployment(&name).map(|deployment| deployment.version);
             Arc::make_mut(&mut view.versions).stage(&name, staged, needed);
-            view.settle_kept(&name, Some(extension));
+            view.settle_kept(&name, Some(Arc::clone(&extension)));
             Ok(())
         })
     }
@@ -169,7 +169,7 @@ impl Directory {
         self.change_view(tenant, |_, view| {
             view.known_version(&extension.name, extension.version)?;
             let name = extension.name.clone();
-            view.settle_kept(&name, Some(extension));
+            view.settle_kept(&name, Some(Arc::clone(&extension)));
             Ok(())
         })
     }

@@ -6,12 +6,19 @@
 //! extension lives until the last invocation that uses it has ended.
 #![forbid(unsafe_code)]
 
+mod agreed_changes;
+mod agreed_grants;
+mod agreed_tenants;
+#[cfg(test)]
+mod agreed_tests;
+mod agreement;
 mod backed_tables;
 mod change_log;
 mod code_policy;
 mod deployment;
 mod deployments;
 mod directory;
+mod directory_changes;
 mod directory_digest;
 mod directory_log;
 mod directory_state;
@@ -67,6 +74,8 @@ pub use sandstorm_backing::{BackingPolicy, BackingSettings, BackingStats, Confli
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
 use sandstorm_store::{Participant, RecordTable, StorageMode};
 
+pub use agreed_changes::AgreedImage;
+pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
 pub use deployment::{Deployment, call_key};
 pub use directory::{Directory, TenantChange};
 pub use directory_log::{CheckpointRequests, LogProgressHook};
@@ -297,6 +306,8 @@ impl std::fmt::Debug for TableEntry {
 pub struct TableEntry {
     /// Its id within its tenant; never 0.
     pub id: u64,
+    /// In a cluster a random number, by which its servers tell it from another table that had its id; else 0.
+    pub(crate) serial: u64,
     pub(crate) name: CurrentName,
     /// The records.
     pub table: RecordTable,

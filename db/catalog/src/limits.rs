@@ -78,3 +78,5 @@ pub const RESTORE_BATCHES: usize = 32;
 pub const CHANGE_DURABILITY_MOST: std::time::Duration = std::time::Duration::from_secs(120);
 /// Time between two lines of the log while records are restored, so that a long start is seen to go on.
 pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+/// Times that a change is made anew because another server of the cluster was faster. Each time one of them succeeds.
+pub const AGREEMENT_TRIES: usize = 32;

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use super::directory_state::DirectoryState;
 use super::error::DirectoryError;
+use super::expiry_watchers::ExpiryWatchers;
 use super::grant::FIRST_GRANTED_ID;
 use super::journal::{
     DirectoryImage, Journal, JournalEntry, JournalError, JournalSuspension, JournalTable, JournalTenant, JournalToken,
@@ -133,7 +134,11 @@ impl Directory {
     }
 
     /// A tenant as it was, without its grants.
-    fn restored_view(&self, next: &mut DirectoryState, kept: &JournalTenant) -> Result<TenantView, DirectoryError> {
+    pub(super) fn restored_view(
+        &self,
+        next: &mut DirectoryState,
+        kept: &JournalTenant,
+    ) -> Result<TenantView, DirectoryError> {
         self.check_open(&kept.name, kept.open)?;
         let options = self.options();
         let quotas = kept.quotas.apply(&options.quotas)?;
@@ -172,35 +177,40 @@ impl Directory {
             view.suspended.insert(name.as_str().into(), Arc::new(suspension));
         }
         for table in &kept.tables {
-            let config = TableConfig {
-                mode: table.mode(),
-                quota_bytes: table.quota_bytes,
-                max_key_len: options.max_key_len,
-                max_value_len: options.max_value_len,
-                ordered: table.ordered,
-            };
-            let records = self.new_table(config);
-            records.set_expiry_logging(!table.expiry.is_nobody());
-            let (name, id): (Box<str>, u64) = (table.name.as_str().into(), table.id);
-            let entry = Arc::new(TableEntry {
-                durability: CurrentDurability::new(table.durability, table.log),
-                id,
-                name: CurrentName::new(&name),
-                table: records,
-                backing: Default::default(),
-                flush_at_ms: Default::default(),
-            });
+            let entry = self.entry_of(&view, table);
             if let Some(backing) = &table.backing {
                 self.restore_backing(&view, &entry, backing);
             }
-            view.settings.insert(id, TableDefinition { expiry: table.expiry, ..TableDefinition::of(&entry) });
-            if let Err(error) = self.attach_spill(&view.tenant, &entry) {
-                tracing::error!(table = &*name, %error, "a table has no spill file: what exceeds its memory is refused");
-            }
-            view.tables.insert(id, entry);
-            view.table_names.insert(name, id);
+            view.add_table(&entry, table.expiry);
         }
         Ok(view)
+    }
+
+    /// A table as it was, without records and without its backing.
+    pub(super) fn entry_of(&self, view: &TenantView, table: &JournalTable) -> Arc<TableEntry> {
+        let options = self.options();
+        let config = TableConfig {
+            mode: table.mode(),
+            quota_bytes: table.quota_bytes,
+            max_key_len: options.max_key_len,
+            max_value_len: options.max_value_len,
+            ordered: table.ordered,
+        };
+        let entry = Arc::new(TableEntry {
+            durability: CurrentDurability::new(table.durability, table.log),
+            id: table.id,
+            serial: table.serial,
+            name: CurrentName::new(&table.name),
+            table: self.new_table(config),
+            backing: Default::default(),
+            flush_at_ms: Default::default(),
+        });
+        entry.table.set_expiry_logging(!table.expiry.is_nobody());
+        if let Err(error) = self.attach_spill(&view.tenant, &entry) {
+            let table = &*table.name;
+            tracing::error!(table, %error, "a table has no spill file: what exceeds its memory is refused");
+        }
+        entry
     }
 
     /// Writes the result of a change. Called under the lock for changes, before the change is visible.
@@ -238,14 +248,14 @@ impl Directory {
 }
 
 /// The whole persisted state.
-fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> DirectoryImage {
+pub(super) fn directory_image(next: &DirectoryState, snapshot: &DirectorySnapshot) -> DirectoryImage {
     let tenants: BTreeMap<u32, JournalTenant> =
         snapshot.tenants.iter().map(|(id, view)| (*id, journal_tenant(next, view))).collect();
     DirectoryImage { tenants, next_tenant: next.tenant, next_home: next.home_worker }
 }
 
 /// The persisted state of a tenant.
-fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
+pub(super) fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
     let tenant = &*view.tenant;
     let table = |entry: &Arc<TableEntry>| {
         let settings = view.settings.get(&entry.id).cloned().unwrap_or_else(|| TableDefinition::of(entry));
@@ -260,6 +270,7 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
             log: settings.log,
             backing: settings.backing,
             expiry: settings.expiry,
+            serial: entry.serial,
         }
     };
     let suspension = |suspension: &Suspension| JournalSuspension {
@@ -297,6 +308,13 @@ fn journal_tenant(next: &DirectoryState, view: &TenantView) -> JournalTenant {
 }
 
 impl TenantView {
+    /// Adds a table as its entry is, with those who want to know when its records expire.
+    pub(super) fn add_table(&mut self, entry: &Arc<TableEntry>, expiry: ExpiryWatchers) {
+        self.settings.insert(entry.id, TableDefinition { expiry, ..TableDefinition::of(entry) });
+        self.tables.insert(entry.id, Arc::clone(entry));
+        self.table_names.insert((&*entry.name()).into(), entry.id);
+    }
+
     /// A new tenant, without tables, extensions and grants.
     pub(super) fn of(tenant: TenantAccount) -> TenantView {
         TenantView {

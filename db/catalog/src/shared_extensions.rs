@@ -81,7 +81,7 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         self.change_view(owner, |_, view| {
             view.check_own(extension)?;
-            let Some(with) = with else {
+            let Some(with) = with.clone() else {
                 view.shared.remove(extension);
                 return Ok(());
             };

@@ -79,7 +79,7 @@ impl Directory {
         extension: &str,
         suspension: Suspension,
     ) -> Result<(), DirectoryError> {
-        self.change_view(tenant, |_, view| insert_suspension(view, extension, suspension))
+        self.change_view(tenant, |_, view| insert_suspension(view, extension, suspension.clone()))
     }
 
     /// The same for a suspension by the server: whether or not it can be persisted.
@@ -92,6 +92,6 @@ impl Directory {
         extension: &str,
         suspension: Suspension,
     ) -> Result<(), DirectoryError> {
-        self.restrict_view(tenant, |_, view| insert_suspension(view, extension, suspension))
+        self.restrict_view(tenant, |_, view| insert_suspension(view, extension, suspension.clone()))
     }
 }

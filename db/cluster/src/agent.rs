@@ -47,7 +47,8 @@ impl JoiningServer {
     }
 
     /// Tells the others of this server, and starts its thread. `digest` gives the number of the newest change of its
-    /// tenants, and if that is not the one that it is called with, the digest after it.
+    /// tenants, and if that is not the one that it is called with, the digest after it. `follow` is called with the
+    /// revision of the cluster's newest change of tenants, at each look.
     ///
     /// # Errors
     /// [`ClusterStartError`].
@@ -55,6 +56,7 @@ impl JoiningServer {
         self,
         addresses: &MemberAddresses,
         digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
+        follow: impl Fn(u64) -> Result<(), String> + Send + 'static,
     ) -> Result<ClusterAgent, ClusterStartError> {
         let JoiningServer { store, mut member, slots } = self;
         member.set_addresses(addresses);
@@ -64,6 +66,7 @@ impl JoiningServer {
             member,
             slots,
             digest: Box::new(digest),
+            follow: Box::new(follow),
             digest_of: u64::MAX,
             renewed: None,
             logged: None,
@@ -96,6 +99,7 @@ struct AgentLoop {
     member: ClusterMember,
     slots: Arc<SlotOwnership>,
     digest: Box<dyn Fn(u64) -> (u64, Option<String>) + Send>,
+    follow: Box<dyn Fn(u64) -> Result<(), String> + Send>,
     /// The change of the digest that was told.
     digest_of: u64,
     /// The time of the last word that the server lives.
@@ -131,7 +135,8 @@ impl AgentLoop {
         let (change, digest) = (self.digest)(self.digest_of);
         self.digest_of = change;
         digest.iter().for_each(|digest| self.member.set_directory(digest));
-        self.member.step(&mut self.store)
+        self.member.step(&mut self.store)?;
+        (self.follow)(self.member.directory_revision()).map_err(MemberError::State)
     }
 
     fn note(&mut self, error: &MemberError) {

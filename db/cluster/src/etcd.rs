@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::ClusterAddress;
 use crate::limits::{ANSWER_BYTES, LEASE_S, REQUEST_TIMEOUT};
-use crate::metadata::{MetadataChange, MetadataStore, NoAnswer, StoredValue};
+use crate::metadata::{ListedValues, MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 
 /// The connection to an etcd.
-pub(crate) struct EtcdStore {
+pub struct EtcdStore {
     agent: ureq::Agent,
     address: ClusterAddress,
     prefix: String,
@@ -101,25 +101,21 @@ impl EtcdStore {
     }
 }
 
-/// The first key behind all that begin so.
-fn behind(begins: &str) -> Vec<u8> {
-    let mut end = begins.as_bytes().to_vec();
-    // Prefixes end in a printable letter.
-    if let Some(last) = end.last_mut() {
-        *last = last.saturating_add(1);
-    }
-    end
-}
-
 /// A number as the gateway writes it.
 fn number(value: &Value) -> Option<u64> {
     value.as_str()?.parse().ok()
 }
 
 impl MetadataStore for EtcdStore {
-    fn list(&mut self, begins: &str) -> Result<Vec<StoredValue>, NoAnswer> {
-        let end = behind(&format!("{}{begins}", self.prefix));
-        let asked = json!({ "key": self.encode(begins), "range_end": BASE64.encode(&end) });
+    fn list(&mut self, range: MetadataRange<'_>) -> Result<ListedValues, NoAnswer> {
+        let MetadataRange { from, to, since, at, most } = range;
+        let mut asked = json!({ "key": self.encode(from), "range_end": self.encode(to), "limit": most.to_string() });
+        if since > 0 {
+            asked["min_mod_revision"] = since.to_string().into();
+        }
+        if at > 0 {
+            asked["revision"] = at.to_string().into();
+        }
         let answer = self.ask("kv/range", &asked)?;
         let text = |value: &Value| String::from_utf8(BASE64.decode(value.as_str()?.as_bytes()).ok()?).ok();
         let read = |one: &Value| {
@@ -129,21 +125,31 @@ impl MetadataStore for EtcdStore {
         };
         let found = answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
         let found: Option<Vec<StoredValue>> = found.iter().map(read).collect();
-        found.ok_or_else(|| NoAnswer("etcd: a list that is not understood".to_owned()))
+        let not_understood = || NoAnswer("etcd: a list that is not understood".to_owned());
+        Ok(ListedValues {
+            values: found.ok_or_else(not_understood)?,
+            revision: if at > 0 { at } else { number(&answer["header"]["revision"]).ok_or_else(not_understood)? },
+            has_more: answer["more"].as_bool().unwrap_or(false),
+        })
     }
 
-    fn change(&mut self, change: &MetadataChange) -> Result<bool, NoAnswer> {
+    fn change(&mut self, change: &MetadataChange) -> Result<Option<u64>, NoAnswer> {
         let compare = |(key, revision): &(String, u64)| json!({ "key": self.encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() });
         let put = |(key, value): &(String, String)| json!({ "request_put": { "key": self.encode(key), "value": BASE64.encode(value.as_bytes()) } });
+        let remove = |(from, to): &(String, String)| json!({ "request_delete_range": { "key": self.encode(from), "range_end": self.encode(to) } });
         let asked = json!({
             "compare": change.compared.iter().map(compare).collect::<Vec<_>>(),
-            "success": change.put.iter().map(put).collect::<Vec<_>>(),
+            "success": change.removed.iter().map(remove).chain(change.put.iter().map(put)).collect::<Vec<_>>(),
         });
         // Only once: a change that was made and repeated would be told to have failed.
         let endpoint = self.address.endpoints[self.current].clone();
         match self.ask_member("kv/txn", &asked) {
             // What is false is left out.
-            Ok(answer) => Ok(answer["succeeded"].as_bool().unwrap_or(false)),
+            Ok(answer) if answer["succeeded"].as_bool() == Some(true) => match number(&answer["header"]["revision"]) {
+                Some(revision) => Ok(Some(revision)),
+                None => Err(NoAnswer("etcd: a change without a revision".to_owned())),
+            },
+            Ok(_) => Ok(None),
             Err(error) => {
                 self.current = (self.current + 1) % self.address.endpoints.len();
                 Err(NoAnswer(format!("etcd at {endpoint}: {error}")))
@@ -188,36 +194,52 @@ mod tests {
 
     #[test]
     fn values_are_listed_without_the_clusters_prefix() {
-        let kvs = r#"{"header":{},"kvs":[{"key":"L3NhbmRzdG9ybS94L3Nsb3Rz","mod_revision":"7","value":"e30="},
+        let kvs = r#"{"header":{"revision":"9"},"kvs":[{"key":"L3NhbmRzdG9ybS94L3Nsb3Rz","mod_revision":"7","value":"e30="},
             {"key":"L3NhbmRzdG9ybS94L2E=","mod_revision":"9"}],"count":"2"}"#;
-        let (address, served) = member(vec![kvs, "{}"]);
+        let none = r#"{"header":{"revision":"9"}}"#;
+        let (address, served) = member(vec![kvs, none]);
         let mut store = store(&[&address]);
         let value = |key: &str, value: &str, revision| StoredValue { key: key.into(), value: value.into(), revision };
-        assert_eq!(store.list(""), Ok(vec![value("slots", "{}", 7), value("a", "", 9)]));
-        assert_eq!(store.list("b"), Ok(vec![]));
+        let values = vec![value("slots", "{}", 7), value("a", "", 9)];
+        let listed = ListedValues { values, revision: 9, has_more: false };
+        assert_eq!(store.list(MetadataRange::of("a", "t")), Ok(listed));
+        assert_eq!(
+            store.list(MetadataRange::of("b", "c")),
+            Ok(ListedValues { revision: 9, ..ListedValues::default() })
+        );
         let asked = served.join().unwrap();
-        let (from, to) = (BASE64.encode(b"/sandstorm/x/"), BASE64.encode(b"/sandstorm/x0"));
+        let (from, to) = (BASE64.encode(b"/sandstorm/x/a"), BASE64.encode(b"/sandstorm/x/t"));
         assert!(asked[0].starts_with("POST /v3/kv/range ") && asked[0].contains(&from) && asked[0].contains(&to));
     }
 
     #[test]
     fn another_member_is_asked_if_one_does_not_answer() {
-        let (address, served) = member(vec!["{}"]);
+        let (address, served) = member(vec![r#"{"header":{"revision":"3"}}"#]);
         // A port that was free a moment ago: nobody listens.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut store = store(&[&gone, &address]);
-        assert_eq!(store.list(""), Ok(vec![]));
+        assert_eq!(store.list(MetadataRange::of("a", "b")).map(|listed| listed.revision), Ok(3));
         served.join().unwrap();
-        assert!(store.list("").is_err_and(|NoAnswer(why)| why.starts_with("etcd at 127.0.0.1:")));
+        assert!(
+            store.list(MetadataRange::of("a", "b")).is_err_and(|NoAnswer(why)| why.starts_with("etcd at 127.0.0.1:"))
+        );
     }
 
     #[test]
     fn a_change_is_asked_for_once_and_never_of_two_members() {
-        let (address, served) = member(vec![r#"{"succeeded":true}"#, "{}", r#"{"error":"etcdserver: no leader"}"#]);
+        let (address, served) = member(vec![
+            r#"{"header":{"revision":"8"},"succeeded":true}"#,
+            "{}",
+            r#"{"error":"etcdserver: no leader"}"#,
+        ]);
         let mut store = store(&[&address, &address]);
-        let change = MetadataChange { compared: vec![("a".into(), 5)], put: vec![("a".into(), "b".into())] };
-        assert_eq!(store.change(&change), Ok(true));
-        assert_eq!(store.change(&change), Ok(false));
+        let change = MetadataChange {
+            compared: vec![("a".into(), 5)],
+            put: vec![("a".into(), "b".into())],
+            removed: vec![("c/".into(), "c0".into())],
+        };
+        assert_eq!(store.change(&change), Ok(Some(8)));
+        assert_eq!(store.change(&change), Ok(None));
         assert!(store.change(&change).is_err_and(|NoAnswer(why)| why.ends_with("no leader")));
         let asked = served.join().unwrap();
         assert!(asked[0].starts_with("POST /v3/kv/txn ") && asked[0].contains("\"mod_revision\""), "{}", asked[0]);

@@ -1,12 +1,16 @@
 //! Clusters of servers: who is a member, and who owns which slots of the keys, agreed in etcd.
 //!
 //! [`ClusterAddress`] names a cluster, [`metadata`] is what is needed of the store of its state (with a model for
-//! tests), `etcd` that store. [`member`] is one server's part in the agreement, step by step and without clocks or
-//! threads; [`agent`] the thread that runs it.
+//! tests), `etcd` that store. [`ClusterDirectory`] has the tenants on which the servers agree. [`member`] is one
+//! server's part in the agreement on slots, step by step and without clocks or threads; [`agent`] the thread that runs
+//! it.
 #![forbid(unsafe_code)]
 
 mod address;
 pub mod agent;
+mod directory;
+#[cfg(test)]
+mod directory_model;
 mod etcd;
 pub mod limits;
 pub mod member;
@@ -17,4 +21,5 @@ mod state;
 
 pub use address::ClusterAddress;
 pub use agent::{ClusterAgent, ClusterStartError, JoiningServer};
+pub use directory::ClusterDirectory;
 pub use state::server_id;

@@ -11,8 +11,27 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 pub const LEASE_S: u64 = 10;
 /// Time between two renewals of it.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
-/// Bytes of an answer of etcd, at most: of all servers of a cluster, and its map of slots.
-pub const ANSWER_BYTES: u64 = 4 << 20;
+/// Bytes of an answer of etcd, at most: [`TENANTS_IN_ANSWER`] tenants of [`TENANT_BYTES`], as base64.
+pub const ANSWER_BYTES: u64 = 16 << 20;
+/// Tenants that are asked for at a time.
+pub const TENANTS_IN_ANSWER: usize = 16;
+/// Bytes of a tenant with its tables, grants and versions, as JSON. etcd takes 1.5 MiB in a request by default.
+pub const TENANT_BYTES: usize = 512 << 10;
+/// Bytes of the tenants that one change touches, for the same reason.
+pub const CHANGE_BYTES: usize = 1 << 20;
+/// Tenants that one change touches, at most. etcd takes 128 operations in a transaction by default.
+pub const CHANGE_TENANTS: usize = 100;
+/// The last changes of the directory whose numbers are kept, so that a server whose answer was lost learns whether its
+/// change was made. A server makes less than some hundred a second, and asks within seconds.
+pub const REMEMBERED_CHANGES: usize = 256;
+/// Times that a server asks whether a change was made whose answer was lost.
+pub const SETTLE_TRIES: usize = 3;
+/// Bytes of a part of an artifact: as base64 within etcd's request.
+pub const ARTIFACT_PART_BYTES: usize = 512 << 10;
+/// Bytes of an artifact or a source that servers of a cluster share. etcd holds 2 GiB of all by default.
+pub const ARTIFACT_BYTES: usize = 16 << 20;
+/// Times that a number of a version is asked for, where other servers ask at the same moment.
+pub const VERSION_TRIES: usize = 16;
 /// Endpoints of an address, at most. An etcd has seven members at most.
 pub const ENDPOINTS: usize = 7;
 /// Time between two lines in the log about a store that does not answer.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use sandstorm_store::limits::CLUSTER_SERVERS;
 use sandstorm_store::slots::SlotOwnership;
 
-use crate::metadata::{MetadataChange, MetadataStore, NoAnswer, StoredValue};
-use crate::state::{FORMAT, LIVE, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
+use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
+use crate::state::{DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
 
 /// The reason that a step was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +56,8 @@ pub struct ClusterMember {
     is_registered: bool,
     /// The revision of the map that was adopted.
     adopted: u64,
+    /// The revision of the directory's last change.
+    directory_revision: u64,
 }
 
 /// The state as it was read.
@@ -65,6 +67,7 @@ struct ClusterState {
     servers: BTreeMap<String, ServerState>,
     revisions: BTreeMap<String, u64>,
     live: BTreeSet<String>,
+    directory_revision: u64,
 }
 
 impl ClusterState {
@@ -82,6 +85,8 @@ impl ClusterState {
                 state.revisions.insert(id.to_owned(), revision);
             } else if let Some(id) = key.strip_prefix(LIVE) {
                 state.live.insert(id.to_owned());
+            } else if key == DIRECTORY_KEY {
+                state.directory_revision = revision;
             }
         }
         Ok(state)
@@ -93,7 +98,7 @@ impl ClusterMember {
     /// has when it is founded.
     pub fn new(slots: Arc<SlotOwnership>, founders: usize, boot: u64) -> ClusterMember {
         let founders = founders.clamp(1, CLUSTER_SERVERS);
-        ClusterMember { slots, boot, founders, own: None, is_registered: false, adopted: 0 }
+        ClusterMember { slots, boot, founders, own: None, is_registered: false, adopted: 0, directory_revision: 0 }
     }
 
     /// Sets where the others reach this server, which is told in the next step.
@@ -110,6 +115,12 @@ impl ClusterMember {
         }
     }
 
+    /// The revision of the last change of the tenants on which the cluster's servers agree, as it was read last; 0:
+    /// there are none yet.
+    pub fn directory_revision(&self) -> u64 {
+        self.directory_revision
+    }
+
     /// The key that says that this server lives.
     pub fn live_key(&self) -> String {
         format!("{LIVE}{}", self.slots.own_id())
@@ -120,7 +131,9 @@ impl ClusterMember {
     /// # Errors
     /// [`MemberError`]. Nothing that the server owned is lost by one, but for [`MemberError::Replaced`].
     pub fn step(&mut self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
-        let state = ClusterState::read(store.list("")?)?;
+        let listed = store.list(MetadataRange::of(LIVE, MEMBERS_END))?;
+        let state = ClusterState::read(listed.values)?;
+        self.directory_revision = state.directory_revision;
         self.register(&state, store)?;
         self.found(&state, store)?;
         self.adopt(&state);
@@ -148,7 +161,7 @@ impl ClusterMember {
         let value = serde_json::to_string(own).map_err(|error| MemberError::State(error.to_string()))?;
         let compared = vec![(key.clone(), state.revisions.get(id).copied().unwrap_or(0))];
         // Whether it was made is seen in the next step.
-        store.change(&MetadataChange { compared, put: vec![(key, value)] })?;
+        store.change(&MetadataChange { compared, put: vec![(key, value)], removed: vec![] })?;
         Ok(())
     }
 
@@ -165,7 +178,7 @@ impl ClusterMember {
         let map = StoredSlots::divided(&ids);
         let value = serde_json::to_string(&map).map_err(|error| MemberError::State(error.to_string()))?;
         let compared = if is_broken(MemberRule::FoundingCompares) { vec![] } else { vec![(SLOTS_KEY.to_owned(), 0)] };
-        store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)] })?;
+        store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)], removed: vec![] })?;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::member::{BROKEN, ClusterMember, MemberAddresses, MemberError, MemberRule};
-use crate::metadata::{MetadataChange, MetadataStore, NoAnswer, StoredValue};
+use crate::metadata::{ListedValues, MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 
 /// Runs with each number of servers.
 const RUNS: u64 = 100;
@@ -62,17 +62,18 @@ impl ModelEtcd {
 }
 
 impl MetadataStore for ModelEtcd {
-    fn list(&mut self, begins: &str) -> Result<Vec<StoredValue>, NoAnswer> {
+    fn list(&mut self, range: MetadataRange<'_>) -> Result<ListedValues, NoAnswer> {
         let read = |(key, (value, revision)): (&String, &(String, u64))| StoredValue {
             key: key.clone(),
             value: value.clone(),
             revision: *revision,
         };
-        let found = self.values.iter().filter(|(key, _)| key.starts_with(begins)).map(read).collect();
+        let values = self.values.range(range.from.to_owned()..range.to.to_owned()).map(read).collect();
+        let found = ListedValues { values, revision: self.revision, has_more: false };
         if self.fate() == QuestionOutcome::Answered { Ok(found) } else { Err(NoAnswer("lost".into())) }
     }
 
-    fn change(&mut self, change: &MetadataChange) -> Result<bool, NoAnswer> {
+    fn change(&mut self, change: &MetadataChange) -> Result<Option<u64>, NoAnswer> {
         match self.fate() {
             QuestionOutcome::QuestionLost => {
                 // It may arrive later, after the server has given up waiting.
@@ -80,7 +81,7 @@ impl MetadataStore for ModelEtcd {
                 Err(NoAnswer("lost".into()))
             }
             fate => {
-                let made = self.apply(change);
+                let made = self.apply(change).then_some(self.revision);
                 if fate == QuestionOutcome::Answered { Ok(made) } else { Err(NoAnswer("lost".into())) }
             }
         }

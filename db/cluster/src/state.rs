@@ -18,6 +18,18 @@ pub(crate) const SLOTS_KEY: &str = "slots";
 pub(crate) const SERVERS: &str = "servers/";
 /// The beginning of the keys that are there as long as a server lives; the id follows.
 pub(crate) const LIVE: &str = "live/";
+/// The first key behind all of members and slots: what servers look at ten times a second.
+pub(crate) const MEMBERS_END: &str = "t";
+/// The key that each change of the directory touches. It is among those of members, and so is seen by each look.
+pub(crate) const DIRECTORY_KEY: &str = "next";
+/// The beginning of the keys of tenants; the id follows, in ten digits.
+pub(crate) const TENANTS: &str = "tenants/";
+/// The first key behind those of tenants.
+pub(crate) const TENANTS_END: &str = "tenants0";
+/// The beginning of the keys of artifacts.
+pub(crate) const ARTIFACTS: &str = "artifacts/";
+/// The beginning of the keys of the highest versions of extensions that were given to a push.
+pub(crate) const VERSIONS: &str = "versions/";
 /// Name of the file with a server's id in its state directory.
 const ID_FILE: &str = "cluster.id";
 /// Digits of an id.

@@ -312,3 +312,7 @@ pub const TRIGGER_DEAD_LETTER_BYTES: usize = 1 << 20;
 
 /// Longest time that a flush of a table waits for its backing.
 pub const FLUSH_MOST: Duration = Duration::from_secs(60);
+/// Time between two looks of a server of a cluster whether others have pushed something.
+pub const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
+/// Time after which what could not be loaded is tried again: its artifact may have come, or a key be trusted.
+pub const FOLLOW_RETRY_INTERVAL: Duration = Duration::from_secs(5);

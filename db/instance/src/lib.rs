@@ -1,6 +1,7 @@
 //! A composed server: the data plane (directory, tables, workers), and the control plane's view of it.
 #![forbid(unsafe_code)]
 
+mod agreed_start;
 pub mod backup;
 mod salvage;
 
@@ -9,9 +10,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::Directory;
-use sandstorm_catalog::journal::{Journal, JournalError};
+use sandstorm_catalog::journal::{DirectoryImage, Journal, JournalError};
 use sandstorm_cluster::member::MemberAddresses;
-use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer, server_id};
+use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
@@ -94,34 +95,28 @@ impl DataPlane {
     pub fn prepare(config: &ServerSettings) -> Result<PreparedDataPlane, StartError> {
         extensions::install_process_handlers()?;
         let epochs = Epochs::new();
-        let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
-        config.beside_workers(|| directory.open_backings())?;
         if config.ephemeral {
+            let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
+            config.beside_workers(|| directory.open_backings())?;
             config.create_tenants(&directory)?;
-        } else {
-            prepare_state_dir(&config.state)?;
-            if config.cluster.is_some() {
-                let id = server_id(&config.state).map_err(ConfigError::new)?;
-                // It owns everything until its own records are restored.
-                directory.join_cluster(&Arc::new(SlotOwnership::new(id)));
-            }
-            config.beside_workers(|| directory.open_spill_folder(&config.state.join(SPILL_FOLDER)))?;
-            let (journal, stored) = Journal::open(&config.state)?;
-            directory.open_secret_key(&config.state)?;
-            for left in config.restore_tenants(stored, &directory)? {
-                tracing::warn!("{left}");
-            }
-            // Before the journal knows of new tables: a start that fails here changes nothing.
-            let folder = config.state.join(LOG_FOLDER);
-            if config.salvage {
-                salvage::salvage_folder(&folder)?;
-            }
-            directory.restore_records(&folder, unix_ms(), |log| config.beside_workers(|| log.start()))?;
-            if config.salvage {
-                salvage::log_kept(&directory);
-            }
-            directory.start_journal(journal)?;
+            return Ok(PreparedDataPlane { epochs, directory });
         }
+        prepare_state_dir(&config.state)?;
+        let (journal, stored) = Journal::open(&config.state)?;
+        let directory = match &config.cluster {
+            Some(cluster) => agreed_start::restore_agreed(config, cluster, &epochs, &stored)?,
+            None => restore_directory(config, &epochs, None, stored)?,
+        };
+        // Before the journal knows of new tables: a start that fails here changes nothing.
+        let folder = config.state.join(LOG_FOLDER);
+        if config.salvage {
+            salvage::salvage_folder(&folder)?;
+        }
+        directory.restore_records(&folder, unix_ms(), |log| config.beside_workers(|| log.start()))?;
+        if config.salvage {
+            salvage::log_kept(&directory);
+        }
+        directory.start_journal(journal)?;
         Ok(PreparedDataPlane { epochs, directory })
     }
 
@@ -160,7 +155,12 @@ impl DataPlane {
             memcached: port(Protocol::Memcached),
             control,
         };
-        self.cluster = Some(config.beside_workers(|| joining.start(&addresses, digest))?);
+        let directory = Arc::clone(&self.directory);
+        let follow = move |newest: u64| match directory.is_behind(newest) {
+            true => directory.catch_up().map(|_| ()).map_err(|error| error.to_string()),
+            false => Ok(()),
+        };
+        self.cluster = Some(config.beside_workers(|| joining.start(&addresses, digest, follow))?);
         Ok(())
     }
 
@@ -304,6 +304,25 @@ impl PreparedDataPlane {
         };
         Ok(plane)
     }
+}
+
+/// A directory with the stored tenants and the configured ones, without records; of a cluster with the slots of this
+/// server.
+fn restore_directory(
+    config: &ServerSettings,
+    epochs: &Arc<Epochs>,
+    slots: Option<&Arc<SlotOwnership>>,
+    stored: DirectoryImage,
+) -> Result<Arc<Directory>, StartError> {
+    let directory = Directory::with_options(Arc::clone(epochs), config.directory_options());
+    config.beside_workers(|| directory.open_backings())?;
+    slots.into_iter().for_each(|slots| directory.join_cluster(slots));
+    config.beside_workers(|| directory.open_spill_folder(&config.state.join(SPILL_FOLDER)))?;
+    directory.open_secret_key(&config.state)?;
+    for left in config.restore_tenants(stored, &directory)? {
+        tracing::warn!("{left}");
+    }
+    Ok(directory)
 }
 
 /// Refuses a server with records that joins a cluster in which it owns nothing: they would be there, and never served.

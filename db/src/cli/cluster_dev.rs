@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sandstorm_builder::{BuilderKey, prepare_folder};
+use sandstorm_catalog::SECRET_KEY_FILE;
 use sandstorm_client::control::Control;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,6 +39,9 @@ pub(super) struct DevArgs {
     /// The first of their ports on 127.0.0.1: etcd has two from here, server i control, data and Redis from here + 10 i
     #[arg(long, value_name = "PORT", default_value_t = 7500, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
     port: u16,
+    /// Have server 1 build extensions that are pushed to it; needs rustc. All servers call them
+    #[arg(long)]
+    builder: bool,
 }
 
 /// Processes that end with this one.
@@ -113,14 +119,16 @@ pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
     };
     let folder = args.folder.as_deref().or(temporary.as_ref().map(|folder| folder.path())).unwrap_or(Path::new("."));
     let config = folder.join("tenants.toml");
-    fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&config, TENANTS))
-        .map_err(|error| CliError::new(format!("{}: {error}", folder.display())))?;
+    prepare(folder, &config, args.builder)?;
     let mut children = ChildProcesses(Vec::new());
     start_etcd(folder, args.port, &mut children, &end)?;
     let mut lines = Vec::new();
     for number in 1..=SERVERS {
-        lines.push(start_server(folder, &config, (args.port, number), &mut children)?);
+        if number > 1 {
+            share_secret_key(folder, number)?;
+        }
+        let builds = args.builder && number == 1;
+        lines.push(start_server(folder, &config, (args.port, number, builds), &mut children)?);
     }
     await_founding(folder, args.port, &end)?;
     out.line(&lines.join("\n"))?;
@@ -132,6 +140,30 @@ pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
     while !end.is_asked() {
         std::thread::sleep(LOOK_INTERVAL);
     }
+    Ok(())
+}
+
+/// Makes the servers' configuration. All trust the key of the first one's builder.
+fn prepare(folder: &Path, config: &Path, builds: bool) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::new(format!("{}: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut text = TENANTS.to_owned();
+    if builds {
+        let builder = folder.join("server-1").join("builder");
+        let key = prepare_folder(&builder).and_then(|()| BuilderKey::open(&builder));
+        let key = key.map_err(|error| CliError::new(error.to_string()))?.public();
+        text.push_str(&format!("[builder]\ntrusted_keys = ['{key}']\n"));
+    }
+    fs::write(config, text).map_err(failed)
+}
+
+/// Gives a server the first one's key for secrets, so that they open at all.
+fn share_secret_key(folder: &Path, number: u16) -> Result<(), CliError> {
+    let state = folder.join(format!("server-{number}"));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&state);
+    let key = folder.join("server-1").join(SECRET_KEY_FILE);
+    made.and_then(|()| fs::copy(&key, state.join(SECRET_KEY_FILE)))
+        .map_err(|error| CliError::new(format!("{}: {error}", key.display())))?;
     Ok(())
 }
 
@@ -160,7 +192,7 @@ fn start_etcd(folder: &Path, port: u16, children: &mut ChildProcesses, end: &End
 fn start_server(
     folder: &Path,
     config: &Path,
-    (port, number): (u16, u16),
+    (port, number, builds): (u16, u16, bool),
     children: &mut ChildProcesses,
 ) -> Result<String, CliError> {
     let first = port + 10 * number;
@@ -168,11 +200,14 @@ fn start_server(
     let at = |port: u16| format!("127.0.0.1:{port}");
     let state = folder.join(format!("server-{number}"));
     let mut command = Command::new(program);
-    command.args(["serve", "--json", "--workers", "1", "--no-pin", "--no-builder", "--cluster-servers"]);
+    command.args(["serve", "--json", "--workers", "1", "--no-pin", "--cluster-servers"]);
     command.args([SERVERS.to_string(), "--cluster".to_owned(), format!("etcd://127.0.0.1:{port}/dev")]);
     command.args(["--control", &at(first), "--data", &at(first + 1)]);
     command.args(["--redis", &format!("{}=dev/items", at(first + 2))]);
     command.arg("--config").arg(config).arg("--state").arg(&state);
+    if !builds {
+        command.arg("--no-builder");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let failed = |why: &str| CliError::new(format!("server {number} has not started: {why}"));
     let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;

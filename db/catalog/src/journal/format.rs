@@ -105,6 +105,9 @@ pub struct JournalTable {
     /// Who wants to know when its records expire.
     #[serde(default, skip_serializing_if = "ExpiryWatchers::is_nobody")]
     pub expiry: ExpiryWatchers,
+    /// In a cluster a random number, by which its servers tell it from another table that had its id.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub serial: u64,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::artifact_builder::ArtifactSources;
+use super::shared_artifacts::{SharedArtifact, SharedArtifacts};
 use super::source_store::SourceStore;
 use super::version_history::VersionMetadata;
 use super::{MAX_ARTIFACT_BYTES, now_ms, remove_file};
@@ -26,6 +27,7 @@ const FOLDER: &str = "extensions";
 pub struct ArtifactStore {
     folder: Option<PathBuf>,
     sources: SourceStore,
+    shared: SharedArtifacts,
 }
 
 /// An extension that was loaded again after a restart.
@@ -47,7 +49,18 @@ impl ArtifactStore {
         let folder = state.join(FOLDER);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(|error| ConfigError::new(format!("cannot create {}: {error}", folder.display())))?;
-        Ok(ArtifactStore { sources: SourceStore::in_folder(folder.clone()), folder: Some(folder) })
+        let sources = SourceStore::in_folder(folder.clone());
+        Ok(ArtifactStore { sources, folder: Some(folder), shared: SharedArtifacts::default() })
+    }
+
+    /// The same, of a server whose directory may be agreed with other servers: what is kept is kept for them as well.
+    pub(super) fn shared_in(self, directory: &Directory) -> ArtifactStore {
+        ArtifactStore { shared: SharedArtifacts::of(directory.agreement()), ..self }
+    }
+
+    /// What servers of a cluster share; nothing without one.
+    pub(super) fn shared(&self) -> &SharedArtifacts {
+        &self.shared
     }
 
     fn path(&self, tenant: u32, name: &str, version: u64) -> Option<PathBuf> {
@@ -58,11 +71,21 @@ impl ArtifactStore {
     /// returns.
     pub(super) fn keep(&self, artifact: &Artifact, source: Option<&PushedCode>) -> Result<(), ConfigError> {
         let header = &artifact.header;
+        let of = (header.tenant, &*header.name, header.version);
+        let bytes = artifact.encode();
+        // The others look for them as soon as the directory names the version.
+        let shared = || {
+            if let Some(source) = source {
+                self.shared.keep_source(of, &SourceStore::encode(source)?)?;
+            }
+            self.shared.keep(of, header.tier, &bytes)
+        };
+        shared().map_err(|why| ConfigError::new(format!("the cluster's servers cannot share it: {why}")))?;
         if let Some(source) = source {
             self.sources.keep(header.tenant, header.version, source)?;
         }
         match self.path(header.tenant, &header.name, header.version) {
-            Some(path) => write_private(&path, &artifact.encode()),
+            Some(path) => write_private(&path, &bytes),
             None => Ok(()),
         }
     }
@@ -74,6 +97,11 @@ impl ArtifactStore {
 
     /// Removes an artifact that is no longer loaded, and its source. If that fails, the next start removes them.
     pub(super) fn forget(&self, tenant: u32, name: &str, version: u64) {
+        self.forget_here(tenant, name, version);
+        self.shared.forget((tenant, name, version));
+    }
+
+    fn forget_here(&self, tenant: u32, name: &str, version: u64) {
         self.sources.forget(tenant, name, version);
         let Some(path) = self.path(tenant, name, version) else { return };
         remove_file(&path);
@@ -84,17 +112,20 @@ impl ArtifactStore {
         view.versions.all().for_each(|(name, loaded)| self.forget(view.tenant.id, name, loaded.version));
     }
 
+    /// Removes the files of a deleted tenant that this server has: another server has deleted it.
+    pub(super) fn remove_local(&self, view: &TenantView) {
+        view.versions.all().for_each(|(name, loaded)| self.forget_here(view.tenant.id, name, loaded.version));
+    }
+
+    /// As [`ArtifactStore::forget_dropped`], of the files that this server has.
+    pub(super) fn forget_dropped_here(&self, name: &str, before: &TenantView, snapshot: &DirectorySnapshot) {
+        dropped(name, before, snapshot).for_each(|version| self.forget_here(before.tenant.id, name, version));
+    }
+
     /// Removes the files of what was among an extension's versions before, and is no more.
     /// A version that others have enabled is needed still.
     pub(super) fn forget_dropped(&self, name: &str, before: &TenantView, snapshot: &DirectorySnapshot) {
-        let tenant = before.tenant.id;
-        let Some(now) = snapshot.tenant(tenant) else { return };
-        for old in before.versions.all_of(name) {
-            let is_known = now.versions.all_of(name).any(|known| known.version == old.version);
-            if !is_known && !snapshot.is_enabled(tenant, name, old.version) {
-                self.forget(tenant, name, old.version);
-            }
-        }
+        dropped(name, before, snapshot).for_each(|version| self.forget(before.tenant.id, name, version));
     }
 
     /// Loads the extensions that were loaded before the restart. Leaves out and reports those that fail the checks.
@@ -114,7 +145,7 @@ impl ArtifactStore {
                     Err(why) => {
                         let tenant = view.tenant.id;
                         let again = pushing.builder.is_ok() && self.sources.has(tenant, name, loaded.version);
-                        record_skipped(view, name, loaded.version, &why, again);
+                        record_skipped(view, name, loaded.version, &why, what_next(again));
                     }
                 }
                 self.reload_kept(view, name, directory, pushing, &mut reloaded);
@@ -160,10 +191,27 @@ impl ArtifactStore {
                     directory.reload_enabled(view.tenant.id, name, code).map_err(|error| error.to_string())
                 });
                 if let Err(why) = loaded {
-                    record_skipped(view, name, of.version, &why, false);
+                    record_skipped(view, name, of.version, &why, what_next(false));
                 }
             }
         }
+    }
+
+    /// Loads an enabled extension with the owner's code, if that is loaded here or was kept.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(super) fn reload_one_enabled(
+        &self,
+        directory: &Directory,
+        (tenant, name, of): (u32, &str, &EnabledExtension),
+        pushing: &ArtifactSources,
+    ) -> Result<(), String> {
+        let code = self.shared_code(&directory.snapshot(), of, pushing)?;
+        if code.version != of.version {
+            return Err(format!("version {} of its owner's is not loaded here yet", of.version));
+        }
+        directory.reload_enabled(tenant, name, &code).map_err(|error| error.to_string())
     }
 
     /// The code of an enabled extension: what its owner has loaded, or the artifact that is kept for it.
@@ -188,11 +236,33 @@ impl ArtifactStore {
         }
     }
 
-    /// Loads one artifact again. Nothing is published yet.
+    /// Loads one artifact again: the one that this server has, or that another server of the cluster has kept. Nothing
+    /// is published yet.
     ///
     /// # Errors
     /// The reason, for people.
     pub(super) fn reload_one(
+        &self,
+        view: &TenantView,
+        name: &str,
+        loaded: &LoadedVersion,
+        pushing: &ArtifactSources,
+    ) -> Result<ReloadedExtension, String> {
+        let here = self.reload_from_file(view, name, loaded, pushing);
+        let (Err(_), Some(tier)) = (&here, view.tier_of(name)) else { return here };
+        let of = (view.tenant.id, name, loaded.version);
+        let Some(SharedArtifact { artifact, source }) = self.shared.find(of, tier)? else { return here };
+        let (Some(path), source_path) = (self.path(of.0, name, of.2), self.sources.path(of.0, name, of.2)) else {
+            return here;
+        };
+        write_private(&path, &artifact).map_err(|error| error.to_string())?;
+        if let (Some(source), Some(path)) = (source, source_path) {
+            write_private(&path, &source).map_err(|error| error.to_string())?;
+        }
+        self.reload_from_file(view, name, loaded, pushing)
+    }
+
+    fn reload_from_file(
         &self,
         view: &TenantView,
         name: &str,
@@ -251,10 +321,26 @@ impl ArtifactStore {
     }
 }
 
-/// Tells the tenant that an extension was left out, and whether the server builds it `again` by itself.
-fn record_skipped(view: &TenantView, name: &str, version: u64, why: &str, again: bool) {
-    let next = if again { "it is built again from its source, which was kept" } else { "push it again" };
-    let text = format!("not loaded after the restart: {why}; {next}");
+/// The versions of an extension that were known before, and that nobody knows or has enabled any more.
+fn dropped(name: &str, before: &TenantView, snapshot: &DirectorySnapshot) -> std::vec::IntoIter<u64> {
+    let tenant = before.tenant.id;
+    let Some(now) = snapshot.tenant(tenant) else { return Vec::new().into_iter() };
+    let is_dropped = |version: &u64| {
+        let is_known = now.versions.all_of(name).any(|known| known.version == *version);
+        !is_known && !snapshot.is_enabled(tenant, name, *version)
+    };
+    let versions = before.versions.all_of(name).map(|old| old.version);
+    versions.filter(is_dropped).collect::<Vec<u64>>().into_iter()
+}
+
+/// What becomes of an extension that a restart has not loaded.
+fn what_next(again: bool) -> &'static str {
+    if again { "it is built again from its source, which was kept" } else { "push it again" }
+}
+
+/// Tells the tenant that an extension was left out, and what comes next.
+pub(super) fn record_skipped(view: &TenantView, name: &str, version: u64, why: &str, next: &str) {
+    let text = format!("not loaded: {why}; {next}");
     tracing::warn!(tenant = %view.tenant.name, extension = name, version, "extension {text}");
     view.tenant.usage.record_policy_event(PolicyEvent {
         extension: name.to_owned(),

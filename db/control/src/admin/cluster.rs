@@ -27,8 +27,9 @@ pub(super) fn warnings(own: &Arc<SlotOwnership>) -> Vec<String> {
     let others = map.servers.iter().filter(|server| this.is_some_and(|this| this.directory != server.directory));
     let differs = others.map(|other| {
         format!(
-            "server {} of the cluster, at {}, has other tenants, tables or extensions than this one: each has to be made \
-             at each server, with the same id",
+            "server {} of the cluster, at {}, has other tenants, tables or extensions than this one: what was changed a \
+             moment ago may be under way; else its log says why it does not take something over, such as an artifact of \
+             a builder whose key it does not trust",
             other.id, other.data
         )
     });

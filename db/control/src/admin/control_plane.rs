@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::access_tokens::AccessTokens;
 use super::artifact_store::ReloadedExtension;
+use super::code_follower::CodeFollower;
 use super::deferred_builder::DeferredBuilder;
 use super::deny_list::DenyList;
 use super::prometheus::read_metrics;
@@ -83,7 +84,7 @@ impl RestoredExtensions {
         let denied = config.builder.deny.clone();
         let (artifacts, deny) = match config.ephemeral {
             true => (ArtifactStore::default(), DenyList::of(denied)),
-            false => (ArtifactStore::open(&config.state)?, DenyList::open(&config.state, denied)?),
+            false => (ArtifactStore::open(&config.state)?.shared_in(directory), DenyList::open(&config.state, denied)?),
         };
         let events = if config.ephemeral { EventLog::in_memory() } else { EventLog::open(&config.state)? };
         let access_tokens =
@@ -166,6 +167,7 @@ pub struct ControlPlane {
     renewal: Option<CertificateWatcher>,
     _webhooks: WebhookSenders,
     _otlp: Option<OtlpSender>,
+    _follower: Option<CodeFollower>,
 }
 
 /// The parts of the data plane that the control plane sees.
@@ -252,12 +254,18 @@ impl ControlPlane {
         let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
         let state = Some(config.state.as_path()).filter(|_| !config.ephemeral);
         let webhooks = config.beside_workers(|| WebhookSenders::start(&config.webhooks, state, &control));
-        let webhooks = webhooks.map_err(|error| ControlStartError::Port(config.control, error))?;
+        let no_thread = |error| ControlStartError::Port(config.control, error);
+        let webhooks = webhooks.map_err(no_thread)?;
         let otlp = config.beside_workers(|| start_otlp(config, &control));
-        let otlp = otlp.map_err(|error| ControlStartError::Port(config.control, error))?;
+        let otlp = otlp.map_err(no_thread)?;
         start_triggers(config, &control, calls)?;
         record_start(&control);
-        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal, _webhooks: webhooks, _otlp: otlp })
+        let _follower = match control.directory.is_agreed() {
+            true => Some(config.beside_workers(|| CodeFollower::start(&control)).map_err(no_thread)?),
+            false => None,
+        };
+        let (state, _webhooks, _otlp) = (config.state.clone(), webhooks, otlp);
+        Ok(ControlPlane { admin, control, state, renewal, _webhooks, _otlp, _follower })
     }
 
     /// The control port's address, as it was bound.

@@ -50,6 +50,13 @@ impl ApiError {
             .hint("nothing was changed; the server's log may say more")
     }
 
+    /// What was made could not be kept.
+    pub(super) fn not_kept(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_kept", message).hint(
+            "nothing was changed; see whether the disk of the state directory is full, or `sandstorm cluster status`",
+        )
+    }
+
     pub(super) fn busy(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).hint("try again in a moment")
     }

@@ -71,7 +71,7 @@ fn build(
     let name = name.as_str();
     let builder = find_builder(control)?;
     tracing::info!(tenant = &*view.tenant.name, extension = name, ?origin, "extension pushed");
-    let version = view.versions.next(name);
+    let version = reserve_version(control, view, name, view.versions.next(name))?;
     let (tenant, tier, denied) = (view.tenant.id, tier_for(view, name, origin)?, control.deny.all());
     let mut request = BuildRequest { tenant, version, source, tier, denied, check_only: false };
     let not_built = |error: BuildError| {
@@ -113,6 +113,11 @@ pub(super) fn upload(
     let artifact = Artifact::decode(bytes).map_err(|error| ApiError::artifact(&error))?;
     let tier = tier_for(view, name, artifact.header.origin)?;
     verify_artifact(control, view, name, tier, &artifact).map_err(|error| ApiError::artifact(&error))?;
+    let version = artifact.header.version;
+    if reserve_version(control, view, name, version)? != version {
+        let text = format!("version {version} of {name:?} was given to another push, at this server or another one");
+        return Err(ApiError::new(StatusCode::CONFLICT, "exists", text).hint("build it with a higher version"));
+    }
     let load = || load_artifact(control, view, (&artifact, staged), None, Vec::new(), started);
     if tier == CodeTier::Sandboxed {
         return load();
@@ -122,6 +127,12 @@ pub(super) fn upload(
         Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "artifact_unchecked", text)
             .hint("push the source; `sandstorm ext revoke --list` shows what is denied"))
     })
+}
+
+/// The number of the version that a push makes: in a cluster one that no other server is given.
+fn reserve_version(control: &ControlState, view: &TenantView, name: &str, least: u64) -> Result<u64, ApiError> {
+    let reserved = control.artifacts.shared().reserve_version(view.tenant.id, name, least);
+    reserved.map_err(|why| DirectoryError::NoAgreement(why).into())
 }
 
 /// The tier in which an extension of that name and origin runs.
@@ -157,7 +168,7 @@ fn load_artifact(
     let manifest_version = source.map_or("", PushedCode::manifest_version);
     let about = VersionMetadata::of(artifact, manifest_version, now_ms(), source.is_some());
     // The files are written before the directory publishes the extension: a restart looks for them.
-    control.artifacts.keep(artifact, source).map_err(|error| ApiError::internal(error.to_string()))?;
+    control.artifacts.keep(artifact, source).map_err(|error| ApiError::not_kept(error.to_string()))?;
     let shown = install_extension(control, view, (extension, staged), about).inspect_err(|_| {
         control.artifacts.forget(header.tenant, &header.name, header.version);
     })?;

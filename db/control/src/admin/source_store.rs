@@ -55,9 +55,18 @@ impl SourceStore {
             self.memory.lock().insert((tenant, name.to_owned(), version), source.clone());
             return Ok(());
         };
-        let json = serde_json::to_vec(source)
+        let bytes = SourceStore::encode(source)
             .map_err(|error| ConfigError::new(format!("cannot write {}: {error}", path.display())))?;
-        write_private(&path, &[checksum(&json).as_bytes(), b"\n", &json].concat())
+        write_private(&path, &bytes)
+    }
+
+    /// The bytes of such a file.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(super) fn encode(source: &PushedCode) -> Result<Vec<u8>, String> {
+        let json = serde_json::to_vec(source).map_err(|error| error.to_string())?;
+        Ok([checksum(&json).as_bytes(), b"\n", &json].concat())
     }
 
     /// Whether the source of a version is kept.
