@@ -2,29 +2,11 @@
 //! the disk nor, where nothing is looked at, one of what is behind the table.
 
 use super::RecordTable;
-use super::locked_stripe::{FoundRecord, LockedStripe};
-use super::update::{ExclusiveStripes, RecordUpdate, UpdateValue, live_record};
+use super::locked_stripe::LockedStripe;
+use super::record_head::RecordHead;
+use super::update::{ExclusiveStripes, RecordUpdate, UpdateValue};
 use crate::record::parts_len;
-use crate::{EpochGuard, Participant, RecordMarks, RecordRef, StoreError};
-
-/// What is known of a record without its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordHead {
-    /// Its version.
-    pub version: u64,
-    /// From when on it counts as absent, in milliseconds since the Unix epoch; 0: never.
-    pub expires_at_ms: u64,
-}
-
-impl RecordHead {
-    pub(super) fn of(record: &RecordRef<'_>) -> RecordHead {
-        RecordHead { version: record.version(), expires_at_ms: record.expires_at_ms() }
-    }
-
-    pub(super) fn of_live(found: Option<FoundRecord<'_>>, now_ms: u64) -> Option<RecordHead> {
-        live_record(found, now_ms).map(|record| RecordHead::of(&record))
-    }
-}
+use crate::{EpochGuard, Participant, RecordMarks, StoreError};
 
 /// A record that is put whatever is there.
 #[derive(Clone, Debug)]

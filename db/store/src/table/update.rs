@@ -14,11 +14,12 @@ use sandstorm_net::shared_bytes::SharedBytes;
 use super::RecordTable;
 use super::buckets::{BUCKET_BYTES, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, record_charge};
+use super::record_head::{RecordHead, live_record};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
-use crate::{Participant, RecordHead, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
+use crate::{Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -289,10 +290,6 @@ impl RecordTable {
         let locked = chosen.map(grouped).collect();
         ExclusiveStripes { table: self, participant, stripes, locked, growth }
     }
-}
-
-pub(super) fn live_record<'t>(found: Option<FoundRecord<'t>>, now_ms: u64) -> Option<RecordRef<'t>> {
-    found.map(|found| found.record).filter(|record| !record.is_expired(now_ms))
 }
 
 impl<R> RecordUpdate<'_, R> {

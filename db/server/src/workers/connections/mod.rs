@@ -22,4 +22,5 @@ mod slots;
 pub(super) mod stream_port;
 mod transport;
 pub(super) mod udp_port;
+mod uncertain;
 pub(super) mod worker_connections;

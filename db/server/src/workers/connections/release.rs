@@ -5,24 +5,16 @@ use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
-use sandstorm_dialects::UncertainAnswer;
 use sandstorm_log::PositionState;
-use sandstorm_store::backed::waits::{WaitState, is_wait, later_of, state_of};
+use sandstorm_store::backed::waits::{is_wait, later_of};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::udp_port::UdpPort;
+use super::uncertain::uncertain_of;
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
 use crate::workers::context::WorkerContext;
-
-/// What an answer has waited for in vain.
-pub(super) fn uncertain_of(position: u64) -> UncertainAnswer {
-    match is_wait(position) && state_of(position) == WaitState::Failed {
-        true => UncertainAnswer::Backing,
-        false => UncertainAnswer::Log,
-    }
-}
 
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.

@@ -10,7 +10,7 @@ use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
 use sandstorm_store::backed::waits::is_wait;
 
-use super::release::uncertain_of;
+use super::uncertain::uncertain_of;
 use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
