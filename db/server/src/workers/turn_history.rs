@@ -1,8 +1,9 @@
 //! Whose turns a worker served lately: what a slow request waited for.
 //!
 //! A ring of windows of a millisecond or more, in which anything was polled. Each has the CPU time of the tenants that
-//! were polled in it. Noting a poll is an addition; a request that was slow adds the windows up. So many windows are added
-//! up in a second and no more: where all requests of hundreds of tenants are slow, telling why would make them slower.
+//! were polled in it. Noting a poll is an addition; a request that was slow adds the windows up. So many windows are
+//! added up in a second and no more: where all requests of hundreds of tenants are slow, telling why would make them
+//! slower.
 
 use hashbrown::HashMap;
 use sandstorm_accounts::TurnShare;
