@@ -82,8 +82,9 @@ impl PeerServer {
     /// memcached that moves values to a file, with so much memory and so large a file, MiB.
     pub(super) fn memcached_with_file(path: &std::path::Path, mib: u64, file_mib: u64) -> Result<PeerServer, CliError> {
         let user = if rustix::process::getuid().is_root() { vec!["-u".to_owned(), "root".to_owned()] } else { vec![] };
-        // Small pages and buffers: with the usual ones a file has to be of gigabytes. Without slabs that move soon it drops
-        // two items of three while it is filled: all slabs are for whole items then, and none for what leads to the file.
+        // Small pages and buffers: with the usual ones a file has to be of gigabytes. Without slabs that move soon it
+        // drops two items of three while it is filled: all slabs are for whole items then, and none for what leads to
+        // the file.
         let file = format!(
             "slab_automove=2,ext_page_size=16,ext_wbuf_size=8,ext_threads=8,ext_path={}:{file_mib}M",
             path.display()
