@@ -118,7 +118,7 @@ impl ClientTransaction {
         }
         // Each record that it deletes itself may hide one of those that are found.
         let deletes = self.written_within(table, from, to).filter(|(_, written)| written.is_none()).count();
-        let asked = limit + deletes;
+        let asked = limit.saturating_add(deletes);
         let found = self.client.range(table, from, to, asked, direction).await?;
         let (mut from, mut to) = (from.to_vec(), to.to_vec());
         if let Some(last) = found.last().filter(|_| found.len() >= asked) {

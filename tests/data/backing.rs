@@ -70,6 +70,26 @@ fn a_write_through_is_in_the_folder_when_it_is_answered_and_another_server_reads
 }
 
 #[test]
+fn a_transaction_deletes_what_only_the_folder_has_and_the_folder_has_it_when_it_is_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, id) = server(folder.path(), BackingPolicy::WriteThrough);
+    for key in [&b"deleted"[..], b"changed"] {
+        client(&one, id).put(BACKED, key, b"1", &PutOptions::default()).expect("put");
+    }
+    // Another server, which has read nothing.
+    let (two, other) = server(folder.path(), BackingPolicy::WriteThrough);
+    let theirs = client(&two, other);
+    let mut transaction = theirs.transaction();
+    transaction.delete(BACKED, b"deleted");
+    transaction.delete(BACKED, b"nothing");
+    assert_eq!(transaction.get(BACKED, b"changed").expect("an answer").expect("a record").value, "1");
+    transaction.put(BACKED, b"changed", b"2");
+    assert_eq!(transaction.commit(), Ok(()));
+    assert!(!folder.path().join("deleted").exists() && has(folder.path(), "changed", b"2"));
+    assert_eq!(theirs.get(BACKED, b"deleted").expect("an answer"), None);
+}
+
+#[test]
 fn a_damaged_object_is_an_answer_and_a_backing_that_is_gone_another_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let (one, id) = server(folder.path(), BackingPolicy::WriteThrough);

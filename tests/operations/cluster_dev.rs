@@ -1,9 +1,12 @@
 //! Promise (docs/cluster.md): `sandstorm cluster dev` starts a cluster on this machine that can be used at once, and
 //! leaves nothing behind when it ends.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use crate::common::process::binary;
 use crate::common::within_a_minute;
@@ -25,6 +28,9 @@ struct DevCluster(Child);
 impl Drop for DevCluster {
     fn drop(&mut self) {
         terminate(&self.0);
+        if !within_a_minute(|| !matches!(self.0.try_wait(), Ok(None))) {
+            let _ended_already = self.0.kill();
+        }
         let _status = self.0.wait();
     }
 }
@@ -46,14 +52,17 @@ fn a_cluster_to_try_out_serves_and_leaves_nothing_behind() {
     let first = first.filter(|port| are_free(*port)).nth(usize::from(std::process::id() as u16 % 50)).unwrap();
     let mut command = binary();
     command.args(["cluster", "dev", "--port", &first.to_string(), "--folder"]).arg(folder.path());
-    let mut dev = DevCluster(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    let mut said = BufReader::new(dev.0.stdout.take().unwrap());
+    let errors = folder.path().join("errors");
+    command.stderr(File::create(&errors).unwrap());
+    let mut dev = DevCluster(command.stdout(Stdio::piped()).spawn().unwrap());
+    let (tell, said) = channel();
+    let lines = BufReader::new(dev.0.stdout.take().unwrap()).lines();
+    std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
     let mut text = String::new();
     while !text.contains("Ctrl-C") {
-        if said.read_line(&mut text).unwrap() == 0 {
-            let mut error = String::new();
-            dev.0.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-            panic!("it has ended: {text}{error}");
+        match said.recv_timeout(Duration::from_secs(120)) {
+            Ok(line) => text.push_str(&line),
+            Err(why) => panic!("{why}: {text}{}", std::fs::read_to_string(&errors).unwrap()),
         }
     }
     let run = |server: u16, words: &[&str]| {

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::format::hex;
-use crate::s3::{S3Credentials, S3Place, sign};
+use crate::s3::{S3Credentials, S3Place, date_and_time, sign};
 
 /// The credentials that the server knows.
 pub const KEYS: &str = "access:secret";
@@ -165,7 +165,10 @@ impl FakeS3 {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let Some(credentials) = S3Credentials::parse(KEYS) else { return error(500, "NoCredentials") };
-        let is_signed = (now - 5..=now).any(|seconds| {
+        // A signature holds for a quarter of an hour, as in S3.
+        let said = headers.get("x-amz-date");
+        let moment = (now - 900..=now).rev().find(|seconds| said == Some(&date_and_time(*seconds).1));
+        let is_signed = moment.is_some_and(|seconds| {
             let wanted = sign(place, &credentials, (method, path, query), &body, seconds);
             wanted.iter().all(|(name, value)| headers.get(*name) == Some(value))
         });

@@ -101,7 +101,7 @@ impl S3Objects {
         for _ in 0..LIST_PAGES {
             // In the order in which they are signed.
             let from =
-                token.take().map_or_else(String::new, |token| format!("continuation-token={}&", encoded(&token)));
+                token.as_ref().map_or_else(String::new, |token| format!("continuation-token={}&", encoded(token)));
             let query = format!("{from}delimiter=%2F&list-type=2&prefix={}", encoded(&below));
             let answer = self.ask(("GET", &path, &query), b"", &WriteCondition::Always, LIST_BYTES)?;
             if answer.status != 200 {
@@ -114,7 +114,11 @@ impl S3Objects {
             if between(&text, "IsTruncated") != Some("true") {
                 return Ok(names);
             }
-            token = between(&text, "NextContinuationToken").map(str::to_owned);
+            let next = between(&text, "NextContinuationToken").map(str::to_owned);
+            if next.is_none() || next == token {
+                break;
+            }
+            token = next;
         }
         Err(BackingError::Damaged("a list without an end".to_owned()))
     }
@@ -285,7 +289,7 @@ pub(crate) fn sign(
 }
 
 /// Returns a moment as `YYYYMMDD` and `YYYYMMDDThhmmssZ`.
-fn date_and_time(seconds: u64) -> (String, String) {
+pub(crate) fn date_and_time(seconds: u64) -> (String, String) {
     let moment = jiff::Timestamp::from_second(seconds as i64).unwrap_or_default();
     (moment.strftime("%Y%m%d").to_string(), moment.strftime("%Y%m%dT%H%M%SZ").to_string())
 }

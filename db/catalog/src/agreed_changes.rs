@@ -104,7 +104,7 @@ impl Directory {
             }
         }
         let agreement = Arc::clone(agreement);
-        next.agreed = Some(AgreedState { agreement, applied, unproposed: BTreeSet::new() });
+        next.agreed = Some(AgreedState { agreement, applied, missed: None, unproposed: BTreeSet::new() });
         Ok(())
     }
 
@@ -157,11 +157,15 @@ impl Directory {
     ) -> Result<(), DirectoryError> {
         let Some(agreed) = &next.agreed else { return Ok(()) };
         let Some(change) = agreed.change_of(next, (before, after))? else { return Ok(()) };
-        let trouble = self.known_trouble().filter(|_| must);
-        match (trouble, &mut next.agreed) {
-            (Some(why), _) => Err(DirectoryError::NoAgreement(why)),
+        match (self.known_trouble(), &mut next.agreed) {
+            (Some(why), _) if must => Err(DirectoryError::NoAgreement(why)),
+            // A restriction waits for nobody.
+            (Some(_), Some(agreed)) => {
+                agreed.unproposed.extend(change.put.iter().map(|(id, _)| *id));
+                Ok(())
+            }
             (None, Some(agreed)) => agreed.propose(&change, must),
-            (None, None) => Ok(()),
+            (_, None) => Ok(()),
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sandstorm_log::LogError;
+use sandstorm_net::CodeTier;
 
 use super::agreed_changes::agreed_form;
 use super::agreed_grants::settle_grants;
@@ -36,9 +37,13 @@ impl Directory {
             if next.agreed.as_ref().is_none_or(|agreed| agreed.applied != base) {
                 return Ok(());
             }
-            self.put_agreed(next, (before, &mut *snapshot), news.is_whole, tenants);
+            let is_all = self.put_agreed(next, (before, &mut *snapshot), news, tenants);
             next.tenant = news.next_tenant.max(1);
-            next.agreed.iter_mut().for_each(|agreed| agreed.applied = news.revision);
+            if let Some(agreed) = &mut next.agreed {
+                // Until all is applied, it is read again, and this server changes nothing on top of it.
+                (agreed.applied, agreed.missed) =
+                    if is_all { (news.revision, None) } else { (base, Some(news.revision)) };
+            }
             // What is agreed is read again at the next start.
             let _written_later = self.keep(next, before, snapshot);
             Ok(())
@@ -47,15 +52,18 @@ impl Directory {
         Ok(())
     }
 
+    /// Returns whether all of it was taken over.
     fn put_agreed(
         &self,
         next: &mut DirectoryState,
         (before, snapshot): (&DirectorySnapshot, &mut DirectorySnapshot),
-        is_whole: bool,
+        news: &AgreedNews,
         tenants: &BTreeMap<u32, JournalTenant>,
-    ) {
+    ) -> bool {
+        let is_told = next.agreed.as_ref().is_some_and(|agreed| agreed.missed == Some(news.revision));
+        let mut is_all = true;
         let is_gone = |view: &TenantView| match tenants.get(&view.tenant.id) {
-            None => is_whole,
+            None => news.is_whole,
             // Another tenant has got the id.
             Some(kept) => kept.name != view.tenant.name,
         };
@@ -80,13 +88,16 @@ impl Directory {
                     changed.insert(*id, kept);
                 }
                 Err(error) => {
-                    let hint = error.hint();
-                    let tenant = &*kept.name;
-                    tracing::error!(tenant, %error, "a tenant of the cluster is not taken over: {hint}");
+                    is_all = false;
+                    if !is_told {
+                        let (hint, tenant) = (error.hint(), &*kept.name);
+                        tracing::error!(tenant, %error, "a tenant of the cluster is not taken over: {hint}");
+                    }
                 }
             }
         }
         settle_grants(next, before, snapshot, &changed);
+        is_all
     }
 
     /// A tenant as it is agreed, without its grants, with what is used of it here.
@@ -164,11 +175,14 @@ impl Directory {
     /// # Errors
     /// The log cannot be written. What could not be done is tried again by the next call.
     pub fn settle_durability(&self) -> Result<(), DirectoryError> {
+        let mut done = Ok(());
         for (tenant, entry, settings) in self.unsettled_tables() {
             let _one_at_a_time = self.log.changing.lock();
-            self.switch_durability(tenant.into(), &entry, (settings.durability, settings.log), true)?;
+            // One that fails keeps no other from being tried.
+            let settled = self.switch_durability(tenant.into(), &entry, (settings.durability, settings.log), true);
+            done = done.and(settled.map(drop));
         }
-        Ok(())
+        done
     }
 }
 
@@ -224,7 +238,10 @@ fn keep_code(view: &mut TenantView, old: &TenantView) {
             (None, None) => view.versions.loaded().any(|(loaded, _)| loaded == &**name),
             _ => false,
         };
-        if stays {
+        // Native code of a tenant or an extension that is sandboxed now is called no more, whether or not other code of
+        // it can be loaded here.
+        let may_run = code.tier == CodeTier::Sandboxed || view.tier_of(name) == Some(CodeTier::Native);
+        if stays && may_run {
             view.extensions.insert(name.clone(), Arc::clone(code));
         }
     }

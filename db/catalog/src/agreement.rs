@@ -98,6 +98,8 @@ pub(super) struct AgreedState {
     pub(super) agreement: Arc<dyn DirectoryAgreement>,
     /// Up to where what was agreed is applied here.
     pub(super) applied: AgreedRevision,
+    /// What was agreed later, of which some could not be applied here.
+    pub(super) missed: Option<AgreedRevision>,
     /// Tenants whose rights this server has restricted while nothing could be agreed.
     pub(super) unproposed: BTreeSet<u32>,
 }

@@ -175,6 +175,7 @@ mod tests {
                 let (mut text, mut buffer) = (String::new(), [0; 4096]);
                 while !text.ends_with('}') {
                     let read = stream.read(&mut buffer).unwrap();
+                    assert!(read > 0, "it is gone before it has asked: {text}");
                     text.push_str(&String::from_utf8_lossy(&buffer[..read]));
                 }
                 asked.push(text);

@@ -4,8 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use sandstorm_catalog::journal::DirectoryImage;
-use sandstorm_catalog::{AgreedImage, Directory, DirectoryAgreement, DirectoryError};
+use sandstorm_catalog::journal::{DirectoryImage, JournalTable};
+use sandstorm_catalog::{AgreedImage, Directory, DirectoryAgreement, DirectoryError, TenantOrigin};
 use sandstorm_cluster::member::MemberError;
 use sandstorm_cluster::metadata::NoAnswer;
 use sandstorm_cluster::{ClusterDirectory, ClusterStartError, server_id};
@@ -37,10 +37,14 @@ pub(super) fn restore_agreed(
     let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::new(&cluster.address));
     for _ in 0..START_TRIES {
         let found = AgreedImage::read(&*agreement, stored).map_err(no_answer)?;
-        if let Some(found) = &found {
-            check_origin(config, cluster, stored, &found.image)?;
+        let was_here = fs::read_to_string(config.state.join(CLUSTER_FILE)).unwrap_or_default();
+        let is_member = was_here == cluster.address.prefix();
+        // A cluster without tenants takes over those of its first server, also where the first try has left a mark.
+        let begun = found.as_ref().filter(|found| is_member || !found.image.tenants.is_empty());
+        if let Some(found) = begun.filter(|_| !is_member) {
+            check_strangers(cluster, stored, &found.image)?;
         }
-        let image = found.as_ref().map_or_else(|| stored.clone(), |found| found.image.clone());
+        let image = begun.map_or_else(|| stored.clone(), |found| found.image.clone());
         let directory = restore_directory(config, epochs, Some(&slots), image)?;
         match directory.agree_with(&agreement, found.as_ref()) {
             Ok(()) => {
@@ -55,32 +59,35 @@ pub(super) fn restore_agreed(
     Err(no_answer(DirectoryError::OutdatedChange.to_string()))
 }
 
-/// Refuses a server that has tables with records which the cluster does not know: they would be dropped. A server that
-/// was in this cluster before has tables that were dropped since.
-fn check_origin(
-    config: &ServerSettings,
+/// Refuses a server that has tenants or tables of its own which the cluster does not know: they would be dropped. A
+/// server that was in this cluster before has some that were dropped since.
+fn check_strangers(
     cluster: &ClusterSettings,
     stored: &DirectoryImage,
     agreed: &DirectoryImage,
 ) -> Result<(), ConfigError> {
-    let of = fs::read_to_string(config.state.join(CLUSTER_FILE)).unwrap_or_default();
-    if of == cluster.address.prefix() {
-        return Ok(());
-    }
-    let tables = |image: &DirectoryImage| -> Vec<(u64, String)> {
-        let of_tenant = |tenant: &sandstorm_catalog::journal::JournalTenant| -> Vec<(u64, String)> {
-            let logged = tenant.tables.iter().filter(|table| table.log != 0);
-            logged.map(|table| (table.log, format!("{}/{}", tenant.name, table.name))).collect()
-        };
-        image.tenants.values().flat_map(of_tenant).collect()
-    };
-    let known = tables(agreed);
-    match tables(stored).into_iter().find(|(number, _)| known.iter().all(|(other, _)| other != number)) {
-        None => Ok(()),
-        Some((_, name)) => Err(ConfigError::new(format!(
-            "this server has tables of its own, such as {name}, that cluster {} does not know: they would be dropped. \
-             `sandstorm export` the records before, start with another --state, and import them",
+    let refusal = |what: String| {
+        Err(ConfigError::new(format!(
+            "this server has {what}, that cluster {} does not know: it would be dropped. `sandstorm export` the records \
+             before, start with another --state, and import them",
             cluster.address
-        ))),
+        )))
+    };
+    for (id, tenant) in &stored.tenants {
+        let name = &tenant.name;
+        let known = agreed.tenants.get(id).filter(|known| known.name == *name);
+        // What the configuration names is made again, but for records on the disk.
+        let is_made_again = tenant.origin == TenantOrigin::Configured;
+        let is_known = |table: &JournalTable| {
+            let is_it = |known: &JournalTable| (known.id, known.serial) == (table.id, table.serial);
+            is_made_again && table.log == 0 || known.is_some_and(|known| known.tables.iter().any(is_it))
+        };
+        if let Some(table) = tenant.tables.iter().find(|table| !is_known(table)) {
+            return refusal(format!("a table of its own, {name}/{}", table.name));
+        }
+        if known.is_none() && !is_made_again {
+            return refusal(format!("a tenant of its own, {name}"));
+        }
     }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -21,8 +22,8 @@ use super::output::{CliError, OutputPrinter};
 
 /// Servers.
 const SERVERS: u16 = 3;
-/// Time in which the etcd and the servers are there.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time in which the etcd and each server are there: a builder begins within two minutes.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// Time in which each of them ends when it is asked to; then it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Time between two looks at what is waited for.
@@ -128,7 +129,7 @@ pub(super) fn run(args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
             share_secret_key(folder, number)?;
         }
         let builds = args.builder && number == 1;
-        lines.push(start_server(folder, &config, (args.port, number, builds), &mut children)?);
+        lines.push(start_server(folder, &config, (args.port, number, builds), &mut children, &end)?);
     }
     await_founding(folder, args.port, &end)?;
     out.line(&lines.join("\n"))?;
@@ -173,6 +174,7 @@ fn start_etcd(folder: &Path, port: u16, children: &mut ChildProcesses, end: &End
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder.join("etcd"));
+    command.arg("--auto-compaction-retention=1h");
     // In a group of its own: Ctrl-C is for this process, which ends them in order.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let child = command.spawn().map_err(|error| {
@@ -194,6 +196,7 @@ fn start_server(
     config: &Path,
     (port, number, builds): (u16, u16, bool),
     children: &mut ChildProcesses,
+    end: &EndRequest,
 ) -> Result<String, CliError> {
     let first = port + 10 * number;
     let program = std::env::current_exe().map_err(|error| CliError::new(error.to_string()))?;
@@ -213,10 +216,19 @@ fn start_server(
     let mut child = command.spawn().map_err(|error| failed(&error.to_string()))?;
     let said = child.stdout.take();
     children.0.push(child);
-    let mut line = String::new();
     // It says one line when it serves, or ends.
-    let _ended = said.map(|said| BufReader::new(said).read_line(&mut line));
-    if line.is_empty() {
+    let (tell, told) = channel();
+    std::thread::Builder::new().name("server-line".to_owned()).spawn(move || {
+        let mut line = String::new();
+        let _ended = said.map(|said| BufReader::new(said).read_line(&mut line));
+        let _nobody_waits = tell.send(line);
+    })?;
+    let mut line = None;
+    end.wait_for(&format!("server {number} does not say that it serves"), || {
+        line = told.try_recv().ok();
+        Ok(line.is_some())
+    })?;
+    if line.is_none_or(|line| line.is_empty()) {
         return Err(failed("its reason is above").hint("ports that are taken: choose others with --port"));
     }
     let text = format!("server {number}: control {}, data {}, redis {}", at(first), at(first + 1), at(first + 2));

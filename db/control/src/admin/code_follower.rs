@@ -35,6 +35,7 @@ impl CodeFollower {
             stop: Arc::clone(&stop),
             seen: control.directory.snapshot(),
             failed: HashMap::new(),
+            is_unsettled: false,
             tried: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("cluster-code".to_owned()).spawn(move || follow.run())?;
@@ -59,6 +60,8 @@ struct FollowedCode {
     seen: Arc<DirectorySnapshot>,
     /// What could not be loaded, by tenant, extension and version, with the reason that was told.
     failed: HashMap<(u32, String, u64), String>,
+    /// Whether the durability of a table that another server has changed does not hold here yet.
+    is_unsettled: bool,
     /// The time of the last try of those.
     tried: Instant,
 }
@@ -67,7 +70,7 @@ impl FollowedCode {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             let is_changed = self.control.directory.generation() != self.seen.generation();
-            let again = !self.failed.is_empty() && self.tried.elapsed() >= FOLLOW_RETRY_INTERVAL;
+            let again = (self.is_unsettled || !self.failed.is_empty()) && self.tried.elapsed() >= FOLLOW_RETRY_INTERVAL;
             if is_changed || again {
                 self.look(again);
             }
@@ -78,9 +81,11 @@ impl FollowedCode {
     fn look(&mut self, again: bool) {
         let now = self.control.directory.snapshot();
         let before = std::mem::replace(&mut self.seen, Arc::clone(&now));
-        if let Err(error) = self.control.directory.settle_durability() {
+        let settled = self.control.directory.settle_durability();
+        if let (Err(error), false) = (&settled, self.is_unsettled) {
             tracing::error!(%error, "a table's durability, which another server has changed, does not hold here yet");
         }
+        self.is_unsettled = settled.is_err();
         for old in before.iter() {
             self.forget(old, now.tenant(old.tenant.id), &now);
         }

@@ -32,6 +32,11 @@ impl ApiError {
         self
     }
 
+    /// Whether something that is needed does not answer, so that what was asked for may have been done.
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+
     /// What is wrong, for people.
     pub(super) fn message(&self) -> &str {
         &self.body.message

@@ -160,6 +160,12 @@ impl<'t> ExclusiveStripes<'t> {
                 permits.push(log.admit(change.key.len(), change.becomes.as_ref().map_or(0, |new| new.value.len()))?);
             }
             if let Some(locked) = locked {
+                if change.becomes.is_none() {
+                    // A delete of what only the backing has would find nothing to do.
+                    let found = locked.find(change.hash, change.key).map(|found| found.record);
+                    let live = found.filter(|record| !record.is_expired(now_ms));
+                    locked.check_loaded(change.hash, change.key, live, now_ms)?;
+                }
                 let (bytes, expires_at_ms) =
                     change.becomes.as_ref().map_or((None, 0), |new| (Some(new.value.len()), new.expires_at_ms));
                 locked.admit_backed(change.hash, change.key, bytes, expires_at_ms)?;

@@ -148,9 +148,12 @@ pub(crate) fn run(
     if let Err(refusal) = gather(context, view, operation, &mut transaction) {
         return encode_step_refusal(view, operation, &refusal, response);
     }
-    for read in transaction.reads.iter().filter(|read| read.table.has_backing()) {
-        // What left memory since it was read is there still: only the backing knows.
-        let _found = read.table.get(&context.participant.guard(), read.hash, read.key, context.now_ms);
+    let deletes = transaction.changes.iter().filter(|change| change.becomes.is_none());
+    let deletes = deletes.map(|change| (change.table, change.hash, change.key));
+    let reads = transaction.reads.iter().map(|read| (read.table, read.hash, read.key));
+    for (table, hash, key) in reads.chain(deletes).filter(|(table, ..)| table.has_backing()) {
+        // What left memory since it was read is there still, and what was never read: only the backing knows.
+        let _found = table.get(&context.participant.guard(), hash, key, context.now_ms);
     }
     if context.participant.shown().has_cold() {
         return encode_refusal(operation, RpcStatus::Overloaded, COLD_TEXT, response);
