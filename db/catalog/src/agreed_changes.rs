@@ -174,6 +174,11 @@ impl Directory {
         self.slots.get().and_then(|slots| slots.trouble()).map(|(_, why)| why)
     }
 
+    /// Up to where what was agreed is applied here.
+    fn applied(&self) -> Option<AgreedRevision> {
+        self.next.lock().agreed.as_ref().map(|agreed| agreed.applied)
+    }
+
     /// Whether others have changed something that was not known here.
     fn has_news(&self) -> bool {
         self.known_trouble().is_none() && matches!(self.apply_news(), Ok(true))
@@ -185,12 +190,13 @@ impl Directory {
         mut attempt: impl FnMut() -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         for _ in 0..AGREEMENT_TRIES {
+            let before = self.applied();
             match attempt() {
                 Err(DirectoryError::OutdatedChange) => {
                     self.apply_news()?;
                 }
-                // What it was refused for may be over.
-                Err(error) if error.depends_on_state() && self.has_news() => {}
+                // What it was refused for may be over, also by what another thread has applied just now.
+                Err(error) if error.depends_on_state() && (self.has_news() || self.applied() != before) => {}
                 done => return done,
             }
         }
