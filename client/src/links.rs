@@ -44,7 +44,7 @@ struct FoundServers {
 pub(crate) struct KeyElsewhere {
     /// The epoch of the map of slots.
     epoch: u64,
-    /// The owner; `None`: nobody owns it at the moment.
+    /// The owner; `None`: no server owns it at the moment.
     pub(crate) owner: Option<SocketAddr>,
 }
 
@@ -172,7 +172,7 @@ impl ServerLinks {
             match elsewhere.owner {
                 // Servers that learn of a change at different times send on to each other for a moment.
                 Some(owner) if at != Some(owner) && hop % CLUSTER_HOPS != 0 => at = Some(owner),
-                // It is changing, or nobody's: the first server knows when that is over.
+                // Its owner is changing, or there is none: the first server knows when that is over.
                 _ if Instant::now() + CLUSTER_PAUSE < until => {
                     tokio::time::sleep(CLUSTER_PAUSE).await;
                     at = None;

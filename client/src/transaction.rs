@@ -303,7 +303,7 @@ impl Client {
     }
 }
 
-/// The pause after so many tries: half of it by chance, so that those who met do not meet again.
+/// The pause after so many tries: half of it by chance, so that transactions that met do not meet again.
 pub(crate) fn pause_after(tries: u32) -> Duration {
     let longest = limits::TRANSACTION_PAUSE.saturating_mul(1 << (tries - 1).min(16));
     let longest = longest.min(limits::TRANSACTION_LONGEST_PAUSE);

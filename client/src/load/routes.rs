@@ -79,7 +79,7 @@ impl LoadRoutes {
     /// Notes where a key is, as a server has said. Connects to that server, if it is new.
     ///
     /// # Errors
-    /// That server cannot be reached, or nobody has the key.
+    /// That server cannot be reached, or no server has the key.
     pub(super) fn learn(&mut self, key: &[u8], epoch: u64, text: &str) -> Result<(), Error> {
         let unknown = || Error::WrongServer { epoch, text: text.to_owned() };
         let owner = KeyElsewhere::read(epoch, text.as_bytes()).owner.filter(|_| !key.is_empty());

@@ -87,7 +87,7 @@ impl FakeS3 {
         Ok((store, place))
     }
 
-    /// Returns its URL with a prefix, for whoever takes `s3://`.
+    /// Returns its URL with a prefix, as options and settings take it.
     pub fn url(place: &S3Place, prefix: &str) -> String {
         format!("s3://{}/{prefix}?endpoint={}&region={}", place.bucket, place.endpoint, place.region)
     }

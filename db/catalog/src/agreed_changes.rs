@@ -108,26 +108,22 @@ impl Directory {
         Ok(())
     }
 
-    /// Applies what others have changed. Returns whether there was anything.
+    /// Applies what others have changed.
     ///
     /// # Errors
     /// [`DirectoryError::NoAgreement`]: no answer, or one that is not understood.
-    pub fn catch_up(&self) -> Result<bool, DirectoryError> {
-        let is_new = self.apply_news()?;
+    pub fn catch_up(&self) -> Result<(), DirectoryError> {
+        self.apply_news()?;
         self.propose_restrictions();
-        Ok(is_new)
+        Ok(())
     }
 
-    fn apply_news(&self) -> Result<bool, DirectoryError> {
+    fn apply_news(&self) -> Result<(), DirectoryError> {
         let known = self.next.lock().agreed.as_ref().map(|agreed| (Arc::clone(&agreed.agreement), agreed.applied));
-        let Some((agreement, base)) = known else { return Ok(false) };
-        let news = agreement.news(base).map_err(DirectoryError::NoAgreement)?;
-        let is_new = news.is_some();
-        if let Some(news) = news {
-            let tenants = tenants_of(&news).map_err(DirectoryError::NoAgreement)?;
-            self.apply_agreed(base, &news, &tenants)?;
-        }
-        Ok(is_new)
+        let Some((agreement, base)) = known else { return Ok(()) };
+        let Some(news) = agreement.news(base).map_err(DirectoryError::NoAgreement)? else { return Ok(()) };
+        let tenants = tenants_of(&news).map_err(DirectoryError::NoAgreement)?;
+        self.apply_agreed(base, &news, &tenants)
     }
 
     /// Whether other servers have made a change that this one has not applied, or are to learn of one of this server's:
@@ -159,9 +155,9 @@ impl Directory {
         let Some(change) = agreed.change_of(next, (before, after))? else { return Ok(()) };
         match (self.known_trouble(), &mut next.agreed) {
             (Some(why), _) if must => Err(DirectoryError::NoAgreement(why)),
-            // A restriction waits for nobody.
+            // A restriction does not wait for etcd.
             (Some(_), Some(agreed)) => {
-                agreed.unproposed.extend(change.put.iter().map(|(id, _)| *id));
+                agreed.postpone(&change);
                 Ok(())
             }
             (None, Some(agreed)) => agreed.propose(&change, must),
@@ -169,7 +165,7 @@ impl Directory {
         }
     }
 
-    /// The reason that etcd is known not to answer: nobody waits for it then.
+    /// The reason that etcd is known not to answer: changes do not wait for it then.
     fn known_trouble(&self) -> Option<String> {
         self.slots.get().and_then(|slots| slots.trouble()).map(|(_, why)| why)
     }
@@ -179,12 +175,16 @@ impl Directory {
         self.next.lock().agreed.as_ref().map(|agreed| agreed.applied)
     }
 
-    /// Whether others have changed something that was not known here.
-    fn has_news(&self) -> bool {
-        self.known_trouble().is_none() && matches!(self.apply_news(), Ok(true))
+    /// Whether others' changes have been applied since then, by whichever thread.
+    fn has_news_since(&self, before: Option<AgreedRevision>) -> bool {
+        if self.known_trouble().is_none() {
+            // Without an answer nothing is applied.
+            let _no_answer = self.apply_news();
+        }
+        self.applied() != before
     }
 
-    /// Runs a change until nobody else's comes between, some times.
+    /// Runs a change until no other server's comes between; [`AGREEMENT_TRIES`] times at most.
     pub(super) fn until_agreed<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, DirectoryError>,
@@ -195,8 +195,8 @@ impl Directory {
                 Err(DirectoryError::OutdatedChange) => {
                     self.apply_news()?;
                 }
-                // What it was refused for may be over, also by what another thread has applied just now.
-                Err(error) if error.depends_on_state() && (self.has_news() || self.applied() != before) => {}
+                // What it was refused for may be over.
+                Err(error) if error.depends_on_state() && self.has_news_since(before) => {}
                 done => return done,
             }
         }
@@ -237,9 +237,14 @@ impl AgreedState {
             Err(why) if must => Err(DirectoryError::NoAgreement(why)),
             Err(why) => {
                 tracing::warn!("a restriction holds at this server alone until etcd answers: {why}");
-                self.unproposed.extend(change.put.iter().map(|(id, _)| *id));
+                self.postpone(change);
                 Ok(())
             }
         }
+    }
+
+    /// Has a restriction proposed later: it holds at this server alone until then.
+    fn postpone(&mut self, change: &AgreedChange) {
+        self.unproposed.extend(change.put.iter().map(|(id, _)| *id));
     }
 }

@@ -1,9 +1,9 @@
-//! Who wants to know when records of a table expire. Then their end is a change in the log; other tables pay nothing
-//! for it. Readers of a change feed have it set; triggers ask for as long as they are there.
+//! The watchers of a table's expiries. While a table has one, the end of a record is a change in the log; other tables
+//! pay nothing for it. Readers of a change feed have it set; triggers ask for as long as they are there.
 
 use serde::{Deserialize, Serialize};
 
-/// Who asks.
+/// A kind of watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryWatcher {
     /// Readers of the table's change feed, by its setting.

@@ -157,7 +157,7 @@ impl DataPlane {
         };
         let directory = Arc::clone(&self.directory);
         let follow = move |newest: u64| match directory.is_behind(newest) {
-            true => directory.catch_up().map(|_| ()).map_err(|error| error.to_string()),
+            true => directory.catch_up().map_err(|error| error.to_string()),
             false => Ok(()),
         };
         self.cluster = Some(config.beside_workers(|| joining.start(&addresses, digest, follow))?);

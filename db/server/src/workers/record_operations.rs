@@ -152,12 +152,16 @@ fn put(
         Ok(version) => encode_done(operation, version, response),
         Err(StoreError::Conflict) => encode_conflict(context, table, operation, hash, response),
         Err(StoreError::ValueTooLarge) => {
-            let (bytes, most) = (value.len(), table.max_value_len());
-            let text = format!("a value of {bytes} bytes is longer than the table allows: {most} at most");
-            encode_refusal(operation, RpcStatus::TooLarge, &text, response)
+            encode_refusal(operation, RpcStatus::TooLarge, &too_long_text(table, value), response)
         }
         Err(error) => encode_store_error(table, operation, error, response),
     }
+}
+
+/// The reason that a value is refused for its length.
+fn too_long_text(table: &RecordTable, value: &[u8]) -> String {
+    let (bytes, most) = (value.len(), table.max_value_len());
+    format!("a value of {bytes} bytes is longer than the table allows: {most} at most")
 }
 
 fn delete(

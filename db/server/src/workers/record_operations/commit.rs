@@ -15,7 +15,7 @@ use sandstorm_store::transactions::{
 use sandstorm_store::{KeyRange, RecordTable, StoreError, expiry_ms};
 
 use super::operation_context::OperationContext;
-use super::{READ_ONLY_TEXT, UNKNOWN_TABLE_TEXT, store_error_status};
+use super::{READ_ONLY_TEXT, UNKNOWN_TABLE_TEXT, store_error_status, too_long_text};
 use crate::workers::operation_response::{encode_refusal, has_room};
 
 // A client's transaction may be as large as one of a call. Its ranges may not: one operation is never cut, and the
@@ -92,9 +92,7 @@ impl<'m> StoreTransaction<'m> {
                 self.written_bytes += key.len() + value.len();
                 check_bytes(step, self.written_bytes, COMMIT_BYTES, "of keys and values that it writes")?;
                 if value.len() > table.max_value_len() {
-                    let (bytes, most) = (value.len(), table.max_value_len());
-                    let text = format!("a value of {bytes} bytes is longer than the table allows: {most} at most");
-                    return Err(StepRefusal::of(step, RpcStatus::TooLarge, text));
+                    return Err(StepRefusal::of(step, RpcStatus::TooLarge, too_long_text(table, value)));
                 }
                 let expires_at_ms = if ttl_ms == 0 { 0 } else { expiry_ms(now_ms, ttl_ms) };
                 self.change(step, table, Some(NewRecord { value, flags: user_flags, expires_at_ms }));
