@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use sandstorm_client::control::ExportedRecord;
 use sandstorm_client::{Config as ClientConfig, PutOptions};
 use serde_json::Value;
 
+use crate::common::ports::free_port;
 use crate::common::process::Server;
 
 /// A key with what belongs to it: value, flags, and whether it expires.
@@ -193,7 +194,7 @@ impl Drop for Peer {
 
 /// Starts another server on a free port; `None`, and a line, if it is not installed.
 fn peer(program: &str, arguments: &[&str]) -> Option<(Peer, String)> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = free_port().to_string();
     let arguments = arguments.iter().map(|argument| argument.replace("PORT", &port));
     let Ok(child) = Command::new(program).args(arguments).stdout(Stdio::null()).spawn() else {
         eprintln!("skipped: no {program} (Debian package {program})");

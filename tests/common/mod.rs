@@ -7,6 +7,7 @@ pub mod certificates;
 pub mod key_history;
 pub mod namespaces;
 pub mod network;
+pub mod ports;
 pub mod process;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use sandstorm_client::{Config, Error, Reply, blocking};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::ports::free_port;
 use crate::common::process::Server;
 use crate::common::within_a_minute;
 
@@ -39,7 +40,7 @@ impl EtcdProcess {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let ports = [(); 2].map(|()| free_port());
         let process = EtcdProcess::spawn(folder.path(), ports);
         Some(EtcdProcess { process, folder, ports })
     }
