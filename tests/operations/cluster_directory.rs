@@ -90,8 +90,13 @@ fn what_is_changed_at_one_server_holds_at_all() {
 
 fn check_tenants_and_grants(servers: &[Server]) {
     servers[0].json("tenant create shop --open --quota tables=40");
-    // At once at another server: what is not known there yet is looked for.
+    // At once at another server, which does not know it yet.
     servers[1].json("table create items --tenant shop");
+    for number in 0..8 {
+        servers[number % 3].json(&format!("tenant create t-{number} --open"));
+        servers[(number + 1) % 3].json(&format!("tenant show t-{number}"));
+        servers[(number + 2) % 3].json(&format!("tenant delete t-{number}"));
+    }
     servers[2].json("tenant create guest --open");
     servers[1].json("grant add items --to guest --tenant shop");
     let tables = |server: &Server| names(&server.json("table list --tenant guest")).join(" ");

@@ -118,6 +118,7 @@ impl AgentLoop {
                         tracing::warn!("the cluster's state can be read again");
                     }
                     (self.logged, _) = (None, self.slots.set_trouble(None));
+                    self.slots.note_look();
                 }
                 Err(error) => self.note(&error),
             }

@@ -316,3 +316,8 @@ pub const FLUSH_MOST: Duration = Duration::from_secs(60);
 pub const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which what could not be loaded is tried again: its artifact may have come, or a key be trusted.
 pub const FOLLOW_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which a request waits for the server's next look at its cluster, where it names what this server does not
+/// know: the server looks ten times a second, and more seldom where etcd is slow.
+pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between two questions whether it has looked.
+pub const LOOK_PAUSE: Duration = Duration::from_millis(10);

@@ -113,6 +113,7 @@ pub struct SlotOwnership {
     has_all: AtomicBool,
     map: RwLock<Arc<SlotMap>>,
     trouble: Mutex<Option<(u64, String)>>,
+    looks: AtomicU64,
 }
 
 impl SlotOwnership {
@@ -125,7 +126,19 @@ impl SlotOwnership {
             has_all: AtomicBool::new(true),
             map: RwLock::default(),
             trouble: Mutex::default(),
+            looks: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that what others have changed up to some moment of this look holds here now.
+    pub fn note_look(&self) {
+        self.looks.fetch_add(1, Ordering::Release);
+    }
+
+    /// Looks so far. What was changed before a moment holds here once two have ended since then: the first may have
+    /// begun before it.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Acquire)
     }
 
     /// This server's id.

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::ControlState;
 use super::authentication::authenticate;
 use super::caller::RequestCaller;
+use super::cluster::newer_state;
 use super::error::ApiError;
 use super::role::AccessRole;
 
@@ -80,6 +81,10 @@ pub(super) async fn check_access(
     let (mut parts, body) = request.into_parts();
     match authenticate(&parts, &control).await.and_then(|caller| admit((access, route), &path, caller)) {
         Ok(caller) => {
+            let named = path.iter().find(|(name, _)| *name == "tenant").map(|(_, tenant)| tenant);
+            if named.is_some_and(|tenant| caller.sees_server() && control.directory.snapshot().find(tenant).is_err()) {
+                newer_state(&control).await;
+            }
             let actor = caller.actor();
             parts.extensions.insert(caller);
             let mut response = next.run(Request::from_parts(parts, body)).await;

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 
 use super::ControlState;
 use super::caller::{CallerSource, RequestCaller};
+use super::cluster::newer_state;
 use super::error::ApiError;
 use super::page_sessions::session_cookie;
 use super::role::AccessRole;
@@ -22,7 +23,11 @@ pub(super) async fn authenticate(parts: &Parts, control: &ControlState) -> Resul
             let Some(token) = value.as_bytes().strip_prefix(b"Bearer ") else {
                 return Err(ApiError::unauthorized("the authorization header is not `Bearer TOKEN`"));
             };
-            token_caller(token, control)
+            match token_caller(token, control) {
+                // Another server of the cluster may just have made it.
+                None if newer_state(control).await => token_caller(token, control),
+                found => found,
+            }
         }
         None => {
             let Some(session) = session_cookie(&parts.headers) else {

@@ -1,6 +1,8 @@
-//! `GET /v1/cluster`: the servers of the cluster, and who owns which slots.
+//! `GET /v1/cluster`: the servers of the cluster, and who owns which slots. And requests that name what another server
+//! may just have made.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::State;
 
@@ -8,6 +10,7 @@ use super::ControlState;
 use super::error::ApiError;
 use super::response::ApiResult;
 use super::types::{ClusterResponse, ClusterServerResponse};
+use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
 use sandstorm_store::slots::{SlotMap, SlotOwnership};
 
@@ -17,6 +20,18 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
             .hint("a server joins one when it starts: sandstorm serve --cluster etcd://HOST:2379/NAME"));
     };
     Ok(axum::Json(describe(own, &own.map())))
+}
+
+/// Waits until all that other servers have changed before this moment holds here. Returns whether there is anything that
+/// may have changed: false without a cluster, and at once where its state cannot be read.
+pub(super) async fn newer_state(control: &ControlState) -> bool {
+    let Some(slots) = control.directory.slots() else { return false };
+    let wanted = slots.looks() + 2;
+    let begun = Instant::now();
+    while slots.looks() < wanted && slots.trouble().is_none() && begun.elapsed() < LOOK_PATIENCE {
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+    slots.looks() >= wanted
 }
 
 /// The lines of `health` about a cluster whose state cannot be read, or whose servers do not agree.

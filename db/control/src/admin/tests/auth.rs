@@ -230,3 +230,30 @@ fn a_connection_takes_further_requests_although_a_body_comes_after_its_answer_co
     let told = exchange(server.admin.address(), format!("POST /v1/nowhere HTTP/1.1\r\n{head}").as_bytes(), true);
     assert!(told.starts_with("HTTP/1.1 404 ") && told.contains("connection: close\r\n"), "{told}");
 }
+
+/// Another server of the cluster may have made it a moment ago.
+#[test]
+fn a_tenant_or_token_that_is_not_known_here_is_waited_for_until_the_next_look_at_the_cluster() {
+    let server = Server::without_builder();
+    let slots = Arc::new(sandstorm_store::slots::SlotOwnership::new("0".repeat(40)));
+    server.control.directory.join_cluster(&slots);
+    let status = |path: &str, token: &str| server.json("GET", path, token, Value::Null).0;
+    let late = |name: &str, ask: &dyn Fn(&str) -> u16| {
+        let token = format!("{name}-token-of-the-tenant");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                let made = NewTenant { token: Some(token.clone()), ..NewTenant::named(name) };
+                server.control.directory.create_tenant(made).unwrap();
+                (0..2).for_each(|_| slots.note_look());
+            });
+            ask(&token)
+        })
+    };
+    assert_eq!(late("first", &|_| status("/v1/tenants/first", &server.operator)), 200);
+    assert_eq!(late("second", &|token| status("/v1/tenants/second", token)), 200);
+    // Nobody waits for what cannot be read.
+    slots.set_trouble(Some((1, "etcd is away".to_owned())));
+    assert_eq!(status("/v1/tenants/third", &server.operator), 404);
+    assert_eq!(status("/v1/tenants/first", "no-token"), 401);
+}
