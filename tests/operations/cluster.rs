@@ -30,24 +30,33 @@ pub(super) struct EtcdProcess {
     process: Child,
     folder: TempDir,
     ports: [u16; 2],
+    /// The scheme of its clients' port, and further options.
+    clients: (&'static str, Vec<String>),
 }
 
 impl EtcdProcess {
     /// Starts one; `None`, with a line, if there is none on this machine.
     pub(super) fn start() -> Option<EtcdProcess> {
+        EtcdProcess::start_with(("http", Vec::new()))
+    }
+
+    /// As [`EtcdProcess::start`], with another scheme of its clients' port, and further options.
+    pub(super) fn start_with(clients: (&'static str, Vec<String>)) -> Option<EtcdProcess> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let ports = [(); 2].map(|()| free_port());
-        let process = EtcdProcess::spawn(folder.path(), ports);
-        Some(EtcdProcess { process, folder, ports })
+        let process = EtcdProcess::spawn(folder.path(), ports, &clients);
+        Some(EtcdProcess { process, folder, ports, clients })
     }
 
-    fn spawn(folder: &Path, [clients, peers]: [u16; 2]) -> Child {
-        let [clients, peers] = [clients, peers].map(|port| format!("http://127.0.0.1:{port}"));
+    fn spawn(folder: &Path, ports: [u16; 2], (scheme, options): &(&'static str, Vec<String>)) -> Child {
+        let [clients, peers] = ports.map(|port| format!("127.0.0.1:{port}"));
+        let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
         let mut command = Command::new("etcd");
+        command.args(options);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder);
@@ -70,7 +79,7 @@ impl EtcdProcess {
     }
 
     pub(super) fn restart(&mut self) {
-        self.process = EtcdProcess::spawn(self.folder.path(), self.ports);
+        self.process = EtcdProcess::spawn(self.folder.path(), self.ports, &self.clients);
     }
 }
 

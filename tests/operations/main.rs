@@ -9,6 +9,7 @@ mod backups;
 mod browser;
 mod builder_tls;
 mod cluster;
+mod cluster_access;
 mod cluster_dev;
 mod cluster_directory;
 mod code_tiers;

@@ -7,10 +7,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use sandstorm_store::slots::SlotOwnership;
 
-use crate::ClusterAddress;
 use crate::etcd::EtcdStore;
 use crate::limits::{LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
+use crate::{ClusterAddress, EtcdEndpoint};
 
 /// The reason that a server did not join its cluster.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +36,13 @@ impl JoiningServer {
     /// # Errors
     /// [`ClusterStartError`].
     pub fn read(
-        address: &ClusterAddress,
+        etcd: &EtcdEndpoint,
         founders: usize,
         slots: &Arc<SlotOwnership>,
     ) -> Result<JoiningServer, ClusterStartError> {
-        let mut store = EtcdStore::new(address);
+        let mut store = EtcdStore::new(etcd);
         let mut member = ClusterMember::new(Arc::clone(slots), founders, rand::random());
-        member.step(&mut store).map_err(|error| ClusterStartError::State(address.clone(), error))?;
+        member.step(&mut store).map_err(|error| ClusterStartError::State(etcd.address.clone(), error))?;
         Ok(JoiningServer { store, member, slots: Arc::clone(slots) })
     }
 

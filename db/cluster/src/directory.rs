@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use sandstorm_catalog::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterAddress;
+use crate::EtcdEndpoint;
 use crate::etcd::EtcdStore;
 use crate::limits::{
     ARTIFACT_BYTES, ARTIFACT_PART_BYTES, CHANGE_BYTES, CHANGE_TENANTS, REMEMBERED_CHANGES, SETTLE_TRIES, TENANT_BYTES,
@@ -64,8 +64,8 @@ impl<S> std::fmt::Debug for ClusterDirectory<S> {
 
 impl ClusterDirectory {
     /// The directory of that cluster. Nothing is asked yet.
-    pub fn new(address: &ClusterAddress) -> ClusterDirectory {
-        ClusterDirectory { store: Mutex::new(EtcdStore::new(address)) }
+    pub fn new(etcd: &EtcdEndpoint) -> ClusterDirectory {
+        ClusterDirectory { store: Mutex::new(EtcdStore::new(etcd)) }
     }
 }
 

@@ -6,13 +6,29 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::ClusterAddress;
+use crate::access::{EtcdEndpoint, EtcdUser};
 use crate::limits::{ANSWER_BYTES, LEASE_S, REQUEST_TIMEOUT};
 use crate::metadata::{ListedValues, MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
+
+/// What etcd says before it does anything, where a token has run out or rights have changed since it was given.
+const OLD_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
+
+/// Characters of an answer that is not understood which are shown.
+const ERROR_CHARS: usize = 200;
+
+/// A question that was not answered.
+struct RefusedQuestion {
+    text: String,
+    is_old_token: bool,
+}
 
 /// The connection to an etcd.
 pub struct EtcdStore {
     agent: ureq::Agent,
     address: ClusterAddress,
+    user: Option<EtcdUser>,
+    /// What the etcd has given for the user's password. It forgets it some minutes after its last use.
+    token: Option<String>,
     prefix: String,
     /// The member that answered last.
     current: usize,
@@ -20,12 +36,14 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    pub(crate) fn new(address: &ClusterAddress) -> EtcdStore {
-        EtcdStore::with_timeout(address, REQUEST_TIMEOUT)
+    pub(crate) fn new(endpoint: &EtcdEndpoint) -> EtcdStore {
+        EtcdStore::with_timeout(endpoint, REQUEST_TIMEOUT)
     }
 
-    fn with_timeout(address: &ClusterAddress, timeout: Duration) -> EtcdStore {
+    fn with_timeout(endpoint: &EtcdEndpoint, timeout: Duration) -> EtcdStore {
+        let EtcdEndpoint { address, tls, user } = endpoint.clone();
         let config = ureq::Agent::config_builder()
+            .tls_config(tls.unwrap_or_default())
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .proxy(None)
@@ -33,8 +51,10 @@ impl EtcdStore {
             .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         EtcdStore {
             agent: config.build().new_agent(),
-            address: address.clone(),
             prefix: address.prefix(),
+            address,
+            user,
+            token: None,
             current: 0,
             lease: None,
         }
@@ -58,16 +78,61 @@ impl EtcdStore {
         Err(NoAnswer(why))
     }
 
-    fn ask_member(&self, path: &str, body: &Value) -> Result<Value, String> {
-        let url = format!("http://{}/v3/{path}", self.address.endpoints[self.current]);
-        let mut response = self.agent.post(&url).send_json(body).map_err(|error| error.to_string())?;
+    fn ask_member(&mut self, path: &str, body: &Value) -> Result<Value, String> {
+        let Some(user) = self.user.clone() else { return self.post(path, body).map_err(|refused| refused.text) };
+        if self.token.is_none() {
+            self.authenticate(&user)?;
+        }
+        match self.post(path, body) {
+            // Refused before anything was done, so it may be asked again, also a change.
+            Err(refused) if refused.is_old_token => {
+                self.authenticate(&user)?;
+                self.post(path, body).map_err(|refused| refused.text)
+            }
+            done => done.map_err(|refused| refused.text),
+        }
+    }
+
+    fn authenticate(&mut self, user: &EtcdUser) -> Result<(), String> {
+        self.token = None;
+        let asked = json!({ "name": user.name, "password": user.password });
+        let answer = self.post("auth/authenticate", &asked);
+        let answer = answer.map_err(|refused| format!("the user {:?} is not let in: {}", user.name, refused.text))?;
+        let token = answer["token"].as_str().ok_or("no token for the user")?;
+        self.token = Some(token.to_owned());
+        Ok(())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value, RefusedQuestion> {
+        let scheme = if self.address.is_encrypted { "https" } else { "http" };
+        let url = format!("{scheme}://{}/v3/{path}", self.address.endpoints[self.current]);
+        let mut request = self.agent.post(&url);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", token);
+        }
+        let failed = |text: String| RefusedQuestion { text, is_old_token: false };
+        let unsent = |error: ureq::Error| match error {
+            // One that asks for certificates says so behind its part of the handshake: often nobody reads that.
+            ureq::Error::Io(error) if self.address.is_encrypted => {
+                failed(format!("io: {error} (does it ask for a certificate that it trusts? --etcd-certificate)"))
+            }
+            error => failed(error.to_string()),
+        };
+        let mut response = request.send_json(body).map_err(unsent)?;
         let status = response.status();
-        let answer = response.body_mut().with_config().limit(ANSWER_BYTES).read_json::<Value>();
-        let answer = answer.map_err(|error| format!("{status}: {error}"))?;
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_string();
+        let text = text.map_err(|error| failed(format!("{status}: {error}")))?;
+        // Not all that it refuses is JSON.
+        let not_json = |_| failed(format!("{status}: {}", text.trim().chars().take(ERROR_CHARS).collect::<String>()));
+        let answer: Value = serde_json::from_str(&text).map_err(not_json)?;
         match answer.get("error") {
             None if status.is_success() => Ok(answer),
-            None => Err(status.to_string()),
-            Some(error) => Err(format!("{status}: {}", error.as_str().unwrap_or("no text"))),
+            None => Err(failed(status.to_string())),
+            Some(error) => {
+                let words = error.as_str().unwrap_or("no text");
+                let is_old_token = OLD_TOKEN.iter().any(|known| words.contains(known));
+                Err(RefusedQuestion { text: format!("{status}: {words}"), is_old_token })
+            }
         }
     }
 
@@ -189,8 +254,33 @@ mod tests {
     }
 
     fn store(endpoints: &[&str]) -> EtcdStore {
-        let address = format!("etcd://{}/x", endpoints.join(","));
-        EtcdStore::with_timeout(&address.parse().unwrap(), Duration::from_secs(10))
+        let address: ClusterAddress = format!("etcd://{}/x", endpoints.join(",")).parse().unwrap();
+        EtcdStore::with_timeout(&address.into(), Duration::from_secs(10))
+    }
+
+    #[test]
+    fn a_users_token_is_asked_for_and_asked_for_again_when_it_has_run_out() {
+        let made = r#"{"header":{"revision":"8"},"succeeded":true}"#;
+        let old = r#"{"error":"etcdserver: invalid auth token","code":16}"#;
+        let denied = r#"{"error":"etcdserver: permission denied","code":7}"#;
+        let (first, second) = (r#"{"token":"first.1"}"#, r#"{"token":"second.2"}"#);
+        let wrong = r#"{"error":"etcdserver: authentication failed, invalid user ID or password","code":3}"#;
+        let (address, served) = member(vec![first, made, old, second, made, denied, old, wrong]);
+        let mut store = store(&[&address]);
+        store.user = Some(EtcdUser { name: "server".to_owned(), password: "secret".to_owned() });
+        let change = MetadataChange { put: vec![("a".into(), "b".into())], ..MetadataChange::default() };
+        assert_eq!(store.change(&change), Ok(Some(8)));
+        assert_eq!(store.change(&change), Ok(Some(8)), "asked again with a new token");
+        assert!(store.change(&change).is_err_and(|NoAnswer(why)| why.ends_with("permission denied")));
+        let refused = store.change(&change).unwrap_err().0;
+        assert!(refused.contains("\"server\" is not let in") && !refused.contains("secret"), "{refused}");
+        let asked = served.join().unwrap();
+        let token = |at: usize| {
+            let line = asked[at].lines().find_map(|line| line.strip_prefix("authorization: ").map(str::to_owned));
+            line.unwrap_or_default()
+        };
+        let tokens: Vec<String> = (0..asked.len()).map(token).collect();
+        assert_eq!(tokens, ["", "first.1", "first.1", "", "second.2", "second.2", "second.2", ""]);
     }
 
     #[test]

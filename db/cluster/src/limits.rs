@@ -34,5 +34,7 @@ pub const ARTIFACT_BYTES: usize = 16 << 20;
 pub const VERSION_TRIES: usize = 16;
 /// Endpoints of an address, at most. An etcd has seven members at most.
 pub const ENDPOINTS: usize = 7;
+/// Bytes of a file with a certificate, a key or a password, at most.
+pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
 /// Time between two lines in the log about a store that does not answer.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);

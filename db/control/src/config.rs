@@ -70,6 +70,7 @@ pub use otlp::OtlpSettings;
 use protocol_ports::PortSection;
 pub use protocol_ports::{parse_listen, parse_socket_mode};
 pub(crate) use push_target::origin_of;
+pub use sandstorm_cluster::EtcdAccess;
 pub use state_dir::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -235,6 +236,7 @@ struct ConfigFile {
     cluster: Option<String>,
     cluster_servers: Option<usize>,
     cluster_host: Option<IpAddr>,
+    etcd: EtcdAccess,
     limits: LimitsSection,
     durability: DurabilitySection,
     quotas: QuotaChanges,
@@ -316,8 +318,8 @@ impl ServerSettings {
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
-        let cluster =
-            ClusterOverrides { cluster: file.cluster, servers: file.cluster_servers, host: file.cluster_host };
+        let (servers, host) = (file.cluster_servers, file.cluster_host);
+        let cluster = ClusterOverrides { cluster: file.cluster, servers, host, etcd: file.etcd };
         let config = ServerSettings {
             data: net.data(data),
             net,

@@ -34,7 +34,7 @@ pub(super) fn restore_agreed(
     };
     // It owns everything until its own records are restored.
     let slots = Arc::new(SlotOwnership::new(server_id(&config.state).map_err(ConfigError::new)?));
-    let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::new(&cluster.address));
+    let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::new(&cluster.endpoint()?));
     for _ in 0..START_TRIES {
         let found = AgreedImage::read(&*agreement, stored).map_err(no_answer)?;
         let was_here = fs::read_to_string(config.state.join(CLUSTER_FILE)).unwrap_or_default();

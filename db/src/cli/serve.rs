@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
-    CliOverrides, ClusterOverrides, DriverName, NetOverrides, ServerSettings, TlsOverrides, parse_listen,
+    CliOverrides, ClusterOverrides, DriverName, EtcdAccess, NetOverrides, ServerSettings, TlsOverrides, parse_listen,
     parse_socket_mode, prepare_state_dir,
 };
 use sandstorm_dialects::Protocol;
@@ -22,6 +22,38 @@ use tokio::sync::Notify;
 use super::device_args::DeviceArgs;
 use super::output::{CliError, OutputPrinter, fields};
 use super::session::CliSession;
+
+/// What it takes to reach the etcd of a cluster.
+#[derive(Clone, Debug, Args)]
+struct EtcdOptions {
+    /// The authority that has signed the etcd's certificate (PEM), for etcds://HOST:2379/NAME [default: the public ones]
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+    /// This server's certificate for the etcd (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_certificate: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_certificate")]
+    etcd_key: Option<PathBuf>,
+    /// The user of the etcd
+    #[arg(long, value_name = "NAME")]
+    etcd_user: Option<String>,
+    /// The file with that user's password
+    #[arg(long, value_name = "FILE")]
+    etcd_password_file: Option<PathBuf>,
+}
+
+impl From<EtcdOptions> for EtcdAccess {
+    fn from(options: EtcdOptions) -> EtcdAccess {
+        EtcdAccess {
+            ca: options.etcd_ca,
+            certificate: options.etcd_certificate,
+            key: options.etcd_key,
+            user: options.etcd_user,
+            password_file: options.etcd_password_file,
+        }
+    }
+}
 
 /// Run a server.
 #[derive(Debug, Args)]
@@ -136,6 +168,8 @@ pub(super) struct ServeArgs {
     /// The address under which the cluster's others and its clients reach this server, for ports on 0.0.0.0
     #[arg(long, value_name = "ADDRESS")]
     cluster_host: Option<std::net::IpAddr>,
+    #[command(flatten)]
+    etcd: EtcdOptions,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
@@ -195,6 +229,7 @@ impl ServeArgs {
                 cluster: self.cluster.clone(),
                 servers: self.cluster_servers,
                 host: self.cluster_host,
+                etcd: self.etcd.clone().into(),
             },
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),

@@ -1,8 +1,8 @@
-//! `cluster`, `cluster_servers` and `cluster_host`: the cluster that the server is one of.
+//! `cluster`, `cluster_servers`, `cluster_host` and `etcd`: the cluster that the server is one of.
 
 use std::net::{IpAddr, SocketAddr};
 
-use sandstorm_cluster::ClusterAddress;
+use sandstorm_cluster::{AccessError, ClusterAddress, EtcdAccess, EtcdEndpoint};
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use super::ConfigError;
@@ -17,9 +17,11 @@ pub struct ClusterSettings {
     pub founders: usize,
     /// The address under which others reach this server, where a port is bound to all of the host's.
     pub host: Option<IpAddr>,
+    /// What it takes to reach the etcd.
+    pub etcd: EtcdAccess,
 }
 
-/// The three keys, of the file or the command line.
+/// The keys, of the file or the command line.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOverrides {
     /// See [`ClusterSettings::address`].
@@ -28,6 +30,26 @@ pub struct ClusterOverrides {
     pub servers: Option<usize>,
     /// See [`ClusterSettings::host`].
     pub host: Option<IpAddr>,
+    /// See [`ClusterSettings::etcd`].
+    pub etcd: EtcdAccess,
+}
+
+/// Each key of the command line, or else of the file.
+fn merged(file: EtcdAccess, over: &EtcdAccess) -> EtcdAccess {
+    let over = over.clone();
+    EtcdAccess {
+        ca: over.ca.or(file.ca),
+        certificate: over.certificate.or(file.certificate),
+        key: over.key.or(file.key),
+        user: over.user.or(file.user),
+        password_file: over.password_file.or(file.password_file),
+    }
+}
+
+impl From<AccessError> for ConfigError {
+    fn from(error: AccessError) -> ConfigError {
+        ConfigError::new(error.text).at(&error.keys)
+    }
 }
 
 impl ClusterSettings {
@@ -43,8 +65,18 @@ impl ClusterSettings {
             return Err(ConfigError::new(text).at(&["cluster_host"]));
         }
         let Some(address) = over.cluster.clone().or(file.cluster) else { return Ok(None) };
-        let address = address.parse().map_err(|why: String| ConfigError::new(why).at(&["cluster"]))?;
-        Ok(Some(ClusterSettings { address, founders, host }))
+        let address: ClusterAddress = address.parse().map_err(|why: String| ConfigError::new(why).at(&["cluster"]))?;
+        let etcd = merged(file.etcd, &over.etcd);
+        etcd.check(&address)?;
+        Ok(Some(ClusterSettings { address, founders, host, etcd }))
+    }
+
+    /// The etcd, with the files that it takes to reach it.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or is not what it should be.
+    pub fn endpoint(&self) -> Result<EtcdEndpoint, ConfigError> {
+        Ok(self.etcd.read(&self.address)?)
     }
 
     /// Checks them beside the server's others.
@@ -83,6 +115,8 @@ mod tests {
             ("cluster = 'etcd://a:1/x'\ndata = '0.0.0.0:7400'\nallow_open = true", "--cluster-host"),
             ("cluster_host = '0.0.0.0'", "no address that others can reach"),
             ("cluster_servers = 65", "64"),
+            ("cluster = 'etcd://a:1/x'\netcd = { ca = 'ca.pem' }", "etcds://"),
+            ("cluster = 'etcds://a:1/x'\netcd = { key = 'key.pem' }", "go together"),
         ] {
             let refused = parse(text).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");

@@ -430,7 +430,7 @@ fn tenants() -> Vec<ReferenceSection> {
 fn sections() -> Vec<ReferenceSection> {
     let mut all = vec![root()];
     all.extend(ports());
-    all.extend([net(), limits(), durability(), builder()]);
+    all.extend([net(), limits(), durability(), cluster_rows::etcd(), builder()]);
     all.extend(tenants());
     all.extend([targets::webhooks(), targets::otlp()]);
     all
@@ -495,6 +495,7 @@ fn the_page_has_all_keys_and_no_others() {
         "memcached",
         "redis",
         "net",
+        "etcd",
     ];
     for ReferenceSection { title, before, rows, .. } in sections() {
         let refused = parse(&format!("{before}zzzzzzzzzzzz = 1")).unwrap_err().to_string();

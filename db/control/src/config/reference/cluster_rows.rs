@@ -1,6 +1,6 @@
 //! The keys of the cluster that a server is one of.
 
-use super::{ReferenceRow, number, row};
+use super::{ReferenceRow, ReferenceSection, number, row};
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 pub(super) fn rows() -> Vec<ReferenceRow> {
@@ -9,7 +9,7 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
             "cluster",
             "`--cluster`",
             "none",
-            "the [cluster](cluster.md) that the server is one of: `etcd://HOST:2379/NAME`",
+            "the [cluster](cluster.md) that the server is one of: `etcd://HOST:2379/NAME`, or `etcds://` over TLS",
         ),
         number(
             "cluster_servers",
@@ -25,4 +25,22 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
             "the address under which the cluster's others and its clients reach this server, for ports on `0.0.0.0`",
         ),
     ]
+}
+
+/// What it takes to reach the etcd.
+pub(super) fn etcd() -> ReferenceSection {
+    let rows = vec![
+        row(
+            "ca",
+            "`--etcd-ca`",
+            "the public authorities",
+            "file with the authority that has signed the etcd's certificate (PEM), for `etcds://`",
+        ),
+        row("certificate", "`--etcd-certificate`", "none", "file with this server's certificate for the etcd (PEM)"),
+        row("key", "`--etcd-key`", "none", "file with the key of that certificate (PEM)"),
+        row("user", "`--etcd-user`", "none", "the user of the etcd, with rights on `/sandstorm/NAME/`"),
+        row("password_file", "`--etcd-password-file`", "none", "file with that user's password"),
+    ];
+    let about = "What it takes to reach the etcd of a [cluster](cluster.md#trust). The files are read at the start.";
+    ReferenceSection { title: "[etcd]", about, before: "[etcd]\n", rows }
 }
