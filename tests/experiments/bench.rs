@@ -140,6 +140,11 @@ fn so_has_that_of_tables_larger_than_memory() {
 }
 
 #[test]
+fn so_has_that_of_looking_at_a_server() {
+    measure_all(&[("observation", (vec![2, 2, 2], 4, 0))]);
+}
+
+#[test]
 fn so_has_that_of_tables_with_a_backing() {
     measure_all(&[("backing", (vec![1, 1, 1, 1, 1, 2, 2, 2, 2], 3, 8))]);
 }

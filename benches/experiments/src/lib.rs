@@ -17,6 +17,7 @@ mod load;
 pub mod local_server;
 mod measure;
 mod neighbours;
+mod observation;
 mod peer_server;
 mod peers;
 mod placement;
@@ -289,6 +290,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: backing::backing,
+    },
+    Experiment {
+        name: "observation",
+        help: "The cost of looking: pages that are open, a profile; the server's own p99 beside the client's",
+        canonical: false,
+        peers: &[],
+        run: observation::observation,
     },
     Experiment {
         name: "neighbours",

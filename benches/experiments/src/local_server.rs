@@ -189,6 +189,19 @@ impl LocalServer {
         &self.control
     }
 
+    /// The address of its control port.
+    pub fn control_address(&self) -> std::net::SocketAddr {
+        self.plane.address()
+    }
+
+    /// The operator's token.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn operator_token(&self) -> Result<String, CliError> {
+        self.plane.operator_token().map_err(|error| CliError::new(error.to_string()))
+    }
+
     /// Its directory, for what the control port does not do: to load libraries that no builder has signed.
     pub fn directory(&self) -> std::sync::Arc<Directory> {
         self.data.served().directory

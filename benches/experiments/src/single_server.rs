@@ -49,9 +49,22 @@ impl SingleTenantSetup<'_> {
         TenantLoad::new("alice", self.server.client(&self.alice), data, mix)
     }
 
+    pub(super) fn server(&self) -> &LocalServer {
+        &self.server
+    }
+
+    /// Messages under way in measurements of throughput.
+    pub(super) fn depth(&self) -> usize {
+        self.args.depth
+    }
+
     pub(super) fn alone(&self, class: Class, depth: usize) -> Result<LoadMeasurement, CliError> {
-        let load = self.load(Mix::only(class)).pace(Pace::Closed { depth });
-        run_single_class(load, class, self.args.seconds(SECONDS))
+        self.closed(class, depth, self.args.seconds(SECONDS))
+    }
+
+    /// Measures one class for so many seconds, with so many messages under way.
+    pub(super) fn closed(&self, class: Class, depth: usize, seconds: f64) -> Result<LoadMeasurement, CliError> {
+        run_single_class(self.load(Mix::only(class)).pace(Pace::Closed { depth }), class, seconds)
     }
 
     fn rounds(&self) -> usize {

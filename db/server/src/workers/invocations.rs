@@ -18,6 +18,7 @@ use sandstorm_runtime::{BeginError, Engine, InvocationTrace, PollOutcome};
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::context::{WorkerContext, count};
+use super::latency_ledger::IS_OBSERVED;
 use super::run_queue::{RunQueue, ScheduledTask};
 use super::slow::SlowAnswer;
 use super::steal::StealOffer;
@@ -313,14 +314,8 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
     let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
     let tenant = view.tenant.usage.worker(context.index);
     tenant.invocation_cpu_ns.add(invocation.cpu_ns());
-    invocation.count_for_watched_key();
-    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
-    // What it did not compute it waited: for its turns, and for memory.
-    let waiting_ns = total_ns.saturating_sub(cpu_ns);
-    view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
-    extension.latency.record(context.index, waiting_ns, cpu_ns);
-    if total_ns >= context.shared.properties.metrics.slow.ns() {
-        keep_slow_call(context, task, outcome, now_ns);
+    if IS_OBSERVED {
+        measure_finished(context, task, outcome, now_ns);
     }
     if let Some(TransactionCounts { commits, retries, conflicts }) = invocation.transactions() {
         tenant.transactions_committed.add(commits);
@@ -346,13 +341,29 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
                 version: extension.version,
                 cause: *cause,
                 cpu_us: invocation.cpu_ns() / 1000,
-                wall_us: total_ns / 1000,
+                wall_us: now_ns.saturating_sub(task.received_ns()) / 1000,
                 at_ms: context.clock.now_ms,
                 text: String::from_utf8_lossy(invocation.text()).into_owned(),
                 places: invocation.places().to_vec(),
                 arguments: invocation.kept_arguments(),
             });
         }
+    }
+}
+
+/// Counts the latency of a task that ended, and keeps it if it was slow.
+#[inline]
+fn measure_finished(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) {
+    let invocation = &task.invocation;
+    let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
+    invocation.count_for_watched_key();
+    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
+    // What it did not compute it waited: for its turns, and for memory.
+    let waiting_ns = total_ns.saturating_sub(cpu_ns);
+    view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
+    extension.latency.record(context.index, waiting_ns, cpu_ns);
+    if total_ns >= context.shared.properties.metrics.slow.ns() {
+        keep_slow_call(context, task, outcome, now_ns);
     }
 }
 
