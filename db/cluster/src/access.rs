@@ -27,7 +27,7 @@ pub struct EtcdAccess {
 
 /// A reason that an etcd cannot be reached so, and the keys that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessError {
+pub struct EtcdAccessError {
     /// The reason, and what to do.
     pub text: String,
     /// The keys, such as `etcd.user`.
@@ -66,10 +66,10 @@ impl EtcdAccess {
     /// Checks what goes together, without the files.
     ///
     /// # Errors
-    /// [`AccessError`].
-    pub fn check(&self, address: &ClusterAddress) -> Result<(), AccessError> {
+    /// [`EtcdAccessError`].
+    pub fn check(&self, address: &ClusterAddress) -> Result<(), EtcdAccessError> {
         let refuse =
-            |text: &str, keys: &[&'static str]| Err(AccessError { text: text.to_owned(), keys: keys.to_vec() });
+            |text: &str, keys: &[&'static str]| Err(EtcdAccessError { text: text.to_owned(), keys: keys.to_vec() });
         if self.certificate.is_some() != self.key.is_some() {
             return refuse("a certificate for the etcd and its key go together", &["etcd.certificate", "etcd.key"]);
         }
@@ -91,7 +91,7 @@ impl EtcdAccess {
     ///
     /// # Errors
     /// What [`EtcdAccess::check`] refuses, and a file that cannot be read or is not what it should be.
-    pub fn read(&self, address: &ClusterAddress) -> Result<EtcdEndpoint, AccessError> {
+    pub fn read(&self, address: &ClusterAddress) -> Result<EtcdEndpoint, EtcdAccessError> {
         self.check(address)?;
         let mut tls = TlsConfig::builder();
         if let Some(path) = &self.ca {
@@ -117,11 +117,11 @@ impl EtcdAccess {
     }
 }
 
-fn wrong(path: &Path, key: &'static str, why: &str) -> AccessError {
-    AccessError { text: format!("{}: {why}", path.display()), keys: vec![key] }
+fn wrong(path: &Path, key: &'static str, why: &str) -> EtcdAccessError {
+    EtcdAccessError { text: format!("{}: {why}", path.display()), keys: vec![key] }
 }
 
-fn text_of(path: &Path, key: &'static str) -> Result<String, AccessError> {
+fn text_of(path: &Path, key: &'static str) -> Result<String, EtcdAccessError> {
     let found = fs::metadata(path).map_err(|error| wrong(path, key, &error.to_string()))?;
     if !found.is_file() || found.len() > ACCESS_FILE_BYTES {
         return Err(wrong(path, key, "is no file of at most 64 KiB"));
@@ -129,7 +129,7 @@ fn text_of(path: &Path, key: &'static str) -> Result<String, AccessError> {
     fs::read_to_string(path).map_err(|error| wrong(path, key, &error.to_string()))
 }
 
-fn certificates(path: &Path, key: &'static str) -> Result<Vec<Certificate<'static>>, AccessError> {
+fn certificates(path: &Path, key: &'static str) -> Result<Vec<Certificate<'static>>, EtcdAccessError> {
     let text = text_of(path, key)?;
     let mut found = Vec::new();
     for item in parse_pem(text.as_bytes()) {
@@ -142,7 +142,7 @@ fn certificates(path: &Path, key: &'static str) -> Result<Vec<Certificate<'stati
     if found.is_empty() { Err(wrong(path, key, "has no certificate (PEM)")) } else { Ok(found) }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKey<'static>, AccessError> {
+fn private_key(path: &Path) -> Result<PrivateKey<'static>, EtcdAccessError> {
     let text = text_of(path, "etcd.key")?;
     PrivateKey::from_pem(text.as_bytes()).map_err(|error| wrong(path, "etcd.key", &format!("is no key (PEM): {error}")))
 }

@@ -1,9 +1,9 @@
 //! Clusters of servers: who is a member, and who owns which slots of the keys, agreed in etcd.
 //!
-//! [`ClusterAddress`] names a cluster, [`metadata`] is what is needed of the store of its state (with a model for
-//! tests), `etcd` that store, [`EtcdAccess`] what it takes to reach it. [`ClusterDirectory`] has the tenants on which the servers agree. [`member`] is one
-//! server's part in the agreement on slots, step by step and without clocks or threads; [`agent`] the thread that runs
-//! it.
+//! [`ClusterAddress`] names a cluster, [`EtcdAccess`] says what it takes to reach the etcd, [`metadata`] what is needed
+//! of the store of its state (with a model for tests); `etcd` is that store. [`ClusterDirectory`] has the tenants on
+//! which the servers agree. [`member`] is one server's part in the agreement on slots, step by step and without clocks
+//! or threads; [`agent`] the thread that runs it.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -20,7 +20,7 @@ pub mod metadata;
 mod model;
 mod state;
 
-pub use access::{AccessError, EtcdAccess, EtcdEndpoint};
+pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;
 pub use agent::{ClusterAgent, ClusterStartError, JoiningServer};
 pub use directory::ClusterDirectory;

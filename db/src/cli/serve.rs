@@ -26,7 +26,7 @@ use super::session::CliSession;
 /// What it takes to reach the etcd of a cluster.
 #[derive(Clone, Debug, Args)]
 struct EtcdOptions {
-    /// The authority that has signed the etcd's certificate (PEM), for etcds://HOST:2379/NAME [default: the public ones]
+    /// The authority that has signed the etcd's certificate (PEM), for etcds://HOST:2379/NAME [default: public ones]
     #[arg(long, value_name = "FILE")]
     etcd_ca: Option<PathBuf>,
     /// This server's certificate for the etcd (PEM)

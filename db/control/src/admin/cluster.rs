@@ -22,8 +22,8 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
     Ok(axum::Json(describe(own, &own.map())))
 }
 
-/// Waits until all that other servers have changed before this moment holds here. Returns whether there is anything that
-/// may have changed: false without a cluster, and at once where its state cannot be read.
+/// Waits until all that other servers have changed before this moment holds here. Returns whether it does: false
+/// without a cluster, and at once where its state cannot be read.
 pub(super) async fn newer_state(control: &ControlState) -> bool {
     let Some(slots) = control.directory.slots() else { return false };
     let wanted = slots.looks() + 2;

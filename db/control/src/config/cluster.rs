@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use sandstorm_cluster::{AccessError, ClusterAddress, EtcdAccess, EtcdEndpoint};
+use sandstorm_cluster::{ClusterAddress, EtcdAccess, EtcdAccessError, EtcdEndpoint};
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use super::ConfigError;
@@ -46,8 +46,8 @@ fn merged(file: EtcdAccess, over: &EtcdAccess) -> EtcdAccess {
     }
 }
 
-impl From<AccessError> for ConfigError {
-    fn from(error: AccessError) -> ConfigError {
+impl From<EtcdAccessError> for ConfigError {
+    fn from(error: EtcdAccessError) -> ConfigError {
         ConfigError::new(error.text).at(&error.keys)
     }
 }
