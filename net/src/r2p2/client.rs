@@ -103,6 +103,8 @@ pub struct ClientUsage {
 #[derive(Debug)]
 struct RequestSlot<K> {
     generation: u16,
+    /// Its place in [`ClientEndpoint::busy`] while it has a request.
+    place: u16,
     flight: Option<InFlightRequest<K>>,
 }
 
@@ -115,6 +117,8 @@ pub struct ClientEndpoint<K = ()> {
     /// so an id comes again only after 65,536 requests, or fewer when many are in flight.
     slots: Vec<RequestSlot<K>>,
     free: VecDeque<u16>,
+    /// Slots with a request, in no order: timers look at these alone.
+    busy: Vec<u16>,
     usage: ClientUsage,
     mtu_prober: MtuProber,
     buffers: MessageBufferPool,
@@ -164,12 +168,13 @@ impl<K> ClientEndpoint<K> {
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
         limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
-        let slots = (0..limits.in_flight).map(|_| RequestSlot { generation: 0, flight: None }).collect();
+        let slots = (0..limits.in_flight).map(|_| RequestSlot { generation: 0, place: 0, flight: None }).collect();
         ClientEndpoint {
             server,
             limits,
             free: (0..limits.in_flight as u16).collect(),
             slots,
+            busy: Vec::new(),
             usage: ClientUsage::default(),
             mtu_prober: MtuProber::new(limits.max_datagram, limits.largest_datagram),
             buffers: MessageBufferPool::new(limits.pooled_bytes),
@@ -224,6 +229,8 @@ impl<K> ClientEndpoint<K> {
         };
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err((request, RequestError::Busy)) };
         slot.generation = slot.generation.wrapping_add(1);
+        slot.place = self.busy.len() as u16;
+        self.busy.push(index);
         let request_id = slot.generation.wrapping_mul(self.limits.in_flight as u16) | index;
         self.incarnation = self.incarnation.wrapping_add(1);
         let (size, rto_us, head) =
@@ -308,7 +315,14 @@ impl<K> ClientEndpoint<K> {
         request_id: u16,
         is_so: impl FnOnce(&InFlightRequest<K>) -> bool,
     ) -> Option<(TaggedRequest<K>, Option<Box<PartialMessage>>)> {
-        let InFlightRequest { request, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
+        let slot = self.slot(request_id)?;
+        let InFlightRequest { request, partial, .. } = slot.flight.take_if(|flight| is_so(flight))?;
+        let place = slot.place;
+        self.busy.swap_remove(usize::from(place));
+        if let Some(moved) = self.busy.get(usize::from(place)).and_then(|moved| self.slots.get_mut(usize::from(*moved)))
+        {
+            moved.place = place;
+        }
         self.free.push_back(request_id & (self.limits.in_flight as u16 - 1));
         self.usage.requests -= 1;
         self.usage.request_bytes -= request.message.len();
@@ -524,9 +538,11 @@ impl<K> ClientEndpoint<K> {
             (self.limits.in_flight as u16, self.limits.window, self.limits.first_rto_us);
         let (most, mut long) = (self.seek(now_us, tx), false);
         let mut due_us = NEVER;
-        for index in 0..self.slots.len() {
-            let Some(slot) = self.slots.get_mut(index) else { break };
-            let request_id = slot.generation.wrapping_mul(count) | index as u16;
+        // From the end: a request that ends leaves its place to one that was looked at.
+        for place in (0..self.busy.len()).rev() {
+            let Some(index) = self.busy.get(place).copied() else { continue };
+            let Some(slot) = self.slots.get_mut(usize::from(index)) else { break };
+            let request_id = slot.generation.wrapping_mul(count) | index;
             let Some(flight) = slot.flight.as_mut() else { continue };
             if flight.ends_us <= now_us {
                 let failure = if flight.refused { RequestFailure::Refused } else { RequestFailure::TimedOut };
