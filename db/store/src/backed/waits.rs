@@ -27,13 +27,38 @@ pub enum WaitState {
     Failed,
 }
 
+/// Waits that end with another one.
+type JoinedIn = Vec<u64>;
+
 #[derive(Debug)]
 enum BackingWait {
-    Open,
+    Open(JoinedIn),
     Done,
     Failed,
-    /// All of these, and a position of the log.
-    Joined(Vec<u64>, u64),
+    Joined(JoinedWait),
+}
+
+/// Two waits as one. A message of many keys has a chain of these, each of which joins the one before and one more: so
+/// to join, to end and to look take the same time for the last key as for the first.
+#[derive(Debug)]
+struct JoinedWait {
+    parts: [u64; 2],
+    /// Those of the parts that wait.
+    left: usize,
+    has_failed: bool,
+    /// The highest position of the log among all that is joined.
+    position: u64,
+    joined_in: JoinedIn,
+}
+
+impl JoinedWait {
+    fn state(&self) -> WaitState {
+        match (self.has_failed, self.left) {
+            (true, _) => WaitState::Failed,
+            (false, 0) => WaitState::Ended(self.position),
+            (false, _) => WaitState::Waits,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -42,6 +67,9 @@ struct AllWaits {
     waits: HashMap<u64, BackingWait>,
     /// In the order in which they were made.
     order: VecDeque<(u64, Instant)>,
+    /// Waits that were looked at.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
 }
 
 /// Those of the process: a wait goes with the answer of a table that a thread has used, whichever server has it.
@@ -68,33 +96,96 @@ impl AllWaits {
         id
     }
 
+    fn begin(&mut self) -> u64 {
+        self.add(BackingWait::Open(Vec::new()))
+    }
+
+    /// A position of the log is no wait: it has ended.
     fn state_of(&self, id: u64) -> WaitState {
+        self.note_look();
         match self.waits.get(&id) {
-            Some(BackingWait::Open) => WaitState::Waits,
+            _ if id & WAIT_BIT == 0 => WaitState::Ended(id),
+            Some(BackingWait::Open(_)) => WaitState::Waits,
             Some(BackingWait::Done) => WaitState::Ended(0),
+            Some(BackingWait::Joined(joined)) => joined.state(),
             // One that was forgotten had ended long before.
             Some(BackingWait::Failed) | None => WaitState::Failed,
-            Some(BackingWait::Joined(parts, position)) => {
-                let mut state = WaitState::Ended(*position);
-                for part in parts {
-                    match self.waits.get(part) {
-                        Some(BackingWait::Done) => {}
-                        Some(BackingWait::Open) => state = WaitState::Waits,
-                        _ => return WaitState::Failed,
+        }
+    }
+
+    fn position_of(&self, id: u64) -> u64 {
+        match self.waits.get(&id) {
+            _ if id & WAIT_BIT == 0 => id,
+            Some(BackingWait::Joined(joined)) => joined.position,
+            _ => 0,
+        }
+    }
+
+    fn join(&mut self, one: u64, other: u64) -> u64 {
+        let parts = [one, other];
+        let (states, positions) = (parts.map(|part| self.state_of(part)), parts.map(|part| self.position_of(part)));
+        let position = positions[0].max(positions[1]);
+        let has_failed = states.contains(&WaitState::Failed);
+        let left = states.iter().filter(|state| **state == WaitState::Waits).count();
+        if !has_failed {
+            let sole = (0..2).find(|part| left == 1 && states[*part] == WaitState::Waits);
+            match sole {
+                // Of what has ended, only the position counts.
+                _ if left == 0 => return position,
+                Some(part) if positions[part] == position => return parts[part],
+                _ => {}
+            }
+        }
+        let joined = JoinedWait { parts, left, has_failed, position, joined_in: Vec::new() };
+        let id = self.add(BackingWait::Joined(joined));
+        for (part, _) in parts.iter().zip(states).filter(|(_, state)| !has_failed && *state == WaitState::Waits) {
+            match self.waits.get_mut(part) {
+                Some(BackingWait::Open(joined_in)) => joined_in.push(id),
+                Some(BackingWait::Joined(joined)) => joined.joined_in.push(id),
+                Some(BackingWait::Done | BackingWait::Failed) | None => {}
+            }
+        }
+        id
+    }
+
+    /// Ends a wait, or all that are joined in it.
+    fn end(&mut self, wait: u64, is_done: bool) {
+        let mut parts = vec![wait];
+        while let Some(part) = parts.pop() {
+            self.note_look();
+            match self.waits.get_mut(&part) {
+                Some(BackingWait::Joined(joined)) if joined.left > 0 || joined.has_failed => parts.extend(joined.parts),
+                Some(found @ BackingWait::Open(_)) => {
+                    let ended = if is_done { BackingWait::Done } else { BackingWait::Failed };
+                    if let BackingWait::Open(joined_in) = std::mem::replace(found, ended) {
+                        self.tell(joined_in, is_done);
                     }
                 }
-                state
+                _ => {}
             }
         }
     }
 
-    fn parts_of(&self, position: u64) -> (Vec<u64>, u64) {
-        match self.waits.get(&position) {
-            Some(BackingWait::Joined(parts, position)) => (parts.clone(), *position),
-            Some(BackingWait::Done) => (Vec::new(), 0),
-            _ if position & WAIT_BIT != 0 => (vec![position], 0),
-            _ => (Vec::new(), position),
+    /// Tells those in which a wait is joined that it has ended, and goes on with those that end by that.
+    fn tell(&mut self, joined_in: JoinedIn, is_done: bool) {
+        let mut told: Vec<(u64, bool)> = joined_in.into_iter().map(|id| (id, is_done)).collect();
+        while let Some((id, is_done)) = told.pop() {
+            self.note_look();
+            let Some(BackingWait::Joined(joined)) = self.waits.get_mut(&id) else { continue };
+            let has_waited = joined.state() == WaitState::Waits;
+            joined.left = joined.left.saturating_sub(1);
+            joined.has_failed |= !is_done;
+            if has_waited && joined.state() != WaitState::Waits {
+                let is_done = !joined.has_failed;
+                told.extend(std::mem::take(&mut joined.joined_in).into_iter().map(|id| (id, is_done)));
+            }
         }
+    }
+
+    #[inline]
+    fn note_look(&self) {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
     }
 }
 
@@ -106,18 +197,12 @@ pub fn is_wait(position: u64) -> bool {
 
 /// Begins a wait.
 pub fn begin() -> u64 {
-    with_waits(|all| all.add(BackingWait::Open))
+    with_waits(AllWaits::begin)
 }
 
 /// Ends a wait, or all that are joined in it: the backing has the change, or has refused it.
 pub fn end(wait: u64, is_done: bool) {
-    with_waits(|all| {
-        for part in all.parts_of(wait).0 {
-            if let Some(found @ BackingWait::Open) = all.waits.get_mut(&part) {
-                *found = if is_done { BackingWait::Done } else { BackingWait::Failed };
-            }
-        }
-    });
+    with_waits(|all| all.end(wait, is_done));
 }
 
 /// Returns what became of a wait.
@@ -127,7 +212,7 @@ pub fn state_of(wait: u64) -> WaitState {
 
 /// Returns the position of the log that a wait has besides; a position itself is its own.
 pub fn log_position(position: u64) -> u64 {
-    if is_wait(position) { with_waits(|all| all.parts_of(position).1) } else { position }
+    if is_wait(position) { with_waits(|all| all.position_of(position)) } else { position }
 }
 
 /// Returns what waits for both.
@@ -144,19 +229,14 @@ fn join(one: u64, other: u64) -> u64 {
     if other == 0 {
         return one;
     }
-    with_waits(|all| {
-        let ((mut parts, position), (more, other_position)) = (all.parts_of(one), all.parts_of(other));
-        parts.extend(more);
-        parts.sort_unstable();
-        parts.dedup();
-        parts.retain(|part| !matches!(all.waits.get(part), Some(BackingWait::Done)));
-        let position = position.max(other_position);
-        if parts.is_empty() { position } else { all.add(BackingWait::Joined(parts, position)) }
-    })
+    with_waits(|all| all.join(one, other))
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
     use super::*;
 
     #[test]
@@ -179,5 +259,70 @@ mod tests {
         end(three, false);
         assert_eq!(state_of(with_failed), WaitState::Failed, "whatever the other becomes");
         assert_eq!(state_of(1 << 63 | u64::MAX >> 2), WaitState::Failed, "one that nobody has begun");
+    }
+
+    #[test]
+    fn the_last_key_of_a_long_message_costs_what_the_first_one_does() {
+        const KEYS: usize = 5_000;
+        let mut all = AllWaits::default();
+        let waits: Vec<u64> = (0..KEYS).map(|_| all.begin()).collect();
+        let mut shown = 9;
+        for wait in &waits {
+            shown = all.join(shown, *wait);
+            assert_eq!((all.state_of(shown), all.position_of(shown)), (WaitState::Waits, 9));
+        }
+        for wait in &waits {
+            assert_eq!(all.state_of(shown), WaitState::Waits);
+            all.end(*wait, true);
+        }
+        assert_eq!(all.state_of(shown), WaitState::Ended(9));
+        let looks = all.looks.get();
+        assert!(looks < 10 * KEYS, "{looks} looks at waits for {KEYS} keys");
+        assert!(all.waits.len() <= 2 * KEYS, "and memory for two a key");
+    }
+
+    #[test]
+    fn waits_that_are_joined_in_any_way_end_as_a_list_of_them_does() {
+        let mut random = SmallRng::seed_from_u64(5);
+        for _ in 0..300 {
+            let mut all = AllWaits::default();
+            let single: Vec<u64> = (0..8).map(|_| all.begin()).collect();
+            let mut ended = [None; 8];
+            // Each joined one, and what it has joined.
+            let mut joined: Vec<(u64, Vec<usize>, u64)> = (0..8).map(|at| (single[at], vec![at], 0)).collect();
+            joined.extend((1..4).map(|position| (position, Vec::new(), position)));
+            for _ in 0..40 {
+                if random.random_bool(0.3) {
+                    let (at, is_done) = (random.random_range(0..8), random.random_bool(0.8));
+                    all.end(single[at], is_done);
+                    ended[at].get_or_insert(is_done);
+                } else {
+                    let [one, other] = [0; 2].map(|_| joined[random.random_range(0..joined.len())].clone());
+                    let id = if one.0 == other.0 { one.0 } else { all.join(one.0, other.0) };
+                    joined.push((id, [one.1, other.1].concat(), one.2.max(other.2)));
+                }
+                for (id, parts, position) in &joined {
+                    let of = |state| parts.iter().any(|part| ended[*part] == state);
+                    let expected = match (of(Some(false)), of(None)) {
+                        (true, _) => WaitState::Failed,
+                        (false, true) => WaitState::Waits,
+                        (false, false) => WaitState::Ended(*position),
+                    };
+                    assert_eq!(all.state_of(*id), expected, "{parts:?}, {ended:?}");
+                }
+            }
+            let (id, parts, _) = &joined[random.random_range(0..joined.len())];
+            all.end(*id, true);
+            for part in parts {
+                ended[*part] = ended[*part].or(Some(true));
+            }
+            for (at, wait) in single.iter().enumerate() {
+                let expected = ended[at].map_or(WaitState::Waits, |is_done| match is_done {
+                    true => WaitState::Ended(0),
+                    false => WaitState::Failed,
+                });
+                assert_eq!(all.state_of(*wait), expected, "each of its parts, and no other");
+            }
+        }
     }
 }
