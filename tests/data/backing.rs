@@ -8,7 +8,7 @@ use crate::common::{Wire, client, data_plane, load, tenant_with, within_a_minute
 use sandstorm_catalog::{BackingAlteration, BackingPolicy, BackingSettings, ConflictChoice, NewTable, QuotaChanges};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_instance::DataPlane;
-use sandstorm_net::rpc::{Condition, Operation, RpcStatus};
+use sandstorm_net::rpc::{CommitStep, Condition, Operation, RpcStatus, push_commit_step};
 use sandstorm_store::StorageMode;
 
 /// The table with a backing.
@@ -170,4 +170,31 @@ fn calls_load_what_they_read_and_are_answered_when_the_backing_has_what_they_wro
     // The other server knows nothing of it: its write is not made, and its client is told.
     assert_eq!(theirs.one(Operation::put(BACKED, b"from", b"stale")).status, RpcStatus::NotDurable);
     assert_eq!(theirs.one(Operation::get(BACKED, b"from")).value, balances[0]);
+}
+
+#[test]
+fn a_refused_transaction_names_the_change_that_the_backing_does_not_take() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (plane, id) = server(folder.path(), BackingPolicy::WriteThrough);
+    let bound = BackingAlteration { dirty_limit_bytes: Some(1_200), ..BackingAlteration::default() };
+    plane.directory.set_backing("a", "backed", &bound).expect("changed");
+    let mut wire = Wire::new(&plane, 0, id);
+    // A key of the same name in another table is another one.
+    let keys: Vec<String> = (0..8).map(|number| format!("key-{number}")).collect();
+    let long = [7; 1_000];
+    for refused in &keys {
+        let steps = keys.iter().flat_map(|key| {
+            let value = if key == refused { &long[..] } else { b"1" };
+            let put = |table, value| CommitStep::Put { table, key: key.as_bytes(), value, user_flags: 0, ttl_ms: 0 };
+            [put(1, b"1"), put(BACKED, value)]
+        });
+        let (mut body, mut count) = (Vec::new(), 0);
+        for step in steps {
+            push_commit_step(&mut body, &step);
+            count += 1;
+        }
+        let answer = wire.one(Operation::commit(count, &body));
+        assert_eq!((answer.status, answer.key), (RpcStatus::NotBacked, refused.clone().into_bytes()));
+    }
+    assert_eq!(wire.one(Operation::get(1, b"key-0")).status, RpcStatus::NotFound, "nothing of it is made");
 }

@@ -36,6 +36,9 @@ pub(crate) struct PreparedWrites {
     permits: Vec<LogPermit>,
 }
 
+/// Why changes are refused, and which one: its index among them, if it is one.
+pub(crate) type RefusedChange = (StoreError, Option<usize>);
+
 /// The room that changes take.
 struct CommitGrowth {
     /// Bytes by which the table grows when all of them are made.
@@ -141,7 +144,7 @@ impl<'t> ExclusiveStripes<'t> {
 
     /// Takes room and memory for all changes, or for none. They are in the order of their hashes, and of locked
     /// stripes.
-    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<PreparedWrites, StoreError> {
+    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<PreparedWrites, RefusedChange> {
         // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but
         // nothing moves there out of locked stripes.
         for locked in &mut self.locked {
@@ -150,41 +153,45 @@ impl<'t> ExclusiveStripes<'t> {
         if changes.iter().any(|change| change.becomes.is_some())
             && let Some(locked) = self.locked.first_mut()
         {
-            locked.check_garbage_limit()?;
+            locked.check_garbage_limit().map_err(|error| (error, None))?;
         }
         self.expire_replaced(changes, now_ms)?;
         let mut permits = Vec::new();
-        for change in changes {
-            let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
-            if let Some(log) = locked.and_then(|locked| locked.log) {
-                permits.push(log.admit(change.key.len(), change.becomes.as_ref().map_or(0, |new| new.value.len()))?);
-            }
-            if let Some(locked) = locked {
-                if change.becomes.is_none() {
-                    // A delete of what only the backing has would find nothing to do.
-                    let found = locked.find(change.hash, change.key).map(|found| found.record);
-                    let live = found.filter(|record| !record.is_expired(now_ms));
-                    locked.check_loaded(change.hash, change.key, live, now_ms)?;
-                }
-                let (bytes, expires_at_ms) =
-                    change.becomes.as_ref().map_or((None, 0), |new| (Some(new.value.len()), new.expires_at_ms));
-                locked.admit_backed(change.hash, change.key, bytes, expires_at_ms)?;
-            }
+        for (index, change) in changes.iter().enumerate() {
+            let admitted = self.admit(change, now_ms).map_err(|error| (error, Some(index)))?;
+            permits.extend(admitted);
         }
         let CommitGrowth { bytes: growth, buckets, .. } = self.reserve(changes)?;
         let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
         records.map(|(records, buffers)| PreparedWrites { growth, records, buffers, permits })
     }
 
+    /// Admits a change to the log, and to what is behind the table.
+    fn admit(&self, change: &KeyChange<'_>, now_ms: u64) -> Result<Option<LogPermit>, StoreError> {
+        let Some(locked) = self.index_of(change.hash).and_then(|index| self.locked.get(index)) else { return Ok(None) };
+        let value_len = change.becomes.as_ref().map(|new| new.value.len());
+        let permit = locked.log.map(|log| log.admit(change.key.len(), value_len.unwrap_or(0))).transpose()?;
+        if change.becomes.is_none() {
+            // A delete of what only the backing has would find nothing to do.
+            let found = locked.find(change.hash, change.key).map(|found| found.record);
+            let live = found.filter(|record| !record.is_expired(now_ms));
+            locked.check_loaded(change.hash, change.key, live, now_ms)?;
+        }
+        let expires_at_ms = change.becomes.as_ref().map_or(0, |new| new.expires_at_ms);
+        locked.admit_backed(change.hash, change.key, value_len, expires_at_ms)?;
+        Ok(permit)
+    }
+
     /// Has the records leave whose time is over, if the log is told of it: before the changes, and also without them.
-    fn expire_replaced(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
+    fn expire_replaced(&mut self, changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), RefusedChange> {
         if !self.table.logs_expiry() {
             return Ok(());
         }
-        for change in changes {
+        for (at, change) in changes.iter().enumerate() {
             if let Some(locked) = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index)) {
                 let found = locked.find(change.hash, change.key);
-                locked.expire_replaced(change.hash, change.key, found, now_ms)?;
+                let expired = locked.expire_replaced(change.hash, change.key, found, now_ms);
+                expired.map_err(|error| (error, Some(at)))?;
             }
         }
         Ok(())
@@ -242,7 +249,7 @@ impl<'t> ExclusiveStripes<'t> {
     }
 
     /// Accounts for the table's growth, making room in a cache.
-    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
+    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, RefusedChange> {
         for _ in 0..COMMIT_EVICTION_ROUNDS {
             let growth = self.growth_of(changes)?;
             if growth.bytes <= 0 || self.account(growth.bytes) <= self.table.quota_bytes() {
@@ -257,16 +264,16 @@ impl<'t> ExclusiveStripes<'t> {
         if let Some(locked) = self.locked.first() {
             locked.stripe.refusals.add(1);
         }
-        Err(self.table.why_full())
+        Err((self.table.why_full(), None))
     }
 
     /// Returns the room that the changes take, if each new record fits into its chain.
-    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, StoreError> {
+    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<CommitGrowth, RefusedChange> {
         let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
         let mut tally = ChainTally::default();
-        for change in changes {
+        for (at, change) in changes.iter().enumerate() {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
-            let locked = locked.ok_or(StoreError::WrongServer)?;
+            let locked = locked.ok_or((StoreError::WrongServer, Some(at)))?;
             let found = locked.find(change.hash, change.key);
             // For a record that stays under its key, the key counts before and after.
             let key_bytes = self.table.key_charge(change.key.len());
@@ -274,7 +281,8 @@ impl<'t> ExclusiveStripes<'t> {
             if let Some(new) = &change.becomes {
                 new_bytes += record_charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
                 if found.is_none() {
-                    buckets += usize::from(tally.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
+                    let adds = tally.add(locked, change.hash).ok_or((StoreError::OutOfMemory, Some(at)))?;
+                    buckets += usize::from(adds);
                 }
             }
         }
@@ -311,21 +319,21 @@ impl<'t> ExclusiveStripes<'t> {
         &mut self,
         changes: &[KeyChange<'_>],
         buckets: usize,
-    ) -> Result<(Vec<Option<UnpublishedRecord>>, SpareBuckets), StoreError> {
+    ) -> Result<(Vec<Option<UnpublishedRecord>>, SpareBuckets), RefusedChange> {
         let (mut records, mut buffers) = (Vec::with_capacity(changes.len()), SpareBuckets::default());
         if !(0..buckets).all(|_| buffers.add()) {
-            return Err(self.locked.first().map_or(StoreError::NoMemory, LockedStripe::no_memory));
+            return Err((self.locked.first().map_or(StoreError::NoMemory, LockedStripe::no_memory), None));
         }
-        for change in changes {
+        for (at, change) in changes.iter().enumerate() {
             let Some(new) = &change.becomes else {
                 records.push(None);
                 continue;
             };
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
-            let locked = locked.ok_or(StoreError::WrongServer)?;
+            let locked = locked.ok_or((StoreError::WrongServer, Some(at)))?;
             let is_new = locked.find(change.hash, change.key).is_none();
             let record = locked.new_record((change.key, is_new), new.value, new.flags, new.expires_at_ms);
-            records.push(Some(record.ok_or_else(|| locked.no_memory())?));
+            records.push(Some(record.ok_or_else(|| (locked.no_memory(), Some(at)))?));
         }
         Ok((records, buffers))
     }

@@ -118,23 +118,24 @@ pub struct CommitFailure {
     pub error: CommitError,
     /// What does not hold, of a conflict.
     pub outdated: Option<OutdatedRead>,
+    /// The index, among the changes as [`commit_or_tell`] leaves them, of the one that a table refuses. Where all of a
+    /// table's changes are refused, for its quota, that of the first of these.
+    pub refused: Option<usize>,
 }
 
 impl CommitFailure {
     fn conflict(outdated: OutdatedRead) -> CommitFailure {
-        CommitFailure { error: CommitError::Conflict, outdated: Some(outdated) }
+        CommitFailure { error: CommitError::Conflict, outdated: Some(outdated), refused: None }
+    }
+
+    fn refused(error: StoreError, change: usize) -> CommitFailure {
+        CommitFailure { error: CommitError::Refused(error), outdated: None, refused: Some(change) }
     }
 }
 
 impl From<CommitError> for CommitFailure {
     fn from(error: CommitError) -> CommitFailure {
-        CommitFailure { error, outdated: None }
-    }
-}
-
-impl From<StoreError> for CommitFailure {
-    fn from(error: StoreError) -> CommitFailure {
-        CommitError::from(error).into()
+        CommitFailure { error, outdated: None, refused: None }
     }
 }
 
@@ -180,8 +181,8 @@ pub fn commit_or_tell(
     if changes.windows(2).any(|pair| lock_order(&pair[0]) == lock_order(&pair[1])) {
         return Err(CommitError::DuplicateKey.into());
     }
-    for change in &*changes {
-        change.table.check_change(change)?;
+    for (index, change) in changes.iter().enumerate() {
+        change.table.check_change(change).map_err(|error| CommitFailure::refused(error, index))?;
     }
     let mut outdated = None;
     for reach in [LockScope::Necessary, LockScope::All] {
@@ -202,7 +203,7 @@ pub fn commit_or_tell(
         }
     }
     // With everything locked, nothing is uncertain; and expired records go within a few tries.
-    Err(CommitFailure { error: CommitError::Conflict, outdated })
+    Err(CommitFailure { error: CommitError::Conflict, outdated, refused: None })
 }
 
 /// The order of changes: by table, as they are locked, and by hash, as they lie in it.
@@ -413,12 +414,12 @@ impl<'t> CommitSteps for CommitAttempt<'_, 't> {
     }
 
     fn make(&mut self) -> Result<(), AttemptFailure> {
-        install_writes(&mut self.parts, self.changes, self.now_ms).map_err(|error| AttemptFailure::Final(error.into()))
+        install_writes(&mut self.parts, self.changes, self.now_ms).map_err(AttemptFailure::Final)
     }
 }
 
 /// Prepares the changes of all tables, then installs them; or none.
-fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
+fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), CommitFailure> {
     let mut prepared: Vec<Option<PreparedWrites>> = Vec::with_capacity(parts.len());
     for part in &mut *parts {
         let next = match part.locked.as_mut().filter(|_| !part.changes.is_empty()) {
@@ -427,13 +428,14 @@ fn install_writes(parts: &mut [TableLocks<'_>], changes: &[KeyChange<'_>], now_m
         };
         match next {
             Ok(next) => prepared.push(next),
-            Err(error) => {
+            Err((error, refused)) => {
+                let refused = part.changes.start + refused.unwrap_or(0);
                 for (part, prepared) in parts.iter().zip(prepared) {
                     if let Some((locked, prepared)) = part.locked.as_ref().zip(prepared) {
                         locked.abandon(prepared);
                     }
                 }
-                return Err(error);
+                return Err(CommitFailure::refused(error, refused));
             }
         }
     }

@@ -48,7 +48,7 @@ struct StoreTransaction<'m> {
     changes: Vec<KeyChange<'m>>,
     read_steps: Vec<(u64, CommitStep<'m>)>,
     range_steps: Vec<(u64, CommitStep<'m>)>,
-    change_steps: Vec<CommitStep<'m>>,
+    change_steps: Vec<(&'m RecordTable, CommitStep<'m>)>,
     read_bytes: usize,
     row_bytes: usize,
     written_bytes: usize,
@@ -110,13 +110,22 @@ impl<'m> StoreTransaction<'m> {
         let (key, hash) = (step.key(), table.hash(step.key()));
         table.prefetch_bucket(hash);
         self.changes.push(KeyChange { table, hash, key, becomes });
-        self.change_steps.push(step);
+        self.change_steps.push((table, step));
     }
 
-    /// A change whose key this server does not own any more.
+    /// The step of a change, by its index among the changes in the order in which the store has left them.
+    fn step_of_change(&self, index: usize) -> Option<CommitStep<'m>> {
+        let change = self.changes.get(index)?;
+        let is_its = |(table, step): &&(&RecordTable, CommitStep<'m>)| {
+            std::ptr::eq(*table, change.table) && step.key() == change.key
+        };
+        self.change_steps.iter().find(is_its).map(|(_, step)| *step)
+    }
+
+    /// The step of a change whose key this server does not own any more.
     fn moved_change(&self) -> Option<CommitStep<'m>> {
-        let moved = self.changes.iter().find(|change| !change.table.owns(change.key))?;
-        self.change_steps.iter().find(|step| step.key() == moved.key).copied()
+        let moved = self.changes.iter().position(|change| !change.table.owns(change.key))?;
+        self.step_of_change(moved)
     }
 
     /// The step that does not hold, and its index.
@@ -253,7 +262,7 @@ fn encode_failure(
             let step = match error {
                 // A slot has left while it was tried.
                 StoreError::WrongServer => transaction.moved_change(),
-                _ => transaction.change_steps.first().copied(),
+                _ => failure.refused.and_then(|index| transaction.step_of_change(index)),
             };
             encode_step_refusal(view, operation, &StepRefusal { step, status, text: error.to_string() }, response)
         }
