@@ -1,6 +1,7 @@
-//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, and gives free memory
-//! back to the kernel. It also ends the grace periods of old tokens, which the control port does sooner if there is
-//! one. It checks extensions whose calls keep being killed, and the state of a device.
+//! The janitor: a thread that ends the grace periods of old tokens, which the control port does sooner if there is one,
+//! checks extensions whose calls keep being killed, the state of a device, and whether the log's disk stalls. It waits
+//! for nothing. Beside it the sweeper, which may wait for the disk: it sweeps expired records out of the tables, a few
+//! slots at a time, and gives free memory back to the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -9,49 +10,63 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{FREEING_ROUNDS_PER_SWEEP, SWEEP_INTERVAL_MS, SWEEP_SLOTS, WATCHED_SWEEP_SLOTS};
+use crate::limits::{
+    COLD_EXPIRIES_PER_SWEEP, FREEING_ROUNDS_PER_SWEEP, SWEEP_INTERVAL_MS, SWEEP_SLOTS, WATCHED_SWEEP_SLOTS,
+};
 use sandstorm_catalog::limits::KILL_POLICY_INTERVAL_MS;
 use sandstorm_catalog::{Directory, KillPolicy};
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_store::{Epochs, Participant, RecordTable};
 
-/// The running thread; stops when dropped.
+/// The running threads; stop when dropped.
 pub struct Janitor {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Janitor {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system gives none.
     pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>, metrics: Arc<ServerMetrics>) -> io::Result<Janitor> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
-            let mut participant = epochs.register();
+        let mut janitor = Janitor { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        let swept = Arc::clone(&directory);
+        let (mut kill_policy, mut looked_ms, mut logged) = (KillPolicy::default(), 0, None);
+        janitor.spawn("janitor", KILL_POLICY_INTERVAL_MS, move || {
+            let now_ms = unix_ms();
+            if now_ms.abs_diff(looked_ms) >= SWEEP_INTERVAL_MS {
+                looked_ms = now_ms;
+                directory.expire_graces();
+                log_device_changes(&metrics, &mut logged);
+            }
+            if let Some(log) = directory.change_log() {
+                log.look_for_stall();
+            }
+            kill_policy.look(&directory, metrics.kills(), now_ms);
+        })?;
+        let mut participant = epochs.register();
+        participant.offline();
+        janitor.spawn("sweeper", SWEEP_INTERVAL_MS, move || {
+            participant.online();
+            sweep(&swept, &mut participant);
             participant.offline();
-            let (mut kill_policy, mut swept_ms, mut logged) = (KillPolicy::default(), 0, None);
+            sandstorm_store::release_free_memory();
+        })?;
+        Ok(janitor)
+    }
+
+    /// Starts a thread that does the same again and again, with a pause in between.
+    fn spawn(&mut self, name: &str, pause_ms: u64, mut round: impl FnMut() + Send + 'static) -> io::Result<()> {
+        let stopped = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             while !stopped.load(Relaxed) {
-                let now_ms = unix_ms();
-                if now_ms.abs_diff(swept_ms) >= SWEEP_INTERVAL_MS {
-                    swept_ms = now_ms;
-                    directory.expire_graces();
-                    participant.online();
-                    sweep(&directory, &mut participant);
-                    participant.offline();
-                    sandstorm_store::release_free_memory();
-                    log_device_changes(&metrics, &mut logged);
-                }
-                if let Some(log) = directory.change_log() {
-                    log.look_for_stall();
-                }
-                kill_policy.look(&directory, metrics.kills(), now_ms);
-                std::thread::park_timeout(Duration::from_millis(KILL_POLICY_INTERVAL_MS));
+                round();
+                std::thread::park_timeout(Duration::from_millis(pause_ms));
             }
         })?;
-        Ok(Janitor { stop, thread: Some(thread) })
+        self.threads.push(thread);
+        Ok(())
     }
 }
 
@@ -59,19 +74,21 @@ impl Janitor {
 fn sweep(directory: &Directory, participant: &mut Participant) {
     let snapshot = directory.snapshot();
     let is_watched = |table: &RecordTable| table.logs_expiry() && table.is_logged();
-    let watched =
-        snapshot.iter().flat_map(|view| view.tables.values()).filter(|entry| is_watched(&entry.table)).count();
+    let watched: Vec<_> = snapshot.iter().flat_map(|view| view.tables.values()).collect();
+    let watched = watched.iter().filter(|entry| is_watched(&entry.table));
+    let cold = watched.clone().filter(|entry| entry.table.is_larger_than_memory()).count();
+    let budget = (WATCHED_SWEEP_SLOTS / watched.count().max(1), COLD_EXPIRIES_PER_SWEEP.div_ceil(cold.max(1)));
     for view in snapshot.iter() {
         for entry in view.tables.values() {
             // This thread has no tenant, so no tenant is charged for the flush.
             entry.flush_if_due(participant, unix_ms(), |_| ());
             if is_watched(&entry.table) {
-                sweep_watched(
-                    (&view.tenant.name, &entry.name()),
-                    &entry.table,
-                    participant,
-                    WATCHED_SWEEP_SLOTS / watched.max(1),
-                );
+                let unreadable = entry.table.sweep_logged(participant, unix_ms(), budget);
+                participant.online();
+                if unreadable > 0 {
+                    let (tenant, table) = (&view.tenant.name, entry.name());
+                    tracing::warn!(%tenant, %table, unreadable, "expired records cannot be read from the disk: they stay");
+                }
             } else {
                 entry.table.sweep(participant, unix_ms(), SWEEP_SLOTS);
             }
@@ -84,23 +101,6 @@ fn sweep(directory: &Directory, participant: &mut Participant) {
         if !participant.is_freeing() {
             break;
         }
-    }
-}
-
-/// Sweeps up to all of a table whose log is told of what expires: somebody waits for it.
-fn sweep_watched((tenant, name): (&str, &str), table: &RecordTable, participant: &mut Participant, slots: usize) {
-    let mut cold = Vec::new();
-    for _ in 0..slots.div_ceil(SWEEP_SLOTS).max(1) {
-        table.sweep_with(participant, unix_ms(), SWEEP_SLOTS, &mut cold);
-        participant.quiescent();
-        if table.is_swept() {
-            break;
-        }
-    }
-    let unreadable = table.expire_cold(participant, &cold, unix_ms());
-    participant.online();
-    if unreadable > 0 {
-        tracing::warn!(tenant, table = name, unreadable, "expired records cannot be read from the disk: they stay");
     }
 }
 
@@ -135,10 +135,10 @@ fn unix_ms() -> u64 {
 impl Drop for Janitor {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("the janitor had panicked");
+                tracing::error!("the janitor, or the sweeper, had panicked");
             }
         }
     }

@@ -134,6 +134,9 @@ pub const SWEEP_SLOTS: usize = 64 << 10;
 /// Four million take some 60 ms, so that a table of three million records is swept each second, and a larger one in so
 /// many times as long.
 pub const WATCHED_SWEEP_SLOTS: usize = 4 << 20;
+/// Expired records that one sweep reads from the disk, for the log to know their keys: of all tables together, each of
+/// which has an equal part, one at least. A tenth of a second of a slow SSD, some seconds of a disk that turns.
+pub const COLD_EXPIRIES_PER_SWEEP: usize = 1024;
 /// Quiescent points at which a sweep frees what other threads have left, 128 records each. A quarter of a million
 /// records take 10 to 25 ms, on a processor without a worker if there is one.
 pub const FREEING_ROUNDS_PER_SWEEP: usize = 2_048;

@@ -143,8 +143,8 @@ pub const BUCKETS_MOVED_PER_WRITE: usize = 2;
 pub const BUCKETS_MOVED_WHEN_FULL: usize = 16;
 /// Slots that a sweep looks at for each bucket of a growing table that it moves: about as much work for each.
 pub const SWEEP_SLOTS_PER_MOVED_BUCKET: usize = 16;
-/// Cold records whose time is over, and whose keys one sweep reads for the log: a tenth of a second of a slow disk.
-pub const COLD_EXPIRIES_PER_SWEEP: usize = 1024;
+/// Slots that a sweep visits at a time, where it visits many: about a millisecond, between two quiescent points.
+pub const SWEEP_STEP_SLOTS: usize = 64 << 10;
 /// Buckets that one call of a scan visits: about 100 us. The call then returns a cursor, whatever it has found.
 pub const SCAN_BUCKETS_PER_CALL: usize = 1024;
 /// Records that one write to a cache evicts at most, about 1 ms; a write that needs more room is refused.

@@ -17,8 +17,36 @@ use super::cold_copies::ColdRecord;
 use super::locked_stripe::{FoundRecord, LockedStripe};
 use super::table_log::TableLog;
 use crate::clock::clock_ms;
-use crate::limits::{COLD_EXPIRIES_PER_SWEEP, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET};
+use crate::limits::{STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET, SWEEP_STEP_SLOTS};
 use crate::{Participant, RecordRef, StoreError};
+
+/// Expired records whose keys one round of sweeps reads from the disk.
+pub(super) struct ColdExpiries {
+    /// The hash from which on they are taken: those before it were read by the rounds before.
+    from: u64,
+    /// How many are taken.
+    most: usize,
+    records: Vec<ColdRecord>,
+}
+
+impl ColdExpiries {
+    fn new(from: u64, most: usize) -> ColdExpiries {
+        ColdExpiries { from, most, records: Vec::new() }
+    }
+
+    fn add(&mut self, record: ColdRecord) {
+        if record.hash >= self.from && self.records.len() < self.most {
+            self.records.push(record);
+        }
+    }
+
+    /// Where the next round goes on, if there may be more than were taken. Sweeps meet records in the order of their
+    /// hashes.
+    fn left_off_at(&self) -> Option<u64> {
+        let last = if self.records.len() < self.most { return None } else { self.records.last() };
+        Some(last.map_or(self.from, |last| last.hash.wrapping_add(1)))
+    }
+}
 
 impl RecordTable {
     /// Says whether a record that leaves because its time is over is a change in the log, if changes are logged. Set
@@ -36,18 +64,37 @@ impl RecordTable {
     /// end of the table; returns how many. It skips parts of the table in which nothing will expire. It also moves a
     /// growing table's buckets.
     pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
-        self.sweep_with(participant, now_ms, slots, &mut Vec::new())
+        self.sweep_with(participant, now_ms, slots, &mut ColdExpiries::new(0, 0))
     }
 
-    /// As above. Some of the cold ones that have to be read for it are added to `cold`, for
-    /// [`RecordTable::expire_cold`].
-    pub fn sweep_with(
+    /// As [`RecordTable::sweep`], of a table whose log is told of what expires: `slots` slots in several steps, between
+    /// which others have their turn. Of the expired records whose keys have to be read from the disk for that, it reads
+    /// `cold_reads` at most, the next ones at the next call: those that cannot be read hold none up behind them.
+    /// Returns how many could not be read, which stay. The participant is offline while the disk reads.
+    pub fn sweep_logged(
         &self,
-        participant: &Participant,
+        participant: &mut Participant,
         now_ms: u64,
-        slots: usize,
-        cold: &mut Vec<ColdRecord>,
+        (slots, cold_reads): (usize, usize),
     ) -> usize {
+        let (begin, from) = (self.sweep_cursor.load(Ordering::Relaxed), self.cold_sweep_cursor.load(Ordering::Relaxed));
+        let mut cold = ColdExpiries::new(from, cold_reads);
+        for _ in 0..slots.div_ceil(SWEEP_STEP_SLOTS).max(1) {
+            self.sweep_with(participant, now_ms, SWEEP_STEP_SLOTS, &mut cold);
+            participant.quiescent();
+            if self.is_swept() {
+                break;
+            }
+        }
+        // Where this round began behind that place, what lies between has not been looked at.
+        if begin <= from {
+            let next = cold.left_off_at().unwrap_or_else(|| self.sweep_cursor.load(Ordering::Relaxed));
+            self.cold_sweep_cursor.store(next, Ordering::Relaxed);
+        }
+        self.expire_cold(participant, &cold.records, now_ms)
+    }
+
+    fn sweep_with(&self, participant: &Participant, now_ms: u64, slots: usize, cold: &mut ColdExpiries) -> usize {
         if self.is_growing(&participant.guard()) {
             self.rehash_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
         }
@@ -76,8 +123,8 @@ impl RecordTable {
     }
 
     /// Removes cold records that a sweep has met after their time: their keys, which the log wants, are on the disk.
-    /// Returns how many could not be read, which stay. The participant is offline while the disk reads.
-    pub fn expire_cold(&self, participant: &mut Participant, cold: &[ColdRecord], now_ms: u64) -> usize {
+    /// Returns how many could not be read.
+    fn expire_cold(&self, participant: &mut Participant, cold: &[ColdRecord], now_ms: u64) -> usize {
         let mut unreadable = 0;
         for record in cold {
             let mut key = Vec::new();
@@ -85,7 +132,7 @@ impl RecordTable {
                 Ok(true) => {
                     let mut locked = self.lock_stripe_of(participant, record.hash);
                     let found = locked.find(record.hash, &key).filter(|found| found.record.is_expired(now_ms));
-                    // Without room in the log it stays, and the next round meets it.
+                    // Without room in the log it stays, and a later round meets it.
                     let _stays = found.map(|found| locked.expire(record.hash, &key, found));
                 }
                 Ok(false) => {}
@@ -135,11 +182,9 @@ impl<'t> LockedStripe<'t> {
 
     /// Removes a record that a sweep has met after its time; returns whether it did. The key of a cold one has to be
     /// read first, without this lock.
-    pub(super) fn expire_swept(&mut self, hash: u64, found: FoundRecord<'t>, cold: &mut Vec<ColdRecord>) -> bool {
+    pub(super) fn expire_swept(&mut self, hash: u64, found: FoundRecord<'t>, cold: &mut ColdExpiries) -> bool {
         if let Some(address) = found.record.cold_address().filter(|_| self.expiry_log().is_some()) {
-            if cold.len() < COLD_EXPIRIES_PER_SWEEP {
-                cold.push(ColdRecord { hash, version: found.record.version(), address });
-            }
+            cold.add(ColdRecord { hash, version: found.record.version(), address });
             return false;
         }
         self.expire(hash, found.record.key(), found).is_ok()

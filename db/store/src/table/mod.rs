@@ -57,6 +57,7 @@ pub use self::by_head::NewValue;
 pub use self::cold_copies::ColdRecord;
 pub use self::cold_records::SpilledTable;
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
+use self::expiry::ColdExpiries;
 pub use self::heat::{HeatRange, HeatReport};
 use self::index::KeyIndex;
 pub use self::key_range::KeyRange;
@@ -119,6 +120,8 @@ pub struct RecordTable {
     growths: AtomicU64,
     /// The hash at which the next sweep continues.
     sweep_cursor: AtomicU64,
+    /// The hash from which on the next sweep reads expired records from the disk.
+    cold_sweep_cursor: AtomicU64,
     /// The stripe whose buckets writers move while the table grows.
     rehash_stripe: AtomicUsize,
     bytes: CachePadded<AtomicU64>,
@@ -167,6 +170,7 @@ impl RecordTable {
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
             sweep_cursor: AtomicU64::new(0),
+            cold_sweep_cursor: AtomicU64::new(0),
             rehash_stripe: AtomicUsize::new(0),
             bytes: CachePadded::new(AtomicU64::new(0)),
             index: config.ordered.then(KeyIndex::new),
@@ -410,7 +414,7 @@ impl RecordTable {
         participant: &Participant,
         at: u64,
         now_ms: u64,
-        (removed, cold): (&mut usize, &mut Vec<ColdRecord>),
+        (removed, cold): (&mut usize, &mut ColdExpiries),
     ) -> u128 {
         let mut locked = self.lock_stripe(participant, stripe_of(at));
         let mut page = BucketRecords::default();

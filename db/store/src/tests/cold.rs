@@ -17,8 +17,8 @@ use crate::{
 /// A table of mode `spill` on a simulated disk, whose threads are this one.
 pub(super) struct ColdTable {
     pub(super) table: Arc<RecordTable>,
-    pool: Arc<SpillPool>,
-    device: SimulatedSpillDevice,
+    pub(super) pool: Arc<SpillPool>,
+    pub(super) device: SimulatedSpillDevice,
     pub(super) participant: Participant,
 }
 

@@ -13,7 +13,6 @@ use sandstorm_log::{ChangeKind, LogOptions, LogTail, RecoveredLog};
 use super::cold::cold_table;
 use super::logged::{LONG, LoggedTables, start_at};
 use super::{StorageMode, scaled};
-use crate::limits::COLD_EXPIRIES_PER_SWEEP;
 use crate::{RecordTable, StoreCondition, TableLogging, WriteOptions, fix_clock};
 
 /// What the log says of the records: version and time of each live one, by table and key; and counters.
@@ -188,10 +187,9 @@ fn records_that_expire_on_the_disk_are_changes_with_their_keys() {
     let from = log.durable();
     let (table, mut rounds) = (Arc::clone(&cold.table), 0);
     while table.stats().records > 0 {
-        let mut met = Vec::new();
-        table.sweep_with(&cold.participant, 100, 1 << 20, &mut met);
-        assert!(met.len() <= COLD_EXPIRIES_PER_SWEEP, "{}", met.len());
-        assert_eq!(table.expire_cold(&mut cold.participant, &met, 100), 0);
+        let reads = cold.device.counts().0;
+        assert_eq!(table.sweep_logged(&mut cold.participant, 100, (1 << 20, 512)), 0);
+        assert!(cold.device.counts().0 - reads <= 512, "no more than it may read");
         cold.participant.quiescent();
         rounds += 1;
         assert!(rounds < 20, "{} records are left", table.stats().records);
@@ -207,4 +205,42 @@ fn records_that_expire_on_the_disk_are_changes_with_their_keys() {
         read.expect("sound");
     }
     assert!(keys.into_iter().eq(BTreeSet::from_iter((0..RECORDS).map(|number| number.to_le_bytes().to_vec()))));
+}
+
+#[test]
+fn expired_records_on_the_disk_that_cannot_be_read_hold_none_up_behind_them() {
+    const RECORDS: u32 = 2_000;
+    const READS: usize = 64;
+    for is_disturbed in [false, true] {
+        let mut cold = cold_table(256 << 10, 64 << 20);
+        let options = LogOptions { segment_bytes: 8 << 20, feed_bytes: 0, ..LogOptions::default() };
+        let read = RecoveredLog::read(Arc::new(SimulatedDisk::default()), options, &mut |_, _| Ok(()));
+        let log = read.expect("sound").start().expect("started");
+        cold.table.set_expiry_logging(true);
+        cold.table.set_logging(&log, 1, TableLogging::AtOnce);
+        let write = WriteOptions { expires_at_ms: 100, ..WriteOptions::default() };
+        for number in 0..RECORDS {
+            cold.put(&number.to_le_bytes(), &[7; 500], &write, 1).expect("room");
+        }
+        cold.pool.drive(&mut cold.participant);
+        // Each second block is damaged, whose records lie anywhere in the table.
+        (0..cold.device.len() / 4096).step_by(2).for_each(|block| cold.device.flip(block * 4096 + 100, 1));
+        let (table, mut unreadable) = (Arc::clone(&cold.table), 0);
+        for round in 0..4 * RECORDS as usize / READS {
+            if is_disturbed && round % 3 == 0 {
+                // As where a round ends in the middle of the table.
+                table.sweep(&cold.participant, 100, 256);
+            }
+            let failed = table.sweep_logged(&mut cold.participant, 100, (1 << 20, READS));
+            assert!(failed <= READS);
+            unreadable += failed;
+            cold.participant.quiescent();
+        }
+        let left = table.stats().records as usize;
+        assert!(left > 2 * READS && left < RECORDS as usize * 3 / 4, "{left} of {RECORDS} are left");
+        assert!(unreadable >= 2 * left, "each was tried more than once: {unreadable} times, {left} are left");
+        // Those that are left are just those which nobody can read.
+        let stats = table.spill_stats().expect("a spill file");
+        assert_eq!(stats.cold_records as usize, left);
+    }
 }
