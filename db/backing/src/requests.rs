@@ -140,6 +140,7 @@ impl BackedTable {
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
         filled.map_err(|error| match error {
             StoreError::NoMemory | StoreError::ReclaimPressure => SpillReadError::NoMemory,
+            StoreError::NotLogged(refusal) => SpillReadError::NotLogged(refusal),
             _ => SpillReadError::BackingTooLarge,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use sandstorm_log::LogRefusal;
 use sandstorm_net::rpc::{OpKind, RpcStatus};
 use sandstorm_store::Participant;
 use sandstorm_store::spill::{ColdMiss, SpillReadError};
@@ -12,6 +13,15 @@ use crate::limits::COLD_TRIES;
 /// The answer to an operation whose records leave memory again before it is run.
 const NOT_KEPT_TEXT: &str =
     "the record was read from the disk and left memory again before it was used: the table's memory is too small";
+
+/// The status of an operation whose records cannot be read.
+fn read_error_status(error: SpillReadError) -> RpcStatus {
+    match error {
+        // The log's disk is only slow: the client may ask again.
+        SpillReadError::NotLogged(LogRefusal::Busy | LogRefusal::Stalled) => RpcStatus::Overloaded,
+        _ => RpcStatus::NotRead,
+    }
+}
 
 /// The cold records of a message that is being run.
 #[derive(Default)]
@@ -41,7 +51,7 @@ impl ColdProgress {
         let misses = participant.shown().take_cold();
         if let Some(error) = self.error.take() {
             self.tries.set(0);
-            return Some((RpcStatus::NotRead, error.to_string()));
+            return Some((read_error_status(error), error.to_string()));
         }
         if self.tries.get() >= COLD_TRIES {
             self.tries.set(0);
@@ -78,4 +88,25 @@ impl ColdProgress {
 /// Whether an operation only reads the record under its key: then it can be foreseen that it waits.
 pub(super) fn can_foresee(op: OpKind) -> bool {
     op == OpKind::Get
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_store::Epochs;
+
+    use super::*;
+
+    #[test]
+    fn a_record_that_waits_for_a_slow_log_is_not_one_that_cannot_be_read() {
+        let participant = Epochs::new().register();
+        for (error, status) in [
+            (SpillReadError::NotLogged(LogRefusal::Busy), RpcStatus::Overloaded),
+            (SpillReadError::NotLogged(LogRefusal::Stalled), RpcStatus::Overloaded),
+            (SpillReadError::NotLogged(LogRefusal::Closed), RpcStatus::NotRead),
+            (SpillReadError::BackingDown, RpcStatus::NotRead),
+        ] {
+            let waited = ColdProgress { error: Cell::new(Some(error)), ..ColdProgress::default() };
+            assert_eq!(waited.park(&participant, 0), Some((status, error.to_string())));
+        }
+    }
 }

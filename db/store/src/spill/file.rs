@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sandstorm_log::LogRefusal;
 
 use super::device::{AlignedBytes, SpillDevice};
 use super::format::{
@@ -77,6 +78,10 @@ pub enum SpillReadError {
     /// The record does not fit into the table.
     #[error("the table has no room for what its backing has of the record")]
     BackingTooLarge,
+    /// An expired record is in the place of the one that the backing has, and the log, which is to know that it leaves,
+    /// does not take that.
+    #[error("an expired record cannot make room for what the table's backing has: {0}; ask again later")]
+    NotLogged(LogRefusal),
 }
 
 /// A record that was read.
