@@ -355,3 +355,77 @@ fn what_needs_all_records_is_refused_and_empties_nothing() {
     redis.expect("APPEND key x\r\n", "-READONLY ");
     line(&mut redis);
 }
+
+#[test]
+fn commands_that_change_several_keys_are_made_whole_or_not_at_all() {
+    let bench = Bench::new(&BackingSettings { dirty_limit_bytes: 4_000, ..BackingSettings::of("memory:unused") });
+    let mut redis = bench.client(REDIS);
+    let long = "v".repeat(1_500);
+    bench.store("from", &"v".repeat(3_600));
+    bench.store("there", "1");
+    // What was admitted stays dirty for as long as this takes, so that each later key would meet the bound.
+    bench.faults.slow_ms.store(100, Relaxed);
+    let refused = |redis: &mut RawClient, command: &str, kind: &str| {
+        redis.expect(&format!("{command}\r\n"), kind);
+        assert!(line(redis).contains("as many bytes wait"), "{command}");
+    };
+    refused(&mut redis, &format!("MSET a {long} b {long} c {long}"), "-NOTBACKED ");
+    refused(&mut redis, &format!("MSETNX a {long} b {long} c {long}"), "-NOTBACKED ");
+    redis.expect("EXISTS a b c\r\n", ":0\r\n");
+    // Room for the new record, and none for the delete of the old one.
+    refused(&mut redis, "RENAME from into", "-NOTBACKED ");
+    refused(&mut redis, "RENAMENX from into", "-NOTBACKED ");
+    redis.expect("EXISTS into from\r\nSTRLEN from\r\n", ":1\r\n:3600\r\n");
+    let queue = |redis: &mut RawClient, commands: &[&str]| {
+        redis.expect("MULTI\r\n", "+OK\r\n");
+        commands.iter().for_each(|command| redis.expect(&format!("{command}\r\n"), "+QUEUED\r\n"));
+    };
+    let third = format!("SETEX c 100 {long}");
+    queue(&mut redis, &["INCR there", &format!("MSET a {long} b 1"), "DEL nowhere", &third, "RENAME a d"]);
+    refused(&mut redis, "EXEC", "-EXECABORT ");
+    redis.expect("GET there\r\nEXISTS a b c d\r\n", "$1\r\n1\r\n:0\r\n");
+    // What fits is made, also where a key is named more than once.
+    bench.faults.slow_ms.store(0, Relaxed);
+    redis.expect(&format!("MSET a {long} a x b {long}\r\n"), "+OK\r\n");
+    queue(&mut redis, &["APPEND there 2", "APPEND there 3", "RENAME a d", "COPY d e", "DEL b"]);
+    redis.expect("EXEC\r\n", "*5\r\n:2\r\n:3\r\n+OK\r\n:1\r\n:1\r\n");
+    for (key, value) in [("there", Some("123")), ("a", None), ("b", None), ("d", Some("x")), ("e", Some("x"))] {
+        assert_eq!(bench.stored(key).as_deref(), value, "{key}");
+    }
+    assert!(within_a_minute(|| bench.stats().dirty_bytes == 0), "{:?}", bench.stats());
+    // With read-through a transaction that writes is refused as a whole as well.
+    bench.set(&BackingAlteration { policy: Some(BackingPolicy::ReadThrough), ..BackingAlteration::default() });
+    queue(&mut redis, &["DEL there", "SET d y"]);
+    redis.expect("EXEC\r\n", "-EXECABORT ");
+    assert!(line(&mut redis).contains("read-through"));
+    redis.expect("GET there\r\n", "$3\r\n123\r\n");
+}
+
+#[test]
+fn a_command_over_several_keys_of_which_one_cannot_be_loaded_has_one_error_and_its_connection_stays() {
+    let bench = Bench::with_policy(BackingPolicy::WriteThrough);
+    let mut redis = bench.client(REDIS);
+    (0..300).for_each(|number| bench.store(&format!("k{number}"), &format!("v{number}")));
+    let keys = |count: usize| (0..count).map(|number| format!(" k{number}")).collect::<String>();
+    let answer = |count: usize| -> String {
+        let values = (0..count).map(|number| bulk(&format!("v{number}")));
+        format!("*{count}\r\n{}", values.collect::<String>())
+    };
+    // The first pieces of each command are in memory, the further ones are not.
+    redis.expect(&format!("MGET{}\r\n", keys(200)), &answer(200));
+    bench.faults.is_gone.store(true, Relaxed);
+    for name in ["MGET", "EXISTS", "TOUCH", "DEL", "UNLINK"] {
+        redis.expect(&format!("{name}{}\r\n", keys(300)), "-ERR the table's backing does not answer");
+        line(&mut redis);
+        redis.expect("GET k0\r\nEXISTS k1 k199\r\n", "$2\r\nv0\r\n:2\r\n");
+    }
+    // A pipeline goes on behind it, and a connection that wants no answer gets none.
+    redis.expect(
+        &format!("CLIENT REPLY SKIP\r\nMGET{}\r\nGET k2\r\nMGET k3 k4\r\n", keys(300)),
+        "$2\r\nv2\r\n*2\r\n$2\r\nv3\r\n$2\r\nv4\r\n",
+    );
+    bench.faults.is_gone.store(false, Relaxed);
+    assert!(within_a_minute(|| !bench.stats().is_down));
+    redis.expect(&format!("MGET{}\r\nDEL{}\r\n", keys(300), keys(300)), &format!("{}:300\r\n", answer(300)));
+    assert_eq!(bench.stored("k299"), None);
+}

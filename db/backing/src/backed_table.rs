@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use sandstorm_store::backed::{BackedChange, BackedRead, BackingRefusal, TableBackend, waits};
+use sandstorm_store::backed::{BackedChange, BackedKeyChange, BackedRead, TableBackend, waits};
 use sandstorm_store::spill::{ColdTicket, SpillReadError};
 use sandstorm_store::{Epochs, Participant, RecordTable, SpilledTable, StoreError, TableConfig, WriteOptions};
 
@@ -59,7 +59,7 @@ pub struct BackedTable {
     pub(crate) stale_ms: AtomicU64,
     pub(crate) absent_ms: AtomicU64,
     flush_after_ms: AtomicU64,
-    dirty_limit: AtomicU64,
+    pub(crate) dirty_limit: AtomicU64,
     pub(crate) dirty_bytes: AtomicU64,
     pub(crate) dirty_keys: AtomicU64,
     pub(crate) changes: AtomicU64,
@@ -336,11 +336,6 @@ impl BackedTable {
         let hash = self.marks.hash(key);
         self.marks.put(participant, hash, key, &mark.encode(), &WriteOptions::default(), 0).map(drop)
     }
-
-    fn refuse(&self, refusal: BackingRefusal) -> StoreError {
-        self.counters.refusals.fetch_add(1, Relaxed);
-        StoreError::NotBacked(refusal)
-    }
 }
 
 /// Milliseconds until the next attempt after so many failures.
@@ -351,24 +346,6 @@ pub(crate) fn retry_after_ms(failures: u32) -> u64 {
 impl BackingHealth {
     fn is_down(&self, now_ms: u64) -> bool {
         self.failures >= FAILURES_UNTIL_DOWN && now_ms < self.until_ms
-    }
-}
-
-impl DirtyKey {
-    fn admitted(mark: DirtyMark, since_ms: u64) -> DirtyKey {
-        DirtyKey {
-            change: 0,
-            first_change: 0,
-            bytes: 0,
-            since_ms,
-            mark,
-            wait: 0,
-            written_wait: 0,
-            is_queued: false,
-            failures: 0,
-            may_be_deleted: false,
-            is_conflicted: false,
-        }
     }
 }
 
@@ -418,40 +395,15 @@ impl TableBackend for BackedTable {
     }
 
     fn admit(&self, participant: &Participant, hash: u64, key: &[u8], change: BackedChange) -> Result<(), StoreError> {
-        let policy = self.policy();
-        if policy == BackingPolicy::ReadThrough {
-            return if change.put_bytes.is_some() { Err(self.refuse(BackingRefusal::ReadOnly)) } else { Ok(()) };
-        }
-        let bytes = change.put_bytes.unwrap_or(key.len()) as u64 + DIRTY_KEY_BYTES;
-        let mut states = self.shard(hash);
-        let counted = states.dirty.get(key).map_or(0, |dirty| dirty.bytes);
-        if self.dirty_bytes.load(Relaxed) - counted + bytes > self.dirty_limit.load(Relaxed) {
-            drop(states);
-            self.hurry();
-            return Err(self.refuse(BackingRefusal::DirtyFull));
-        }
-        if policy == BackingPolicy::WriteThrough && self.is_down() {
-            drop(states);
-            return Err(self.refuse(BackingRefusal::Down));
-        }
-        let (is_delete, expires_at_ms) = (change.put_bytes.is_none(), change.expires_at_ms);
-        match states.dirty.get_mut(key) {
-            Some(dirty) if dirty.mark.is_delete == is_delete && dirty.mark.expires_at_ms == expires_at_ms => {}
-            Some(dirty) => {
-                let mark = DirtyMark { is_delete, expires_at_ms, base: dirty.mark.base.clone() };
-                self.write_mark(participant, key, &mark)?;
-                dirty.mark = mark;
-            }
-            None => {
-                let base = states.known(hash, key, crate::unix_ms());
-                let mark = DirtyMark { is_delete, expires_at_ms, base };
-                self.write_mark(participant, key, &mark)?;
-                states.dirty.insert(key.into(), DirtyKey::admitted(mark, self.clock_ms()));
-                // If the change does not come, the thread that takes it here removes the mark.
-                self.queue.lock().push_admitted(key, self.clock_ms() + RETRY_FIRST_MS);
-            }
-        }
-        Ok(())
+        self.admit_one(participant, (hash, key), change)
+    }
+
+    fn admit_all(&self, participant: &Participant, changes: &[BackedKeyChange<'_>]) -> Result<(), StoreError> {
+        self.admit_together(participant, changes)
+    }
+
+    fn release(&self, hash: u64, key: &[u8]) {
+        self.end_promise(hash, key);
     }
 
     fn note_change(&self, hash: u64, key: &[u8], _version: u64, bytes: usize) -> u64 {
@@ -467,9 +419,11 @@ impl TableBackend for BackedTable {
         // The policy may have changed since it was admitted.
         let mark = || DirtyMark { is_delete: false, expires_at_ms: 0, base };
         let dirty = states.dirty.entry(key.into()).or_insert_with(|| DirtyKey::admitted(mark(), now_ms));
-        let bytes = bytes as u64 + DIRTY_KEY_BYTES;
-        self.dirty_bytes.fetch_add(bytes.wrapping_sub(dirty.bytes), Relaxed);
-        dirty.bytes = bytes;
+        let (bytes, held) = (bytes as u64 + DIRTY_KEY_BYTES, dirty.held_bytes());
+        // What is reserved may be used up, or stays for further changes.
+        dirty.reserved_bytes = if dirty.is_promised { held.saturating_sub(bytes) } else { 0 };
+        (dirty.bytes, dirty.is_admitted) = (bytes, false);
+        self.dirty_bytes.fetch_add(dirty.held_bytes().wrapping_sub(held), Relaxed);
         if dirty.first_change == 0 {
             (dirty.first_change, dirty.since_ms) = (change, now_ms);
         }

@@ -15,8 +15,14 @@ pub(crate) struct DirtyKey {
     pub(crate) change: u64,
     /// The number of its first change that the backing does not have.
     pub(crate) first_change: u64,
-    /// The bytes that it counts.
+    /// The bytes that its last change counts.
     pub(crate) bytes: u64,
+    /// The bytes that are reserved beside these, for changes that are about to be made.
+    pub(crate) reserved_bytes: u64,
+    /// Whether a change was admitted that has neither come nor been given up.
+    pub(crate) is_admitted: bool,
+    /// Whether changes of it were admitted together with those of other keys, all of which are made or none.
+    pub(crate) is_promised: bool,
     /// Milliseconds of the table's clock at its first change.
     pub(crate) since_ms: u64,
     /// As it is in the table of marks.
@@ -36,6 +42,31 @@ pub(crate) struct DirtyKey {
 }
 
 impl DirtyKey {
+    /// A key of which a change was admitted.
+    pub(crate) fn admitted(mark: DirtyMark, since_ms: u64) -> DirtyKey {
+        DirtyKey {
+            change: 0,
+            first_change: 0,
+            bytes: 0,
+            reserved_bytes: 0,
+            is_admitted: false,
+            is_promised: false,
+            since_ms,
+            mark,
+            wait: 0,
+            written_wait: 0,
+            is_queued: false,
+            failures: 0,
+            may_be_deleted: false,
+            is_conflicted: false,
+        }
+    }
+
+    /// The bytes that it takes of the table's bound.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.bytes + self.reserved_bytes
+    }
+
     pub(crate) fn base(&self) -> &WriteCondition {
         &self.mark.base
     }

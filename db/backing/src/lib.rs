@@ -7,6 +7,7 @@
 //! Workers wait for none of it: see `sandstorm_store::backed`.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backed_table;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_s3;

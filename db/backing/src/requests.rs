@@ -11,8 +11,9 @@ use sandstorm_store::{Participant, RecordTable, StoreError};
 
 use crate::backed_table::{BackedTable, FLUSH_POLL, retry_after_ms};
 use crate::format::{OBJECT_HEADER_BYTES, ObjectRecord, object_name};
-use crate::key_states::CleanRecord;
-use crate::limits::{ABSENT_KEYS_PER_SHARD, TRIES_BEFORE_ANSWER};
+use crate::key_states::{CleanRecord, DirtyKey};
+use crate::limits::{ABSENT_KEYS_PER_SHARD, RETRY_FIRST_MS, TRIES_BEFORE_ANSWER};
+use crate::marks::DirtyMark;
 use crate::object_store::{BackingError, StoredObject, WriteCondition};
 use crate::pool::{BackedRequests, TableQueue, TableRequest};
 use crate::settings::{BackingPolicy, ConflictChoice, FlushError};
@@ -198,9 +199,14 @@ impl BackedTable {
         // Under the lock of the stripe, where a change is admitted and noted at once.
         owner.records().with_stripe(participant, (hash, key), unix_ms(), |_| {
             let mut states = self.shard(hash);
-            if states.dirty.get(key).is_some_and(|dirty| dirty.change == 0) {
-                states.dirty.remove(key);
-                self.remove_mark(participant, key);
+            match states.dirty.get_mut(key) {
+                Some(dirty) if dirty.change == 0 => {
+                    states.dirty.remove(key);
+                    self.remove_mark(participant, key);
+                }
+                // Its last change was refused after it was admitted.
+                Some(dirty) => dirty.is_admitted = false,
+                None => {}
             }
         });
     }
@@ -280,11 +286,23 @@ impl BackedTable {
         let Some(dirty) = states.dirty.get_mut(key) else { return };
         let ended = std::mem::take(&mut dirty.written_wait);
         (dirty.failures, dirty.may_be_deleted) = (0, false);
+        let base = || match &taken.object {
+            Some(_) => WriteCondition::Tag(tag.to_owned()),
+            None => WriteCondition::Absent,
+        };
         if dirty.change == taken.change {
-            let bytes = dirty.bytes;
-            states.dirty.remove(key);
-            self.dirty_bytes.fetch_sub(bytes, Relaxed);
+            self.dirty_bytes.fetch_sub(std::mem::take(&mut dirty.bytes), Relaxed);
             self.dirty_keys.fetch_sub(1, Relaxed);
+            let is_expected = dirty.is_admitted || dirty.is_promised;
+            if is_expected {
+                // Another change is about to be made, and its mark is there before it.
+                (dirty.change, dirty.first_change, dirty.is_queued) = (0, 0, false);
+                self.move_base(participant, key, dirty, base());
+                self.queue.lock().push_admitted(key, self.clock_ms() + RETRY_FIRST_MS);
+            } else {
+                states.dirty.remove(key);
+                self.remove_mark(participant, key);
+            }
             if taken.object.is_some() {
                 let clean = CleanRecord { version: taken.version, tag: tag.into(), checked_ms: now_ms };
                 states.clean.insert(hash, clean);
@@ -292,20 +310,22 @@ impl BackedTable {
                 let until_ms = now_ms.saturating_add(self.absent_ms.load(Relaxed));
                 states.note_absent(key, until_ms, now_ms, ABSENT_KEYS_PER_SHARD);
             }
-            self.remove_mark(participant, key);
         } else {
             // It was changed meanwhile: the next write is one over this one.
-            let base =
-                if taken.object.is_some() { WriteCondition::Tag(tag.to_owned()) } else { WriteCondition::Absent };
-            let mark = crate::marks::DirtyMark { base, ..dirty.mark.clone() };
-            // Without room for it in the log the old one stays, by which a start knows its own object.
-            let _else_the_old_one = self.write_mark(participant, key, &mark);
-            dirty.mark = mark;
+            self.move_base(participant, key, dirty, base());
             dirty.first_change = taken.change + 1;
             self.schedule(key, 0);
         }
         drop(states);
         self.end_wait(ended, true);
+    }
+
+    /// Notes what the next write of a dirty key replaces.
+    fn move_base(&self, participant: &Participant, key: &[u8], dirty: &mut DirtyKey, base: WriteCondition) {
+        let mark = DirtyMark { base, ..dirty.mark.clone() };
+        // Without room for it in the log the old one stays, by which a start knows its own object.
+        let _else_the_old_one = self.write_mark(participant, key, &mark);
+        dirty.mark = mark;
     }
 
     /// Has a key written again later.
@@ -372,7 +392,7 @@ impl BackedTable {
         let may = || true;
         let done = |version| {
             if let Some(dirty) = self.shard(hash).dirty.remove(key) {
-                self.dirty_bytes.fetch_sub(dirty.bytes, Relaxed);
+                self.dirty_bytes.fetch_sub(dirty.held_bytes(), Relaxed);
                 self.dirty_keys.fetch_sub(1, Relaxed);
                 self.remove_mark(participant, key);
             }

@@ -1,5 +1,7 @@
 //! Tables in front of objects, without a server: what clients see, and what the objects are then.
 
+mod admission;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};

@@ -31,6 +31,10 @@ pub const ARGS_PER_REQUEST: usize = 16;
 pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
 /// Bytes of one answer that is completed before it leaves (that of KEYS); beyond that it is an error.
 pub const ANSWER_BYTES: usize = 64 << 20;
+/// Bytes of the answer to MGET that wait for the rest of it, of a table that does not have all records in memory: if
+/// one cannot be read, the answer is an error. Of a longer answer a part has left then, and the connection ends. As
+/// much as a transaction answers at most, and a connection's memory counts it.
+pub const GATHERED_BYTES: usize = ATOMIC_BYTES;
 /// Commands between MULTI and EXEC, and keys that they name together, with one key at least for each command; and pairs
 /// of an MSET. They run in one go, while writers of their keys wait: 100 to 200 ns each, so a few slices.
 pub const ATOMIC_KEYS: usize = 2_000;

@@ -10,6 +10,7 @@ use super::session_state::RedisSessionState;
 use super::stripe_locks::StripeLocks;
 use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
+use sandstorm_store::backed::BackedKeyChange;
 use sandstorm_store::{EpochGuard, NewValue, RecordHead, RecordRef, RecordTable, RecordUpdate, StoreError};
 
 const NOT_NAMED: &str = "ERR a table that the transaction did not name";
@@ -29,6 +30,20 @@ pub(super) struct CommandCall<'c, 'w> {
 }
 
 impl<'c, 'w> CommandCall<'c, 'w> {
+    /// Shows a function the same call with other arguments.
+    pub(super) fn with_args<R>(&mut self, args: &[&[u8]], f: impl FnOnce(&mut CommandCall<'_, 'w>) -> R) -> R {
+        let reply = RespWriter { out: &mut *self.reply.out, resp3: self.reply.resp3 };
+        f(&mut CommandCall {
+            context: self.context,
+            guard: self.guard,
+            view: self.view,
+            state: &mut *self.state,
+            locked: self.locked.as_deref_mut(),
+            args,
+            reply,
+        })
+    }
+
     /// An argument, by its number; the command's name is number 0.
     pub(super) fn arg(&self, number: usize) -> &'c [u8] {
         self.args.get(number).copied().unwrap_or_default()
@@ -191,6 +206,21 @@ impl<'c, 'w> CommandCall<'c, 'w> {
     pub(super) fn reserve_log(&self, changes: usize, bytes: usize) -> CommandResult {
         match &self.locked {
             Some(locked) if !self.state.in_exec => Ok(locked.reserve_log(changes, bytes)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has what is behind a table admit all changes of a command on several keys, before the first is made. A
+    /// transaction has done so for all of its commands.
+    pub(super) fn admit_backed<'k>(
+        &mut self,
+        entry: &'w TableEntry,
+        changes: impl FnOnce(&RecordTable) -> Vec<BackedKeyChange<'k>>,
+    ) -> CommandResult {
+        match &mut self.locked {
+            Some(locked) if !self.state.in_exec && entry.table.has_backing() => {
+                Ok(locked.admit_backed(&entry.table, &changes(&entry.table))?)
+            }
             _ => Ok(()),
         }
     }

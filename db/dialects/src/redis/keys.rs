@@ -1,6 +1,7 @@
 //! Commands on keys, for any value.
 
 use super::arguments::{is_word, parse_integer};
+use super::backed_keys;
 use super::command_call::{CommandCall, listed, reach_table};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
@@ -68,6 +69,10 @@ fn rename_if(call: &mut CommandCall<'_, '_>, absent: bool) -> CommandResult {
     let refused = absent && call.head_in(&entry.table, to).is_some();
     if !refused && from != to {
         call.reserve_log(2, from.len() + to.len() + record.value().len())?;
+        call.admit_backed(entry, |table| {
+            let put = backed_keys::put(table, to, record.value().len(), record.expires_at_ms());
+            vec![put, backed_keys::delete(table, from)]
+        })?;
         copy_to(call, record, entry, to)?;
         call.update_by_head(entry, from, |_| RecordUpdate::Delete(()))?;
     }

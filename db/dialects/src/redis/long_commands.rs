@@ -25,8 +25,9 @@ use super::{functions, keys};
 use crate::limits::bits::BITFIELD_OPS;
 use crate::limits::protocols::ANSWERS_FULL_BYTES;
 use crate::limits::redis::{
-    ANSWER_BYTES, ATOMIC_BYTES, ATOMIC_KEYS, KEYS_CHUNK_BYTES, KEYS_PATTERN_STEPS, KEYS_RECORDS, KEYS_STEP_RECORDS,
-    PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SINGLE_STEP_ARGS, STEP_ARGS, WATCHED_KEYS,
+    ANSWER_BYTES, ATOMIC_BYTES, ATOMIC_KEYS, GATHERED_BYTES, KEYS_CHUNK_BYTES, KEYS_PATTERN_STEPS, KEYS_RECORDS,
+    KEYS_STEP_RECORDS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SINGLE_STEP_ARGS, STEP_ARGS,
+    WATCHED_KEYS,
 };
 use sandstorm_catalog::TableEntry;
 use sandstorm_store::{RecordRef, RecordUpdate};
@@ -110,6 +111,10 @@ pub(super) struct PerKeyCommand {
     /// The number of the next key among the arguments.
     at: usize,
     counted: i64,
+    /// The number of the next key to be looked for in what is behind the table, before anything is done.
+    looked: usize,
+    /// What is answered so far, as long as nothing of it has left: of a table that does not have all in memory.
+    gathered: Option<Vec<u8>>,
 }
 
 /// The results of KEYS so far.
@@ -220,7 +225,7 @@ impl LongCommand {
     /// Whether a part of the answer may have left, so that no error can replace it.
     pub(super) fn has_answered(&self) -> bool {
         match self {
-            LongCommand::PerKey(each) => each.action == KeyAction::Get,
+            LongCommand::PerKey(each) => each.action == KeyAction::Get && each.gathered.is_none(),
             LongCommand::Keys(keys) => keys.has_answered,
             LongCommand::RandomKey(_) | LongCommand::Flush(_) | LongCommand::FcallArguments(_) => false,
         }
@@ -229,7 +234,7 @@ impl LongCommand {
     /// Returns how far it is among its keys.
     pub(super) fn position(&self) -> usize {
         match self {
-            LongCommand::PerKey(each) => each.at,
+            LongCommand::PerKey(each) => each.at + each.looked,
             _ => 0,
         }
     }
@@ -239,7 +244,8 @@ impl LongCommand {
         match self {
             LongCommand::Keys(keys) => keys.chunks.iter().map(Vec::capacity).sum(),
             LongCommand::FcallArguments(encode) => encode.bytes.capacity(),
-            LongCommand::PerKey(_) | LongCommand::RandomKey(_) | LongCommand::Flush(_) => 0,
+            LongCommand::PerKey(each) => each.gathered.as_ref().map_or(0, Vec::capacity),
+            LongCommand::RandomKey(_) | LongCommand::Flush(_) => 0,
         }
     }
 }
@@ -253,22 +259,36 @@ fn begin_per_key(call: &mut CommandCall<'_, '_>, count: usize, action: KeyAction
     }
     // The first was counted with the command.
     call.admit_rate(count - 2)?;
-    let table = call.table(action == KeyAction::Delete)?.id;
+    let entry = call.table(action == KeyAction::Delete)?;
+    let mut gathered = (action == KeyAction::Get && entry.table.is_partial()).then(Vec::new);
     if action == KeyAction::Get {
-        call.reply.array(count - 1);
+        answer_to(call, &mut gathered).array(count - 1);
     }
-    Ok(LongCommand::PerKey(PerKeyCommand { action, table, at: 1, counted: 0 }))
+    Ok(LongCommand::PerKey(PerKeyCommand { action, table: entry.id, at: 1, counted: 0, looked: 1, gathered }))
+}
+
+/// Where an answer is written: among what is gathered of it, or to the client.
+fn answer_to<'a>(call: &'a mut CommandCall<'_, '_>, gathered: &'a mut Option<Vec<u8>>) -> RespWriter<'a> {
+    let resp3 = call.reply.resp3;
+    match gathered {
+        Some(out) => RespWriter { out, resp3 },
+        None => RespWriter { out: &mut *call.reply.out, resp3 },
+    }
 }
 
 impl PerKeyCommand {
     fn step(&mut self, call: &mut CommandCall<'_, '_>, arguments: &CommandArguments<'_>) -> Result<bool, CommandError> {
         let entry = reach_table(call.view()?, self.table, self.action == KeyAction::Delete)?;
+        if self.action != KeyAction::Get && self.looked < arguments.len() && entry.table.has_backing() {
+            self.look_behind(call, entry, arguments);
+            return Ok(false);
+        }
         let batch = arguments.from(self.at);
         // Each key is hashed.
         #[cfg(test)]
         crate::hashed::note(batch.len());
         entry.table.prefetch_keys(call.guard, &batch);
-        let (start, before) = (call.reply.out.len(), self.at);
+        let (start, before) = (self.answered_bytes(call), self.at);
         let mut cold = None;
         for key in &batch {
             self.at += 1;
@@ -284,8 +304,9 @@ impl PerKeyCommand {
             }
             match self.action {
                 KeyAction::Get => {
-                    call.reply.optional(found.value.as_ref().map(RecordRef::value));
-                    if call.reply.out.len() - start >= ANSWERS_FULL_BYTES {
+                    let value = found.value.as_ref().map(RecordRef::value);
+                    answer_to(call, &mut self.gathered).optional(value);
+                    if self.answered_bytes(call) - start >= ANSWERS_FULL_BYTES {
                         break;
                     }
                 }
@@ -295,17 +316,37 @@ impl PerKeyCommand {
         self.at = cold.unwrap_or(self.at);
         let done = self.at - before;
         call.context.work(done as u64);
-        call.context.bytes(call.reply.out.len() - start);
+        call.context.bytes(self.answered_bytes(call) - start);
         call.context.bytes(batch.iter().take(done).map(|key| key.len()).sum());
         let ended = self.at >= arguments.len() && cold.is_none();
         if ended && self.action != KeyAction::Get {
             call.reply.integer(self.counted);
         }
+        if let Some(gathered) = self.gathered.take_if(|gathered| ended || gathered.len() >= GATHERED_BYTES) {
+            call.reply.out.extend_from_slice(&gathered);
+        }
         Ok(ended)
     }
-}
 
-impl PerKeyCommand {
+    /// Bytes of the answer that are there.
+    fn answered_bytes(&self, call: &CommandCall<'_, '_>) -> usize {
+        self.gathered.as_ref().map_or(call.reply.out.len(), Vec::len)
+    }
+
+    /// Finds out whether the next keys have to be loaded from what is behind the table, before any is deleted: so a
+    /// command whose keys cannot be loaded is refused as a whole.
+    fn look_behind(&mut self, call: &mut CommandCall<'_, '_>, entry: &TableEntry, arguments: &CommandArguments<'_>) {
+        let batch = arguments.from(self.looked);
+        let now_ms = call.now_ms();
+        let missing =
+            |key: &&[u8]| entry.table.note_if_missing(call.guard, crate::hash_key(&entry.table, key), key, now_ms);
+        let is_missing = batch.iter().fold(false, |met, key| missing(key) | met);
+        call.context.work(batch.len() as u64);
+        if !is_missing {
+            self.looked += batch.len();
+        }
+    }
+
     /// Does what is to be done with one key. What it returns says nothing where something has to be fetched.
     fn look_at<'c, 'w>(
         &self,

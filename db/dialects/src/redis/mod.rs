@@ -10,6 +10,8 @@
 //!   `unsupported`: missing commands, and their alternatives
 
 mod arguments;
+mod backed_changes;
+mod backed_keys;
 mod bits;
 mod clients;
 mod cluster;

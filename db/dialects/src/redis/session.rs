@@ -153,10 +153,10 @@ impl RedisSession {
             view = ran.view;
             if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
                 let identity = self.state.identity;
-                self.cold.note_position(long.position());
-                self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
+                let suspended = SuspendedCommand { command, spec, long, identity, took_us };
                 self.parser.reset();
-                return (at, self.after_piece(context));
+                let (used, next) = self.after_piece(context, suspended, out);
+                return (at + used, next);
             }
             self.parser.recycle(command);
             match self.cold.settle(context.participant) {
@@ -227,9 +227,7 @@ impl RedisSession {
                 if self.state.replies != ReplyMode::On {
                     out.truncate(start);
                 }
-                self.cold.note_position(long.position());
-                self.suspended = Some(Box::new(SuspendedCommand { command, spec, long, identity, took_us }));
-                (0, self.after_piece(context))
+                self.after_piece(context, SuspendedCommand { command, spec, long, identity, took_us }, out)
             }
             PieceOutcome::Finished => {
                 self.suppress_reply(start, out);
@@ -238,14 +236,26 @@ impl RedisSession {
         }
     }
 
-    /// The next action after a piece of a command that goes on.
-    fn after_piece(&mut self, context: &CommandContext<'_>) -> NextAction {
-        match self.cold.settle(context.participant) {
+    /// What comes after a piece of a command that goes on: the bytes of it if it has ended, and the next action.
+    fn after_piece(
+        &mut self,
+        context: &CommandContext<'_>,
+        suspended: SuspendedCommand,
+        out: &mut Vec<u8>,
+    ) -> (usize, NextAction) {
+        self.cold.note_position(suspended.long.position());
+        let next = match self.cold.settle(context.participant) {
             ColdOutcome::Answered => NextAction::Yield,
             ColdOutcome::Waits => NextAction::FetchCold,
+            ColdOutcome::Refused(text) if !suspended.long.has_answered() => {
+                self.refuse_cold((out.len(), &text), out);
+                return (suspended.command.len, self.stop().unwrap_or(NextAction::Yield));
+            }
             // A part of the answer may have left: a client that waits for the rest must learn that there is none.
             ColdOutcome::Refused(_) => NextAction::Close,
-        }
+        };
+        self.suspended = Some(Box::new(suspended));
+        (0, next)
     }
 
     /// Answers a command whose cold records cannot be had.

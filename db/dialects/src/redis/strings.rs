@@ -1,6 +1,7 @@
 //! Commands on values: reading, writing, parts of them.
 
 use super::arguments::is_word;
+use super::backed_keys;
 use super::command_call::CommandCall;
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, SYNTAX, TOO_LONG};
 use super::expiry::{ExpiryUnit, expiry_option};
@@ -246,6 +247,9 @@ fn put_pairs(call: &mut CommandCall<'_, '_>) -> CommandResult {
     }
     let pairs = call.rest(1);
     call.reserve_log(pairs.len() / 2, pairs.iter().map(|word| word.len()).sum())?;
+    call.admit_backed(entry, |table| {
+        pairs.chunks_exact(2).map(|pair| backed_keys::put(table, pair[0], pair[1].len(), 0)).collect()
+    })?;
     for batch in pairs.chunks(PLAN_OPERATIONS) {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(crate::hash_key(&entry.table, key)));
         for pair in batch.chunks(2) {

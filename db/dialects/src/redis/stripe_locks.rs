@@ -2,6 +2,7 @@
 
 use hashbrown::HashMap;
 
+use sandstorm_store::backed::BackedKeyChange;
 use sandstorm_store::{EpochGuard, ExclusiveStripes, Participant, RecordTable, StoreError, StripeSet};
 
 /// The stripes to be locked, by table.
@@ -22,7 +23,7 @@ pub(super) enum KeyNeed {
     Value,
 }
 
-/// A key of a table that does not have all records in memory, by which a command decides.
+/// A key of a table that does not have all records in memory, by which a command decides, or which it changes.
 struct NeededKey<'w> {
     table: &'w RecordTable,
     hash: u64,
@@ -62,7 +63,7 @@ impl<'w> StripeLockRequest<'w> {
         if !self.needed.is_empty() {
             locked.iter_mut().for_each(ExclusiveStripes::keep_in_memory);
         }
-        StripeLocks { locked, needed: self.needed }
+        StripeLocks { locked, needed: self.needed, admitted: Vec::new() }
     }
 
     /// Makes room for so many bytes in tables that do not have all in memory, out of which nothing may leave while
@@ -77,6 +78,19 @@ impl<'w> StripeLockRequest<'w> {
 pub(super) struct StripeLocks<'w> {
     locked: Vec<ExclusiveStripes<'w>>,
     needed: Vec<NeededKey<'w>>,
+    /// Keys that the backings of their tables have been asked for.
+    admitted: Vec<NeededKey<'w>>,
+}
+
+impl Drop for StripeLocks<'_> {
+    /// Gives back what was reserved in backings, before the stripes are unlocked.
+    fn drop(&mut self) {
+        for NeededKey { table, hash, key } in std::mem::take(&mut self.admitted) {
+            if let Some(locked) = self.of(table) {
+                locked.release_backed(hash, &key);
+            }
+        }
+    }
 }
 
 impl<'w> StripeLocks<'w> {
@@ -86,6 +100,23 @@ impl<'w> StripeLocks<'w> {
         // All tables have one log.
         let logged = self.locked.iter().find(|locked| locked.table().is_logged());
         logged.map_or(Ok(()), |locked| locked.reserve_log(changes, bytes))
+    }
+
+    /// Whether one of the tables has a backing.
+    pub(super) fn have_backing(&self) -> bool {
+        self.locked.iter().any(|locked| locked.table().has_backing())
+    }
+
+    /// Makes sure that the backing of a table, if it has one, takes all of these changes, before the first is made.
+    pub(super) fn admit_backed(
+        &mut self,
+        table: &'w RecordTable,
+        changes: &[BackedKeyChange<'_>],
+    ) -> Result<(), StoreError> {
+        let Some(locked) = self.of(table).filter(|_| table.has_backing()) else { return Ok(()) };
+        locked.admit_backed(changes)?;
+        self.admitted.extend(changes.iter().map(|one| NeededKey { table, hash: one.hash, key: one.key.into() }));
+        Ok(())
     }
 
     /// Whether anything that is needed is on the disk or has to be loaded; notes all that is. What is not stays in

@@ -1,5 +1,6 @@
 //! MULTI and EXEC: commands that are queued, and then run while no other thread writes their keys.
 
+use super::backed_changes::admit_queued;
 use super::command_call::{CommandCall, reach_table};
 use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult};
@@ -152,28 +153,10 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
             continue;
         }
         // An error here is repeated when the command runs, and answered then.
-        let _ = with_args(call, &args, |call| collect_locks(call, one.spec, &mut request));
+        let _ = call.with_args(&args, |call| collect_locks(call, one.spec, &mut request));
     }
     call.state.table = before;
     request
-}
-
-/// The same call with other arguments.
-fn with_args<'w, R>(
-    call: &mut CommandCall<'_, 'w>,
-    args: &[&[u8]],
-    f: impl FnOnce(&mut CommandCall<'_, 'w>) -> R,
-) -> R {
-    let reply = sandstorm_net::resp::RespWriter { out: &mut *call.reply.out, resp3: call.reply.resp3 };
-    f(&mut CommandCall {
-        context: call.context,
-        guard: call.guard,
-        view: call.view,
-        state: &mut *call.state,
-        locked: call.locked.as_deref_mut(),
-        args,
-        reply,
-    })
 }
 
 /// Whether the watched keys have not changed: neither a write, nor a deletion, nor both one after the other.
@@ -222,7 +205,8 @@ pub(super) fn exec(
         call.reply.null_array();
         return Ok(());
     }
-    if let Err(why) = reserve_log(&locked, &multi.queued) {
+    let reserved = reserve_log(&locked, &multi.queued);
+    if let Err(why) = reserved.and_then(|()| admit_queued(call, &mut locked, &multi.queued)) {
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
     let start = call.reply.out.len();

@@ -36,6 +36,17 @@ pub struct BackedChange {
     pub expires_at_ms: u64,
 }
 
+/// A change of a key that is about to be made, together with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackedKeyChange<'k> {
+    /// [`crate::RecordTable::hash`] of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'k [u8],
+    /// What becomes of it.
+    pub change: BackedChange,
+}
+
 /// What lies behind a table.
 pub trait TableBackend: Debug + Send + Sync {
     /// Decides whether what is in memory of a key may be shown: the record of `version`, or that there is none.
@@ -55,6 +66,18 @@ pub trait TableBackend: Debug + Send + Sync {
         key: &[u8],
         change: BackedChange,
     ) -> Result<(), crate::StoreError>;
+
+    /// Admits changes of several keys, or none of them, whose stripes the caller holds until it calls
+    /// [`TableBackend::release`] for each. Until then [`TableBackend::admit`] refuses none of them, unless it puts more
+    /// bytes than were said, or the log does not take its mark.
+    ///
+    /// # Errors
+    /// As [`TableBackend::admit`]; nothing is admitted then.
+    fn admit_all(&self, participant: &Participant, changes: &[BackedKeyChange<'_>]) -> Result<(), crate::StoreError>;
+
+    /// Ends what [`TableBackend::admit_all`] has promised for a key. A change that has not been made is not expected
+    /// any more.
+    fn release(&self, hash: u64, key: &[u8]);
 
     /// Notes that an admitted change is certain. Returns the wait of its answer (0: none).
     fn note_change(&self, hash: u64, key: &[u8], version: u64, bytes: usize) -> u64;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{BackedChange, BackedRead, BackingRefusal, TableBackend};
+use super::{BackedChange, BackedKeyChange, BackedRead, BackingRefusal, TableBackend};
 use crate::spill::{ColdMiss, ColdSource, ColdTicket, SpillAddress};
 use crate::table::LockedStripe;
-use crate::{EpochGuard, Participant, RecordRef, RecordTable, ShownPosition, StoreError};
+use crate::{EpochGuard, ExclusiveStripes, Participant, RecordRef, RecordTable, ShownPosition, StoreError};
 
 /// A record as the backing has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +174,25 @@ impl RecordTable {
     pub(crate) fn note_gone(&self, hash: u64) {
         if let Some(backing) = self.backing.get() {
             backing.note_gone(hash);
+        }
+    }
+}
+
+impl ExclusiveStripes<'_> {
+    /// Makes sure that the table's backing, if there is one, takes all of these changes of keys of the locked stripes,
+    /// before the first is made: room for them is reserved, and that the backing fails meanwhile refuses none. To be
+    /// followed by [`ExclusiveStripes::release_backed`], also where the changes are not made.
+    ///
+    /// # Errors
+    /// `NotBacked`: none of them is to be made. `NotLogged`: the log does not take what has to be in it before them.
+    pub fn admit_backed(&self, changes: &[BackedKeyChange<'_>]) -> Result<(), StoreError> {
+        self.table().backing.get().map_or(Ok(()), |backing| backing.admit_all(self.participant(), changes))
+    }
+
+    /// Ends what [`ExclusiveStripes::admit_backed`] has reserved for a key, as far as it was not used.
+    pub fn release_backed(&self, hash: u64, key: &[u8]) {
+        if let Some(backing) = self.table().backing.get() {
+            backing.release(hash, key);
         }
     }
 }

@@ -374,6 +374,11 @@ impl<'t> ExclusiveStripes<'t> {
         self.table
     }
 
+    /// Returns whose changes these are.
+    pub(crate) fn participant(&self) -> &'t Participant {
+        self.participant
+    }
+
     /// As [`RecordTable::update`], for a key of the locked stripes.
     ///
     /// # Errors
@@ -431,6 +436,12 @@ impl<'t> ExclusiveStripes<'t> {
     /// caller has found out that all which it decides by are there ([`RecordTable::note_if_missing`]).
     pub fn keep_in_memory(&mut self) {
         self.locked.iter_mut().for_each(|locked| locked.is_pinned = true);
+    }
+
+    /// Returns the length of the value that a key of the locked stripes has in memory; 0 without one.
+    pub fn value_bytes(&self, hash: u64, key: &[u8]) -> usize {
+        let found = self.index_of(hash).and_then(|index| self.locked.get(index)?.find(hash, key));
+        found.filter(|found| !found.record.is_cold()).map_or(0, |found| found.record.value().len())
     }
 
     /// Makes the change that a function decides under the lock.
