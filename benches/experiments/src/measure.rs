@@ -1,6 +1,7 @@
 //! Measurements of a load, and interleaved rounds of several sides. Other work of the machine comes and goes within
 //! seconds, and interleaving spreads it over all sides alike.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use sandstorm_client::load::peer::{self, PeerLoad, PeerReport};
@@ -190,9 +191,13 @@ pub(super) fn run_crowded(tenants: Vec<TenantLoad>, exponent: Option<f64>, secon
     Ok(report)
 }
 
+/// The runs of this process so far. Each draws other keys than the one before: the same again would be in memory, where
+/// memory does not have all.
+static RUNS: AtomicU64 = AtomicU64::new(1);
+
 fn run_with_warmup(options: Options, seconds: f64) -> Result<Report, CliError> {
-    let duration = Duration::from_secs_f64(seconds);
-    let report = run(&Options { duration, warm_up: duration / 4, ..options }, &mut |_| {})?;
+    let (duration, seed) = (Duration::from_secs_f64(seconds), RUNS.fetch_add(1, Relaxed));
+    let report = run(&Options { duration, warm_up: duration / 4, seed, ..options }, &mut |_| {})?;
     if report.wrong > 0 {
         return Err(CliError::new(format!("{} replies were wrong: this is a bug", report.wrong)).below(&report));
     }
