@@ -25,7 +25,7 @@ pub struct Client {
     pub(crate) links: Arc<ServerLinks>,
     /// The server of the requests that name no key; `None`: the one that the client began with.
     pub(crate) near: Option<SocketAddr>,
-    deadline: Duration,
+    pub(crate) deadline: Duration,
     names: Option<Arc<LearnedNames>>,
 }
 

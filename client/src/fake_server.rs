@@ -7,7 +7,7 @@ use sandstorm_net::limits::{ReplyCacheLimits, ServerLimits};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr, ServerEndpoint};
 use sandstorm_net::reply_cache::{ReplyCache, RequestAdmission};
 use sandstorm_net::rpc::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -70,6 +70,8 @@ struct FakeServerState {
     /// Grows when the server "restarts" and forgets its sessions.
     life: AtomicU64,
     requests: Vec<AtomicU64>,
+    /// What the next commits are told of where their keys are.
+    elsewhere: Mutex<VecDeque<String>>,
 }
 
 pub(crate) struct FakeServer {
@@ -94,6 +96,7 @@ impl FakeServer {
             corrupted_gets: AtomicU64::new(0),
             life: AtomicU64::new(0),
             requests: (0..options.workers).map(|_| AtomicU64::new(0)).collect(),
+            elsewhere: Mutex::default(),
         });
         let threads = (0..)
             .zip(sockets)
@@ -132,6 +135,11 @@ impl FakeServer {
     /// Returns the number of gets that were answered so.
     pub(crate) fn corrupted_gets(&self) -> u64 {
         self.shared.corrupted_gets.load(Relaxed)
+    }
+
+    /// Tells the next commits, one text each, that another server has their keys.
+    pub(crate) fn elsewhere(&self, texts: impl IntoIterator<Item = String>) {
+        self.shared.elsewhere.lock().extend(texts);
     }
 
     /// Requests that arrived at a worker's port, repeated ones included.
@@ -343,6 +351,12 @@ impl FakeWorkerPort {
         let mut store = self.shared.store.lock();
         let mut bytes = response_header(header, operations.len()).to_vec();
         for operation in operations {
+            let is_commit = operation.op == OpKind::Commit;
+            if let Some(text) = is_commit.then(|| self.shared.elsewhere.lock().pop_front()).flatten() {
+                let (status, value) = (RpcStatus::WrongServer, text.as_bytes());
+                encode_operation(&Operation { status, value, number: 1, ..Operation::new(operation.op) }, &mut bytes);
+                continue;
+            }
             let (status, number, user_flags, mut value) = store.run(operation);
             let FakeServerState { corrupt_every, gets, corrupted_gets, .. } = &*self.shared;
             let every = corrupt_every.load(Relaxed);

@@ -49,13 +49,8 @@ pub(crate) struct KeyElsewhere {
 }
 
 impl KeyElsewhere {
-    /// What a response of one operation says.
-    fn of(response: &[u8]) -> Option<KeyElsewhere> {
-        KeyElsewhere::of_commit(response).map(|(_, elsewhere)| elsewhere)
-    }
-
-    /// The same of a commit, which has several keys: with the one that it is about.
-    pub(crate) fn of_commit(response: &[u8]) -> Option<(&[u8], KeyElsewhere)> {
+    /// What a response of one operation says, and of which of its keys: a commit has several.
+    fn of(response: &[u8]) -> Option<(&[u8], KeyElsewhere)> {
         let (_, mut operations) = MessageHeader::decode(response).ok()?;
         let answer = operations.next()?.ok()?;
         let elsewhere = KeyElsewhere::read(answer.number, answer.value);
@@ -143,7 +138,8 @@ impl ServerLinks {
         Ok(link)
     }
 
-    /// Sends a message with one operation on a key, to the server that owns it.
+    /// Sends a message with one operation to the server that owns its key; of several the first. If that server says
+    /// that another one of them is elsewhere, no server has all: that is the response.
     pub(crate) async fn request(
         &self,
         key: &[u8],
@@ -167,9 +163,11 @@ impl ServerLinks {
                     return Err(error);
                 }
             };
-            let Some(elsewhere) = KeyElsewhere::of(&response) else { return Ok(response) };
-            self.learn(key, elsewhere);
+            let Some((named, elsewhere)) = KeyElsewhere::of(&response) else { return Ok(response) };
+            let is_another = !named.is_empty() && named != key;
+            self.learn(if is_another { named } else { key }, elsewhere);
             match elsewhere.owner {
+                Some(_) if is_another => return Ok(response),
                 // Servers that learn of a change at different times send on to each other for a moment.
                 Some(owner) if at != Some(owner) && hop % CLUSTER_HOPS != 0 => at = Some(owner),
                 // Its owner is changing, or there is none: the first server knows when that is over.

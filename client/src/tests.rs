@@ -315,3 +315,28 @@ fn what_is_out_of_memory_is_told_in_the_servers_words() {
         assert_eq!((error.to_string(), error.code()), (format!("out of memory: {text}"), "out_of_memory"));
     }
 }
+
+/// A commit waits while its slot changes its server, and forgets an owner that does not answer: the next commit begins
+/// with the server that knows.
+#[tokio::test]
+async fn a_commit_waits_for_a_slot_that_moves_and_forgets_an_owner_that_is_gone() {
+    let fake = FakeServer::start(FakeServerOptions::default());
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = Client::connect(config(&fake)).await.unwrap();
+    let commit = async |deadline: Duration| {
+        let client = client.with_deadline(deadline);
+        let mut transaction = client.transaction();
+        transaction.put(TABLE, b"k", b"v");
+        transaction.commit().await
+    };
+    // The fake server's own word for a commit that it takes.
+    let taken = Err(Error::Overloaded);
+    fake.elsewhere((0..3).map(|_| "- slot 7 is changing its server; ask again".to_owned()));
+    assert_eq!(commit(Duration::from_secs(30)).await, taken);
+    let long = Duration::from_secs(30);
+    fake.elsewhere([format!("{} owns slot 7 of the key", silent.local_addr().unwrap())]);
+    let deadline = Duration::from_millis(200);
+    let gone = commit(deadline).await;
+    assert!(matches!(gone, Err(Error::Timeout { .. })), "{gone:?}");
+    assert_eq!(commit(long).await, taken, "the first server is asked again");
+}

@@ -10,7 +10,6 @@ use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::client::{successor_key, unexpected_reply};
 use crate::commit_message::CommitMessage;
-use crate::links::KeyElsewhere;
 use crate::message::{Direction, KeyedRecord, Message, Record, Reply, decode_single_reply};
 use crate::{Client, Error, limits};
 
@@ -247,22 +246,15 @@ impl Client {
     /// # Errors
     /// As for [`ClientTransaction::commit`].
     pub async fn commit_steps(&self, steps: &CommitMessage) -> Result<(), Error> {
-        let mut hops = 1;
-        loop {
-            let owner = steps.first_key().and_then(|key| self.links.owner(key));
-            let response = self.at(owner.or(self.near)).response(Message::of(|message| message.commit(steps))).await?;
-            if let Some((key, elsewhere)) = KeyElsewhere::of_commit(&response) {
-                self.links.learn(key, elsewhere);
-                // If another one of its keys is elsewhere, no server has all of them.
-                if steps.first_key() == Some(key) && elsewhere.owner.is_some() && hops < limits::CLUSTER_HOPS {
-                    hops += 1;
-                    continue;
-                }
-            }
-            return match decode_single_reply(&response)? {
-                Reply::Committed => Ok(()),
-                other => Err(unexpected_reply("commit", &other)),
-            };
+        let message = || Message::of(|message| message.commit(steps));
+        let response = match steps.first_key() {
+            Some(key) => self.links.request(key, message, self.deadline).await?,
+            // Ranges alone: any server says whether it has all keys.
+            None => self.response(message()).await?,
+        };
+        match decode_single_reply(&response)? {
+            Reply::Committed => Ok(()),
+            other => Err(unexpected_reply("commit", &other)),
         }
     }
 
