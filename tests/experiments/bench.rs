@@ -110,6 +110,11 @@ fn so_have_those_of_where_work_is_done() {
 }
 
 #[test]
+fn so_has_that_of_triggers() {
+    measure_all(&[("triggers", (vec![3, 1, 2], 3, 0))]);
+}
+
+#[test]
 fn so_has_that_of_a_process_for_each_tenant() {
     measure_all(&[("isolation", (vec![5, 8, 2, 2], 2, 3))]);
 }

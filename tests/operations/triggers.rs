@@ -172,6 +172,12 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
     assert_eq!((&of(&listed, "copy")["retries"], listed.as_array().unwrap().len()), (&2.into(), 2));
     server.output("del orders apple");
     Reader(&server, token).wait_for("apple", "");
+    // Pushes tell what they made and changed, as commands do.
+    let events = String::from_utf8(server.output("events --code trigger").stdout).unwrap();
+    let told =
+        |code: &str, text: &str| events.lines().filter(|line| line.contains(code) && line.contains(text)).count();
+    let told = [told("trigger.created", "copy"), told("trigger.created", "night"), told("trigger.changed", "copy")];
+    assert_eq!(told, [2, 1, 1], "the first two call copy: {events}");
 
     let many = |number: u32| -> String {
         (0..number).map(|number| format!("[[trigger]]\nname = \"t{number}\"\nevery = \"1d\"\n")).collect()

@@ -35,6 +35,7 @@ mod tenants;
 mod thread_times;
 mod tiers;
 mod transfers;
+mod triggers;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -276,6 +277,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[peer_server::REDIS],
         run: recovery::recovery,
+    },
+    Experiment {
+        name: "triggers",
+        help: "What a trigger costs the writers of its table, how many changes it handles, how long after a write it is called",
+        canonical: false,
+        peers: &[],
+        run: triggers::triggers,
     },
     Experiment {
         name: "spill",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 use sandstorm_store::RecordTable;
 
@@ -27,13 +27,15 @@ struct LogPlace {
     log: Option<Arc<ChangeLog>>,
     /// The folder in which it is made when it is needed.
     folder: Option<PathBuf>,
-    hook: Option<LogProgressHook>,
+    /// Those who want to know that the log has got on.
+    hooks: Arc<RwLock<Vec<LogProgressHook>>>,
 }
 
 impl LogPlace {
     fn connect(&self) {
-        if let (Some(log), Some(hook)) = (&self.log, self.hook.clone()) {
-            log.on_progress(Box::new(move || hook()));
+        if let Some(log) = &self.log {
+            let hooks = Arc::clone(&self.hooks);
+            log.on_progress(Box::new(move || hooks.read().iter().for_each(|hook| hook())));
         }
     }
 }
@@ -51,11 +53,9 @@ impl DirectoryLog {
         self.place.lock().folder = Some(folder.to_owned());
     }
 
-    /// Has `hook` called by the log's thread, once there is a log.
-    pub(super) fn set_hook(&self, hook: LogProgressHook) {
-        let mut place = self.place.lock();
-        place.hook = Some(hook);
-        place.connect();
+    /// Has `hook` called by the log's thread, once there is a log, beside those that were added before.
+    pub(super) fn add_hook(&self, hook: LogProgressHook) {
+        self.place.lock().hooks.write().push(hook);
     }
 
     /// The log, if there is one.

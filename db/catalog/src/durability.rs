@@ -19,7 +19,7 @@ use crate::limits::CHANGE_DURABILITY_MOST;
 impl Directory {
     /// Has `hook` called by the log's thread after each of its writes, once there is a log.
     pub fn on_log_progress(&self, hook: LogProgressHook) {
-        self.log.set_hook(hook);
+        self.log.add_hook(hook);
     }
 
     /// Waits until the log is on the disk up to a position that a table of this directory has given.

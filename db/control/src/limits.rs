@@ -297,9 +297,9 @@ pub const TRIGGER_QUEUE_BYTES: usize = 4 << 20;
 pub const TRIGGER_READ_BYTES: u64 = 1 << 20;
 /// Calls that a trigger begins in a turn.
 pub const TRIGGER_CALLS_PER_TURN: usize = 256;
-/// Time between two looks at the log while a trigger follows a table: what a change waits at most, behind the disk.
+/// Least time between two looks for a call that is due. Changes of tables and answers of calls wake the thread at once.
 pub const TRIGGER_LOOK: Duration = Duration::from_millis(2);
-/// The same while none does.
+/// The longest time between two looks: a trigger that waits for its table finds it then.
 pub const TRIGGER_LOOK_MAX: Duration = Duration::from_millis(500);
 /// Time between two writes of how far triggers have come: after a crash the calls since the last one are made again.
 pub const TRIGGER_WRITE_EVERY: Duration = Duration::from_secs(1);

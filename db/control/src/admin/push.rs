@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 
 use super::artifact_builder::ArtifactBuilder;
 use super::error::ApiError;
+use super::event_scribe::PushSource;
 use super::types::{PushRequest, PushResponse};
 use super::version_history::VersionMetadata;
 use super::{ControlState, catalogue, now_ms, triggers};
@@ -23,7 +24,7 @@ pub(super) fn push(
     control: &ControlState,
     view: &TenantView,
     (name, staged): (&str, bool),
-    push: &PushRequest,
+    (push, by): (&PushRequest, PushSource),
 ) -> Result<PushResponse, ApiError> {
     let started = Instant::now();
     let refused = |error| ApiError::build(&error, CodeOrigin::Source);
@@ -38,7 +39,7 @@ pub(super) fn push(
     control.check_declared(view, &declared)?;
     let pushed = build(control, view, (source.into(), staged), started)?;
     if !staged {
-        control.declare_triggers(view, declared)?;
+        control.declare_triggers(view, declared, by)?;
     }
     Ok(pushed)
 }

@@ -400,7 +400,7 @@ async fn push_extension(
     let reached = caller.reach(&control, &tenant)?;
     check_stage(&reached, &name, stage)?;
     run_queued(control, &reached, (name, source), move |control, view, name| {
-        push::push(control, view, (name, stage), &pushed)
+        push::push(control, view, (name, stage), (&pushed, source))
     })
     .await
 }

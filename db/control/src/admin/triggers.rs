@@ -14,12 +14,13 @@ use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::changes::not_logged;
 use super::error::ApiError;
-use super::event_scribe::EventNote;
+use super::event_scribe::{EventNote, PushSource};
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
+use crate::events::{EventCode, NewEvent};
 use crate::limits::{TRIGGER_RETRIES, TRIGGERS_PER_TENANT};
-use crate::triggers::{TriggerDefinition, TriggerError, TriggerRunner};
+use crate::triggers::{DeclaredTrigger, TriggerDefinition, TriggerError, TriggerRunner};
 
 impl ControlState {
     /// The triggers, in a server that has workers.
@@ -54,14 +55,27 @@ impl ControlState {
         Ok(())
     }
 
-    /// Makes the triggers that a push declares, or changes them. The extension is loaded by then.
-    pub(super) fn declare_triggers(&self, view: &TenantView, declared: Vec<TriggerDefinition>) -> Result<(), ApiError> {
+    /// Makes the triggers that a push declares, or changes them, and records what it did. The extension is loaded by
+    /// then.
+    pub(super) fn declare_triggers(
+        &self,
+        view: &TenantView,
+        declared: Vec<TriggerDefinition>,
+        PushSource { actor, from }: PushSource,
+    ) -> Result<(), ApiError> {
         for one in declared {
-            let name = one.name.clone();
+            let (name, text) = (one.name.clone(), format!("{}, as its manifest says", summary(&one)));
             let made = self.trigger_runner()?.declare(view, one, now_ms());
-            made.map_err(|error| {
+            let made = made.map_err(|error| {
                 refused(error).about(&format!("the extension is loaded, but not its trigger {name:?}"))
             })?;
+            let code = match made {
+                DeclaredTrigger::Created => EventCode::TriggerCreated,
+                DeclaredTrigger::Changed => EventCode::TriggerChanged,
+                DeclaredTrigger::Unchanged => continue,
+            };
+            let tenant = Some((view.tenant.name.clone(), view.tenant.id));
+            self.events.record(NewEvent { code, actor, from, tenant, subject: Some(name), count: 1, text });
         }
         Ok(())
     }

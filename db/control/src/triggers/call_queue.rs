@@ -4,7 +4,7 @@
 //! Changes of one key follow each other, as do changes whose keys share a slot. A change of the whole table waits for
 //! all before it, and all behind it wait for it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::limits::{
     TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS, TRIGGER_SLOTS,
@@ -72,8 +72,8 @@ impl TriggerCall {
 pub(crate) struct CallQueue {
     slots: Vec<VecDeque<TriggerCall>>,
     next_number: u64,
-    /// Numbers of the calls that are not over.
-    open: BTreeSet<u64>,
+    /// Calls that are not over: number, and the position of the log before the change. Both grow together.
+    open: BTreeMap<u64, u64>,
     /// Numbers of those that are changes of the whole table.
     barriers: VecDeque<u64>,
     /// Bytes of the arguments of all calls that are not over.
@@ -83,7 +83,7 @@ pub(crate) struct CallQueue {
 impl Default for CallQueue {
     fn default() -> CallQueue {
         let slots = (0..TRIGGER_SLOTS).map(|_| VecDeque::new()).collect();
-        CallQueue { slots, next_number: 1, open: BTreeSet::new(), barriers: VecDeque::new(), bytes: 0 }
+        CallQueue { slots, next_number: 1, open: BTreeMap::new(), barriers: VecDeque::new(), bytes: 0 }
     }
 }
 
@@ -102,7 +102,7 @@ impl CallQueue {
     pub(crate) fn push(&mut self, key: Option<&[u8]>, mut call: TriggerCall) {
         call.number = self.next_number;
         self.next_number += 1;
-        self.open.insert(call.number);
+        self.open.insert(call.number, call.before);
         self.bytes += call.args.len();
         if key.is_none() {
             self.barriers.push_back(call.number);
@@ -113,7 +113,7 @@ impl CallQueue {
 
     /// The next call that may begin, which is running from now on, with its slot.
     pub(crate) fn begin(&mut self, now_ms: u64) -> Option<(usize, u64, &[u8])> {
-        let (first, barrier) = (self.open.first().copied()?, self.barriers.front().copied());
+        let (first, barrier) = (*self.open.first_key_value()?.0, self.barriers.front().copied());
         let may_begin = |call: &TriggerCall| {
             let is_in_order =
                 barrier.is_none_or(|barrier| call.number < barrier || call.number == barrier && first == barrier);
@@ -167,8 +167,9 @@ impl CallQueue {
 
     /// The position up to which all changes are over, if those up to `read` were added.
     pub(crate) fn handled(&self, read: u64) -> u64 {
-        let open = self.slots.iter().filter_map(|slot| slot.iter().map(|call| call.before).min());
-        open.min().unwrap_or(u64::MAX).min(read)
+        // Those that are no changes have no position.
+        let first = self.open.values().copied().find(|before| *before != u64::MAX);
+        first.unwrap_or(u64::MAX).min(read)
     }
 }
 

@@ -4,7 +4,8 @@
 //! - [`call_queue`]: its calls, in order by key, with their retries;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
 //! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
-//! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart.
+//! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart;
+//! - [`trigger_outcome`]: what became of a change.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
 //! watches, and writers of watched ones pay nothing either.
@@ -16,8 +17,11 @@ mod expiry_requests;
 mod runner;
 mod schedule;
 mod state_file;
+mod trigger_outcome;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
 pub use definition::{TriggerDefinition, TriggerOp};
-pub use runner::{TriggerError, TriggerRunner};
+pub use runner::TriggerRunner;
 pub(crate) use state_file::DeadLetter;
+pub(crate) use trigger_outcome::DeclaredTrigger;
+pub use trigger_outcome::TriggerError;

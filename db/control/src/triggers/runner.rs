@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,8 +12,9 @@ use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, BeginningCall, TriggerStatus};
 use super::definition::{TriggerDefinition, TriggerSource};
-use super::expiry_requests;
+use super::expiry_requests::{self, ExpiryRequests};
 use super::state_file::{self, DeadLetter, StoredTrigger};
+use super::trigger_outcome::{DeclaredTrigger, TriggerError};
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
 use crate::limits::{
@@ -23,39 +25,8 @@ use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_log::LogTail;
 use sandstorm_server::workers::{LocalCall, LocalCallResult};
 
-/// Time between two attempts to have the tables of triggers log what expires.
-const EXPIRY_ASK_EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for the log before the triggers are written.
 const LOG_WAIT: Duration = Duration::from_secs(5);
-
-/// Why a trigger is not made or changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TriggerError {
-    /// The definition is none.
-    #[error("{0}")]
-    Invalid(String),
-    /// There is one of that name.
-    #[error("there is a trigger {0:?} already")]
-    Exists(String),
-    /// There is none of that name.
-    #[error("there is no trigger {0:?}")]
-    Unknown(String),
-    /// There are as many as there may be.
-    #[error("{0}")]
-    TooMany(String),
-    /// Its table has no log.
-    #[error("table {0:?} has durability none: its changes are in no log")]
-    NotLogged(String),
-    /// The table is not there.
-    #[error("there is no table {0:?}")]
-    UnknownTable(String),
-    /// It is none of a table.
-    #[error("trigger {0:?} calls by a schedule: it has no positions")]
-    NoPositions(String),
-    /// The file cannot be written.
-    #[error("{0}")]
-    Unwritable(String),
-}
 
 /// Takes the event that a trigger has paused itself.
 pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
@@ -89,15 +60,19 @@ struct SharedRunner {
     events: EventSink,
     folder: Option<PathBuf>,
     state: Mutex<RunnerState>,
-    /// When tables were last asked to log what expires; held while they are.
-    asked_at: Mutex<Option<Instant>>,
+    expiry_requests: ExpiryRequests,
+    /// Whether a trigger waits for changes of a table.
+    follows: AtomicBool,
+    /// Whether the thread has been told that the log has got on, and has not looked yet.
+    is_told: AtomicBool,
     messages: Mutex<Sender<RunnerMessage>>,
 }
 
-/// See the head of this file; the thread stops when this is dropped.
+/// See the head of this file; the threads stop when this is dropped.
 pub struct TriggerRunner {
     shared: Arc<SharedRunner>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The one that makes calls, and the one that asks for expiries.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for TriggerRunner {
@@ -128,16 +103,28 @@ impl TriggerRunner {
         let state = RunnerState { triggers, is_changed: false, written_at, written_bytes: 0 };
         let folder = folder.map(Path::to_owned);
         let (state, messages) = (Mutex::new(state), Mutex::new(sender.clone()));
-        let asked_at = Mutex::new(None);
-        let shared = Arc::new(SharedRunner { directory, events, folder, state, asked_at, messages });
+        let (expiry_requests, follows, is_told) =
+            (ExpiryRequests::default(), AtomicBool::new(false), AtomicBool::new(false));
+        let shared =
+            Arc::new(SharedRunner { directory, events, folder, state, expiry_requests, follows, is_told, messages });
+        let told = Arc::downgrade(&shared);
+        shared.directory.on_log_progress(Arc::new(move || {
+            if let Some(shared) = told.upgrade() {
+                shared.note_log();
+            }
+        }));
         // Before a checkpoint may remove what they need.
         shared.retain_log();
-        let running = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("triggers".into())
-            .spawn(move || running.run(&receiver, &sender, &calls))
-            .map_err(|error| ConfigError::new(format!("no thread for triggers: {error}")))?;
-        Ok(TriggerRunner { shared, thread: Mutex::new(Some(thread)) })
+        let (ask, asked) = channel();
+        let (running, asking) = (Arc::clone(&shared), Arc::clone(&shared));
+        let no_thread = |error: std::io::Error| ConfigError::new(format!("no thread for triggers: {error}"));
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run).map_err(no_thread)
+        };
+        // It ends when the other one has dropped its sender.
+        let asker = spawn("trigger-expiry", Box::new(move || asking.ask_again(&asked)))?;
+        let caller = spawn("triggers", Box::new(move || running.run(&receiver, &sender, &calls, &ask)))?;
+        Ok(TriggerRunner { shared, threads: Mutex::new(vec![caller, asker]) })
     }
 
     /// Makes a trigger. Of a table's trigger the first change is the next one.
@@ -192,7 +179,7 @@ impl TriggerRunner {
     }
 
     /// Makes a trigger, or changes the one of its name that calls the same extension. One that stays at its table keeps
-    /// its position, and all keep their dead letters. Returns whether anything has changed.
+    /// its position, and all keep their dead letters.
     ///
     /// # Errors
     /// [`TriggerError`]; `Exists` if the one of its name calls another extension.
@@ -201,12 +188,12 @@ impl TriggerRunner {
         view: &TenantView,
         spec: TriggerDefinition,
         now_ms: u64,
-    ) -> Result<bool, TriggerError> {
+    ) -> Result<DeclaredTrigger, TriggerError> {
         let key = (view.tenant.id, spec.name.clone());
         let known = self.shared.state.lock().triggers.get(&key).map(|known| known.spec.clone());
         match known {
-            None => self.create(view, spec, now_ms).map(|_| true),
-            Some(known) if known == spec => Ok(false),
+            None => self.create(view, spec, now_ms).map(|_| DeclaredTrigger::Created),
+            Some(known) if known == spec => Ok(DeclaredTrigger::Unchanged),
             Some(known) if known.extension != spec.extension => Err(TriggerError::Exists(key.1)),
             Some(_) => {
                 let position = self.start_position(view, &spec)?;
@@ -225,7 +212,7 @@ impl TriggerRunner {
                     state.triggers.insert(key.clone(), trigger);
                     Ok(())
                 })?;
-                self.shared.ask_for_expiry(key.0).map(|()| true)
+                self.shared.ask_for_expiry(key.0).map(|()| DeclaredTrigger::Changed)
             }
         }
     }
@@ -316,10 +303,11 @@ impl TriggerRunner {
     /// Writes how far the triggers have come, and makes no more calls.
     pub(crate) fn stop(&self) {
         self.shared.send(RunnerMessage::Stop);
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of triggers had panicked");
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of triggers had panicked");
+            }
         }
     }
 
@@ -359,8 +347,21 @@ impl SharedRunner {
         let _stopped = self.messages.lock().send(message);
     }
 
-    /// The thread.
-    fn run(self: &Arc<Self>, messages: &Receiver<RunnerMessage>, sender: &Sender<RunnerMessage>, calls: &CallSink) {
+    /// Wakes the thread, since changes are on the disk that it may wait for. Called by the log's thread.
+    fn note_log(&self) {
+        if self.follows.load(Ordering::SeqCst) && !self.is_told.swap(true, Ordering::SeqCst) {
+            self.send(RunnerMessage::Changed);
+        }
+    }
+
+    /// The thread that makes calls; `ask` takes tenants whose tables are to be asked for expiries.
+    fn run(
+        self: &Arc<Self>,
+        messages: &Receiver<RunnerMessage>,
+        sender: &Sender<RunnerMessage>,
+        calls: &CallSink,
+        ask: &Sender<u32>,
+    ) {
         let mut is_behind = false;
         loop {
             let pause = if is_behind { Duration::ZERO } else { self.pause() };
@@ -377,21 +378,19 @@ impl SharedRunner {
                 }
                 next = messages.try_recv().ok();
             }
-            is_behind = self.turn(sender, calls);
+            is_behind = self.turn(sender, calls, ask);
             self.write_handled(false);
         }
     }
 
     /// How long there is nothing to do unless a message comes.
     fn pause(&self) -> Duration {
-        let state = self.state.lock();
-        let follows = state.triggers.values().any(|trigger| trigger.table().is_some() && trigger.paused.is_empty());
-        let now_ms = clock_ms();
+        let (state, now_ms) = (self.state.lock(), clock_ms());
         let due = state.triggers.values().filter_map(ActiveTrigger::next_look_ms).min();
         let due = due.map_or(TRIGGER_LOOK_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
         // Never at once: a call that is due may still wait for its table, or for the call before it, and an answer
         // wakes this thread anyway.
-        due.clamp(TRIGGER_LOOK, if follows { TRIGGER_LOOK } else { TRIGGER_LOOK_MAX })
+        due.clamp(TRIGGER_LOOK, TRIGGER_LOOK_MAX)
     }
 
     fn ended(&self, key: &TriggerKey, call: (u64, (usize, u64)), result: &LocalCallResult) {
@@ -411,9 +410,13 @@ impl SharedRunner {
     }
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
-    fn turn(self: &Arc<Self>, sender: &Sender<RunnerMessage>, calls: &CallSink) -> bool {
+    fn turn(self: &Arc<Self>, sender: &Sender<RunnerMessage>, calls: &CallSink, ask: &Sender<u32>) -> bool {
         let (snapshot, log, now_ms) = (self.directory.snapshot(), self.directory.change_log(), clock_ms());
         let mut state = self.state.lock();
+        // Before the log is read: what comes behind that is told.
+        let follows = state.triggers.values().any(|trigger| trigger.table().is_some() && trigger.paused.is_empty());
+        self.follows.store(follows, Ordering::SeqCst);
+        self.is_told.store(false, Ordering::SeqCst);
         let RunnerState { triggers, is_changed, .. } = &mut *state;
         let before = triggers.len();
         triggers.retain(|(tenant, _), trigger| {
@@ -423,7 +426,8 @@ impl SharedRunner {
         let is_missing = |(tenant, _): &TriggerKey, trigger: &ActiveTrigger| {
             snapshot.tenant(*tenant).is_some_and(|view| expiry_requests::is_missing(trigger, view))
         };
-        let missing = triggers.iter().find(|(key, trigger)| is_missing(key, trigger)).map(|(key, _)| key.0);
+        let missing: BTreeSet<u32> =
+            triggers.iter().filter(|(key, trigger)| is_missing(key, trigger)).map(|(key, _)| key.0).collect();
         let mut is_behind = false;
         for (key, trigger) in triggers.iter_mut() {
             let Some(view) = snapshot.tenant(key.0).filter(|_| trigger.paused.is_empty()) else { continue };
@@ -440,30 +444,32 @@ impl SharedRunner {
             }
         }
         drop(state);
-        missing.into_iter().for_each(|tenant| self.ask_again(tenant));
+        for tenant in missing.into_iter().filter(|tenant| self.expiry_requests.queue(*tenant)) {
+            // Its thread ends after this one, unless it has panicked, which is told at the end.
+            let _ended = ask.send(tenant);
+        }
         is_behind
     }
 
     /// Has the tables of a tenant log what expires, as its triggers want it.
     fn ask_for_expiry(&self, tenant: u32) -> Result<(), TriggerError> {
-        let mut asked_at = self.asked_at.lock();
-        *asked_at = Some(Instant::now());
-        let of_tenant = |triggers: &BTreeMap<TriggerKey, ActiveTrigger>| {
-            let own = triggers.iter().filter(|((of, _), _)| *of == tenant);
-            own.filter_map(|(_, trigger)| expiry_requests::wanted_of(trigger)).map(str::to_owned).collect()
-        };
-        let wanted: BTreeSet<String> = of_tenant(&self.state.lock().triggers);
-        let asked = expiry_requests::ask(&self.directory, tenant, &wanted);
-        asked.map_err(|error| TriggerError::Unwritable(format!("what expires is not logged yet: {error}")))
+        self.expiry_requests.make(tenant, || {
+            let wanted: BTreeSet<String> = {
+                let state = self.state.lock();
+                let own = state.triggers.iter().filter(|((of, _), _)| *of == tenant);
+                own.filter_map(|(_, trigger)| expiry_requests::wanted_of(trigger)).map(str::to_owned).collect()
+            };
+            let asked = expiry_requests::ask(&self.directory, tenant, &wanted);
+            asked.map_err(|error| TriggerError::Unwritable(format!("what expires is not logged yet: {error}")))
+        })
     }
 
-    /// The same for a table that is new; not again and again while it fails.
-    fn ask_again(&self, tenant: u32) {
-        if self.asked_at.lock().is_some_and(|at| at.elapsed() < EXPIRY_ASK_EVERY) {
-            return;
-        }
-        if let Err(error) = self.ask_for_expiry(tenant) {
-            tracing::warn!(tenant, %error, "a trigger waits for what expires");
+    /// The thread that asks again for tables that are new, or where it has failed.
+    fn ask_again(&self, tenants: &Receiver<u32>) {
+        for tenant in tenants {
+            if let Err(error) = self.ask_for_expiry(tenant) {
+                tracing::warn!(tenant, %error, "a trigger waits for what expires");
+            }
         }
     }
 

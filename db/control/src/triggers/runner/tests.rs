@@ -349,10 +349,10 @@ fn expiries_are_changes_of_tables_whose_triggers_name_them_and_of_no_others() {
     wait_until(is_watched);
     // What a manifest changes counts as well.
     let without = TriggerDefinition { ops: vec![TriggerOp::Put], ..spec("t") };
-    assert_eq!(runner.declare(&world.view(), without, 1), Ok(true));
+    assert_eq!(runner.declare(&world.view(), without, 1), Ok(DeclaredTrigger::Changed));
     assert!(!is_watched());
-    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(true));
-    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(false));
+    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(DeclaredTrigger::Changed));
+    assert_eq!(runner.declare(&world.view(), expiries("t"), 1), Ok(DeclaredTrigger::Unchanged));
     assert!(is_watched());
     runner.remove(id, "t").expect("it was there");
     assert!(!is_watched(), "nobody is left");

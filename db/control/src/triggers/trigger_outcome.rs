@@ -1,0 +1,41 @@
+//! What becomes of a change of triggers.
+
+/// Why a trigger is not made or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TriggerError {
+    /// The definition is none.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is one of that name.
+    #[error("there is a trigger {0:?} already")]
+    Exists(String),
+    /// There is none of that name.
+    #[error("there is no trigger {0:?}")]
+    Unknown(String),
+    /// There are as many as there may be.
+    #[error("{0}")]
+    TooMany(String),
+    /// Its table has no log.
+    #[error("table {0:?} has durability none: its changes are in no log")]
+    NotLogged(String),
+    /// The table is not there.
+    #[error("there is no table {0:?}")]
+    UnknownTable(String),
+    /// It is none of a table.
+    #[error("trigger {0:?} calls by a schedule: it has no positions")]
+    NoPositions(String),
+    /// The file cannot be written.
+    #[error("{0}")]
+    Unwritable(String),
+}
+
+/// What became of a trigger that a manifest declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeclaredTrigger {
+    /// There was none of its name.
+    Created,
+    /// It is another one now.
+    Changed,
+    /// It was there as it is.
+    Unchanged,
+}
