@@ -248,6 +248,18 @@ impl From<core::num::ParseIntError> for Error {
     }
 }
 
+impl From<core::num::ParseFloatError> for Error {
+    fn from(_: core::num::ParseFloatError) -> Error {
+        Error::invalid("not a number")
+    }
+}
+
+impl From<core::num::TryFromIntError> for Error {
+    fn from(_: core::num::TryFromIntError) -> Error {
+        Error::invalid("a number does not fit into its type")
+    }
+}
+
 impl From<core::array::TryFromSliceError> for Error {
     fn from(_: core::array::TryFromSliceError) -> Error {
         Error::invalid("not of the expected length")

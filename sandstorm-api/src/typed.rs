@@ -135,6 +135,10 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// Bytes of a reply for which there is room from the start: most are no longer, and memory of a call that nobody
+/// touches costs nothing.
+const START_BYTES: usize = 256;
+
 /// Writes a reply.
 #[derive(Debug, Default)]
 pub struct Encoder {
@@ -144,7 +148,7 @@ pub struct Encoder {
 impl Encoder {
     /// An empty reply.
     pub fn new() -> Encoder {
-        Encoder { bytes: Vec::with_capacity(64) }
+        Encoder { bytes: Vec::with_capacity(START_BYTES) }
     }
 
     /// What was written.
@@ -167,6 +171,8 @@ impl Encoder {
     /// Writes bytes; more than a reply may have are refused when the reply is made.
     #[inline]
     pub fn slice(&mut self, bytes: &[u8]) {
+        // At once, and not for its length and for itself.
+        self.bytes.reserve(bytes.len().saturating_add(size_of::<u32>()));
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.bytes.extend_from_slice(bytes);
     }

@@ -83,7 +83,7 @@ class Recorder:
 
 
 order: bank.Order = {"Move": {"from": "ann", "to": "bob", "amount": 1, "purpose": "Gift"}}
-done = bank.Bank(Recorder()).order(order)
+done = bank.BankClient(Recorder()).order(order)
 assert not isinstance(done, str) and "Deposited" in done and done["Deposited"] == 7
 assert calls == [("bank.order", order)]
 names = [part for part in typing.get_args(bank.Order)]

@@ -1,6 +1,6 @@
 //! Go, over HTTP.
 
-use super::{capital_parts, class_name, comment, free_name, head, is_plain};
+use super::{capital_parts, client_name, comment, free_name, head, is_plain};
 use crate::{
     EnumType, EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload,
 };
@@ -108,7 +108,7 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let package: String = extension.chars().filter(char::is_ascii_alphanumeric).collect();
     let package =
         if package.starts_with(|first: char| first.is_ascii_digit()) { format!("x{package}") } else { package };
-    let class = class_name(extension);
+    let class = client_name(schema, extension);
     let mut out = format!("// Package {package}: {}\npackage {package}\n\nimport (\n", head(extension));
     IMPORTS.iter().for_each(|name| out.push_str(&format!("\t\"{name}\"\n")));
     out.push_str(&format!(")\n{CALL}"));
@@ -117,7 +117,7 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         named(&mut out, schema, one, &mut taken);
     }
     out.push_str(&format!(
-        "\n// {class}Client has the functions of the extension.\ntype {class}Client struct {{\n\tOptions Options\n}}\n"
+        "\n// {class} has the functions of the extension.\ntype {class} struct {{\n\tOptions Options\n}}\n"
     ));
     for function in &schema.functions {
         let (takes, gives) = match &function.args {
@@ -129,13 +129,13 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         comment(&mut out, "", "//", &function.description);
         if function.reply == ValueType::Unit {
             out.push_str(&format!(
-                "func (c *{class}Client) {method}(ctx context.Context{takes}) error {{\n\tvar reply any\n\treturn c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n}}\n"
+                "func (c *{class}) {method}(ctx context.Context{takes}) error {{\n\tvar reply any\n\treturn c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n}}\n"
             ));
             continue;
         }
         let reply = text(&function.reply);
         out.push_str(&format!(
-            "func (c *{class}Client) {method}(ctx context.Context{takes}) (reply {reply}, err error) {{\n\terr = c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n\treturn reply, err\n}}\n"
+            "func (c *{class}) {method}(ctx context.Context{takes}) (reply {reply}, err error) {{\n\terr = c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n\treturn reply, err\n}}\n"
         ));
     }
     out

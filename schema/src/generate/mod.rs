@@ -53,7 +53,13 @@ impl ExtensionSchema {
     }
 }
 
-/// The name of the class for an extension: `rate-limiter` is `RateLimiter`.
+/// The name of the class with the functions of an extension: `rate-limiter` has a `RateLimiterClient`, unless one of
+/// its types has that name.
+fn client_name(schema: &ExtensionSchema, extension: &str) -> String {
+    free_name(schema, &mut Vec::new(), &format!("{}Client", class_name(extension)))
+}
+
+/// An extension's name as one of a type: `rate-limiter` is `RateLimiter`.
 fn class_name(extension: &str) -> String {
     let mut name: String = capital_parts(extension);
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -102,6 +108,7 @@ fn head(extension: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{NamedType, StructType, TypeBody};
 
     #[test]
     fn names_are_those_of_the_language() {
@@ -112,6 +119,18 @@ mod tests {
             assert_eq!(name.parse(), Ok(language));
         }
         assert!("cobol".parse::<ClientLanguage>().is_err());
+    }
+
+    /// A type of the extension's own may have any name, that of the class included.
+    #[test]
+    fn the_class_with_the_functions_is_no_type_of_the_extension() {
+        let types = |name: &str| {
+            let (name, description) = (name.to_owned(), String::new());
+            let body = TypeBody::Struct(StructType { fields: Vec::new() });
+            ExtensionSchema { types: vec![NamedType { name, body, description }], functions: Vec::new() }
+        };
+        assert_eq!(client_name(&types("Features"), "features"), "FeaturesClient");
+        assert_eq!(client_name(&types("FeaturesClient"), "features"), "FeaturesClientX");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Python, over the Python client.
 
-use super::{capital_parts, class_name, comment, free_name, head, is_plain};
+use super::{capital_parts, client_name, comment, free_name, head, is_plain};
 use crate::{
     EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
 };
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
-    let class = class_name(extension);
+    let class = client_name(schema, extension);
     let mut out = format!("\"\"\"{}\"\"\"\n\n", head(extension));
     out.push_str(
         "from typing import Any, List, Literal, Optional, Tuple, TypedDict, Union, cast\n\nimport sandstorm\n",

@@ -1,10 +1,10 @@
 //! Rust, over the Rust client.
 
-use super::{class_name, comment, head, is_plain};
+use super::{client_name, comment, head, is_plain};
 use crate::{EnumVariant, ExtensionSchema, NamedType, StructType, TypeBody, ValueType, VariantPayload};
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
-    let class = class_name(extension);
+    let class = client_name(schema, extension);
     let mut out = format!("//! {}\n\nuse sandstorm_client::{{Client, TypedCallError}};\n", head(extension));
     if !schema.types.is_empty() {
         out.push_str("use serde::{Deserialize, Serialize};\n");
@@ -13,8 +13,8 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         named(&mut out, one);
     }
     out.push_str(&format!(
-        "\n/// The functions of the extension.\n#[derive(Clone, Debug)]\npub struct {class}Client {{\n    client: Client,\n}}\n\n\
-         impl {class}Client {{\n    /// Calls by this client, which was opened by name.\n    pub fn new(client: Client) -> {class}Client {{\n        {class}Client {{ client }}\n    }}\n"
+        "\n/// The functions of the extension.\n#[derive(Clone, Debug)]\npub struct {class} {{\n    client: Client,\n}}\n\n\
+         impl {class} {{\n    /// Calls by this client, which was opened by name.\n    pub fn new(client: Client) -> {class} {{\n        {class} {{ client }}\n    }}\n"
     ));
     for function in &schema.functions {
         let (takes, gives) = match &function.args {

@@ -1,6 +1,6 @@
 //! TypeScript, over HTTP.
 
-use super::{class_name, comment, head, is_plain};
+use super::{client_name, comment, head, is_plain};
 use crate::{EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload};
 
 /// What every client has: a call that is repeated with the same key until its answer comes.
@@ -62,7 +62,10 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     for one in &schema.types {
         named(&mut out, one);
     }
-    out.push_str(&format!("\n/** The functions of the extension. */\nexport class {} {{\n", class_name(extension)));
+    out.push_str(&format!(
+        "\n/** The functions of the extension. */\nexport class {} {{\n",
+        client_name(schema, extension)
+    ));
     out.push_str("  private readonly options: SandstormOptions;\n\n");
     out.push_str("  constructor(options: SandstormOptions) {\n    this.options = options;\n  }\n");
     for function in &schema.functions {
