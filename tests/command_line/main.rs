@@ -4,6 +4,7 @@
 mod common;
 
 mod cli;
+mod dev;
 mod exchange;
 mod generated;
 #[allow(unreachable_pub, reason = "it is as users get it")]
@@ -12,5 +13,6 @@ mod load;
 mod python;
 mod readme;
 mod shell;
+mod transaction;
 mod typed;
 mod typed_redis;

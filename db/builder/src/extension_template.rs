@@ -22,7 +22,7 @@ pub struct ExtensionTemplate {
     pub(super) source: &'static str,
     /// The tables that it uses.
     pub tables: &'static [TemplateTable],
-    /// Arguments of a first call.
+    /// Arguments of a first call; of a typed function after a dot and its name.
     pub call: &'static str,
 }
 
@@ -35,7 +35,7 @@ const fn ordered(name: &'static str) -> TemplateTable {
 }
 
 /// All templates; the first is the default.
-pub const TEMPLATES: [ExtensionTemplate; 7] = [
+pub const TEMPLATES: [ExtensionTemplate; 10] = [
     ExtensionTemplate {
         name: "counter",
         about: "which counts visits",
@@ -85,6 +85,27 @@ pub const TEMPLATES: [ExtensionTemplate; 7] = [
         tables: &[ordered("edges")],
         call: "follow ann bob",
     },
+    ExtensionTemplate {
+        name: "shop",
+        about: "a shop with stock, money and orders",
+        source: include_str!("template/shop.rs.txt"),
+        tables: &[hashed("stock"), hashed("prices"), hashed("accounts"), ordered("orders")],
+        call: r#".offer {"name": "tea", "price": 250, "count": 10}"#,
+    },
+    ExtensionTemplate {
+        name: "chat",
+        about: "a chat with rooms",
+        source: include_str!("template/chat.rs.txt"),
+        tables: &[ordered("messages")],
+        call: r#".say {"room": "tea", "author": "ann", "text": "hello"}"#,
+    },
+    ExtensionTemplate {
+        name: "features",
+        about: "a feature store",
+        source: include_str!("template/features.rs.txt"),
+        tables: &[hashed("features")],
+        call: r#".observe {"user": "ann", "amount": 12.5}"#,
+    },
 ];
 
 impl ExtensionTemplate {
@@ -103,7 +124,11 @@ impl ExtensionTemplate {
 
     /// The command that calls an extension made of it.
     pub fn call_command(&self, name: &str) -> String {
-        let call = self.call;
+        let (function, call) = match self.call.split_once(' ') {
+            Some((function, call)) if function.starts_with('.') => (function, call),
+            _ => ("", self.call),
+        };
+        let name = format!("{name}{function}");
         // Its words are one argument.
         if call.contains(' ') {
             format!("sandstorm invoke {name} '{call}'")

@@ -20,6 +20,7 @@ mod debug_info;
 mod debug_info_tests;
 mod denied;
 mod diagnostic;
+pub mod editor_project;
 mod embedded;
 mod extension_template;
 #[cfg(test)]

@@ -18,27 +18,27 @@ use super::session::CliSession;
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct PutArgs {
     /// Table, by name
-    table: String,
+    pub(super) table: String,
     /// Key
-    key: OsString,
+    pub(super) key: OsString,
     /// Value; several are joined without anything between them
     #[arg(required = true)]
-    value: Vec<OsString>,
+    pub(super) value: Vec<OsString>,
     /// Write only if there is no record under the key
     #[arg(long, conflicts_with_all = ["if_present", "if_version"])]
-    if_absent: bool,
+    pub(super) if_absent: bool,
     /// Write only if there is a record under the key
     #[arg(long, conflicts_with = "if_version")]
-    if_present: bool,
+    pub(super) if_present: bool,
     /// Only if the record has this version
     #[arg(long, value_name = "VERSION")]
-    if_version: Option<u64>,
+    pub(super) if_version: Option<u64>,
     /// Seconds until the record expires
     #[arg(long, value_name = "SECONDS")]
-    ttl: Option<f64>,
+    pub(super) ttl: Option<f64>,
     /// A number to store beside the value
     #[arg(long, default_value_t = 0)]
-    flags: u32,
+    pub(super) flags: u32,
 }
 
 /// Read records.
@@ -60,12 +60,12 @@ pub(super) struct GetArgs {
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct DelArgs {
     /// Table, by name
-    table: String,
+    pub(super) table: String,
     /// Key
-    key: OsString,
+    pub(super) key: OsString,
     /// Only if the record has this version
     #[arg(long, value_name = "VERSION")]
-    if_version: Option<u64>,
+    pub(super) if_version: Option<u64>,
 }
 
 /// Add to a number.
@@ -73,12 +73,12 @@ pub(super) struct DelArgs {
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct IncrArgs {
     /// Table, by name
-    table: String,
+    pub(super) table: String,
     /// Key
-    key: OsString,
+    pub(super) key: OsString,
     /// What to add; may be negative
     #[arg(default_value_t = 1, allow_negative_numbers = true)]
-    delta: i64,
+    pub(super) delta: i64,
 }
 
 /// Read records of an ordered table between two keys.
@@ -86,19 +86,19 @@ pub(super) struct IncrArgs {
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct RangeArgs {
     /// Name of an ordered table, or owner/table of one that was granted
-    table: String,
+    pub(super) table: String,
     /// Key to start from; "" starts from the smallest
     #[arg(default_value = "")]
-    from: OsString,
+    pub(super) from: OsString,
     /// Key to end before; "" goes on to the largest
     #[arg(default_value = "")]
-    to: OsString,
+    pub(super) to: OsString,
     /// Most records to print
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    limit: usize,
+    pub(super) limit: usize,
     /// Go from the largest key to the smallest
     #[arg(long)]
-    backward: bool,
+    pub(super) backward: bool,
 }
 
 fn key(argument: &OsString, session: &CliSession, tenant: &str) -> Result<Vec<u8>, CliError> {
@@ -119,7 +119,7 @@ pub(super) fn put(session: &CliSession, args: &PutArgs, out: &OutputPrinter) -> 
 }
 
 /// The reason why a put's condition did not hold.
-fn conflict(options: &PutOptions, found: Option<u64>) -> CliError {
+pub(super) fn conflict(options: &PutOptions, found: Option<u64>) -> CliError {
     let message = match (options.condition, found) {
         (Condition::Version, Some(found)) => {
             format!("conflict: the record has version {found}, not {}", options.version)
@@ -131,7 +131,7 @@ fn conflict(options: &PutOptions, found: Option<u64>) -> CliError {
     CliError::new(message).hint("nothing was written; read the record, and decide anew").code("conflict")
 }
 
-fn put_options(args: &PutArgs) -> Result<PutOptions, CliError> {
+pub(super) fn put_options(args: &PutArgs) -> Result<PutOptions, CliError> {
     let mut options = PutOptions::default();
     if args.if_absent {
         options = options.if_absent();
@@ -191,19 +191,13 @@ pub(super) fn range(session: &CliSession, args: &RangeArgs, out: &OutputPrinter)
     let (client, tenant) = session.data()?;
     let table = session.control().table(&tenant.name, &args.table)?;
     if !table.ordered {
-        return Err(CliError::new(format!("table {:?} is not ordered: it keeps no order of its keys", args.table))
-            .hint("`sandstorm table create NAME --ordered` makes one that does; a table stays as it was made")
-            .code("not_ordered"));
+        return Err(not_ordered(&args.table));
     }
     let (from, to) = (key(&args.from, session, &tenant.name)?, key(&args.to, session, &tenant.name)?);
     let direction = if args.backward { Direction::Backward } else { Direction::Forward };
     let records = client.range(table.id, &from, &to, args.limit, direction)?;
     if out.json {
-        let shown = |record: &KeyedRecord| {
-            let (key, value) = (for_programs(&record.key), for_programs(&record.value));
-            json!({"key": key, "value": value, "version": record.version, "flags": record.flags})
-        };
-        return out.json(&records.iter().map(shown).collect::<Vec<_>>());
+        return out.json(&records.iter().map(keyed_in_json).collect::<Vec<_>>());
     }
     for record in &records {
         out.value(&row(&record.key, &record.value))?;
@@ -211,8 +205,20 @@ pub(super) fn range(session: &CliSession, args: &RangeArgs, out: &OutputPrinter)
     Ok(())
 }
 
+pub(super) fn not_ordered(table: &str) -> CliError {
+    CliError::new(format!("table {table:?} is not ordered: it keeps no order of its keys"))
+        .hint("`sandstorm table create NAME --ordered` makes one that does; a table stays as it was made")
+        .code("not_ordered")
+}
+
+/// A record of a range, for programs.
+pub(super) fn keyed_in_json(record: &KeyedRecord) -> serde_json::Value {
+    let (key, value) = (for_programs(&record.key), for_programs(&record.value));
+    json!({"key": key, "value": value, "version": record.version, "flags": record.flags})
+}
+
 /// One of several records, on a line of its own: bytes that would end the line or the column are escaped.
-fn row(key: &[u8], value: &[u8]) -> String {
+pub(super) fn row(key: &[u8], value: &[u8]) -> String {
     let shown = |bytes: &[u8]| match for_people(bytes) {
         text if text.contains(['\n', '\t']) => format!("hex:{}", HEXLOWER.encode(bytes)),
         text => text,
@@ -220,7 +226,7 @@ fn row(key: &[u8], value: &[u8]) -> String {
     format!("{}\t{}", shown(key), shown(value))
 }
 
-fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {
+pub(super) fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {
     let shown = record
         .map(|record| json!({"value": for_programs(&record.value), "version": record.version, "flags": record.flags}));
     json!({"key": for_programs(key), "record": shown})

@@ -14,6 +14,7 @@ use sandstorm_client::control::{
 use sandstorm_client::schema::{ExtensionSchema, TypeBody, ValueType};
 use sandstorm_net::{CodeOrigin, CodeTier};
 
+use super::ext_dev::{self, DevArgs};
 use super::ext_generate::{self, GenerateArgs};
 use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
@@ -60,6 +61,13 @@ pub(super) enum ExtCommand {
         /// Arguments to the tests, such as a name to filter by
         #[arg(last = true)]
         args: Vec<OsString>,
+    },
+    /// Work on an extension: test and push it again each time that a file changes, and follow its log
+    Dev(DevArgs),
+    /// Write rust-project.json, with which an editor that has rust-analyzer understands the extension
+    Editor {
+        #[command(flatten)]
+        folder: FolderArg,
     },
     /// Send an extension's source to the server, which checks, compiles and loads it, in place of an older version
     Push {
@@ -151,7 +159,7 @@ pub(super) enum ExtCommand {
 pub(super) struct FolderArg {
     /// Folder with extension.toml and src/
     #[arg(default_value = ".")]
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// What to deny, or to deny no more.
@@ -209,6 +217,8 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         ExtCommand::Check { wasm: Some(file), .. } => ext_offline::check_module(&file, out),
         ExtCommand::Check { folder, .. } => ext_offline::check(&folder.folder, out),
         ExtCommand::Test { folder, code, args } => ext_offline::test(&folder.folder, code, &args, out),
+        ExtCommand::Dev(args) => ext_dev::run(session(), &args, out),
+        ExtCommand::Editor { folder } => ext_offline::editor(&folder.folder, out),
         ExtCommand::Push { wasm: Some(file), name, stage, .. } => {
             push_module(&session(), (&file, name.as_deref()), stage, out)
         }

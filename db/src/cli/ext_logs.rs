@@ -35,6 +35,14 @@ pub(super) struct LogsArgs {
     limit: usize,
 }
 
+impl LogsArgs {
+    /// All lines of an extension as they come, from the last one on.
+    pub(super) fn following(name: &str) -> LogsArgs {
+        let (name, level) = (Some(name.to_owned()), "debug".to_owned());
+        LogsArgs { name, follow: true, level, call: None, after: None, limit: 1 }
+    }
+}
+
 pub(super) fn run(session: &CliSession, args: LogsArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let tenant = session.tenant()?;
     let control = session.control_as(&tenant);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
+use sandstorm_builder::editor_project::write_editor_project;
 use sandstorm_builder::offline::{self, CheckedModule, TierAnswer, check_dir, check_dir_in_tier, new_extension};
 use sandstorm_builder::test_build::{build_tests, test_dir};
 use sandstorm_builder::{BuildError, BuiltLibrary, Diagnostic, ExtensionTemplate, api_fingerprint};
@@ -38,6 +39,17 @@ pub(super) fn new(
             "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
              next: sandstorm ext test {shown}; {tables}sandstorm ext push {shown}; {}\n",
             template.call_command(&name)
+        )
+    })
+}
+
+/// Writes the project file for editors.
+pub(super) fn editor(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> {
+    let path = write_editor_project(folder, None)?;
+    out.show(&json!({"file": path}), |_| {
+        format!(
+            "wrote {}: open the folder in an editor with rust-analyzer; keep the file out of repositories\n",
+            path.display()
         )
     })
 }

@@ -18,6 +18,7 @@ mod events;
 mod export;
 mod export_file;
 mod ext;
+mod ext_dev;
 mod ext_generate;
 mod ext_logs;
 mod ext_offline;
@@ -48,6 +49,8 @@ mod tenant;
 mod test_runner;
 mod token;
 mod top;
+mod transaction;
+mod transaction_steps;
 mod trigger;
 mod ui;
 
@@ -197,7 +200,9 @@ enum CliCommand {
     Del(data::DelArgs),
     /// Add to the decimal number under a key, and print the sum
     Incr(data::IncrArgs),
-    /// Extensions: new, check, test, push, list, show, unload, suspend, resume, budget, revoke, recheck
+    /// Read, check and write records of any tables at one moment, or none of it
+    Transaction(transaction::TransactionArgs),
+    /// Extensions: new, check, test, dev, push, list, show, unload, suspend, resume, budget, revoke, recheck
     #[command(subcommand, arg_required_else_help = true)]
     Ext(ext::ExtCommand),
     /// Call an extension
@@ -261,7 +266,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 19] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 20] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -270,6 +275,7 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 19] = [
     (&["read", "fetch", "mget"], "get"),
     (&["delete", "rm", "remove", "unset"], "del"),
     (&["incrby", "add", "decr"], "incr"),
+    (&["begin", "commit", "multi", "atomic", "tx", "transact"], "transaction"),
     (&["scan", "keys", "list", "ls"], "range"),
     (&["call", "exec", "fcall", "eval"], "invoke"),
     (&["push", "deploy", "check", "test", "new", "extension", "extensions"], "ext"),
@@ -348,6 +354,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Range(args) => data::range(&session(), &args, out),
         CliCommand::Del(args) => data::del(&session(), &args, out),
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
+        CliCommand::Transaction(args) => transaction::run(&session(), &args, out),
         CliCommand::Ext(command) => ext::run(session, command, out),
         CliCommand::Invoke(args) => invoke::run(&session(), &args, out),
         CliCommand::Shell => shell::run(&cli.global, out),

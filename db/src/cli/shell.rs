@@ -1,11 +1,13 @@
 //! `sandstorm shell`: commands one after the other, with history and completion.
 //!
 //! Each line is a command of this program, which runs as a process of its own: so a command that is interrupted, or
-//! that follows something without an end, does not end the shell. `bank.transfer {…}` calls a typed function.
+//! that follows something without an end, does not end the shell. `bank.transfer {…}` calls a typed function. Between
+//! `begin` and `commit` lines are steps of a transaction, which this process keeps.
 
 mod completion;
 mod line_editor;
-mod words;
+mod open_transaction;
+pub(super) mod words;
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{BufRead, IsTerminal, Write};
@@ -21,6 +23,7 @@ use super::session::CliSession;
 use super::{CommandLine, GlobalArgs};
 use completion::ShellNames;
 use line_editor::{LineEditor, ReadOutcome};
+use open_transaction::OpenTransaction;
 use sandstorm_terminal::escape_one_line;
 use words::split;
 
@@ -37,6 +40,7 @@ const HELP: &str = "\
 put items apple 3            any command of `sandstorm`, without that word: `--help` lists them
 bank.deposit {\"name\": \"ann\"}  a typed function: `invoke bank.deposit …`
 use TENANT                   the tenant of what follows; `use` alone: the one that was given
+begin                        a transaction: get, range, check, put, del and incr are its steps; then `commit` or `abort`
 help, exit                   this text; the end (also ^D)
 Tab completes commands, options, tables, extensions and functions. A line that begins with a space, or has --token, is
 not kept in the history. JSON needs no quotes around it; other texts with spaces do, as in other shells.";
@@ -48,7 +52,9 @@ not kept in the history. JSON needs no quotes around it; other texts with spaces
 pub(super) fn run(global: &GlobalArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let is_interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let (given, json, program) = (given_options()?, out.json, program()?);
-    let mut shell = CommandShell { tenant: None, given, json, is_interactive, program, failed: 0 };
+    let (global_args, transaction) = (global.clone(), None);
+    let mut shell =
+        CommandShell { tenant: None, given, json, is_interactive, program, failed: 0, global_args, transaction };
     if is_interactive {
         let timeout = global.timeout.min(NAMES_TIMEOUT_S);
         return interactive(&mut shell, &CliSession::new(&GlobalArgs { timeout, ..global.clone() }), out);
@@ -59,6 +65,7 @@ pub(super) fn run(global: &GlobalArgs, out: &OutputPrinter) -> Result<(), CliErr
             break;
         }
     }
+    shell.forget_transaction(out);
     match shell.failed {
         0 => Ok(()),
         failed => Err(CliError::new(format!("{failed} of the commands failed")).code("failed")),
@@ -71,7 +78,7 @@ fn program() -> Result<PathBuf, CliError> {
 
 /// The options of every command that the shell was started with, as the environment of its commands: so a line may give
 /// them otherwise.
-fn given_options() -> Result<Vec<(String, String)>, CliError> {
+pub(super) fn given_options() -> Result<Vec<(String, String)>, CliError> {
     let matches = CommandLine::command().try_get_matches().map_err(|error| CliError::new(error.to_string()))?;
     Ok(options_of(&matches))
 }
@@ -104,6 +111,9 @@ struct CommandShell {
     program: PathBuf,
     /// Commands that failed.
     failed: u64,
+    /// What the shell was started with.
+    global_args: GlobalArgs,
+    transaction: Option<OpenTransaction>,
 }
 
 impl CommandShell {
@@ -111,11 +121,19 @@ impl CommandShell {
         let words = match split(line) {
             Ok(words) => words,
             Err(why) => {
-                self.failed += 1;
-                out.fail(&CliError::new(why).code("usage"));
+                self.note_failure(&CliError::new(why).code("usage"), out);
                 return Ok(LineOutcome::Next);
             }
         };
+        let is_own = matches!(words.first().map(String::as_str), None | Some("help" | "exit" | "quit"));
+        if !is_own && let Some(transaction) = self.transaction.take() {
+            let (open, done) = transaction.line((line, &words), out);
+            self.transaction = open;
+            if let Err(error) = done {
+                self.note_failure(&error, out);
+            }
+            return Ok(LineOutcome::Next);
+        }
         match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
             [] => {}
             [first, ..] if first.starts_with('#') => {}
@@ -124,9 +142,43 @@ impl CommandShell {
             ["use"] => self.tenant = None,
             ["use", tenant] => self.tenant = Some((*tenant).to_owned()),
             ["shell", ..] => out.line("this is it")?,
+            ["begin"] => self.begin(out)?,
+            ["commit" | "abort" | "rollback"] => {
+                let error = CliError::new("no transaction is open").hint("`begin` opens one").code("usage");
+                self.note_failure(&error, out);
+            }
             given => self.command(given)?,
         }
         Ok(LineOutcome::Next)
+    }
+
+    fn note_failure(&mut self, error: &CliError, out: &OutputPrinter) {
+        self.failed += 1;
+        out.fail(error);
+    }
+
+    fn begin(&mut self, out: &OutputPrinter) -> Result<(), CliError> {
+        match OpenTransaction::begin(&self.global_args, self.tenant.as_ref(), self.is_interactive) {
+            Ok(transaction) => self.transaction = Some(transaction),
+            // A script's next lines are steps: they are not to run one by one.
+            Err(error) if !self.is_interactive => return Err(error),
+            Err(error) => {
+                self.note_failure(&error, out);
+                return Ok(());
+            }
+        }
+        if self.is_interactive {
+            out.line("steps: get, range, check, put, del, incr; then `commit` or `abort`")?;
+        }
+        Ok(())
+    }
+
+    /// A transaction that is open at the end writes nothing.
+    fn forget_transaction(&mut self, out: &OutputPrinter) {
+        if self.transaction.take().is_some() {
+            let error = CliError::new("the transaction was not committed").hint("nothing of it is written");
+            self.note_failure(&error.code("aborted"), out);
+        }
     }
 
     /// Runs a command to its end.
@@ -170,7 +222,8 @@ fn interactive(shell: &mut CommandShell, session: &CliSession, out: &OutputPrint
     loop {
         let tenant = shell.tenant.clone().or_else(|| session.named_tenant().map(str::to_owned));
         names.set_tenant(shell.tenant.clone());
-        let prompt = format!("{}> ", escape_one_line(tenant.as_deref().unwrap_or("sandstorm")));
+        let open = if shell.transaction.is_some() { " (transaction)" } else { "" };
+        let prompt = format!("{}{open}> ", escape_one_line(tenant.as_deref().unwrap_or("sandstorm")));
         match editor.read(&prompt, &|text| names.completions(text)).map_err(no_terminal)? {
             ReadOutcome::Line(line) => {
                 if is_kept(&line) {
@@ -178,12 +231,16 @@ fn interactive(shell: &mut CommandShell, session: &CliSession, out: &OutputPrint
                     keep_line(&history, &line);
                 }
                 if shell.line(&line, out)? == LineOutcome::Exit {
+                    shell.forget_transaction(out);
                     return Ok(());
                 }
             }
             // The line is given up, not the shell.
             ReadOutcome::Interrupted => {}
-            ReadOutcome::End => return Ok(()),
+            ReadOutcome::End => {
+                shell.forget_transaction(out);
+                return Ok(());
+            }
         }
     }
 }

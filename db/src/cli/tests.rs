@@ -1,6 +1,7 @@
 //! Tests of the command line: parsing, arguments, and output.
 
 mod backing;
+mod commands;
 mod views;
 
 use std::ffi::OsString;
@@ -9,6 +10,8 @@ use std::os::unix::ffi::OsStringExt;
 use clap::CommandFactory;
 use sandstorm_catalog::GrantAccess;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
+
+use commands::COMMANDS;
 
 use super::byte_args::{fields, for_people, parse, parse_all, printable};
 use super::output::{CliError, columns, format_bytes, summarize_names};
@@ -23,103 +26,6 @@ fn cli(line: &str) -> Result<CommandLine, clap::Error> {
 fn the_commands_are_consistent() {
     CommandLine::command().debug_assert();
 }
-
-/// Commands as the pages have them.
-const COMMANDS: &[&str] = &[
-    "serve",
-    "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
-    "stop",
-    "health --json",
-    "serve --code native",
-    "ext revoke --rule match-guard",
-    "ext revoke --rule core::cell::Cell --then suspend",
-    "ext revoke --end match-guard",
-    "ext revoke --list",
-    "ext recheck --then suspend",
-    "tenant create a --code sandboxed",
-    "tenant set a --code none",
-    "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
-    "tenant list",
-    "tenant show a",
-    "tenant set a --open false --quota weight=2",
-    "tenant delete a",
-    "tenant token a",
-    "tenant rotate a",
-    "tenant rotate a --grace 1h",
-    "tenant rotate a --revoke-old",
-    "token new",
-    "token hash",
-    "operator show",
-    "operator rotate --grace 0",
-    "operator rotate --revoke-old",
-    "serve --control 0.0.0.0:1 --control-tls --control-name db.example",
-    "serve --control 0.0.0.0:1 --control-certificate C --control-key K",
-    "serve --control 0.0.0.0:1 --allow-plain-control",
-    "table create t --mode cache --quota 64MiB --tenant a",
-    "table list --json",
-    "table show t",
-    "table set t --quota 1GiB --mode store --durability interval --feed-expiry on",
-    "table rename t u",
-    "table drop t",
-    "changes t --after 120 --follow",
-    "trigger create tidy --extension tidy --every 10m --args all",
-    "trigger create nightly --extension report --cron F",
-    "trigger create counts --extension count --on orders --ops put,delete --retries 3",
-    "trigger replay counts --from end",
-    "trigger dead-letters counts --discard",
-    "put t k v",
-    "put t k v --if-absent --ttl 1.5 --flags 3",
-    "put t k u64:1 str:x",
-    "get t k",
-    "get t k1 k2 --raw",
-    "del t k --if-version 3",
-    "incr t k",
-    "incr t k -5",
-    "ext new dir --name x",
-    "ext new dir --template rate-limiter",
-    "completions bash",
-    "shell",
-    "man folder",
-    "secret set payments --from F",
-    "secret list",
-    "secret rm payments",
-    "ext check",
-    "ext test dir -- name --nocapture",
-    "ext push dir --server 127.0.0.1:9 --token x --tenant a",
-    "ext list",
-    "ext show x",
-    "ext unload x",
-    "ext push dir --stage",
-    "ext versions x --all",
-    "ext rollback x",
-    "ext deploy x@7 --percent 5",
-    "ext rollback x 3",
-    "ext suspend x",
-    "catalogue list",
-    "catalogue share x --with a --with b",
-    "catalogue unshare x --disable",
-    "catalogue enable lab/x --as y --version 3",
-    "catalogue enable lab/x --follow --tenants a,b",
-    "catalogue disable y",
-    "ext resume x",
-    "ext budget x --slice-us 10 --arena-bytes 1MiB",
-    "invoke x table:t u32:5 key --as u64,u32",
-    "invoke x --version 3 --raw",
-    "stat --count 3 --interval 0.5",
-    "load",
-    "load --mix ycsb-b --rate 100000 --seconds 30 --fill --token x --server 127.0.0.1:9",
-    "load --create --remove --tenants 256 --tenant-skew 0.9 --rate 1e5 --arrivals even --mix get=9,auth=1",
-    "load --mix etc --depth 64 --keys uniform --sizes app --threads 2 --connections 4 --batch 16 --json",
-    "load tao --placement invocation --objects 1000 --no-edges 0.2 --edge-exponent 2.1 --most-edges 200000 --limit 100",
-    "load ycsb-t --tenants 4 --tenant-skew 1",
-    "load chain,long --chain-depth 3 --long-gets 12 --yield-every 0 --client-us 2.5",
-    "stat --all",
-    "kills --limit 5",
-    "cluster status",
-    "cluster dev --port 7600",
-    "invoke x --near items/apple",
-    "serve --cluster etcd://127.0.0.1:2379/shop --cluster-servers 3 --cluster-host 10.0.0.1",
-];
 
 #[test]
 fn every_command_of_the_manual_parses() {

@@ -13,7 +13,7 @@ use sandstorm_terminal::needs_escape;
 /// Names of the server are asked for again after that.
 const NAMES_LIFETIME: Duration = Duration::from_secs(5);
 /// Words of the shell itself.
-const OWN: [&str; 3] = ["use", "help", "exit"];
+const OWN: [&str; 6] = ["use", "begin", "commit", "abort", "help", "exit"];
 
 /// Completes lines, with the names that the server has.
 pub(super) struct ShellNames<'s> {
@@ -121,6 +121,8 @@ pub(super) fn candidates(tree: &Command, before: &[&str], word: &str, names: &dy
                 found.extend(names().functions);
             }
             (_, ["use"]) => found = names().tenants,
+            // A step of a transaction.
+            (_, ["check"]) => found = names().tables,
             (["invoke"], _) if positional == 0 => {
                 let ServerNames { extensions, functions, .. } = names();
                 found.extend(extensions.into_iter().chain(functions));
@@ -175,6 +177,8 @@ mod tests {
         assert_eq!(offered("use "), ["lab", "shop"]);
         assert_eq!(offered("get it"), ["items"]);
         assert_eq!(offered("get items it"), Vec::<String>::new());
+        assert_eq!(offered("check pr"), ["prices"]);
+        assert_eq!(offered("com"), ["commit", "completions"]);
         assert_eq!(offered("table dr"), ["drop"]);
         assert_eq!(offered("table drop p"), ["prices"]);
         assert_eq!(offered("invoke ba"), ["bank", "bank.deposit", "bank.transfer"]);

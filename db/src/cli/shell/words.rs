@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// A quote or a bracket that is not closed.
-pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+pub(in super::super) fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while let Some(first) = rest.chars().next() {

@@ -1,0 +1,202 @@
+//! Promise: `sandstorm transaction`, and a shell's `begin` and `commit`, make all steps at one moment or none of them,
+//! and each reason not to has a name.
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::common::process::Server;
+
+fn shop() -> Server {
+    let server = Server::start_as(&["--no-pin", "--workers", "2", "--no-builder"]);
+    server.json("tenant create shop");
+    server.json("table create items");
+    server.json("table create orders --ordered");
+    server.json("put items apple 3 --flags 7");
+    server
+}
+
+/// A transaction of these steps.
+fn transaction(server: &Server, steps: &[&str]) -> Output {
+    server.command().arg("transaction").args(steps).stdin(Stdio::null()).output().unwrap()
+}
+
+fn succeeds(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The code and the text of its error, by `--json`.
+fn refused(server: &Server, steps: &[&str]) -> (String, String) {
+    let output = transaction(server, &[&["--json"], steps].concat());
+    assert!(!output.status.success() && output.stdout.is_empty(), "{steps:?}: {output:?}");
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{output:?}"));
+    let text = |name: &str| error["error"][name].as_str().unwrap_or_default().to_owned();
+    (text("code"), format!("{}; {}", text("message"), text("hint")))
+}
+
+/// Runs a command whose standard input are these lines.
+fn with_lines(server: &Server, command: &str, lines: &str) -> Output {
+    let mut command = {
+        let mut made = server.command();
+        made.args(command.split(' '));
+        made
+    };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn value(server: &Server, table: &str, key: &str) -> Value {
+    server.json(&format!("get {table} {key}"))["record"]["value"]["text"].clone()
+}
+
+#[test]
+fn steps_see_each_other_and_are_made_together() {
+    let server = shop();
+    let steps = [
+        "check items apple --is 3",
+        "incr items apple -1",
+        "get items apple pear",
+        "put orders 0001 'an apple' --if-absent",
+        "put orders 0002 hex:00ff",
+        "range orders '' 0002",
+        "del items pear",
+    ];
+    let shown = succeeds(&transaction(&server, &steps));
+    assert_eq!(shown, "2\napple\t2\nno record under pear\n0001\tan apple\ncommitted\n");
+    assert_eq!(value(&server, "orders", "0001"), "an apple");
+    assert_eq!(server.json("get items apple")["record"]["flags"], 7, "an increment keeps the flags");
+
+    // For programs: what each step has found, with the versions.
+    let found = succeeds(&transaction(&server, &["--json", "get items apple", "incr items pear 4", "get items pear"]));
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((&found["committed"], &found["tries"]), (&json!(true), &json!(1)));
+    let version = server.json("get items apple")["record"]["version"].clone();
+    assert_eq!(found["steps"][0][0]["record"]["version"], version);
+    assert_eq!(found["steps"][1], json!({"sum": 4}));
+    assert_eq!(found["steps"][2][0]["record"]["version"], 0, "what the transaction has written has none yet");
+
+    // Lines may come from a file, with remarks; conditions of every kind.
+    let lines = format!(
+        "# a remark\n\ncheck items apple --version {version}\ncheck items nothing --absent\ncheck items pear --present\n\
+         put items apple 9 --if-version {version} --ttl 3600\ndel items pear\n"
+    );
+    assert_eq!(succeeds(&with_lines(&server, "transaction", &lines)), "committed\n");
+    assert_eq!(value(&server, "items", "apple"), "9");
+    assert!(!server.output("get items pear").status.success());
+}
+
+#[test]
+fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
+    let server = shop();
+    let before = "put orders 1 written";
+    for (step, code, text) in [
+        ("check items apple --is 4", "condition_failed", "the value under apple is 3"),
+        ("check items apple --absent", "condition_failed", "there is a record under apple"),
+        ("check items pear --present", "condition_failed", "there is no record under pear"),
+        ("check items pear --is 4", "condition_failed", "there is no record under pear"),
+        ("check items apple --version 77", "condition_failed", "not 77"),
+        ("put items apple 4 --if-absent", "condition_failed", "there is a record"),
+        ("put items pear 4 --if-present", "condition_failed", "there is no record"),
+        ("put items apple 4 --if-version 77", "condition_failed", "not 77"),
+        ("del items apple --if-version 77", "condition_failed", "not 77"),
+        ("check orders 1 --version 3", "condition_failed", "the transaction itself has written it"),
+        ("incr orders 1", "not_a_number", "not a decimal number"),
+        ("incr items apple 9223372036854775807", "not_a_number", "does not fit"),
+        ("range items a b", "not_ordered", "is not ordered"),
+        ("get nothing x", "unknown_table", "no table \"nothing\""),
+        ("putt items apple 4", "usage", "steps are get, range, check"),
+        ("put items apple", "usage", "VALUE"),
+        ("put items apple -", "usage", "takes nothing from standard input"),
+        ("put items apple 'x", "usage", "the quote ' is not closed"),
+        ("check items apple", "usage", "--is"),
+        ("check items apple --absent --present", "usage", "cannot be used"),
+        ("put items apple u8:256", "invalid", "a number of 8 bits"),
+        ("put items apple 4 --ttl 0", "invalid", "no time to live"),
+    ] {
+        let (found, shown) = refused(&server, &[before, step]);
+        let is_named = shown.contains("step 2, `") && shown.contains(text);
+        assert!(is_named && (found == code || code == "unknown_table"), "{step}: {found}: {shown}");
+    }
+    assert_eq!(refused(&server, &[]).0, "usage");
+    assert_eq!(refused(&server, &["# only a remark"]).0, "usage");
+    assert_eq!(value(&server, "items", "apple"), "3");
+    assert!(!server.output("get orders 1").status.success(), "nothing is written");
+
+    // More than a transaction may write.
+    let many: String = (0..257).map(|number| format!("put items k{number} 1\n")).collect();
+    let output = with_lines(&server, "transaction --json", &many);
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && shown.contains("too_large") && shown.contains("256"), "{shown}");
+}
+
+/// Transfers of several processes at once: each is made once, though they meet at the same records.
+#[test]
+fn steps_are_run_again_while_others_come_first() {
+    let server = shop();
+    let begin = || {
+        let mut command = server.command();
+        command.args(["transaction", "incr items apple -1", "incr items sold 1"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
+    };
+    let begun: Vec<_> = (0..6).map(|_| begin()).collect();
+    for child in begun {
+        succeeds(&child.wait_with_output().unwrap());
+    }
+    assert_eq!((value(&server, "items", "apple"), value(&server, "items", "sold")), (json!("-3"), json!("6")));
+}
+
+#[test]
+fn a_shell_keeps_a_transaction_open_until_it_is_committed() {
+    let server = shop();
+    let lines =
+        "begin\nget items apple\nincr items apple 2\nput orders 1 x\nget items apple\ncommit\nget items apple\n";
+    let shown = succeeds(&with_lines(&server, "shell", lines));
+    assert_eq!(shown, "apple\t3\n5\napple\t5\ncommitted\n5\n");
+
+    // Given up, left open, failed: nothing is written, and what follows a failed step is not run outside of it.
+    let shown = succeeds(&with_lines(&server, "shell", "begin\nput items apple 0\nabort\nget items apple\n"));
+    assert_eq!(shown, "nothing is written\n5\n");
+    for (lines, text) in [
+        ("begin\nput items apple 0\n", "the transaction was not committed"),
+        ("begin\nput items apple 0\nexit\n", "the transaction was not committed"),
+        ("begin\ncheck items apple --is 3\nput items apple 0\ncommit\n", "the value under apple is 5"),
+        ("begin\nputt items apple\nput items apple 0\ncommit\n", "not committed: a step has failed"),
+        ("begin\ntable list\nput items apple 0\ncommit\n", "a transaction is open"),
+        ("begin\nuse shop\nput items apple 0\ncommit\n", "a transaction is open"),
+        ("commit\n", "no transaction is open"),
+        ("abort\n", "no transaction is open"),
+    ] {
+        let output = with_lines(&server, "shell", lines);
+        let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && shown.contains(text), "{lines}: {shown}");
+    }
+    // Without a tenant no line of the script is run.
+    let output = with_lines(&server, "shell --tenant nobody", "begin\nput items apple 0\n");
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(value(&server, "items", "apple"), "5");
+
+    // Another one writes between a shell's read and its commit.
+    let mut command = server.command();
+    command.args(["--json", "shell"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    keys.write_all(b"begin\nget items apple\nput items pear 1\n").unwrap();
+    let mut answer = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut answer, &mut line).unwrap();
+    assert!(line.contains("\"text\":\"5\""), "{line}");
+    server.json("put items apple 6");
+    keys.write_all(b"commit\n").unwrap();
+    drop(keys);
+    let output = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && shown.contains("\"conflict\"") && shown.contains("apple of table \\\"items\\\""),
+        "{shown}"
+    );
+    assert!(!server.output("get items pear").status.success());
+}
