@@ -380,7 +380,7 @@ type FakeOutcome = (RpcStatus, u64, u32, Vec<u8>);
 impl FakeStore {
     fn run(&mut self, operation: &Operation<'_>) -> FakeOutcome {
         let Operation { op, table, key, value, number, .. } = *operation;
-        if table != TABLE && !matches!(op, OpKind::Ping | OpKind::Invoke) {
+        if table != TABLE && !matches!(op, OpKind::Ping | OpKind::Invoke | OpKind::Commit) {
             return (RpcStatus::UnknownTable, 0, 0, Vec::new());
         }
         match op {

@@ -14,11 +14,12 @@ use sandstorm_client::control::{
 use sandstorm_client::schema::{ExtensionSchema, TypeBody, ValueType};
 use sandstorm_net::{CodeOrigin, CodeTier};
 
-use super::ext_dev::{self, DevArgs};
+use super::ext_dev::{self, ExtDevArgs};
 use super::ext_generate::{self, GenerateArgs};
 use super::ext_logs::{self, LogsArgs};
 use super::ext_offline;
 use super::ext_versions::{self, tier};
+use super::folder_arg::FolderArg;
 use super::latency::format_duration;
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes, rendered};
 use super::profile::{self, ProfileArgs};
@@ -63,7 +64,7 @@ pub(super) enum ExtCommand {
         args: Vec<OsString>,
     },
     /// Work on an extension: test and push it again each time that a file changes, and follow its log
-    Dev(DevArgs),
+    Dev(ExtDevArgs),
     /// Write rust-project.json, with which an editor that has rust-analyzer understands the extension
     Editor {
         #[command(flatten)]
@@ -152,14 +153,6 @@ pub(super) enum ExtCommand {
     Budget(BudgetArgs),
     /// Sample where an extension's code spends its time, and show the lines or write a flame graph
     Profile(ProfileArgs),
-}
-
-/// Where an extension's source is.
-#[derive(Debug, Args)]
-pub(super) struct FolderArg {
-    /// Folder with extension.toml and src/
-    #[arg(default_value = ".")]
-    pub(super) folder: PathBuf,
 }
 
 /// What to deny, or to deny no more.

@@ -12,8 +12,8 @@ use clap::Args;
 use sandstorm_builder::{MANIFEST_FILE, PushedSource};
 use sandstorm_net::CodeTier;
 
-use super::ext::FolderArg;
 use super::ext_logs::{self, LogsArgs};
+use super::folder_arg::FolderArg;
 use super::output::{CliError, OutputPrinter};
 use super::session::CliSession;
 use super::shell::given_options;
@@ -27,7 +27,7 @@ const MOST_FILES: usize = 1_000;
 
 /// Work on an extension.
 #[derive(Debug, Args)]
-pub(super) struct DevArgs {
+pub(super) struct ExtDevArgs {
     #[command(flatten)]
     pub(super) folder: FolderArg,
     /// The tier in which its tests run, as the tenant's policy asks for it: sandboxed or native
@@ -47,7 +47,7 @@ pub(super) struct DevArgs {
 /// What a folder looks like: its files with their sizes and times.
 type FolderState = BTreeMap<PathBuf, (u64, Option<SystemTime>)>;
 
-pub(super) fn run(session: CliSession, args: &DevArgs, out: &OutputPrinter) -> Result<(), CliError> {
+pub(super) fn run(session: CliSession, args: &ExtDevArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let work =
         DevWork { folder: &args.folder.folder, args, program: program()?, given: given_options()?, json: out.json };
     // It is no extension at all: nothing is waited for.
@@ -75,7 +75,7 @@ pub(super) fn run(session: CliSession, args: &DevArgs, out: &OutputPrinter) -> R
 
 struct DevWork<'a> {
     folder: &'a Path,
-    args: &'a DevArgs,
+    args: &'a ExtDevArgs,
     program: PathBuf,
     /// The options of every command that this one was given, as the environment of those that it runs.
     given: Vec<(String, String)>,

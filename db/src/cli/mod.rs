@@ -23,6 +23,7 @@ mod ext_generate;
 mod ext_logs;
 mod ext_offline;
 mod ext_versions;
+mod folder_arg;
 mod grant;
 mod heat;
 mod history;
