@@ -252,7 +252,9 @@ fn the_cookbooks_applications_do_what_they_say() {
     terminal.run("sandstorm tenant create shop");
     let sessions: Vec<(&str, String)> = blocks(&text).into_iter().filter(|(language, _)| language.is_empty()).collect();
     assert_eq!(sessions.len(), 9, "one for each");
-    sessions.iter().for_each(|(_, session)| terminal.follow(session));
+    // As the page says: all of them in one tenant.
+    let with_quotas = |session: &str| session.replace("table create ", "table create --quota 64MiB ");
+    sessions.iter().for_each(|(_, session)| terminal.follow(&with_quotas(session)));
 
     // The first sample of the page about types, whose table is the shop's.
     let types = page("docs/types.md");
