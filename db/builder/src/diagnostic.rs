@@ -129,7 +129,7 @@ struct RustcSpan {
 
 /// What the compiler does not say: why this is refused, and what to write.
 const UNUSED_HELP: &str = "= help: a read or write that is not awaited does nothing: end it with `.await?`; \
-                           to ignore a result on purpose, write `let _ = ...`\n\n";
+                           to ignore a result on purpose, write `let _ = ….await`\n\n";
 
 fn convert(message: RustcMessage) -> Option<Diagnostic> {
     let severity = match message.level.as_str() {
