@@ -419,7 +419,8 @@ impl DirectoryError {
             E::OverQuota { quota: "waiting_pushes", .. } => "wait until one of those that wait is built",
             E::OverQuota { .. } => "remove what is not needed, or have the operator raise the quota",
             E::RecordMemory { .. } => {
-                "give the table a smaller quota, drop a table, or have the operator raise the quota"
+                "`sandstorm table set NAME --quota 64MiB` takes from another table what it need not have; or give this one \
+                 a smaller quota, drop a table, or have the operator raise memory_bytes"
             }
             E::TableTooSmall { .. } => "give the table a larger quota",
             E::TableHoldsMore { .. } => "delete records first, or give it a larger quota",
