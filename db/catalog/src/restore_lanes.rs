@@ -84,7 +84,7 @@ impl RestoreLanes {
     /// Takes a change of a table, to be made after all changes of the same key that were taken before.
     pub(super) fn take(&mut self, table: &RecordTable, change: &LoggedChange<'_>) -> Result<(), StoreError> {
         match change.kind {
-            ChangeKind::Put | ChangeKind::Delete | ChangeKind::Expire => {
+            ChangeKind::Put | ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Arrive | ChangeKind::Leave => {
                 // By the lower half of the hash. The upper one decides the place in the table: if one thread were ahead
                 // of another there, a part of the table would be crowded while the whole is too empty to grow.
                 let lane = ((table.hash(change.key) & u64::from(u32::MAX)) as usize * self.lanes.len()) >> 32;
@@ -193,10 +193,10 @@ fn restore(
 ) -> Result<(), StoreError> {
     let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
     match kind {
-        ChangeKind::Put => {
+        ChangeKind::Put | ChangeKind::Arrive => {
             table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, now_ms)
         }
-        ChangeKind::Delete | ChangeKind::Expire => table.restore_delete(participant, key, version),
+        ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => table.restore_delete(participant, key, version),
         // Of whole tables: not given to these threads.
         ChangeKind::Clear | ChangeKind::MakeTable | ChangeKind::DropTable => Ok(()),
     }

@@ -30,11 +30,23 @@ pub enum ChangeKind {
     DropTable,
     /// The key has no record from here on, since its time was over.
     Expire,
+    /// The key has this record from here on: it has come from another server of the cluster. To those who follow a
+    /// table's changes it is none.
+    Arrive,
+    /// The key has no record here from here on, since its slot is another server's. As above, no change of the table.
+    Leave,
 }
 
 impl ChangeKind {
-    const ALL: [ChangeKind; 5] =
-        [ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable];
+    const ALL: [ChangeKind; 7] = [
+        ChangeKind::Put,
+        ChangeKind::Delete,
+        ChangeKind::Clear,
+        ChangeKind::MakeTable,
+        ChangeKind::DropTable,
+        ChangeKind::Arrive,
+        ChangeKind::Leave,
+    ];
 
     fn number(self) -> u8 {
         match self {
@@ -57,6 +69,8 @@ impl ChangeKind {
             ChangeKind::MakeTable => "make-table",
             ChangeKind::DropTable => "drop-table",
             ChangeKind::Expire => "expire",
+            ChangeKind::Arrive => "arrive",
+            ChangeKind::Leave => "leave",
         }
     }
 }

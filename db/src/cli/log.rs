@@ -66,11 +66,11 @@ fn read(folder: &Path) -> Result<LogReport, sandstorm_log::LogError> {
     let read = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
         let table = tables.entry(format!("{:016x}", change.table)).or_default();
         match change.kind {
-            ChangeKind::Put => {
+            ChangeKind::Put | ChangeKind::Arrive => {
                 table.puts += 1;
                 table.bytes += (change.key.len() + change.value.len()) as u64;
             }
-            ChangeKind::Delete | ChangeKind::Expire => table.deletes += 1,
+            ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => table.deletes += 1,
             ChangeKind::Clear => table.clears += 1,
             ChangeKind::MakeTable => table.name = String::from_utf8_lossy(change.key).into_owned(),
             ChangeKind::DropTable => {}

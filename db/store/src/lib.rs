@@ -34,7 +34,7 @@ mod unit_of_changes;
 #[cfg(any(test, feature = "testing"))]
 pub use clock::set_fixed_ms as fix_clock;
 pub use clock::{clock_ms, expiry_ms};
-pub use epochs::{EpochGuard, EpochPin, EpochStats, Epochs, Participant};
+pub use epochs::{EpochGuard, EpochPin, EpochStats, Epochs, GracePeriod, Participant};
 pub use record::RecordRef;
 pub use shown_position::ShownPosition;
 pub use slabs::release_free_memory;

@@ -187,5 +187,9 @@ pub const CLEAN_CHARGE_BYTES: u64 = 40;
 pub const SPILL_OVERDRAFT_ONE_IN: u64 = 16;
 /// Milliseconds that a start waits for a disk that takes none of the cold records of a table that is restored.
 pub const SPILL_RESTORE_WAITS: u32 = 10_000;
+/// Bytes that a key counts beside its own while it is noted to have changed, in a slot that is copied elsewhere.
+pub const NOTED_KEY_BYTES: usize = 48;
+/// Bytes of such keys, at most, of all tables: about a million. Beyond that the copy begins again.
+pub const NOTED_KEYS_BYTES: usize = 64 << 20;
 /// Cold records that one operation has read at a time; the others follow.
 pub const COLD_MISSES_PER_OPERATION: usize = 1024;

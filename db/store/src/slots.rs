@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sandstorm_net::slots::{SLOTS, slot_of};
 
-use crate::limits::CLUSTER_SERVERS;
+use crate::limits::{CLUSTER_SERVERS, NOTED_KEYS_BYTES};
 
 /// Words of the bitmap.
 const WORDS: usize = SLOTS as usize / 64;
@@ -47,6 +47,23 @@ pub struct SlotRange {
     pub server: Option<usize>,
 }
 
+/// A move of slots that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotMove {
+    /// A random number.
+    pub id: u64,
+    /// The slots.
+    pub span: SlotSpan,
+    /// The id of the server that gives them away.
+    pub source: String,
+    /// The id of the server that takes them.
+    pub target: String,
+    /// Whether that server owns them already; the other one removes its records.
+    pub handed_over: bool,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+}
+
 /// Who owns which slot, in one epoch.
 #[derive(Clone, Debug)]
 pub struct SlotMap {
@@ -54,12 +71,14 @@ pub struct SlotMap {
     pub epoch: u64,
     /// The servers, in the order of their ids.
     pub servers: Vec<ClusterServer>,
+    /// The moves that are under way.
+    pub moves: Vec<SlotMove>,
     owners: Box<[u16]>,
 }
 
 impl Default for SlotMap {
     fn default() -> SlotMap {
-        SlotMap { epoch: 0, servers: Vec::new(), owners: vec![NOBODY; usize::from(SLOTS)].into() }
+        SlotMap { epoch: 0, servers: Vec::new(), moves: Vec::new(), owners: vec![NOBODY; usize::from(SLOTS)].into() }
     }
 }
 
@@ -105,6 +124,26 @@ impl SlotMap {
     }
 }
 
+/// Consecutive slots, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSpan {
+    /// The first slot.
+    pub first: u16,
+    /// The last slot.
+    pub last: u16,
+}
+
+impl SlotSpan {
+    /// Whether a slot is among them.
+    #[inline]
+    pub fn contains(self, slot: u16) -> bool {
+        (self.first..=self.last).contains(&slot)
+    }
+}
+
+/// Stands for no slots that are copied: the first one is behind the last.
+const NOTHING_COPIED: u32 = 1 << 16;
+
 /// What this server owns, and what it knows of the others. Shared by all tables.
 #[derive(Debug)]
 pub struct SlotOwnership {
@@ -114,6 +153,14 @@ pub struct SlotOwnership {
     map: RwLock<Arc<SlotMap>>,
     trouble: Mutex<Option<(u64, String)>>,
     looks: AtomicU64,
+    /// The slots that are copied to another server: the first one, and in the lower half the last.
+    copied: AtomicU32,
+    /// Bytes of the keys that have changed meanwhile and are not copied again yet.
+    noted_bytes: AtomicUsize,
+    /// Whether the copy cannot be finished: too many keys have changed, or a table was emptied.
+    is_spoilt: AtomicBool,
+    /// Whether records of slots that this server does not own yet are copied here.
+    has_arrivals: AtomicBool,
 }
 
 impl SlotOwnership {
@@ -127,6 +174,10 @@ impl SlotOwnership {
             map: RwLock::default(),
             trouble: Mutex::default(),
             looks: AtomicU64::new(0),
+            copied: AtomicU32::new(NOTHING_COPIED),
+            noted_bytes: AtomicUsize::new(0),
+            is_spoilt: AtomicBool::new(false),
+            has_arrivals: AtomicBool::new(false),
         }
     }
 
@@ -188,6 +239,67 @@ impl SlotOwnership {
     /// Replaces the map.
     pub fn set_map(&self, map: SlotMap) {
         *self.map.write() = Arc::new(map);
+    }
+
+    /// The slots that are copied to another server now. Keys of theirs that change are noted.
+    #[inline]
+    pub fn copied(&self) -> Option<SlotSpan> {
+        let span = self.copied.load(Ordering::Acquire);
+        let (first, last) = ((span >> 16) as u16, span as u16);
+        (first <= last).then_some(SlotSpan { first, last })
+    }
+
+    /// Sets the slots that are copied, from a clean beginning. What was noted before is forgotten by the tables
+    /// themselves.
+    pub fn set_copied(&self, span: Option<SlotSpan>) {
+        self.is_spoilt.store(false, Ordering::Release);
+        let span = span.map_or(NOTHING_COPIED, |span| u32::from(span.first) << 16 | u32::from(span.last));
+        self.copied.store(span, Ordering::Release);
+    }
+
+    /// Says whether records of slots that this server does not own yet are copied here. Tables are not emptied then.
+    pub fn set_arriving(&self, on: bool) {
+        self.has_arrivals.store(on, Ordering::Release);
+    }
+
+    /// What [`SlotOwnership::set_arriving`] has set.
+    pub fn is_arriving(&self) -> bool {
+        self.has_arrivals.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn count_noted(&self, bytes: usize) {
+        if self.noted_bytes.fetch_add(bytes, Ordering::Relaxed) > NOTED_KEYS_BYTES {
+            self.spoil_copy();
+        }
+    }
+
+    pub(crate) fn uncount_noted(&self, bytes: usize) {
+        self.noted_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that a copy which is under way cannot be finished.
+    pub fn spoil_copy(&self) {
+        self.is_spoilt.store(true, Ordering::Release);
+    }
+
+    /// Whether the copy cannot be finished.
+    pub fn is_copy_spoilt(&self) -> bool {
+        self.is_spoilt.load(Ordering::Acquire)
+    }
+
+    /// Bytes of keys that have changed and are not copied again yet.
+    pub fn noted_bytes(&self) -> usize {
+        self.noted_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Serves some slots no more.
+    pub fn disown(&self, span: SlotSpan) {
+        self.has_all.store(false, Ordering::Release);
+        for (number, word) in (0_u16..).zip(self.bits.iter()) {
+            let first = number * 64;
+            let bits = (0..64).fold(0, |bits, bit| bits | u64::from(span.contains(first + bit)) << bit);
+            word.fetch_and(!bits, Ordering::AcqRel);
+        }
     }
 
     /// Since when the store of the cluster's state has not answered, in milliseconds since 1970, and why.

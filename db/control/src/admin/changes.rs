@@ -87,7 +87,10 @@ fn read_page(log: &Arc<ChangeLog>, table: u64, after: u64) -> Result<ChangePageR
     let mut tail = LogTail::at(log, after)?;
     let (mut changes, mut bytes) = (Vec::new(), 0);
     tail.read(CHANGE_PAGE_SCAN_BYTES, &mut |position, change| {
-        let is_shown = !matches!(change.kind, ChangeKind::MakeTable | ChangeKind::DropTable);
+        let is_shown = !matches!(
+            change.kind,
+            ChangeKind::MakeTable | ChangeKind::DropTable | ChangeKind::Arrive | ChangeKind::Leave
+        );
         if change.table == table && is_shown {
             bytes += change.key.len() + change.value.len() + ChangeResponse::FRAME_BYTES;
             changes.push(ChangeResponse::of(position, change));

@@ -407,7 +407,7 @@ fn call_of<'c>(
         ChangeKind::Delete => (ChangeOp::Delete, TriggerOp::Delete),
         ChangeKind::Clear => (ChangeOp::Clear, TriggerOp::Clear),
         ChangeKind::Expire => (ChangeOp::Expire, TriggerOp::Expire),
-        ChangeKind::MakeTable | ChangeKind::DropTable => return None,
+        ChangeKind::MakeTable | ChangeKind::DropTable | ChangeKind::Arrive | ChangeKind::Leave => return None,
     };
     let (key, value) = if op == ChangeOp::Clear { (&b""[..], &b""[..]) } else { (change.key, change.value) };
     let (version, expires_at_ms) = (change.version, change.expires_at_ms);

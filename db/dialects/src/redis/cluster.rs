@@ -9,6 +9,7 @@ use super::arguments::{CommandArguments, parse_integer};
 use super::command_call::CommandCall;
 use super::commands::RedisCommandSpec;
 use super::errors::{CommandError, CommandResult, unknown_subcommand};
+use super::stripe_locks::StripeLocks;
 
 const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
@@ -56,6 +57,12 @@ fn refusal_in(own: &SlotOwnership, mut slots: impl Iterator<Item = u16>) -> Opti
         return Some(CROSS_SLOT.into());
     }
     (!own.owns_slot(slot)).then(|| moved(own, slot))
+}
+
+/// The refusal of a command whose keys have got another server while it waited for their locks.
+pub(super) fn moved_meanwhile(call: &CommandCall<'_, '_>, locked: &StripeLocks<'_>) -> Option<CommandError> {
+    let slot = locked.slot_elsewhere()?;
+    call.context.snapshot.slots().map(|own| moved(own, slot))
 }
 
 #[cold]

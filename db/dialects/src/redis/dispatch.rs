@@ -172,6 +172,9 @@ fn run_atomic(call: &mut CommandCall<'_, '_>, spec: &'static RedisCommandSpec) {
     let room = if spec.is(commands::WRITE) { room_of(call.args) } else { 0 };
     request.make_room(call.context.participant, room);
     let mut locked = request.lock(call.context.participant);
+    if let Some(CommandError(text)) = cluster::moved_meanwhile(call, &locked) {
+        return call.reply.error(text.as_bytes());
+    }
     if locked.meet_missing(call.guard, call.now_ms()) {
         // The session runs it again once they are in memory.
         return;

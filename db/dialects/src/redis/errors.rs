@@ -35,6 +35,8 @@ impl From<StoreError> for CommandError {
             StoreError::NotBacked(BackingRefusal::ReadOnly) => format!("READONLY {error}").into(),
             StoreError::NotBacked(BackingRefusal::NotCleared) => format!("ERR {error}").into(),
             StoreError::NotBacked(_) => format!("NOTBACKED {error}").into(),
+            // Between the look at the key's slot and the write: its server is changing.
+            StoreError::WrongServer => "TRYAGAIN The slot is changing its server".into(),
             StoreError::Cold => format!("TRYAGAIN {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),

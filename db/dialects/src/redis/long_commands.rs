@@ -30,7 +30,7 @@ use crate::limits::redis::{
     WATCHED_KEYS,
 };
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{RecordRef, RecordUpdate};
+use sandstorm_store::{RecordRef, RecordUpdate, StoreError};
 
 /// The limit of a command's arguments, queued or run now. A command in pieces that is run now has no limit here.
 fn max_arguments(spec: Option<&RedisCommandSpec>, queued: bool) -> usize {
@@ -284,6 +284,10 @@ impl PerKeyCommand {
             return Ok(false);
         }
         let batch = arguments.from(self.at);
+        // They may have got another server between two pieces.
+        if batch.iter().any(|key| !entry.table.owns(key)) {
+            return Err(StoreError::WrongServer.into());
+        }
         // Each key is hashed.
         #[cfg(test)]
         crate::hashed::note(batch.len());

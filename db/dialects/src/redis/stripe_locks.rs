@@ -2,6 +2,7 @@
 
 use hashbrown::HashMap;
 
+use sandstorm_net::slots::slot_of;
 use sandstorm_store::backed::BackedKeyChange;
 use sandstorm_store::{EpochGuard, ExclusiveStripes, Participant, RecordTable, StoreError, StripeSet};
 
@@ -10,6 +11,8 @@ use sandstorm_store::{EpochGuard, ExclusiveStripes, Participant, RecordTable, St
 pub(super) struct StripeLockRequest<'w> {
     tables: HashMap<usize, (&'w RecordTable, StripeSet)>,
     needed: Vec<NeededKey<'w>>,
+    /// In a cluster the slots of the keys, each once.
+    slots: Vec<u16>,
 }
 
 /// What a command has to know of a key.
@@ -40,6 +43,12 @@ impl<'w> StripeLockRequest<'w> {
     pub(super) fn key(&mut self, table: &'w RecordTable, key: &[u8], need: KeyNeed) {
         let hash = crate::hash_key(table, key);
         self.stripes(table).add(hash);
+        if table.slots().is_some() {
+            let slot = slot_of(key);
+            if !self.slots.contains(&slot) {
+                self.slots.push(slot);
+            }
+        }
         let has_backing = table.has_backing();
         // Heads of cold records are in memory.
         if need == KeyNeed::Value && table.is_partial() || need == KeyNeed::Head && has_backing {
@@ -63,7 +72,7 @@ impl<'w> StripeLockRequest<'w> {
         if !self.needed.is_empty() {
             locked.iter_mut().for_each(ExclusiveStripes::keep_in_memory);
         }
-        StripeLocks { locked, needed: self.needed, admitted: Vec::new() }
+        StripeLocks { locked, needed: self.needed, admitted: Vec::new(), slots: self.slots }
     }
 
     /// Makes room for so many bytes in tables that do not have all in memory, out of which nothing may leave while
@@ -80,6 +89,7 @@ pub(super) struct StripeLocks<'w> {
     needed: Vec<NeededKey<'w>>,
     /// Keys that the backings of their tables have been asked for.
     admitted: Vec<NeededKey<'w>>,
+    slots: Vec<u16>,
 }
 
 impl Drop for StripeLocks<'_> {
@@ -94,6 +104,13 @@ impl Drop for StripeLocks<'_> {
 }
 
 impl<'w> StripeLocks<'w> {
+    /// The first slot of the keys that this server does not own. What it owns now it owns as long as this lives, as far
+    /// as writes here are concerned: who gives a slot away waits for these locks.
+    pub(super) fn slot_elsewhere(&self) -> Option<u16> {
+        let own = self.locked.iter().find_map(|locked| locked.table().slots())?;
+        self.slots.iter().copied().find(|slot| !own.owns_slot(*slot))
+    }
+
     /// Reserves room in the log for changes of so many keys, `bytes` of keys and values together, before the first is
     /// made: so a command, or a transaction, is refused before it has begun and not in its middle.
     pub(super) fn reserve_log(&self, changes: usize, bytes: usize) -> Result<(), StoreError> {

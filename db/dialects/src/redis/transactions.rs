@@ -1,6 +1,7 @@
 //! MULTI and EXEC: commands that are queued, and then run while no other thread writes their keys.
 
 use super::backed_changes::admit_queued;
+use super::cluster;
 use super::command_call::{CommandCall, reach_table};
 use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult};
@@ -201,6 +202,7 @@ pub(super) fn exec(
         return Ok(());
     }
     let watched = std::mem::take(&mut call.state.watched);
+    cluster::moved_meanwhile(call, &locked).map_or(Ok(()), Err)?;
     if !watches_unchanged(call, &mut locked, &watched) {
         call.reply.null_array();
         return Ok(());

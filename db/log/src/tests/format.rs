@@ -145,7 +145,7 @@ proptest! {
     #[test]
     fn units_come_back_as_they_were(
         changes in proptest::collection::vec(
-            (0usize..6, any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(),
+            (0usize..8, any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(),
              proptest::collection::vec(any::<u8>(), 0..40), proptest::collection::vec(any::<u8>(), 0..200)),
             1..20,
         ),
@@ -153,7 +153,7 @@ proptest! {
     ) {
         let kinds = [
             ChangeKind::Put, ChangeKind::Delete, ChangeKind::Clear, ChangeKind::MakeTable, ChangeKind::DropTable,
-            ChangeKind::Expire,
+            ChangeKind::Expire, ChangeKind::Arrive, ChangeKind::Leave,
         ];
         let changes: Vec<_> = changes
             .iter()

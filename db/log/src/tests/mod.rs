@@ -21,14 +21,18 @@ impl TableModel {
     pub(super) fn apply(&mut self, change: &LoggedChange<'_>) {
         let found = self.0.get(change.key).map_or(0, |(version, _)| *version);
         match change.kind {
-            ChangeKind::Put if change.version > found => {
+            ChangeKind::Put | ChangeKind::Arrive if change.version > found => {
                 self.0.insert(change.key.to_vec(), (change.version, change.value.to_vec()));
             }
-            ChangeKind::Delete | ChangeKind::Expire if change.version >= found => drop(self.0.remove(change.key)),
+            ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave if change.version >= found => {
+                drop(self.0.remove(change.key));
+            }
             ChangeKind::Clear => self.0.retain(|_, (version, _)| *version > change.version),
             ChangeKind::Put
             | ChangeKind::Delete
             | ChangeKind::Expire
+            | ChangeKind::Arrive
+            | ChangeKind::Leave
             | ChangeKind::MakeTable
             | ChangeKind::DropTable => {}
         }

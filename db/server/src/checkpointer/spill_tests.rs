@@ -91,11 +91,11 @@ fn restored(disk: &Arc<SimulatedDisk>) -> SpillTable {
         let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
         assert_eq!(change.table, NUMBER);
         match kind {
-            ChangeKind::Put => {
+            ChangeKind::Put | ChangeKind::Arrive => {
                 let record = RestoredRecord { version, key, value, flags, expires_at_ms };
                 table.restore_record(&after.participant, &record, 1).expect("room");
             }
-            ChangeKind::Delete | ChangeKind::Expire => {
+            ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => {
                 table.restore_delete(&after.participant, key, version).expect("deleted")
             }
             ChangeKind::Clear => table.restore_clear(&mut after.participant, version).expect("cleared"),

@@ -368,8 +368,10 @@ fn append_record(
     now_ms: u64,
     response: &mut Vec<u8>,
 ) -> Option<bool> {
-    let record = if table.owns(key) { table.get(guard, hash, key, now_ms) } else { None };
-    let status = if table.owns(key) { RpcStatus::NotFound } else { RpcStatus::WrongServer };
+    // Looked at once: it may change meanwhile.
+    let is_owner = table.owns(key);
+    let record = if is_owner { table.get(guard, hash, key, now_ms) } else { None };
+    let status = if is_owner { RpcStatus::NotFound } else { RpcStatus::WrongServer };
     let absent = MultiGetEntry { status, ..MultiGetEntry::NOT_FOUND };
     append_answer(record.as_ref(), absent, response).then_some(record.is_some())
 }

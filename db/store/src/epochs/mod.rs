@@ -9,6 +9,7 @@
 //! moves the rest to a common queue. Every thread takes from that at its quiescent points.
 
 mod garbage;
+mod grace;
 mod protocol;
 pub(super) mod refcount;
 mod sync;
@@ -22,6 +23,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 pub(super) use self::garbage::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop, OwnedRecord};
+pub use self::grace::GracePeriod;
 use self::protocol::{EpochCore, EpochMember, GRACE_EPOCHS};
 use crate::limits::{
     COMMIT_AHEAD_MS, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, RECLAIM_PRESSURE_BYTES, TURNS_PER_SIZE_GIVEN_BACK,

@@ -41,6 +41,8 @@ pub(crate) struct LockedStripe<'t> {
     pub(super) log: Option<&'t TableLog>,
     /// The version of the record that is written now, which a log has given back. Nothing is logged then.
     pub(crate) restored_version: Option<u64>,
+    /// Whether that record comes from another server of the cluster: then it is logged, and is no change of the table.
+    pub(super) is_arrival: bool,
     /// Whether the record that is written now comes from the table's backing: it is no change then.
     pub(crate) is_fill: bool,
 }
@@ -134,6 +136,7 @@ impl<'t> LockedStripe<'t> {
 
     /// As above for a caller that has done the accounting.
     pub(super) fn unlink(&mut self, hash: u64, found: FoundRecord<'t>) {
+        self.note_copied(found.record);
         self.stripe.records.sub(1);
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
         if let Some(absences) = self.table.absences.get() {
@@ -324,6 +327,7 @@ impl<'t> LockedStripe<'t> {
     ) -> Result<bool, StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
+        self.note_copied(new);
         self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
         if self.marks != RecordMarks::default() {
             new.set_marks(self.marks);

@@ -21,6 +21,17 @@ use crate::limits::STRIPES;
 use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, ShownPosition, StoreError};
 
 impl LockedStripe<'_> {
+    /// Makes what follows an arrival from another server, of that version.
+    pub(super) fn begin_arrival(&mut self, version: u64) {
+        (self.restored_version, self.is_arrival) = (Some(version), true);
+    }
+
+    /// Whether what is done under this lock is logged: not what a log has given back.
+    #[inline]
+    fn is_logged(&self) -> bool {
+        self.restored_version.is_none() || self.is_arrival
+    }
+
     /// Makes what follows no change: it comes from the table's backing.
     pub(crate) fn begin_fill(&mut self) {
         (self.is_fill, self.log) = (true, None);
@@ -30,7 +41,7 @@ impl LockedStripe<'_> {
     #[inline]
     pub(super) fn admit_change(&self, key_bytes: usize, value_bytes: usize) -> Result<Option<LogPermit>, StoreError> {
         match self.log {
-            Some(log) if self.restored_version.is_none() => {
+            Some(log) if self.is_logged() => {
                 if self.is_grouped && self.participant.unit_of_changes().take_reserved(key_bytes, value_bytes) {
                     return Ok(None);
                 }
@@ -46,9 +57,11 @@ impl LockedStripe<'_> {
         let (key, value) = record.key_and_value();
         self.note_backed(hash, key, record.version(), key.len() + value.len());
         if let Some(log) = self.log
-            && self.restored_version.is_none()
+            && self.is_logged()
         {
-            self.log_change(log, hash, &log.put(record));
+            let put = log.put(record);
+            let kind = if self.is_arrival { ChangeKind::Arrive } else { put.kind };
+            self.log_change(log, hash, &LoggedChange { kind, ..put });
         }
     }
 
@@ -56,10 +69,12 @@ impl LockedStripe<'_> {
     #[inline]
     pub(super) fn log_delete(&mut self, hash: u64, key: &[u8]) {
         if let Some(log) = self.log
-            && self.restored_version.is_none()
+            && self.is_logged()
         {
             self.state.last_version += 1;
-            self.log_change(log, hash, &LoggedChange::delete(log.number(), self.state.last_version, key));
+            let delete = LoggedChange::delete(log.number(), self.state.last_version, key);
+            let kind = if self.is_arrival { ChangeKind::Leave } else { delete.kind };
+            self.log_change(log, hash, &LoggedChange { kind, ..delete });
         }
     }
 

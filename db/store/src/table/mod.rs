@@ -12,6 +12,7 @@
 
 mod access_watch;
 mod array_regions;
+mod arrivals;
 mod bucket_records;
 mod buckets;
 mod by_head;
@@ -281,6 +282,19 @@ impl RecordTable {
         key: &[u8],
         f: impl FnOnce(&mut LockedStripe<'t>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        // Under the lock: who gives the key's slot away waits for those that hold it.
+        let own = |locked: &mut LockedStripe<'t>| if self.owns(key) { f(locked) } else { Err(StoreError::WrongServer) };
+        self.write_any(participant, hash, key, own)
+    }
+
+    /// As above for a key of any slot.
+    fn write_any<'t, T>(
+        &'t self,
+        participant: &'t Participant,
+        hash: u64,
+        key: &[u8],
+        f: impl FnOnce(&mut LockedStripe<'t>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.check_key(key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
@@ -304,9 +318,6 @@ impl RecordTable {
     fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
         if key.len() > self.config.max_key_len {
             return Err(StoreError::KeyTooLarge);
-        }
-        if !self.owns(key) {
-            return Err(StoreError::WrongServer);
         }
         Ok(())
     }
@@ -480,6 +491,8 @@ impl RecordTable {
         if self.bytes.load(Ordering::Relaxed) == 0 && now.count() == STRIPES && !now.is_growing() {
             return;
         }
+        // What was copied of it to another server has to be copied again.
+        self.slots.get().iter().for_each(|slots| slots.spoil_copy());
         let generation = now.generation + 1;
         self.install(RecordTable::initial_buckets(generation));
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
@@ -548,6 +561,7 @@ impl RecordTable {
             is_pinned: false,
             log: self.active_log(),
             restored_version: None,
+            is_arrival: false,
             is_fill: false,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use super::eviction::EvictionQueues;
@@ -41,6 +41,8 @@ pub(super) struct StripeState {
     pub(super) queues: EvictionQueues,
     /// Records in memory that the spill file has as well, by their hashes.
     pub(super) clean: HashMap<u64, CleanCopy>,
+    /// Keys that have changed while their slots are copied to another server.
+    pub(super) copied_keys: HashSet<Box<[u8]>>,
 }
 
 /// The copy on the disk of a record that is in memory: without a write it may leave.

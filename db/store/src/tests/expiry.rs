@@ -52,8 +52,10 @@ impl ChangesSoFar {
                     _ => {}
                 }
                 match change.kind {
-                    ChangeKind::Put => drop(self.live.insert(of, (change.version, change.expires_at_ms))),
-                    ChangeKind::Delete | ChangeKind::Expire => drop(self.live.remove(&of)),
+                    ChangeKind::Put | ChangeKind::Arrive => {
+                        self.live.insert(of, (change.version, change.expires_at_ms));
+                    }
+                    ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => drop(self.live.remove(&of)),
                     ChangeKind::Clear => {
                         self.live.retain(|(table, _), (version, _)| *table != change.table || *version > change.version)
                     }

@@ -42,10 +42,10 @@ fn restore(
 ) -> Result<(), StoreError> {
     let LoggedChange { kind, version, expires_at_ms, flags, key, value, .. } = *change;
     match kind {
-        ChangeKind::Put => {
+        ChangeKind::Put | ChangeKind::Arrive => {
             table.restore_record(participant, &RestoredRecord { version, key, value, flags, expires_at_ms }, now_ms)
         }
-        ChangeKind::Delete | ChangeKind::Expire => table.restore_delete(participant, key, version),
+        ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => table.restore_delete(participant, key, version),
         ChangeKind::Clear => table.restore_clear(participant, version),
         ChangeKind::MakeTable | ChangeKind::DropTable => {
             table.raise_versions(participant, version);

@@ -1,5 +1,6 @@
 //! The store's promises: against a model, under concurrency, and that nothing is freed early or kept.
 
+mod arrivals;
 mod awaited;
 mod cold;
 mod concurrent;

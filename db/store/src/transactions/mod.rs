@@ -344,11 +344,20 @@ impl<'a, 't> CommitAttempt<'a, 't> {
         CommitAttempt { participant, reads, ranges, changes, parts, unannounced, now_ms }
     }
 
+    /// Refuses what this server does not own. With the locks: who gives slots away waits for those that hold them.
+    fn check_owner(&self) -> Result<(), AttemptFailure> {
+        let reads = self.reads.iter().all(|read| read.table.owns(read.key));
+        let changes = self.changes.iter().all(|change| change.table.owns(change.key));
+        let is_owner = reads && changes && self.ranges.iter().all(|range| range.table.owns_all());
+        if is_owner { Ok(()) } else { Err(AttemptFailure::Final(StoreError::WrongServer.into())) }
+    }
+
     /// Steps 1 to 8.
     fn run(&mut self) -> Result<(), AttemptFailure> {
         for part in self.parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
             part.locked = Some(part.table.exclusive(self.participant, part.stripes));
         }
+        self.check_owner()?;
         run_steps(self)?;
         self.parts.iter_mut().for_each(|part| part.locked = None);
         for part in &self.parts {

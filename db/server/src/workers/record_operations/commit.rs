@@ -122,10 +122,13 @@ impl<'m> StoreTransaction<'m> {
         self.change_steps.iter().find(is_its).map(|(_, step)| *step)
     }
 
-    /// The step of a change whose key this server does not own any more.
-    fn moved_change(&self) -> Option<CommitStep<'m>> {
-        let moved = self.changes.iter().position(|change| !change.table.owns(change.key))?;
-        self.step_of_change(moved)
+    /// A step whose key this server does not own any more.
+    fn moved_step(&self) -> Option<CommitStep<'m>> {
+        let moved = self.changes.iter().position(|change| !change.table.owns(change.key));
+        moved.and_then(|moved| self.step_of_change(moved)).or_else(|| {
+            let moved = self.reads.iter().position(|read| !read.table.owns(read.key))?;
+            self.read_steps.get(moved).map(|(_, step)| *step)
+        })
     }
 
     /// The step that does not hold, and its index.
@@ -261,7 +264,7 @@ fn encode_failure(
             let status = store_error_status(error);
             let step = match error {
                 // A slot has left while it was tried.
-                StoreError::WrongServer => transaction.moved_change(),
+                StoreError::WrongServer => transaction.moved_step(),
                 _ => failure.refused.and_then(|index| transaction.step_of_change(index)),
             };
             encode_step_refusal(view, operation, &StepRefusal { step, status, text: error.to_string() }, response)
