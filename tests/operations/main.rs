@@ -12,6 +12,7 @@ mod cluster;
 mod cluster_access;
 mod cluster_dev;
 mod cluster_directory;
+mod cluster_move;
 mod code_tiers;
 mod disk;
 mod feeds;

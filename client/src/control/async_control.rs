@@ -12,8 +12,8 @@ use super::{
     GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
     LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
     RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus,
-    SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
-    TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
+    SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec,
+    TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -118,6 +118,8 @@ macro_rules! methods {
 methods! {
     health() -> ServerHealth;
     cluster() -> ClusterStatus;
+    move_slots(wanted: ref SlotMoveSpec) -> SlotMoveCount;
+    cancel_moves(slots: ref [[u16; 2]]) -> SlotMoveCount;
     stat() -> ServerStats;
     latency(tenant: opt str, buckets: val bool) -> LatencyReport;
     top(tenant: opt str, rows: val TopRows) -> TopReport;

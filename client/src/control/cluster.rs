@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Control, ControlError};
+
 /// The servers of a cluster, and the owner of each slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {
@@ -13,6 +15,9 @@ pub struct ClusterStatus {
     pub servers: Vec<ClusterMemberStatus>,
     /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
+    /// Moves of slots that are under way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<SlotMoveStatus>,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -44,4 +49,63 @@ pub struct ClusterMemberStatus {
     pub has_same_tenants: bool,
     /// Ranges of slots that it owns: first and last.
     pub slots: Vec<[u16; 2]>,
+}
+
+/// A move of slots from one server to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotMoveStatus {
+    /// First and last slot.
+    pub slots: [u16; 2],
+    /// The id of the server that gives them away.
+    pub from: String,
+    /// The id of the server that takes them.
+    pub to: String,
+    /// Whether that server owns them; the other one removes its records.
+    pub handed_over: bool,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+    /// What is done now; known to the two servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Records that were copied so far; known to the server that takes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// Their bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// Slots that are to be moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlotMoveSpec {
+    /// Ranges of slots: first and last.
+    pub slots: Vec<[u16; 2]>,
+    /// The id of the server that is to have them.
+    pub to: String,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+}
+
+#[derive(Serialize)]
+struct CancelledSlots<'s> {
+    slots: &'s [[u16; 2]],
+}
+
+/// Moves that were begun or cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotMoveCount {
+    /// Their number: one for each server that had some of the slots.
+    pub moves: usize,
+}
+
+impl Control {
+    /// Begins to move slots to a server, which goes on by itself; [`Control::cluster`] shows how far it is.
+    pub fn move_slots(&self, wanted: &SlotMoveSpec) -> Result<SlotMoveCount, ControlError> {
+        self.post("/v1/cluster/moves", wanted)
+    }
+
+    /// Cancels moves of slots that are not handed over yet.
+    pub fn cancel_moves(&self, slots: &[[u16; 2]]) -> Result<SlotMoveCount, ControlError> {
+        self.post("/v1/cluster/moves/cancel", &CancelledSlots { slots })
+    }
 }

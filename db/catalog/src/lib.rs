@@ -321,6 +321,11 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
+    /// In a cluster a random number, by which its servers tell it from another table that had its id; else 0.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// Its name within its tenant.
     pub fn name(&self) -> Arc<str> {
         self.name.get()

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use sandstorm_catalog::Directory;
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::etcd::EtcdStore;
-use crate::limits::{LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL};
+use crate::limits::{LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
+use crate::move_desk::MoveDesk;
+use crate::slot_mover::SlotMover;
 use crate::{ClusterAddress, EtcdEndpoint};
 
 /// The reason that a server did not join its cluster.
@@ -27,7 +30,7 @@ pub enum ClusterStartError {
 pub struct JoiningServer {
     store: EtcdStore,
     member: ClusterMember,
-    slots: Arc<SlotOwnership>,
+    desk: Arc<MoveDesk>,
 }
 
 impl JoiningServer {
@@ -41,30 +44,37 @@ impl JoiningServer {
         slots: &Arc<SlotOwnership>,
     ) -> Result<JoiningServer, ClusterStartError> {
         let mut store = EtcdStore::new(etcd);
-        let mut member = ClusterMember::new(Arc::clone(slots), founders, rand::random());
+        let desk = Arc::new(MoveDesk::new(Arc::clone(slots), rand::random()));
+        let mut member = ClusterMember::new(Arc::clone(&desk), founders);
         member.step(&mut store).map_err(|error| ClusterStartError::State(etcd.address.clone(), error))?;
-        Ok(JoiningServer { store, member, slots: Arc::clone(slots) })
+        Ok(JoiningServer { store, member, desk })
+    }
+
+    /// The server's part in moves of slots.
+    pub fn desk(&self) -> &Arc<MoveDesk> {
+        &self.desk
     }
 
     /// Tells the others of this server, and starts its thread. `digest` gives the number of the newest change of its
     /// tenants, and if that is not the one that it is called with, the digest after it. `follow` is called with the
-    /// revision of the cluster's newest change of tenants, at each look.
+    /// revision of the cluster's newest change of tenants, at each look. `directory` has the tables.
     ///
     /// # Errors
     /// [`ClusterStartError`].
     pub fn start(
         self,
         addresses: &MemberAddresses,
+        directory: &Arc<Directory>,
         digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
         follow: impl Fn(u64) -> Result<(), String> + Send + 'static,
     ) -> Result<ClusterAgent, ClusterStartError> {
-        let JoiningServer { store, mut member, slots } = self;
+        let JoiningServer { store, mut member, desk } = self;
         member.set_addresses(addresses);
         let stop = Arc::new(AtomicBool::new(false));
         let run = AgentLoop {
             store,
             member,
-            slots,
+            desk: Arc::clone(&desk),
             digest: Box::new(digest),
             follow: Box::new(follow),
             digest_of: u64::MAX,
@@ -73,7 +83,10 @@ impl JoiningServer {
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
-        Ok(ClusterAgent { stop, thread: Some(thread) })
+        desk.set_agent(thread.thread().clone());
+        let mut agent = ClusterAgent { stop, thread: Some(thread), mover: None };
+        agent.mover = Some(SlotMover::start(desk, Arc::clone(directory))?);
+        Ok(agent)
     }
 }
 
@@ -82,10 +95,12 @@ impl JoiningServer {
 pub struct ClusterAgent {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    mover: Option<SlotMover>,
 }
 
 impl Drop for ClusterAgent {
     fn drop(&mut self) {
+        self.mover = None;
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -97,7 +112,7 @@ impl Drop for ClusterAgent {
 struct AgentLoop {
     store: EtcdStore,
     member: ClusterMember,
-    slots: Arc<SlotOwnership>,
+    desk: Arc<MoveDesk>,
     digest: Box<dyn Fn(u64) -> (u64, Option<String>) + Send>,
     follow: Box<dyn Fn(u64) -> Result<(), String> + Send>,
     /// The change of the digest that was told.
@@ -114,11 +129,11 @@ impl AgentLoop {
         while !self.stop.load(Ordering::Relaxed) {
             match self.turn() {
                 Ok(()) => {
-                    if self.slots.trouble().is_some() {
+                    if self.desk.slots().trouble().is_some() {
                         tracing::warn!("the cluster's state can be read again");
                     }
-                    (self.logged, _) = (None, self.slots.set_trouble(None));
-                    self.slots.note_look();
+                    (self.logged, _) = (None, self.desk.slots().set_trouble(None));
+                    self.desk.slots().note_look();
                 }
                 Err(error) => self.note(&error),
             }
@@ -136,6 +151,7 @@ impl AgentLoop {
         let (change, digest) = (self.digest)(self.digest_of);
         self.digest_of = change;
         digest.iter().for_each(|digest| self.member.set_directory(digest));
+        self.desk.end_silent(TARGET_SILENCE);
         self.member.step(&mut self.store)?;
         (self.follow)(self.member.directory_revision()).map_err(MemberError::State)
     }
@@ -150,6 +166,6 @@ impl AgentLoop {
             self.logged = Some(Instant::now());
         }
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        self.slots.set_trouble(Some((now_ms, text)));
+        self.desk.slots().set_trouble(Some((now_ms, text)));
     }
 }

@@ -9,6 +9,8 @@
 mod access;
 mod address;
 pub mod agent;
+mod broken_rules;
+mod copy_format;
 mod directory;
 #[cfg(test)]
 mod directory_model;
@@ -18,10 +20,19 @@ pub mod member;
 pub mod metadata;
 #[cfg(test)]
 mod model;
+pub mod move_desk;
+#[cfg(test)]
+mod move_model;
+mod peer_link;
+mod slot_copy;
+mod slot_mover;
+pub mod slot_moves;
+pub mod slot_source;
 mod state;
 
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;
 pub use agent::{ClusterAgent, ClusterStartError, JoiningServer};
 pub use directory::ClusterDirectory;
+pub use move_desk::MoveDesk;
 pub use state::server_id;

@@ -36,5 +36,34 @@ pub const VERSION_TRIES: usize = 16;
 pub const ENDPOINTS: usize = 7;
 /// Bytes of a file with a certificate, a key or a password, at most.
 pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
+/// Time that somebody who wants slots moved waits for the answer: some requests to etcd.
+pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that the target of a move waits for the hand-over, before it asks again.
+pub const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time after which the source of a move serves frozen slots again, if the target says nothing.
+pub const TARGET_SILENCE: Duration = Duration::from_secs(5);
+/// Time after which a request of one server to another has failed.
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time until the target of a move tries again.
+pub const COPY_PAUSE: Duration = Duration::from_millis(500);
+/// Time between two looks for moves, where no copy is under way.
+pub const MOVE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of records in an answer of the source; it ends with the record that exceeds them. About a millisecond of a
+/// network of 10 Gbit/s.
+pub const COPY_PAGE_BYTES: usize = 1 << 20;
+/// Bytes of an answer of the source, at most: a page, and the longest record.
+pub const COPY_ANSWER_BYTES: u64 = 256 << 20;
+/// Records that the source looks at for one answer.
+pub const COPY_SCAN_RECORDS: usize = 16_384;
+/// Changed keys that one answer of the source has, at most.
+pub const COPY_CHANGES: usize = 4_096;
+/// Changed keys in an answer below which the slots are frozen for the rest: some milliseconds.
+pub const FREEZE_BELOW_CHANGES: usize = 256;
+/// Answers with changed keys after which they are frozen anyway: the target may be slower than the writers.
+pub const FREEZE_AFTER_ROUNDS: u32 = 64;
+/// Records that are looked at between two quiescent points while slots are cleared.
+pub const CLEAR_BATCH: usize = 1_024;
+/// Changes of the map that one look makes, one after the other.
+pub const CHANGES_PER_LOOK: usize = 8;
 /// Time between two lines in the log about a store that does not answer.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,11 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use sandstorm_store::limits::CLUSTER_SERVERS;
-use sandstorm_store::slots::SlotOwnership;
 
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
-use crate::state::{DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
+use crate::move_desk::MoveDesk;
+use crate::state::{DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, PEER_KEY, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
 
 /// The reason that a step was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,20 +45,19 @@ pub struct MemberAddresses {
     pub memcached: Option<SocketAddr>,
     /// The control port's URL.
     pub control: String,
+    /// The fingerprint of its certificate; empty without TLS.
+    pub fingerprint: String,
 }
 
 /// A member of a cluster.
 #[derive(Debug)]
 pub struct ClusterMember {
-    slots: Arc<SlotOwnership>,
-    boot: u64,
+    desk: Arc<MoveDesk>,
     /// Servers among which the slots are divided when the cluster is founded.
     founders: usize,
     /// What the others are told, once the ports are bound.
     own: Option<ServerState>,
     is_registered: bool,
-    /// The revision of the map that was adopted.
-    adopted: u64,
     /// The revision of the directory's last change.
     directory_revision: u64,
 }
@@ -67,6 +69,7 @@ struct ClusterState {
     servers: BTreeMap<String, ServerState>,
     revisions: BTreeMap<String, u64>,
     live: BTreeSet<String>,
+    peer_key: String,
     directory_revision: u64,
 }
 
@@ -85,6 +88,8 @@ impl ClusterState {
                 state.revisions.insert(id.to_owned(), revision);
             } else if let Some(id) = key.strip_prefix(LIVE) {
                 state.live.insert(id.to_owned());
+            } else if key == PEER_KEY {
+                state.peer_key = value;
             } else if key == DIRECTORY_KEY {
                 state.directory_revision = revision;
             }
@@ -94,18 +99,18 @@ impl ClusterState {
 }
 
 impl ClusterMember {
-    /// A server that has not looked yet. `slots` are what its tables ask; `founders` is how many servers the cluster
-    /// has when it is founded.
-    pub fn new(slots: Arc<SlotOwnership>, founders: usize, boot: u64) -> ClusterMember {
+    /// A server that has not looked yet. `desk` has the slots that its tables ask; `founders` is how many servers the
+    /// cluster has when it is founded.
+    pub fn new(desk: Arc<MoveDesk>, founders: usize) -> ClusterMember {
         let founders = founders.clamp(1, CLUSTER_SERVERS);
-        ClusterMember { slots, boot, founders, own: None, is_registered: false, adopted: 0, directory_revision: 0 }
+        ClusterMember { desk, founders, own: None, is_registered: false, directory_revision: 0 }
     }
 
     /// Sets where the others reach this server, which is told in the next step.
     pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
-        let MemberAddresses { data, redis, memcached, control } = addresses.clone();
-        let directory = String::new();
-        self.own = Some(ServerState { format: FORMAT, boot: self.boot, data, redis, memcached, control, directory });
+        let MemberAddresses { data, redis, memcached, control, fingerprint } = addresses.clone();
+        let (directory, boot) = (String::new(), self.desk.boot());
+        self.own = Some(ServerState { format: FORMAT, boot, data, redis, memcached, control, fingerprint, directory });
     }
 
     /// Sets the digest of the server's tenants, tables and extensions, which is told in the next step.
@@ -123,7 +128,7 @@ impl ClusterMember {
 
     /// The key that says that this server lives.
     pub fn live_key(&self) -> String {
-        format!("{LIVE}{}", self.slots.own_id())
+        format!("{LIVE}{}", self.desk.slots().own_id())
     }
 
     /// Looks at the state, and does what it asks for.
@@ -131,26 +136,52 @@ impl ClusterMember {
     /// # Errors
     /// [`MemberError`]. Nothing that the server owned is lost by one, but for [`MemberError::Replaced`].
     pub fn step(&mut self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
-        let listed = store.list(MetadataRange::of(LIVE, MEMBERS_END))?;
-        let state = ClusterState::read(listed.values)?;
-        self.directory_revision = state.directory_revision;
-        self.register(&state, store)?;
-        self.found(&state, store)?;
-        self.adopt(&state);
+        for _ in 0..CHANGES_PER_LOOK {
+            let listed = store.list(MetadataRange::of(LIVE, MEMBERS_END))?;
+            let state = ClusterState::read(listed.values)?;
+            self.directory_revision = state.directory_revision;
+            self.register(&state, store)?;
+            self.found(&state, store)?;
+            self.adopt(&state);
+            if !self.change_map(&state, store)? {
+                break;
+            }
+        }
         Ok(())
+    }
+
+    /// Makes the change of the map that a move asks for; returns whether it has made one.
+    fn change_map(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
+        let Some((revision, _)) = &state.slots else { return Ok(false) };
+        let Some(change) = self.desk.next_change(*revision) else { return Ok(false) };
+        let value = serde_json::to_string(&change.map).map_err(|error| MemberError::State(error.to_string()))?;
+        let compares = !is_broken(MemberRule::MovesCompare);
+        let compared = if compares { vec![(SLOTS_KEY.to_owned(), *revision)] } else { vec![] };
+        let made =
+            store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)], removed: vec![] });
+        match made {
+            Ok(made) => {
+                change.answer(Ok(made.is_some()));
+                Ok(true)
+            }
+            Err(error) => {
+                change.answer(Err(error.to_string()));
+                Err(error.into())
+            }
+        }
     }
 
     /// Tells the others where this server is, and notices another process with its id.
     fn register(&mut self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         let Some(own) = &self.own else { return Ok(()) };
-        let id = self.slots.own_id();
+        let id = self.desk.slots().own_id();
         let known = state.servers.get(id);
         if known == Some(own) {
             self.is_registered = true;
             return Ok(());
         }
         if self.is_registered && known.is_some_and(|known| known.boot != own.boot) {
-            self.slots.set_owned(|_| false);
+            self.desk.set_replaced();
             return Err(MemberError::Replaced(id.to_owned()));
         }
         if known.is_none() && state.servers.len() >= CLUSTER_SERVERS {
@@ -168,6 +199,11 @@ impl ClusterMember {
     /// Divides the slots between the founders once all are there, unless somebody has.
     fn found(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         if state.slots.is_some() {
+            if state.peer_key.is_empty() {
+                let (key, made) = (PEER_KEY.to_owned(), HEXLOWER.encode(&rand::random::<[u8; 32]>()));
+                let compared = vec![(key.clone(), 0)];
+                store.change(&MetadataChange { compared, put: vec![(key, made)], removed: vec![] })?;
+            }
             return Ok(());
         }
         let there = state.servers.keys().filter(|id| state.live.contains(*id)).take(self.founders);
@@ -183,36 +219,9 @@ impl ClusterMember {
     }
 
     /// Takes over what was read.
-    fn adopt(&mut self, state: &ClusterState) {
-        let id = self.slots.own_id();
-        let none = StoredSlots::default();
-        let (revision, stored) = state.slots.as_ref().map_or((0, &none), |(revision, stored)| (*revision, stored));
-        self.slots.set_map(stored.map(&state.servers, |id| state.live.contains(id)));
-        if revision != self.adopted || revision == 0 {
-            self.slots.set_owned(|slot| stored.owns(id, slot));
-            self.adopted = revision;
-        }
+    fn adopt(&self, state: &ClusterState) {
+        let (revision, stored) = state.slots.clone().unwrap_or_default();
+        self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        self.desk.adopt((revision, stored), &state.servers, &state.peer_key);
     }
-}
-
-/// A rule of the agreement that the model breaks on purpose, to show that it finds what follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemberRule {
-    /// A map is founded only where there is none.
-    FoundingCompares,
-}
-
-#[cfg(test)]
-thread_local! {
-    pub(crate) static BROKEN: std::cell::Cell<Option<MemberRule>> = const { std::cell::Cell::new(None) };
-}
-
-#[cfg(test)]
-fn is_broken(rule: MemberRule) -> bool {
-    BROKEN.get() == Some(rule)
-}
-
-#[cfg(not(test))]
-fn is_broken(_rule: MemberRule) -> bool {
-    false
 }

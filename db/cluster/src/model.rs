@@ -10,8 +10,10 @@ use rand::{Rng, SeedableRng};
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::SlotOwnership;
 
-use crate::member::{BROKEN, ClusterMember, MemberAddresses, MemberError, MemberRule};
+use crate::broken_rules::{BROKEN, MemberRule};
+use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::metadata::{ListedValues, MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
+use crate::move_desk::MoveDesk;
 
 /// Runs with each number of servers.
 const RUNS: u64 = 100;
@@ -22,7 +24,7 @@ const STEPS: usize = 80;
 
 /// What has happened to a question.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum QuestionOutcome {
+pub(crate) enum QuestionOutcome {
     Answered,
     /// The store never sees it.
     QuestionLost,
@@ -32,13 +34,13 @@ enum QuestionOutcome {
 
 /// The store: keys with values and revisions.
 #[derive(Default)]
-struct ModelEtcd {
+pub(crate) struct ModelEtcd {
     values: BTreeMap<String, (String, u64)>,
     revision: u64,
     /// The fates of the next questions; later ones are answered.
-    fates: Vec<QuestionOutcome>,
+    pub(crate) fates: Vec<QuestionOutcome>,
     /// Done before a change is: another server's step comes between its look and its change.
-    between: Vec<MetadataChange>,
+    pub(crate) between: Vec<MetadataChange>,
 }
 
 impl ModelEtcd {
@@ -46,12 +48,12 @@ impl ModelEtcd {
         self.fates.pop().unwrap_or(QuestionOutcome::Answered)
     }
 
-    fn put(&mut self, key: &str, value: &str) {
+    pub(crate) fn put(&mut self, key: &str, value: &str) {
         self.revision += 1;
         self.values.insert(key.to_owned(), (value.to_owned(), self.revision));
     }
 
-    fn apply(&mut self, change: &MetadataChange) -> bool {
+    pub(crate) fn apply(&mut self, change: &MetadataChange) -> bool {
         let revision = |key: &String| self.values.get(key).map_or(0, |(_, revision)| *revision);
         let holds = change.compared.iter().all(|(key, wanted)| revision(key) == *wanted);
         if holds {
@@ -99,9 +101,11 @@ impl ModelServer {
         let id = format!("{number:040x}");
         let slots = Arc::new(SlotOwnership::new(id.clone()));
         slots.set_owned(|_| false);
-        let mut member = ClusterMember::new(Arc::clone(&slots), founders, boot);
+        let desk = Arc::new(MoveDesk::new(Arc::clone(&slots), boot));
+        let mut member = ClusterMember::new(desk, founders);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
-        member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control: String::new() });
+        let (control, fingerprint) = (String::new(), String::new());
+        member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
         ModelServer { id, slots, member }
     }
 }

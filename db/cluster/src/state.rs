@@ -9,7 +9,7 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use sandstorm_net::slots::SLOTS;
-use sandstorm_store::slots::{ClusterServer, SlotMap, SlotRange};
+use sandstorm_store::slots::{ClusterServer, SlotMap, SlotMove, SlotRange, SlotSpan};
 use serde::{Deserialize, Serialize};
 
 /// The key of the slots' owners.
@@ -22,6 +22,8 @@ pub(crate) const LIVE: &str = "live/";
 pub(crate) const MEMBERS_END: &str = "t";
 /// The key that each change of the directory touches. It is among those of members, and so is seen by each look.
 pub(crate) const DIRECTORY_KEY: &str = "next";
+/// The key with which servers of the cluster show each other that they are.
+pub(crate) const PEER_KEY: &str = "peer-key";
 /// The beginning of the keys of tenants; the id follows, in ten digits.
 pub(crate) const TENANTS: &str = "tenants/";
 /// The first key behind those of tenants.
@@ -45,6 +47,40 @@ pub(crate) struct StoredSlots {
     pub(crate) epoch: u64,
     /// First slot, last slot, the owner's id; in order and disjoint.
     pub(crate) ranges: Vec<(u16, u16, String)>,
+    /// Moves that are under way, disjoint.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) moves: Vec<StoredMove>,
+}
+
+/// A move of slots from one server to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredMove {
+    /// A random number.
+    pub(crate) id: u64,
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    /// The server that gives the slots away. It owns them until they are handed over.
+    pub(crate) source: String,
+    /// The server that takes them.
+    pub(crate) target: String,
+    /// Whether the target owns them. The source has to remove its records yet.
+    pub(crate) handed_over: bool,
+    /// The start of the source that has taken the move up; 0: none has.
+    pub(crate) boot: u64,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub(crate) mib_per_s: u64,
+}
+
+impl StoredMove {
+    pub(crate) fn span(&self) -> SlotSpan {
+        SlotSpan { first: self.first, last: self.last }
+    }
+
+    /// Whether a server owns the slots and gives them away.
+    pub(crate) fn is_copied_from(&self, id: &str) -> bool {
+        !self.handed_over && self.source == id
+    }
 }
 
 /// The format that is written here.
@@ -62,6 +98,9 @@ pub(crate) struct ServerState {
     pub(crate) redis: Option<SocketAddr>,
     pub(crate) memcached: Option<SocketAddr>,
     pub(crate) control: String,
+    /// The fingerprint of its control port's certificate; empty without TLS.
+    #[serde(default)]
+    pub(crate) fingerprint: String,
     /// The digest of its tenants, tables and extensions.
     #[serde(default)]
     pub(crate) directory: String,
@@ -73,7 +112,7 @@ impl StoredSlots {
         let (count, slots) = (ids.len().max(1), usize::from(SLOTS));
         let bound = |part: usize| (part * slots / count) as u16;
         let ranges = ids.iter().enumerate().map(|(part, id)| (bound(part), bound(part + 1) - 1, id.clone())).collect();
-        StoredSlots { format: FORMAT, epoch: 1, ranges }
+        StoredSlots { format: FORMAT, epoch: 1, ranges, moves: Vec::new() }
     }
 
     /// Whether it is of a format that is known here, and sound.
@@ -87,6 +126,12 @@ impl StoredSlots {
                 return Err(format!("the map of slots is damaged at slots {first} to {last}"));
             }
             next = last + 1;
+        }
+        let mut spans: Vec<SlotSpan> = self.moves.iter().map(StoredMove::span).collect();
+        spans.sort_unstable_by_key(|span| span.first);
+        let is_bad = |span: &SlotSpan| span.last < span.first || span.last >= SLOTS;
+        if spans.iter().any(is_bad) || spans.windows(2).any(|pair| pair[1].first <= pair[0].last) {
+            return Err("the map of slots is damaged: its moves overlap".to_owned());
         }
         Ok(())
     }
@@ -115,7 +160,17 @@ impl StoredSlots {
             is_alive: live(id),
         };
         let ranges: Vec<SlotRange> = self.ranges.iter().map(range).collect();
-        SlotMap::new(self.epoch, servers.iter().map(server).collect(), &ranges)
+        let mut map = SlotMap::new(self.epoch, servers.iter().map(server).collect(), &ranges);
+        let shown = |one: &StoredMove| SlotMove {
+            id: one.id,
+            span: one.span(),
+            source: one.source.clone(),
+            target: one.target.clone(),
+            handed_over: one.handed_over,
+            mib_per_s: one.mib_per_s,
+        };
+        map.moves = self.moves.iter().map(shown).collect();
+        map
     }
 }
 
@@ -168,7 +223,7 @@ mod tests {
     #[test]
     fn a_map_that_is_not_understood_is_refused() {
         let range = |first, last| (first, last, "a".to_owned());
-        let with = |format, ranges: Vec<_>| StoredSlots { format, epoch: 1, ranges };
+        let with = |format, ranges: Vec<_>| StoredSlots { format, epoch: 1, ranges, moves: Vec::new() };
         assert_eq!(with(FORMAT, vec![range(0, 5), range(6, 16_383)]).check(), Ok(()));
         for bad in
             [vec![range(0, 5), range(5, 9)], vec![range(9, 8)], vec![range(0, 16_384)], vec![range(5, 6), range(0, 1)]]

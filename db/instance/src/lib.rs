@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{DirectoryImage, Journal, JournalError};
 use sandstorm_cluster::member::MemberAddresses;
-use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer};
+use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer, MoveDesk};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
@@ -55,6 +55,8 @@ pub struct DataPlane {
     /// First, so that the others of a cluster know that it stops.
     cluster: Option<ClusterAgent>,
     joining: Option<JoiningServer>,
+    /// The server's part in moves of slots, in a cluster.
+    moves: Option<Arc<MoveDesk>>,
     workers: Workers,
     _janitor: Janitor,
     _checkpointer: Checkpointer,
@@ -120,12 +122,18 @@ impl DataPlane {
         Ok(PreparedDataPlane { epochs, directory })
     }
 
-    /// Tells the other servers of the cluster, if it is one's, where this one is. Requests for what it owns are
+    /// Tells the other servers of the cluster, if it is one's, where this one is: the URL of its control port, and the
+    /// fingerprint of its certificate, empty without one. Requests for what it owns are
     /// answered before, too.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn join_cluster(&mut self, config: &ServerSettings, control: String) -> Result<(), StartError> {
+    pub fn join_cluster(
+        &mut self,
+        config: &ServerSettings,
+        control: String,
+        fingerprint: String,
+    ) -> Result<(), StartError> {
         let (Some(cluster), Some(joining)) = (&config.cluster, self.joining.take()) else { return Ok(()) };
         let port = |protocol| {
             let ports = || self.ports().iter().filter(|port| port.service.protocol == protocol);
@@ -154,13 +162,14 @@ impl DataPlane {
             redis: port(Protocol::Redis),
             memcached: port(Protocol::Memcached),
             control,
+            fingerprint,
         };
         let directory = Arc::clone(&self.directory);
         let follow = move |newest: u64| match directory.is_behind(newest) {
             true => directory.catch_up().map_err(|error| error.to_string()),
             false => Ok(()),
         };
-        self.cluster = Some(config.beside_workers(|| joining.start(&addresses, digest, follow))?);
+        self.cluster = Some(config.beside_workers(|| joining.start(&addresses, &self.directory, digest, follow))?);
         Ok(())
     }
 
@@ -171,6 +180,7 @@ impl DataPlane {
         let DataPlane {
             cluster,
             joining: _,
+            moves: _,
             workers,
             _janitor,
             _checkpointer,
@@ -208,6 +218,7 @@ impl DataPlane {
             listen: self.ports().to_vec(),
             calls: Some(self.workers.local_caller()),
             profiler: Some(self.profiler.clone()),
+            moves: self.moves.clone(),
         }
     }
 
@@ -291,6 +302,7 @@ impl PreparedDataPlane {
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
         let plane = DataPlane {
             cluster: None,
+            moves: joining.as_ref().map(|joining| Arc::clone(joining.desk())),
             joining,
             workers,
             _janitor,
@@ -327,7 +339,9 @@ fn restore_directory(
 
 /// Refuses a server with records that joins a cluster in which it owns nothing: they would be there, and never served.
 fn check_records(directory: &Directory, slots: &SlotOwnership, founders: usize) -> Result<(), ConfigError> {
-    let owns_some = (0..=u16::MAX).any(|slot| slots.owns_slot(slot));
+    // One that was a member before has what is left of slots that were moved.
+    let is_member = slots.map().servers.iter().any(|server| server.id == slots.own_id());
+    let owns_some = is_member || (0..=u16::MAX).any(|slot| slots.owns_slot(slot));
     let becomes_owner_of_all = founders == 1 && slots.map().epoch == 0;
     let snapshot = directory.snapshot();
     let mut tables = snapshot.iter().flat_map(|view| view.tables.values());

@@ -269,7 +269,8 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     let served = data.served();
     let control = ControlPlane::start_loaded(&config, extensions, served, move || stop_request.notify_one())
         .map_err(|error| start(&error))?;
-    data.join_cluster(&config, control.url()).map_err(|error| start(&error))?;
+    let fingerprint = control.identity().map(|identity| identity.fingerprint().to_string()).unwrap_or_default();
+    data.join_cluster(&config, control.url(), fingerprint).map_err(|error| start(&error))?;
     let ready = || {
         if let Err(error) = announce(&config, &data, &control, out) {
             // For example a log on a full disk: no reason to end.

@@ -1,25 +1,116 @@
-//! `GET /v1/cluster`: the servers of the cluster, and who owns which slots. And requests that name what another server
-//! may just have made.
+//! `/v1/cluster`: the servers of the cluster, who owns which slots, and moves of slots. And requests that name what
+//! another server may just have made.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
 
 use super::ControlState;
+use super::body::{JsonBody, RawBody};
 use super::error::ApiError;
 use super::response::ApiResult;
-use super::types::{ClusterResponse, ClusterServerResponse};
+use super::types::{
+    BeginMovesRequest, CancelMovesRequest, ClusterMoveResponse, ClusterResponse, ClusterServerResponse, MovesResponse,
+};
 use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
-use sandstorm_store::slots::{SlotMap, SlotOwnership};
+use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::slot_moves::WantedMove;
+use sandstorm_cluster::slot_source::{PEER_KEY_HEADER, unmovable};
+use sandstorm_net::slots::SLOTS;
+use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
 
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<ClusterResponse> {
-    let Some(own) = control.directory.slots() else {
-        return Err(ApiError::not_found("this server is in no cluster")
-            .hint("a server joins one when it starts: sandstorm serve --cluster etcd://HOST:2379/NAME"));
+    let Some(own) = control.directory.slots() else { return Err(no_cluster()) };
+    let mut shown = describe(own, &own.map());
+    let progress = control.moves.as_ref().map(|desk| desk.progress()).unwrap_or_default();
+    let map = own.map();
+    let move_of = |one: &SlotMove| {
+        let own_progress = (progress.move_id == one.id && !one.handed_over).then(|| progress.clone());
+        let is_target = one.target == own.own_id();
+        ClusterMoveResponse {
+            slots: [one.span.first, one.span.last],
+            from: one.source.clone(),
+            to: one.target.clone(),
+            handed_over: one.handed_over,
+            mib_per_s: one.mib_per_s,
+            records: own_progress.as_ref().filter(|_| is_target).map(|progress| progress.records),
+            bytes: own_progress.as_ref().filter(|_| is_target).map(|progress| progress.bytes),
+            state: own_progress.map(|progress| progress.state),
+        }
     };
-    Ok(axum::Json(describe(own, &own.map())))
+    shown.moves = map.moves.iter().map(move_of).collect();
+    Ok(axum::Json(shown))
+}
+
+fn no_cluster() -> ApiError {
+    ApiError::not_found("this server is in no cluster")
+        .hint("a server joins one when it starts: sandstorm serve --cluster etcd://HOST:2379/NAME")
+}
+
+fn spans(slots: &[[u16; 2]]) -> Result<Vec<SlotSpan>, ApiError> {
+    let span = |[first, last]: &[u16; 2]| match first <= last && *last < SLOTS {
+        true => Ok(SlotSpan { first: *first, last: *last }),
+        false => Err(ApiError::invalid(format!("slots {first} to {last}: the slots are 0 to {}", SLOTS - 1))),
+    };
+    if slots.is_empty() {
+        return Err(ApiError::invalid("no slots are named"));
+    }
+    slots.iter().map(span).collect()
+}
+
+fn refused(why: String) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "not_moved", why)
+}
+
+/// Asks the cluster's thread for a change of the map, which takes some requests to etcd.
+async fn change(
+    control: &Arc<ControlState>,
+    ask: impl FnOnce(&MoveDesk) -> Result<usize, String> + Send + 'static,
+) -> ApiResult<MovesResponse> {
+    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let asked = tokio::task::spawn_blocking(move || ask(&desk)).await;
+    let moves = asked.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)?;
+    Ok(axum::Json(MovesResponse { moves }))
+}
+
+pub(super) async fn begin_moves(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<BeginMovesRequest>,
+) -> ApiResult<MovesResponse> {
+    let BeginMovesRequest { slots, to: target, mib_per_s } = request;
+    let wanted = WantedMove { spans: spans(&slots)?, target, mib_per_s };
+    if control.moves.is_some()
+        && let Some(why) = unmovable(&control.directory)
+    {
+        return Err(refused(why));
+    }
+    change(&control, move |desk| desk.request_move(wanted)).await
+}
+
+pub(super) async fn cancel_moves(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<CancelMovesRequest>,
+) -> ApiResult<MovesResponse> {
+    let spans = spans(&request.slots)?;
+    change(&control, move |desk| desk.cancel_moves(spans)).await
+}
+
+/// What another server of the cluster asks as the target of a move. It shows the cluster's key.
+pub(super) async fn copy(
+    State(control): State<Arc<ControlState>>,
+    headers: HeaderMap,
+    RawBody(body): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let key = headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    if !desk.is_peer_key(key) {
+        return Err(ApiError::unauthorized("this is for servers of the cluster only"));
+    }
+    let answered = tokio::task::spawn_blocking(move || desk.answer(&control.directory, &body)).await;
+    answered.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)
 }
 
 /// Waits until all that other servers have changed before this moment holds here. Returns whether it does: false
@@ -74,6 +165,7 @@ fn describe(own: &SlotOwnership, map: &SlotMap) -> ClusterResponse {
         epoch: map.epoch,
         servers: servers.collect(),
         unowned: slots_of(None).collect(),
+        moves: Vec::new(),
         trouble,
         trouble_since_ms: since_ms,
     }

@@ -22,6 +22,7 @@ use crate::otlp::OtlpSender;
 use crate::triggers::TriggerRunner;
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
+use sandstorm_cluster::MoveDesk;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 
@@ -185,6 +186,8 @@ pub struct DataPlaneView {
     pub calls: Option<LocalCaller>,
     /// Looks where extensions' code is; `None`: nothing runs code.
     pub profiler: Option<sandstorm_runtime::Profiler>,
+    /// The server's part in moves of slots, in a cluster.
+    pub moves: Option<Arc<MoveDesk>>,
 }
 
 impl ControlPlane {

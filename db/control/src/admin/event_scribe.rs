@@ -29,6 +29,8 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/page/codes", EventCode::PageCodeMade),
     ("POST", "/v1/recheck", EventCode::NativeRechecked),
     ("PUT", "/v1/slow", EventCode::SlowThresholdChanged),
+    ("POST", "/v1/cluster/moves", EventCode::SlotMovesBegun),
+    ("POST", "/v1/cluster/moves/cancel", EventCode::SlotMovesCancelled),
     ("DELETE", "/v1/denied/{pattern}", EventCode::NativeDenialEnded),
     ("POST", "/v1/tenants", EventCode::TenantCreated),
     ("PATCH", "/v1/tenants/{tenant}", EventCode::TenantChanged),

@@ -112,6 +112,7 @@ use records::RecordPageLimiter;
 pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
+use sandstorm_cluster::MoveDesk;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_runtime::Profiler;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
@@ -174,6 +175,8 @@ pub struct ControlState {
     hot_watches: HotWatches,
     /// `None`: nothing runs code here.
     profiler: Option<Profiler>,
+    /// The server's part in moves of slots, in a cluster.
+    moves: Option<Arc<MoveDesk>>,
     /// Pages of records under way.
     record_pages: Arc<RecordPageLimiter>,
     /// Where calls over HTTP go in, and those under way.
@@ -191,7 +194,7 @@ impl ControlState {
         operator: OperatorCredentials,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<ControlState> {
-        let DataPlaneView { directory, metrics, data, listen, calls, profiler } = served;
+        let DataPlaneView { directory, metrics, data, listen, calls, profiler, moves } = served;
         let extensions: RestoredExtensions = extensions.into();
         let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
             extensions;
@@ -230,6 +233,7 @@ impl ControlState {
             usage_history,
             hot_watches: HotWatches::default(),
             profiler,
+            moves,
             record_pages: Arc::default(),
             calls,
             call_desk: Arc::default(),

@@ -97,6 +97,9 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/rebuilds/{id}" Operator rebuild::show;
     POST "/v1/recheck" Operator recheck::recheck;
     GET "/v1/cluster" Viewer cluster::show;
+    POST "/v1/cluster/moves" Operator cluster::begin_moves;
+    POST "/v1/cluster/moves/cancel" Operator cluster::cancel_moves;
+    POST "/v1/cluster/copy" Anyone cluster::copy;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;
     GET "/v1/events" Either events::list;

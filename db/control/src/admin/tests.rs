@@ -129,7 +129,7 @@ impl Server {
         let data = "127.0.0.1:7400".parse().unwrap();
         let keys = OperatorCredentials::new(&operator, None);
         let (listen, metrics) = (Vec::new(), ServerMetrics::new(2));
-        let served = DataPlaneView { directory, metrics, data, listen, calls: None, profiler: None };
+        let served = DataPlaneView { directory, metrics, data, listen, calls: None, profiler: None, moves: None };
         let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
         });
@@ -238,6 +238,9 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/recheck", "", [503, 403, 403, 401]),
     ("GET", "/v1/cluster", "", [404, 403, 403, 401]),
+    ("POST", "/v1/cluster/moves", r#"{"slots":[[0,1]],"to":"a"}"#, [404, 403, 403, 401]),
+    ("POST", "/v1/cluster/moves/cancel", r#"{"slots":[[0,1]]}"#, [404, 403, 403, 401]),
+    ("POST", "/v1/cluster/copy", "", [404, 404, 404, 404]),
     ("GET", "/v1/denied", "", [200, 403, 403, 401]),
     ("DELETE", "/v1/denied/peekable", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),

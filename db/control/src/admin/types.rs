@@ -48,7 +48,9 @@ pub use catalogue::{
     EnableExtensionRequest, EnableForManyRequest, EnabledFromResponse, EnabledResponse, ShareRequest,
     SharedExtensionResponse,
 };
-pub use cluster::{ClusterResponse, ClusterServerResponse};
+pub use cluster::{
+    BeginMovesRequest, CancelMovesRequest, ClusterMoveResponse, ClusterResponse, ClusterServerResponse, MovesResponse,
+};
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use heat::{HeatRangeResponse, HeatResponse};

@@ -33,6 +33,8 @@ event_codes! {
     ServerStopping, "server.stopping", "The operator asked the server to stop.";
     ServerStopped, "server.stopped", "The server stopped in order. If it is missing before `server.started`, it did not.";
     SlowThresholdChanged, "server.slow_threshold_changed", "The time from which requests are kept as slow was changed.";
+    SlotMovesBegun, "cluster.moves_begun", "Slots of the cluster were told to move to another server.";
+    SlotMovesCancelled, "cluster.moves_cancelled", "Moves of slots that were not handed over yet were cancelled.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

@@ -207,10 +207,7 @@ pub(super) fn exec(
         call.reply.null_array();
         return Ok(());
     }
-    let reserved = reserve_log(&locked, &multi.queued);
-    if let Err(why) = reserved.and_then(|()| admit_queued(call, &mut locked, &multi.queued)) {
-        return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
-    }
+    admit_changes(call, &mut locked, &multi.queued)?;
     let start = call.reply.out.len();
     call.reply.array(multi.queued.len());
     let mut too_long = false;
@@ -246,6 +243,16 @@ pub(super) fn exec(
         }
     }
     if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
+}
+
+/// Has the log and the backings admit what the commands say, or refuses all of them.
+fn admit_changes<'w>(
+    call: &mut CommandCall<'_, 'w>,
+    locked: &mut StripeLocks<'w>,
+    queued: &[QueuedCommand],
+) -> Result<(), CommandError> {
+    let admitted = reserve_log(locked, queued).and_then(|()| admit_queued(call, locked, queued));
+    admitted.map_err(|why| format!("EXECABORT Transaction discarded because of: {why}").into())
 }
 
 /// Reserves room in the log for what the commands say. What they make of longer old values may still be refused, one

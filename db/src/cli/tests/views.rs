@@ -355,6 +355,16 @@ fn client_and_server_have_the_same_clusters() {
         epoch: 1,
         servers: vec![one],
         unowned: vec![[1, 2]],
+        moves: vec![server::ClusterMoveResponse {
+            slots: [0, 99],
+            from: "a".into(),
+            to: "b".into(),
+            handed_over: false,
+            mib_per_s: 5,
+            state: Some("copies table 1 of 1".into()),
+            records: Some(3),
+            bytes: Some(4),
+        }],
         trouble: Some("no answer".into()),
         trouble_since_ms: Some(3),
     });

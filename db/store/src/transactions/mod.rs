@@ -346,10 +346,12 @@ impl<'a, 't> CommitAttempt<'a, 't> {
 
     /// Refuses what this server does not own. With the locks: who gives slots away waits for those that hold them.
     fn check_owner(&self) -> Result<(), AttemptFailure> {
+        if let Some(moved) = self.changes.iter().position(|change| !change.table.owns(change.key)) {
+            return Err(AttemptFailure::Final(CommitFailure::refused(StoreError::WrongServer, moved)));
+        }
         let reads = self.reads.iter().all(|read| read.table.owns(read.key));
-        let changes = self.changes.iter().all(|change| change.table.owns(change.key));
-        let is_owner = reads && changes && self.ranges.iter().all(|range| range.table.owns_all());
-        if is_owner { Ok(()) } else { Err(AttemptFailure::Final(StoreError::WrongServer.into())) }
+        let is_owner = reads && self.ranges.iter().all(|range| range.table.owns_all());
+        if is_owner { Ok(()) } else { Err(AttemptFailure::Final(CommitError::Refused(StoreError::WrongServer).into())) }
     }
 
     /// Steps 1 to 8.

@@ -1,6 +1,6 @@
 //! A cluster as the control API shows it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The servers of a cluster, and who owns which slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -13,6 +13,9 @@ pub struct ClusterResponse {
     pub servers: Vec<ClusterServerResponse>,
     /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
+    /// Moves of slots that are under way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<ClusterMoveResponse>,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -44,4 +47,56 @@ pub struct ClusterServerResponse {
     pub has_same_tenants: bool,
     /// Ranges of slots that it owns: first and last.
     pub slots: Vec<[u16; 2]>,
+}
+
+/// A move of slots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterMoveResponse {
+    /// First and last slot.
+    pub slots: [u16; 2],
+    /// The id of the server that gives them away.
+    pub from: String,
+    /// The id of the server that takes them.
+    pub to: String,
+    /// Whether that server owns them; the other one removes its records.
+    pub handed_over: bool,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+    /// What is done now; known to the two servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Records that were copied so far; known to the server that takes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+    /// Their bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// `POST /v1/cluster/moves`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeginMovesRequest {
+    /// Ranges of slots: first and last.
+    pub slots: Vec<[u16; 2]>,
+    /// The id of the server that is to have them.
+    pub to: String,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    #[serde(default)]
+    pub mib_per_s: u64,
+}
+
+/// `POST /v1/cluster/moves/cancel`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelMovesRequest {
+    /// Ranges of slots: first and last.
+    pub slots: Vec<[u16; 2]>,
+}
+
+/// The answer to both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MovesResponse {
+    /// The number of moves that were begun, one for each server that has some of the slots; or cancelled.
+    pub moves: usize,
 }

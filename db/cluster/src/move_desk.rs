@@ -1,0 +1,479 @@
+//! What a server does with the moves of slots that it gives away or takes: the place where its threads meet.
+//!
+//! The source of a move owns the slots and serves them while the target copies their records. An *attempt* of the
+//! target begins with nothing, and ends with the source that serves the slots no more and hands them over, in one
+//! compared change of the map. Until then the copy is worth nothing, and is made again after any trouble; from then on
+//! the source's records are worth nothing.
+//!
+//! Only the source hands slots over, and only while it does not serve them: from [`MoveDesk::freeze`] on, unless it
+//! begins to serve them again, which it does only if no hand-over can be under way. So a process that starts, and does
+//! not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`): what
+//! was sent before fails then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sandstorm_store::slots::{SlotOwnership, SlotSpan};
+
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT};
+use crate::slot_moves::WantedMove;
+use crate::state::{ServerState, StoredMove, StoredSlots};
+
+/// How far the attempt to copy some slots is, at the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyStage {
+    /// The source serves the slots.
+    Copying,
+    /// It serves them no more.
+    Frozen,
+    /// The target has all, on its disk.
+    Ready,
+    /// The hand-over was sent, where the map had this revision.
+    Sent(u64),
+}
+
+/// An attempt to copy some slots, at the source.
+#[derive(Clone, Debug)]
+struct SourceAttempt {
+    move_id: u64,
+    /// The target's number for it.
+    attempt: u64,
+    span: SlotSpan,
+    stage: CopyStage,
+    /// The target's last word.
+    heard: Instant,
+}
+
+/// How far a copy is, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// The move.
+    pub move_id: u64,
+    /// Records that were copied, those that have changed meanwhile again.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is done now, or what it waits for.
+    pub state: String,
+}
+
+/// What somebody wants of the map.
+#[derive(Clone, Debug)]
+enum MapRequest {
+    Begin(WantedMove),
+    Cancel(Vec<SlotSpan>),
+}
+
+/// The answer: how many moves were begun or cancelled, or why none was.
+type MapAnswer = Result<usize, String>;
+
+/// A change of the map that is to be made now, and who waits for it.
+pub(crate) struct MapChange {
+    pub(crate) map: StoredSlots,
+    answer: Option<(SyncSender<MapAnswer>, usize)>,
+}
+
+impl MapChange {
+    /// Tells who waits what became of it.
+    pub(crate) fn answer(self, made: Result<bool, String>) {
+        let Some((sender, count)) = self.answer else { return };
+        let answer = match made {
+            Ok(true) => Ok(count),
+            Ok(false) => Err("another change of the map of slots was faster: try again".to_owned()),
+            Err(why) => Err(format!("{why}; `sandstorm cluster status` shows whether it was made, once etcd answers")),
+        };
+        // Nobody waits any more.
+        let _gone = sender.try_send(answer);
+    }
+}
+
+/// What decides which slots a server owns: the map's revision, whether it is replaced, and the slots that are frozen.
+type OwnedBasis = (u64, bool, Option<SlotSpan>);
+
+#[derive(Default)]
+struct MoveDeskState {
+    /// The map that was read last.
+    map: StoredSlots,
+    servers: BTreeMap<String, ServerState>,
+    peer_key: String,
+    /// The revision of that map.
+    revision: u64,
+    /// Whether another process has this server's id: it owns nothing then.
+    is_replaced: bool,
+    /// Of what the slots that this server owns were set last.
+    owned: Option<OwnedBasis>,
+    attempt: Option<SourceAttempt>,
+    /// Attempts that were handed over, by the target's number: the last one.
+    handed_over: Option<u64>,
+    requests: Vec<(MapRequest, SyncSender<MapAnswer>)>,
+    /// Moves whose records this server, their source, has removed.
+    cleared: Vec<u64>,
+    progress: CopyProgress,
+    /// The thread that reads the map.
+    agent: Option<Thread>,
+}
+
+/// See the head of this file.
+pub struct MoveDesk {
+    slots: Arc<SlotOwnership>,
+    /// A random number of this start.
+    boot: u64,
+    state: Mutex<MoveDeskState>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for MoveDesk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MoveDesk").field("boot", &self.boot).finish_non_exhaustive()
+    }
+}
+
+impl MoveDesk {
+    /// The desk of a server that has not read the map. `boot` is a random number of this start, not 0.
+    pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveDesk {
+        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(crate) fn slots(&self) -> &Arc<SlotOwnership> {
+        &self.slots
+    }
+
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// Sets the thread that reads the map, so that it can be woken.
+    pub(crate) fn set_agent(&self, agent: Thread) {
+        self.state.lock().agent = Some(agent);
+    }
+
+    /// Has the map read now.
+    pub(crate) fn wake_agent(&self) {
+        self.state.lock().agent.iter().for_each(Thread::unpark);
+    }
+
+    /// Takes over what was read, and sets what this server owns.
+    pub(crate) fn adopt(
+        &self,
+        (revision, map): (u64, StoredSlots),
+        servers: &BTreeMap<String, ServerState>,
+        peer_key: &str,
+    ) {
+        let state = &mut *self.state.lock();
+        (state.map, state.revision) = (map, revision);
+        state.servers.clone_from(servers);
+        peer_key.clone_into(&mut state.peer_key);
+        state.is_replaced = false;
+        state.cleared.retain(|id| state.map.moves.iter().any(|one| one.id == *id));
+        if let Some(attempt) = &mut state.attempt {
+            let stored = state.map.moves.iter().find(|one| one.id == attempt.move_id);
+            match stored {
+                Some(one) if self.has_taken_up(one) => {
+                    // One that was sent for an older map fails, and is sent again.
+                    if matches!(attempt.stage, CopyStage::Sent(sent) if sent != revision) {
+                        attempt.stage = CopyStage::Ready;
+                    }
+                }
+                found => {
+                    if found.is_some_and(|one| one.handed_over) {
+                        state.handed_over = Some(attempt.attempt);
+                    }
+                    self.end_attempt(state);
+                }
+            }
+        }
+        self.own(state);
+        self.changed.notify_all();
+    }
+
+    /// Another process has this server's id.
+    pub(crate) fn set_replaced(&self) {
+        let state = &mut *self.state.lock();
+        state.is_replaced = true;
+        self.end_attempt(state);
+        self.own(state);
+    }
+
+    /// Sets the slots that this server owns.
+    fn own(&self, state: &mut MoveDeskState) {
+        let id = self.slots.own_id();
+        self.slots.set_arriving(state.map.moves.iter().any(|one| !one.handed_over && one.target == id));
+        let is_frozen = |attempt: &&SourceAttempt| attempt.stage != CopyStage::Copying;
+        let frozen = state.attempt.as_ref().filter(is_frozen).map(|attempt| attempt.span);
+        let frozen = frozen.filter(|_| !is_broken(MemberRule::FrozenIsNotServed));
+        let basis = (state.revision, state.is_replaced, frozen);
+        if state.owned.replace(basis) == Some(basis) {
+            return;
+        }
+        // A hand-over of an earlier start may be under way until this one has taken the move up.
+        let is_doubtful = |one: &&StoredMove| {
+            one.is_copied_from(id) && one.boot != 0 && one.boot != self.boot && !is_broken(MemberRule::MovesAreTakenUp)
+        };
+        let doubtful: Vec<SlotSpan> = state.map.moves.iter().filter(is_doubtful).map(StoredMove::span).collect();
+        self.slots.set_owned(|slot| {
+            !state.is_replaced
+                && state.map.owns(id, slot)
+                && frozen.is_none_or(|span| !span.contains(slot))
+                && !doubtful.iter().any(|span| span.contains(slot))
+        });
+    }
+
+    /// Whether a move is from here, and no hand-over of an earlier start can be under way.
+    fn has_taken_up(&self, one: &StoredMove) -> bool {
+        let is_own = one.boot == self.boot || is_broken(MemberRule::MovesAreTakenUp);
+        one.is_copied_from(self.slots.own_id()) && is_own
+    }
+
+    fn end_attempt(&self, state: &mut MoveDeskState) {
+        state.attempt = None;
+        self.slots.set_copied(None);
+    }
+
+    /// The change of the map that is to be made now, if it has this revision.
+    pub(crate) fn next_change(&self, revision: u64) -> Option<MapChange> {
+        let state = &mut *self.state.lock();
+        while !state.requests.is_empty() {
+            let (request, sender) = state.requests.remove(0);
+            let changed = match &request {
+                MapRequest::Begin(wanted) => state.map.begin(wanted, &state.servers, rand::random),
+                MapRequest::Cancel(spans) => state.map.cancel(spans),
+            };
+            match changed {
+                Ok((map, count)) => return Some(MapChange { map, answer: Some((sender, count)) }),
+                // Nobody waits any more.
+                Err(why) => drop(sender.try_send(Err(why))),
+            }
+        }
+        if state.is_replaced {
+            return None;
+        }
+        let make = |map| MapChange { map, answer: None };
+        if !is_broken(MemberRule::MovesAreTakenUp)
+            && let Some(map) = state.map.take_up(self.slots.own_id(), self.boot)
+        {
+            return Some(make(map));
+        }
+        if let Some(attempt) = &mut state.attempt
+            && matches!(attempt.stage, CopyStage::Ready | CopyStage::Sent(_))
+            && let Some(map) = state.map.hand_over(attempt.move_id)
+        {
+            attempt.stage = CopyStage::Sent(revision);
+            return Some(make(map));
+        }
+        if state.cleared.is_empty() { None } else { state.map.end(&state.cleared).map(make) }
+    }
+
+    /// The target of a move begins to copy: the slots are served, from here on keys that change are noted.
+    ///
+    /// # Errors
+    /// One line: there is no such move from here, or it is not the time.
+    pub(crate) fn begin(&self, move_id: u64, attempt: u64, target: &str) -> Result<SlotSpan, String> {
+        let state = &mut *self.state.lock();
+        let found = state.map.moves.iter().find(|one| one.id == move_id && one.target == target);
+        let span = match found {
+            Some(one) if self.has_taken_up(one) => one.span(),
+            Some(one) if one.is_copied_from(self.slots.own_id()) => {
+                return Err("the source has not taken the move up yet".to_owned());
+            }
+            _ => return Err("the source knows of no such move".to_owned()),
+        };
+        if let Some(other) = &state.attempt {
+            // What an earlier attempt has copied is thrown away by this one: not while it is handed over.
+            if matches!(other.stage, CopyStage::Sent(_)) && !is_broken(MemberRule::NoneBeginsWhileHandedOver) {
+                return Err("the slots are being handed over".to_owned());
+            }
+            if other.move_id != move_id {
+                return Err("the source gives other slots away first".to_owned());
+            }
+        }
+        let stage = CopyStage::Copying;
+        state.attempt = Some(SourceAttempt { move_id, attempt, span, stage, heard: Instant::now() });
+        self.own(state);
+        self.slots.set_copied(Some(span));
+        Ok(span)
+    }
+
+    fn current(state: &mut MoveDeskState, attempt: u64) -> Result<&mut SourceAttempt, String> {
+        let current = state.attempt.as_mut().filter(|current| current.attempt == attempt);
+        let current = current.ok_or("the source has ended this copy: it begins again")?;
+        current.heard = Instant::now();
+        Ok(current)
+    }
+
+    /// The slots of an attempt, if it is still the one.
+    pub(crate) fn span_of(&self, attempt: u64) -> Result<SlotSpan, String> {
+        Self::current(&mut self.state.lock(), attempt).map(|current| current.span)
+    }
+
+    /// Serves the slots no more. Whoever has begun to write is not waited for.
+    pub(crate) fn freeze(&self, attempt: u64) -> Result<(), String> {
+        let mut state = self.state.lock();
+        let current = Self::current(&mut state, attempt)?;
+        if current.stage == CopyStage::Copying {
+            current.stage = CopyStage::Frozen;
+        }
+        let span = current.span;
+        if !is_broken(MemberRule::FrozenIsNotServed) {
+            self.slots.disown(span);
+            state.owned = None;
+        }
+        Ok(())
+    }
+
+    /// Ends an attempt that cannot be finished, unless it is handed over.
+    pub(crate) fn abandon(&self, attempt: u64) {
+        let state = &mut *self.state.lock();
+        let is_it = |one: &&SourceAttempt| one.attempt == attempt && !matches!(one.stage, CopyStage::Sent(_));
+        if state.attempt.as_ref().filter(is_it).is_some() {
+            self.end_attempt(state);
+            self.own(state);
+        }
+    }
+
+    /// The target has everything: the slots are handed over.
+    pub(crate) fn set_ready(&self, attempt: u64) -> Result<(), String> {
+        let mut state = self.state.lock();
+        if state.handed_over == Some(attempt) {
+            return Ok(());
+        }
+        let current = Self::current(&mut state, attempt)?;
+        match current.stage {
+            CopyStage::Copying => return Err("the slots are served yet: freeze them first".to_owned()),
+            CopyStage::Frozen => current.stage = CopyStage::Ready,
+            CopyStage::Ready | CopyStage::Sent(_) => {}
+        }
+        state.agent.iter().for_each(Thread::unpark);
+        Ok(())
+    }
+
+    /// Waits until the slots of an attempt are handed over; returns whether they are.
+    pub(crate) fn await_hand_over(&self, attempt: u64) -> bool {
+        let until = Instant::now() + HAND_OVER_TIMEOUT;
+        let mut state = self.state.lock();
+        while state.handed_over != Some(attempt) && state.attempt.as_ref().is_some_and(|one| one.attempt == attempt) {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        state.handed_over == Some(attempt)
+    }
+
+    /// Whether the slots of an attempt are handed over.
+    #[cfg(test)]
+    pub(crate) fn is_handed_over(&self, attempt: u64) -> bool {
+        self.state.lock().handed_over == Some(attempt)
+    }
+
+    /// Ends an attempt whose target has been silent for so long, and serves its slots again: unless it is handed over.
+    pub(crate) fn end_silent(&self, limit: Duration) {
+        let state = &mut *self.state.lock();
+        let is_handed_over = |stage| match stage {
+            CopyStage::Copying | CopyStage::Frozen => false,
+            // What the target has is all there is to know: it is handed over even if it says nothing any more.
+            CopyStage::Ready | CopyStage::Sent(_) => !is_broken(MemberRule::WhatIsSentStaysFrozen),
+        };
+        let is_silent = |one: &&SourceAttempt| !is_handed_over(one.stage) && one.heard.elapsed() >= limit;
+        if state.attempt.as_ref().filter(is_silent).is_some() {
+            self.end_attempt(state);
+            self.own(state);
+        }
+    }
+
+    /// The first move that this server has to copy, with its source.
+    pub(crate) fn next_copy(&self) -> Option<(StoredMove, Option<ServerState>, String)> {
+        let state = self.state.lock();
+        let own = |one: &&StoredMove| !one.handed_over && one.target == self.slots.own_id();
+        let found = state.map.moves.iter().find(own)?;
+        Some((found.clone(), state.servers.get(&found.source).cloned(), state.peer_key.clone()))
+    }
+
+    /// Whether a move is to be copied here still.
+    pub(crate) fn is_to_be_copied(&self, move_id: u64) -> bool {
+        let state = self.state.lock();
+        state.map.moves.iter().any(|one| one.id == move_id && !one.handed_over && one.target == self.slots.own_id())
+    }
+
+    /// Whether a move is not under way any more, and was not handed over.
+    pub(crate) fn is_gone(&self, move_id: u64) -> bool {
+        !self.state.lock().map.moves.iter().any(|one| one.id == move_id)
+    }
+
+    /// The first move whose records this server has to remove, since it has handed them over.
+    pub(crate) fn next_to_clear(&self) -> Option<(u64, SlotSpan)> {
+        let state = self.state.lock();
+        let own = |one: &&StoredMove| {
+            one.handed_over && one.source == self.slots.own_id() && !state.cleared.contains(&one.id)
+        };
+        state.map.moves.iter().find(own).map(|one| (one.id, one.span()))
+    }
+
+    /// The records of a move are removed here.
+    pub(crate) fn set_cleared(&self, move_id: u64) {
+        let mut state = self.state.lock();
+        state.cleared.push(move_id);
+        state.agent.iter().for_each(Thread::unpark);
+    }
+
+    /// Whether a text is the key with which the servers of the cluster show each other that they are.
+    pub fn is_peer_key(&self, text: &str) -> bool {
+        let key = self.state.lock().peer_key.clone();
+        // Digests, so that the time that it takes says nothing of the key.
+        let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        !key.is_empty() && digest(&key).as_ref() == digest(text).as_ref()
+    }
+
+    /// How far the copy is that this server makes or serves.
+    pub fn progress(&self) -> CopyProgress {
+        self.state.lock().progress.clone()
+    }
+
+    pub(crate) fn set_progress(&self, progress: CopyProgress) {
+        self.state.lock().progress = progress;
+    }
+
+    /// Begins to move slots; returns the number of moves, one for each server that has some of them.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn request_move(&self, wanted: WantedMove) -> Result<usize, String> {
+        Self::wait(&self.ask(MapRequest::Begin(wanted)))
+    }
+
+    /// Cancels the moves of some slots that are not handed over yet; returns how many.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn cancel_moves(&self, spans: Vec<SlotSpan>) -> Result<usize, String> {
+        Self::wait(&self.ask(MapRequest::Cancel(spans)))
+    }
+
+    fn ask(&self, request: MapRequest) -> Receiver<MapAnswer> {
+        let (sender, receiver) = sync_channel(1);
+        let mut state = self.state.lock();
+        state.requests.push((request, sender));
+        state.agent.iter().for_each(Thread::unpark);
+        receiver
+    }
+
+    fn wait(answer: &Receiver<MapAnswer>) -> MapAnswer {
+        let unknown = "etcd does not answer; `sandstorm cluster status` shows whether it was made, once it does";
+        answer.recv_timeout(CHANGE_TIMEOUT).unwrap_or_else(|_| Err(unknown.to_owned()))
+    }
+
+    /// As [`MoveDesk::request_move`], without waiting.
+    #[cfg(test)]
+    pub(crate) fn request_move_later(&self, wanted: WantedMove) {
+        drop(self.ask(MapRequest::Begin(wanted)));
+    }
+
+    /// As [`MoveDesk::cancel_moves`], without waiting.
+    #[cfg(test)]
+    pub(crate) fn cancel_moves_later(&self, spans: Vec<SlotSpan>) {
+        drop(self.ask(MapRequest::Cancel(spans)));
+    }
+}

@@ -1,0 +1,56 @@
+//! Requests of the target of a move to its source's control port. The key of the cluster, which lies in etcd, shows who
+//! asks; so does the fingerprint there who answers.
+
+use sandstorm_net::trust::Trust;
+
+use crate::copy_format::{CopyAnswer, CopyRequest};
+use crate::limits::{COPY_ANSWER_BYTES, PEER_TIMEOUT};
+use crate::slot_copy::CopySource;
+use crate::state::ServerState;
+
+/// The header that has the cluster's key.
+pub const PEER_KEY_HEADER: &str = "sandstorm-peer-key";
+/// The path of the requests.
+pub const COPY_PATH: &str = "/v1/cluster/copy";
+
+/// The connection to a source.
+pub(crate) struct PeerLink {
+    agent: ureq::Agent,
+    url: String,
+    key: String,
+}
+
+impl PeerLink {
+    /// One to a server as it has told of itself.
+    pub(crate) fn new(server: &ServerState, key: String) -> Result<PeerLink, String> {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(PEER_TIMEOUT))
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
+        let url = server.control.clone();
+        let trust = match url.starts_with("https:") {
+            true => Trust::pin(&server.fingerprint).ok_or_else(|| format!("{url} has told no fingerprint"))?,
+            false => Trust::Public,
+        };
+        Ok(PeerLink { agent: trust.agent(config), url, key })
+    }
+}
+
+impl CopySource for PeerLink {
+    fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.url);
+        let url = format!("{}{COPY_PATH}", self.url.trim_end_matches('/'));
+        let sent = self.agent.post(&url).header(PEER_KEY_HEADER, &self.key).send_json(request);
+        let mut response = sent.map_err(|error| failed(&error))?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(COPY_ANSWER_BYTES).read_to_vec();
+        let body = body.map_err(|error| failed(&error))?;
+        if status.is_success() {
+            return CopyAnswer::decode(&body);
+        }
+        let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        Err(said["message"].as_str().map_or_else(|| failed(&status), str::to_owned))
+    }
+}

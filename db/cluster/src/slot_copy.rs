@@ -1,0 +1,196 @@
+//! The target's part in a move: copies the records of some slots, step by step, without clocks and threads.
+//!
+//! First all records, page by page, while the source serves them; then, again and again, those of the keys that have
+//! changed meanwhile; then the source serves them no more, and the last changes follow. When all is on the disk the
+//! source is told to hand the slots over. Each answer of the source is later than the one before, so the last word
+//! about a key is right. Whatever goes wrong, a new attempt begins with nothing.
+
+use sandstorm_store::slots::SlotSpan;
+
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyRequest};
+use crate::limits::{FREEZE_AFTER_ROUNDS, FREEZE_BELOW_CHANGES};
+
+/// The source of a move.
+pub(crate) trait CopySource {
+    /// Its answer.
+    ///
+    /// # Errors
+    /// One line: it refuses, or does not answer.
+    fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String>;
+}
+
+/// The tables of the target.
+pub(crate) trait CopyTables {
+    /// Whether it can take records of these tables.
+    ///
+    /// # Errors
+    /// One line: it does not know one.
+    fn check(&mut self, tables: &[CopiedTable]) -> Result<(), String>;
+
+    /// Removes all records of some slots that this server does not own; returns whether there may be more.
+    ///
+    /// # Errors
+    /// One line.
+    fn clear(&mut self, span: SlotSpan) -> Result<bool, String>;
+
+    /// Makes keys be as the source has them; returns how many there were.
+    ///
+    /// # Errors
+    /// One line.
+    fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String>;
+
+    /// Waits until all is on the disk, and versions go on behind those of the source.
+    ///
+    /// # Errors
+    /// One line.
+    fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String>;
+}
+
+/// How far a copy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum CopyPhase {
+    Begin,
+    Clear,
+    Pages { at: usize, cursor: u64 },
+    Changes { rounds: u32 },
+    Freeze,
+    LastChanges,
+    Finish,
+    Ready,
+    HandedOver,
+}
+
+/// An attempt to copy the slots of a move.
+#[derive(Debug)]
+pub(crate) struct SlotCopy {
+    target: String,
+    move_id: u64,
+    span: SlotSpan,
+    attempt: u64,
+    phase: CopyPhase,
+    tables: Vec<CopiedTable>,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+impl SlotCopy {
+    /// An attempt that has not begun. `attempt` is a random number.
+    pub(crate) fn new(target: &str, move_id: u64, span: SlotSpan, attempt: u64) -> SlotCopy {
+        let target = target.to_owned();
+        let (phase, tables) = (CopyPhase::Begin, Vec::new());
+        SlotCopy { target, move_id, span, attempt, phase, tables, records: 0, bytes: 0 }
+    }
+
+    /// The move.
+    #[cfg(test)]
+    pub(crate) fn move_id(&self) -> u64 {
+        self.move_id
+    }
+
+    /// Whether the slots are handed over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == CopyPhase::HandedOver
+    }
+
+    /// Whether the source serves the slots still.
+    pub(crate) fn is_served(&self) -> bool {
+        !matches!(self.phase, CopyPhase::LastChanges | CopyPhase::Finish | CopyPhase::Ready | CopyPhase::HandedOver)
+    }
+
+    /// What is done now, for people.
+    pub(crate) fn state(&self) -> String {
+        match self.phase {
+            CopyPhase::Begin => "begins".to_owned(),
+            CopyPhase::Clear => "removes what an earlier attempt has left".to_owned(),
+            CopyPhase::Pages { at, .. } => format!("copies table {} of {}", at + 1, self.tables.len()),
+            CopyPhase::Changes { .. } => "copies what has changed meanwhile".to_owned(),
+            CopyPhase::Freeze | CopyPhase::LastChanges => "copies the last changes".to_owned(),
+            CopyPhase::Finish => "waits for the disk".to_owned(),
+            CopyPhase::Ready => "is handed over".to_owned(),
+            CopyPhase::HandedOver => "handed over".to_owned(),
+        }
+    }
+
+    fn ask(&self, source: &mut impl CopySource, ask: CopyAsk) -> Result<CopyAnswer, String> {
+        let target = self.target.clone();
+        source.ask(&CopyRequest { target, move_id: self.move_id, attempt: self.attempt, ask })
+    }
+
+    fn take(&mut self, own: &mut impl CopyTables, answer: &CopyAnswer) -> Result<u64, String> {
+        let count = own.take(answer)?;
+        self.records += count;
+        self.bytes += answer.records.len() as u64;
+        Ok(count)
+    }
+
+    /// Tells the source that this attempt is over, so that it serves the slots at once.
+    pub(crate) fn abandon(&self, source: &mut impl CopySource) {
+        if !matches!(self.phase, CopyPhase::Begin | CopyPhase::HandedOver) {
+            // Otherwise the source ends it when it has heard nothing for some seconds.
+            let _unless_lost = self.ask(source, CopyAsk::Abandon);
+        }
+    }
+
+    /// Goes one step further.
+    ///
+    /// # Errors
+    /// One line: this attempt is over. A new one may do better.
+    pub(crate) fn step(&mut self, source: &mut impl CopySource, own: &mut impl CopyTables) -> Result<(), String> {
+        self.phase = match self.phase.clone() {
+            CopyPhase::Begin => {
+                self.tables = self.ask(source, CopyAsk::Begin)?.head.tables;
+                own.check(&self.tables)?;
+                if is_broken(MemberRule::CopiesBeginEmpty) {
+                    CopyPhase::Pages { at: 0, cursor: 0 }
+                } else {
+                    CopyPhase::Clear
+                }
+            }
+            CopyPhase::Clear if own.clear(self.span)? => CopyPhase::Clear,
+            CopyPhase::Clear => CopyPhase::Pages { at: 0, cursor: 0 },
+            CopyPhase::Pages { at, cursor } => match self.tables.get(at) {
+                None => CopyPhase::Changes { rounds: 0 },
+                Some(CopiedTable { tenant, table, serial, .. }) => {
+                    let ask = CopyAsk::Page { tenant: *tenant, table: *table, serial: *serial, cursor };
+                    let answer = self.ask(source, ask)?;
+                    self.take(own, &answer)?;
+                    match answer.head.next {
+                        Some(cursor) => CopyPhase::Pages { at, cursor },
+                        None => CopyPhase::Pages { at: at + 1, cursor: 0 },
+                    }
+                }
+            },
+            CopyPhase::Changes { .. } if is_broken(MemberRule::ChangesAreCopied) => CopyPhase::Freeze,
+            CopyPhase::Changes { rounds } => {
+                let answer = self.ask(source, CopyAsk::Changes)?;
+                let count = self.take(own, &answer)?;
+                match count < FREEZE_BELOW_CHANGES as u64 || rounds >= FREEZE_AFTER_ROUNDS {
+                    true => CopyPhase::Freeze,
+                    false => CopyPhase::Changes { rounds: rounds + 1 },
+                }
+            }
+            CopyPhase::Freeze => {
+                self.tables = self.ask(source, CopyAsk::Freeze)?.head.tables;
+                own.check(&self.tables)?;
+                if is_broken(MemberRule::ChangesAreCopied) { CopyPhase::Finish } else { CopyPhase::LastChanges }
+            }
+            CopyPhase::LastChanges => {
+                let answer = self.ask(source, CopyAsk::Changes)?;
+                self.take(own, &answer)?;
+                if answer.head.has_more { CopyPhase::LastChanges } else { CopyPhase::Finish }
+            }
+            CopyPhase::Finish => {
+                own.finish(&self.tables)?;
+                CopyPhase::Ready
+            }
+            CopyPhase::Ready => match self.ask(source, CopyAsk::Ready)?.head.handed_over {
+                true => CopyPhase::HandedOver,
+                // etcd is away: the source goes on trying.
+                false => CopyPhase::Ready,
+            },
+            CopyPhase::HandedOver => CopyPhase::HandedOver,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! The thread of a server that takes slots from others, and removes the records of those that it has given away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sandstorm_catalog::{Directory, TableEntry};
+use sandstorm_store::slots::SlotSpan;
+use sandstorm_store::{GracePeriod, Participant, StoreError};
+
+use crate::copy_format::{CopiedTable, CopyAnswer};
+use crate::limits::{CLEAR_BATCH, COPY_PAUSE, LOG_INTERVAL, MOVE_POLL_INTERVAL};
+use crate::move_desk::{CopyProgress, MoveDesk};
+use crate::peer_link::PeerLink;
+use crate::slot_copy::{CopyTables, SlotCopy};
+use crate::state::{ServerState, StoredMove};
+
+/// The thread. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct SlotMover {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SlotMover {
+    pub(crate) fn start(desk: Arc<MoveDesk>, directory: Arc<Directory>) -> std::io::Result<SlotMover> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mover = MoverLoop { own: OwnTables::new(directory), desk, logged: None, stop: Arc::clone(&stop) };
+        let thread = std::thread::Builder::new().name("slot-mover".to_owned()).spawn(move || mover.run())?;
+        Ok(SlotMover { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for SlotMover {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct MoverLoop {
+    desk: Arc<MoveDesk>,
+    own: OwnTables,
+    /// The time of the last line in the log about trouble.
+    logged: Option<Instant>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MoverLoop {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            self.own.participant.offline();
+            if let Some((move_id, span)) = self.desk.next_to_clear() {
+                self.clear(move_id, span);
+            } else if let Some((wanted, source, key)) = self.desk.next_copy() {
+                self.copy(&wanted, source, key);
+            } else {
+                self.own.forget_noted(self.desk.slots().copied());
+                std::thread::park_timeout(MOVE_POLL_INTERVAL);
+            }
+        }
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Removes the records of slots that were handed over.
+    fn clear(&mut self, move_id: u64, span: SlotSpan) {
+        // Whoever has looked before whether the slot is this server's may read yet.
+        let grace = GracePeriod::begin(&self.own.participant);
+        while !grace.is_over() {
+            self.own.participant.quiescent();
+            self.own.participant.offline();
+            if self.stops() {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        self.remove(move_id, span);
+        if !self.stops() {
+            self.desk.set_cleared(move_id);
+        }
+    }
+
+    /// Removes the records of slots that are not this server's.
+    fn remove(&mut self, move_id: u64, span: SlotSpan) {
+        self.own.cursor = ClearCursor::default();
+        while !self.stops() && !self.own.owns_any(span) {
+            match self.own.clear(span) {
+                Ok(true) => {}
+                Ok(false) => return,
+                // No room in the log, for a moment.
+                Err(why) => {
+                    self.note(move_id, &why);
+                    std::thread::park_timeout(COPY_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Copies the slots of a move, and has them handed over.
+    fn copy(&mut self, wanted: &StoredMove, source: Option<ServerState>, key: String) {
+        let link = source.ok_or_else(|| "its source has told of no address".to_owned());
+        let mut link = match link.and_then(|source| PeerLink::new(&source, key)) {
+            Ok(link) => link,
+            Err(why) => return self.pause(wanted.id, &why),
+        };
+        let mut copy = SlotCopy::new(self.desk.slots().own_id(), wanted.id, wanted.span(), rand::random());
+        self.own.cursor = ClearCursor::default();
+        let begun = Instant::now();
+        while !copy.is_over() && !self.stops() {
+            if copy.is_served() && !self.desk.is_to_be_copied(wanted.id) {
+                copy.abandon(&mut link);
+                if self.desk.is_gone(wanted.id) {
+                    // It was cancelled: what was copied is worth nothing.
+                    self.remove(wanted.id, wanted.span());
+                }
+                return;
+            }
+            if let Err(why) = copy.step(&mut link, &mut self.own) {
+                copy.abandon(&mut link);
+                return self.pause(wanted.id, &why);
+            }
+            self.own.participant.quiescent();
+            self.own.participant.offline();
+            let (records, bytes, state) = (copy.records, copy.bytes, copy.state());
+            self.desk.set_progress(CopyProgress { move_id: wanted.id, records, bytes, state });
+            if copy.is_served() {
+                self.keep_rate(wanted.mib_per_s, copy.bytes, begun);
+            }
+        }
+        // This server reads that it owns them now.
+        self.desk.wake_agent();
+        self.logged = None;
+        while self.desk.is_to_be_copied(wanted.id) && copy.is_over() && !self.stops() {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits as long as the rate of a move asks for.
+    fn keep_rate(&self, mib_per_s: u64, bytes: u64, begun: Instant) {
+        if mib_per_s == 0 {
+            return;
+        }
+        let due = Duration::from_secs_f64(bytes as f64 / (mib_per_s << 20) as f64);
+        while begun.elapsed() < due && !self.stops() {
+            std::thread::park_timeout((due - begun.elapsed().min(due)).min(MOVE_POLL_INTERVAL));
+        }
+    }
+
+    fn pause(&mut self, move_id: u64, why: &str) {
+        self.note(move_id, why);
+        std::thread::park_timeout(COPY_PAUSE);
+    }
+
+    fn note(&mut self, move_id: u64, why: &str) {
+        if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            tracing::warn!("slots are not moved yet: {why}; it is tried again");
+            self.logged = Some(Instant::now());
+        }
+        self.desk.set_progress(CopyProgress { move_id, state: format!("waits: {why}"), ..CopyProgress::default() });
+    }
+}
+
+/// Tenant and table, and the table if it is known here.
+type FoundTable = ((u32, u64), Option<Arc<TableEntry>>);
+
+/// Where the removal of records goes on.
+#[derive(Default)]
+struct ClearCursor {
+    tables: Option<Vec<std::sync::Weak<TableEntry>>>,
+    at: u64,
+}
+
+/// This server's tables.
+struct OwnTables {
+    directory: Arc<Directory>,
+    participant: Participant,
+    cursor: ClearCursor,
+}
+
+fn words(error: StoreError) -> String {
+    format!("this server does not take a record: {error}")
+}
+
+impl OwnTables {
+    fn new(directory: Arc<Directory>) -> OwnTables {
+        let participant = directory.participant();
+        OwnTables { directory, participant, cursor: ClearCursor::default() }
+    }
+
+    fn all(&self) -> Vec<Arc<TableEntry>> {
+        self.directory.snapshot().iter().flat_map(|view| view.tables.values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Whether this server owns any of some slots.
+    fn owns_any(&self, span: SlotSpan) -> bool {
+        self.directory.slots().is_none_or(|slots| (span.first..=span.last).any(|slot| slots.owns_slot(slot)))
+    }
+
+    fn find(&self, tenant: u32, table: u64) -> Option<Arc<TableEntry>> {
+        self.directory.snapshot().tenant(tenant).and_then(|view| view.table(table).cloned())
+    }
+
+    /// Gives memory back of a copy that has ended.
+    fn forget_noted(&self, copied: Option<SlotSpan>) {
+        let noted = self.directory.slots().map_or(0, |slots| slots.noted_bytes());
+        if copied.is_none() && noted > 0 {
+            self.all().iter().for_each(|entry| entry.table.forget_copied_keys());
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl CopyTables for OwnTables {
+    fn check(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
+        let is_unknown = |own: &OwnTables, wanted: &CopiedTable| {
+            own.find(wanted.tenant, wanted.table).is_none_or(|entry| entry.serial() != wanted.serial)
+        };
+        if tables.iter().any(|table| is_unknown(self, table)) {
+            self.directory.catch_up().map_err(|error| error.to_string())?;
+        }
+        match tables.iter().find(|table| is_unknown(self, table)) {
+            None => Ok(()),
+            Some(table) => Err(format!("table {} of tenant {} is not known here yet", table.table, table.tenant)),
+        }
+    }
+
+    fn clear(&mut self, span: SlotSpan) -> Result<bool, String> {
+        // It cannot be, and would be the end of these records.
+        if self.owns_any(span) {
+            return Err("these slots are this server's own".to_owned());
+        }
+        let all = self.all();
+        let tables = self.cursor.tables.get_or_insert_with(|| all.iter().map(Arc::downgrade).collect());
+        let Some(table) = tables.last() else {
+            self.cursor = ClearCursor::default();
+            return Ok(false);
+        };
+        let next = match table.upgrade() {
+            Some(entry) => {
+                entry.table.remove_slots(&self.participant, (self.cursor.at, CLEAR_BATCH), span).map_err(words)?
+            }
+            None => None,
+        };
+        if next.is_none() {
+            tables.pop();
+        }
+        self.cursor.at = next.unwrap_or(0);
+        self.participant.quiescent();
+        Ok(true)
+    }
+
+    fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
+        let (mut count, now_ms) = (0, now_ms());
+        let mut found: Option<FoundTable> = None;
+        for copied in answer.keys() {
+            let copied = copied?;
+            let of = (copied.tenant, copied.table);
+            if found.as_ref().is_none_or(|(known, _)| *known != of) {
+                found = Some((of, self.find(copied.tenant, copied.table)));
+            }
+            // One that is not known any more was dropped; one that is not known yet is found out by `check`.
+            let Some((_, Some(entry))) = &found else { continue };
+            if entry.serial() != copied.serial {
+                continue;
+            }
+            match &copied.record {
+                Some(record) => entry.table.take_arrival(&self.participant, record, now_ms),
+                None => entry.table.take_leaving(&self.participant, copied.key),
+            }
+            .map_err(words)?;
+            count += 1;
+            if count % CLEAR_BATCH as u64 == 0 {
+                self.participant.quiescent();
+            }
+        }
+        Ok(count)
+    }
+
+    fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
+        for table in tables {
+            if let Some(entry) = self.find(table.tenant, table.table) {
+                entry.table.take_versions(&self.participant, table.version, &entry.name()).map_err(words)?;
+            }
+        }
+        self.participant.offline();
+        let end = self.directory.change_log().map_or(0, |log| log.end());
+        self.directory.wait_for_disk(end).map_err(|error| error.to_string())
+    }
+}
