@@ -413,6 +413,9 @@ impl TableBackend for BackedTable {
             return 0;
         }
         states.absent.remove(key);
+        if states.loads.contains_key(key) {
+            states.overtaken.insert(key.into());
+        }
         let change = self.changes.fetch_add(1, Relaxed) + 1;
         let now_ms = self.clock_ms();
         let base = states.known(hash, key, crate::unix_ms());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use sandstorm_store::spill::ColdTicket;
 
 use crate::marks::DirtyMark;
@@ -91,6 +91,8 @@ pub(crate) struct KeyStates {
     pub(crate) absent: HashMap<Box<[u8]>, u64>,
     /// Keys that are being loaded, with the tickets of the requests that wait for each.
     pub(crate) loads: HashMap<Box<[u8]>, Vec<Arc<ColdTicket>>>,
+    /// Those of them that were changed since: what is loaded is older, whatever became of the change meanwhile.
+    pub(crate) overtaken: HashSet<Box<[u8]>>,
 }
 
 impl KeyStates {

@@ -57,6 +57,7 @@ impl BackedRequests for BackedTable {
 
     fn refuse_loads(&self) {
         for mut states in self.shards() {
+            states.overtaken.clear();
             for ticket in states.loads.drain().flat_map(|(_, tickets)| tickets) {
                 ticket.note_read(Err(SpillReadError::BackingDown));
             }
@@ -123,12 +124,16 @@ impl BackedTable {
         if loaded.is_err() {
             self.counters.load_errors.fetch_add(1, Relaxed);
         }
-        let waiting = self.shard(hash).loads.remove(key).unwrap_or_default();
+        let waiting = {
+            let mut states = self.shard(hash);
+            states.overtaken.remove(key);
+            states.loads.remove(key).unwrap_or_default()
+        };
         waiting.iter().for_each(|ticket| ticket.note_read(loaded));
     }
 
     /// Puts what the backing has of a key into memory, unless a client has changed it meanwhile.
-    fn fill(
+    pub(crate) fn fill(
         &self,
         participant: &Participant,
         (table, hash, key): (&RecordTable, u64, &[u8]),
@@ -136,7 +141,10 @@ impl BackedTable {
     ) -> Result<(), SpillReadError> {
         let now_ms = unix_ms();
         let record = object.map(|object| self.loaded_record(object, key)).transpose()?;
-        let may = || self.shard(hash).dirty.get(key).is_none_or(|dirty| dirty.change == 0);
+        let may = || {
+            let states = self.shard(hash);
+            !states.overtaken.contains(key) && states.dirty.get(key).is_none_or(|dirty| dirty.change == 0)
+        };
         let done = |version| self.note_loaded((hash, key), version, object, now_ms);
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
         filled.map_err(|error| match error {

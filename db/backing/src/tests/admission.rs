@@ -116,6 +116,27 @@ fn a_key_is_marked_as_long_as_a_change_of_it_may_come() {
 }
 
 #[test]
+fn a_load_that_a_change_has_overtaken_replaces_nothing_also_where_the_change_is_written_already() {
+    let mut bench = bench(settings(BackingPolicy::WriteThrough), 1 << 20);
+    bench.write_elsewhere(b"a", b"old");
+    let hash = bench.table.hash(b"a");
+    // The load has read the object, and comes back late.
+    bench.backed.shard(hash).loads.insert(b"a"[..].into(), Vec::new());
+    bench.put(b"a", b"new").unwrap();
+    bench.flush(ConflictChoice::Keep).unwrap();
+    bench.participant.online();
+    let late = crate::object_store::StoredObject {
+        tag: "old".to_owned(),
+        bytes: bench.memory.get("a", 1 << 20).unwrap().unwrap().bytes,
+    };
+    let table = Arc::clone(&bench.table);
+    bench.backed.fill(&bench.participant, (&table, hash, b"a"), None).unwrap();
+    bench.backed.fill(&bench.participant, (&table, hash, b"a"), Some(&late)).unwrap();
+    assert_eq!(bench.get(b"a"), Ok(Some(b"new".to_vec())));
+    assert_eq!(bench.backed.stats().loads, 0, "it is the backing's, and known to be");
+}
+
+#[test]
 fn a_delete_that_the_backing_does_not_have_outlives_a_change_that_is_refused_after_it() {
     let mut before = bench(BackingSettings { flush_after_ms: 60_000, ..settings(BackingPolicy::WriteBack) }, 1 << 20);
     before.write_elsewhere(b"deleted", b"old");
