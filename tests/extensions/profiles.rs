@@ -1,11 +1,13 @@
 //! Promise: a profile finds where an extension's code spends its time while it serves: functions and lines, host calls
-//! apart, in either tier.
+//! apart, in either tier. It shows calls of one tenant's extension alone, whoever else has the same library.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Wire, data_plane, library_of, loaded, tenant};
-use sandstorm_extension::BudgetOverride;
+use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
+use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_runtime::{CodeProfile, ProfilerBusy};
 
@@ -21,6 +23,10 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         for _ in 0..2_000 {
             black_box(db.scan(table, Default::default(), 64)?);
         }
+        return Ok(());
+    }
+    if args == b\"nested\" {
+        db.call(\"second\", b\"loops\").await?;
         return Ok(());
     }
     black_box(long_loop(7_000_000));
@@ -47,15 +53,22 @@ fn short_loop(turns: u64) -> u64 {
 
 /// Samples that make shares of them sure enough.
 const ENOUGH: u64 = 300;
+/// Samples that show that calls are sampled at all.
+const SOME: u64 = 50;
+
+/// Loads a library for a tenant, as an extension of its own.
+fn put(plane: &DataPlane, tenant: &str, name: &str, library: &Arc<ExtensionLibrary>) -> Arc<LoadedExtension> {
+    let budget = BudgetOverride { total_us: Some(1_000_000), ..BudgetOverride::default() };
+    let extension = Arc::new(loaded(name, 1, Arc::clone(library), budget));
+    plane.directory.put_extension(tenant, Arc::clone(&extension)).expect("it is loaded");
+    extension
+}
 
 #[test]
 fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "alice", true);
-    let library = library_of("two_loops", TWO_LOOPS);
-    let budget = BudgetOverride { total_us: Some(1_000_000), ..BudgetOverride::default() };
-    let extension = loaded("two_loops", 1, library.clone(), budget);
-    plane.directory.put_extension("alice", std::sync::Arc::new(extension)).expect("it is loaded");
+    let extension = put(&plane, "alice", "two_loops", &library_of("two_loops", TWO_LOOPS));
     let mut wire = Wire::new(&plane, 0, id);
     for key in 0..64_u32 {
         assert_eq!(wire.one(Operation::put(1, &key.to_le_bytes(), b"value")).status, RpcStatus::Ok);
@@ -68,7 +81,7 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
                 let mut profile = CodeProfile::default();
                 // A busy machine gives the worker, or whoever samples, little time.
                 for seconds in 1..=20 {
-                    profile = plane.profiler.profile(&library, Duration::from_secs(seconds), &never).expect("alone");
+                    profile = plane.profiler.profile(&extension, Duration::from_secs(seconds), &never).expect("alone");
                     if profile.samples >= ENOUGH {
                         break;
                     }
@@ -121,13 +134,13 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
 #[test]
 fn one_profile_is_taken_at_a_time_and_ends_when_it_is_told_to() {
     let plane = data_plane(1);
-    let library = library_of("two_loops", TWO_LOOPS);
+    let extension = loaded("two_loops", 1, library_of("two_loops", TWO_LOOPS), BudgetOverride::default());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
             // The other may be looking just then whether this one has begun, which is a profile, too.
             loop {
-                match plane.profiler.profile(&library, Duration::from_secs(600), &stop) {
+                match plane.profiler.profile(&extension, Duration::from_secs(600), &stop) {
                     Err(ProfilerBusy) => std::thread::yield_now(),
                     taken => return taken,
                 }
@@ -135,10 +148,50 @@ fn one_profile_is_taken_at_a_time_and_ends_when_it_is_told_to() {
         });
         let none = AtomicBool::new(true);
         // The first may not have begun yet.
-        while plane.profiler.profile(&library, Duration::ZERO, &none) != Err(ProfilerBusy) {
+        while plane.profiler.profile(&extension, Duration::ZERO, &none) != Err(ProfilerBusy) {
             std::thread::sleep(Duration::from_millis(1));
         }
         stop.store(true, Ordering::Relaxed);
         assert_eq!(first.join().expect("no panic").map(|profile| profile.samples), Ok(0), "nothing ran");
     });
+}
+
+#[test]
+fn who_shares_a_library_sees_its_own_calls_alone() {
+    let plane = data_plane(1);
+    let library = library_of("two_loops", TWO_LOOPS);
+    let (caller, _) = tenant(&plane, "alice", true);
+    tenant(&plane, "bob", true);
+    let [_, called] = ["two_loops", "second"].map(|name| put(&plane, "alice", name, &library));
+    let uncalled = put(&plane, "alice", "third", &library);
+    let [others, others_second] = ["two_loops", "second"].map(|name| put(&plane, "bob", name, &library));
+    let mut wire = Wire::new(&plane, 0, caller);
+    let over = AtomicBool::new(false);
+    let (of_called, of_rest) = std::thread::scope(|scope| {
+        let taken = scope.spawn(|| {
+            let samples_of = |extension: &LoadedExtension| {
+                let (length, never) = (Duration::from_millis(300), AtomicBool::new(false));
+                plane.profiler.profile(extension, length, &never).expect("alone").samples
+            };
+            let mut sums = (0, 0);
+            // A busy machine gives the worker, or whoever samples, little time.
+            for _ in 0..50 {
+                sums.1 +=
+                    [&others, &others_second, &uncalled].map(|extension| samples_of(extension)).iter().sum::<u64>();
+                sums.0 += samples_of(&called);
+                if sums.0 >= SOME {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            sums
+        });
+        while !over.load(Ordering::Relaxed) {
+            let answer = wire.one(Operation::invoke(b"two_loops", b"nested"));
+            assert_eq!(answer.status, RpcStatus::Ok, "{}", answer.text());
+        }
+        taken.join().expect("profiles")
+    });
+    assert!(of_called >= SOME, "what the caller calls is sampled as its own: {of_called}");
+    assert_eq!(of_rest, 0, "nobody called these, of the same tenant or of another");
 }

@@ -83,6 +83,8 @@ pub struct LoadedExtension {
     pub latency: CallLatency,
     /// The rate limit of the extension's calls.
     pub throttle: CallThrottle,
+    /// See [`LoadedExtension::number`].
+    number: u64,
 }
 
 /// The rate at which calls of an extension are admitted: unlimited, unless they keep being killed.
@@ -151,6 +153,7 @@ impl LoadedExtension {
         library: Arc<ExtensionLibrary>,
         budget: BudgetOverride,
     ) -> LoadedExtension {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         LoadedExtension {
             name: name.into(),
             version,
@@ -161,7 +164,15 @@ impl LoadedExtension {
             stats: ExtensionCounters::default(),
             latency: CallLatency::default(),
             throttle: CallThrottle::default(),
+            number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
         }
+    }
+
+    /// Its number in this process, from 1, which no other one has or will have: tenants that share a library each have
+    /// an extension of their own.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The same of another tier, which has to be that of its library.

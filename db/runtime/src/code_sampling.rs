@@ -1,6 +1,6 @@
 //! The part of the signal's handler that looks where the interrupted code is.
 //!
-//! Guarantees: it reads the worker's own block, which library the invocation under way runs, and the open part of the
+//! Guarantees: it reads the worker's own block, which extension the invocation under way runs, and the open part of the
 //! stack that its thread runs on; and it writes to the block's slot for samples alone.
 #![allow(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub(super) unsafe fn take_sample(block: &WorkerBlock, mut at: GuestRegisters) {
         }
     }
     // SAFETY: not in host state, so this thread polls the body, whose references stay what they are meanwhile.
-    let library = unsafe { (*body).refs.as_ref() }.map_or(0, |held| held.extension.library.number());
+    let extension = unsafe { (*body).refs.as_ref() }.map_or(0, |held| held.extension.number());
     let low = block.stack_low.load(Ordering::Relaxed).max(block.closed_end.load(Ordering::Relaxed));
     let top = block.stack_top.load(Ordering::Relaxed);
     let from = at.stack.next_multiple_of(8);
@@ -40,5 +40,5 @@ pub(super) unsafe fn take_sample(block: &WorkerBlock, mut at: GuestRegisters) {
         // SAFETY: within the open part of this thread's side stack, whose end is aligned as the address is.
         unsafe { word.read_volatile() }
     });
-    block.sample.give(library, in_call, GuestRegisters { stack: from, ..at }, stack);
+    block.sample.give(extension, in_call, GuestRegisters { stack: from, ..at }, stack);
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sandstorm_accounts::CodePlace;
-use sandstorm_extension::{ExtensionLibrary, LibraryCode};
+use sandstorm_extension::{LibraryCode, LoadedExtension};
 
 use super::Watchdog;
 use super::guest_walk::OpenStack;
@@ -65,27 +65,28 @@ impl Profiler {
         Profiler { watchdog: Arc::clone(watchdog.shared()), under_way: Arc::default() }
     }
 
-    /// Samples the code of a library for so long, or until `stop`; blocks meanwhile.
+    /// Samples the calls of a tenant's extension for so long, or until `stop`; blocks meanwhile. Calls that another tenant
+    /// makes of the same library, which was shared with it, are not among them.
     ///
     /// # Errors
     /// [`ProfilerBusy`].
     pub fn profile(
         &self,
-        library: &ExtensionLibrary,
+        extension: &LoadedExtension,
         length: Duration,
         stop: &AtomicBool,
     ) -> Result<CodeProfile, ProfilerBusy> {
         let _alone = self.under_way.try_lock().ok_or(ProfilerBusy)?;
-        let until = Instant::now() + length;
+        let (until, code) = (Instant::now() + length, extension.library.code());
         let (mut counts, mut unlisted) = (HashMap::<RawStack, u64>::new(), 0);
         let (mut workers, mut sample) = (Vec::<Arc<WorkerBlock>>::new(), CodeSample::default());
         let mut jitter = 0x9e37_79b9_u64;
         loop {
             for worker in workers.drain(..) {
-                if !worker.sample.take(&mut sample) || sample.library != library.number() {
+                if !worker.sample.take(&mut sample) || sample.extension != extension.number() {
                     continue;
                 }
-                let stack = raw_stack(library.code(), &sample);
+                let stack = raw_stack(code, &sample);
                 if counts.len() < PROFILE_STACKS || counts.contains_key(&stack) {
                     *counts.entry(stack).or_default() += 1;
                 } else {
@@ -101,7 +102,7 @@ impl Profiler {
             let period_us = 1_000_000 / SAMPLES_PER_S;
             std::thread::sleep(Duration::from_micros(period_us / 2 + (jitter >> 33) % period_us));
         }
-        Ok(resolved(library.code(), counts, unlisted))
+        Ok(resolved(code, counts, unlisted))
     }
 }
 

@@ -23,8 +23,8 @@ pub(super) struct SampleSlot {
     state: AtomicU32,
     /// Whether one of the host's functions ran.
     in_call: AtomicU32,
-    /// The number of the library whose code ran.
-    library: AtomicU64,
+    /// The number of the extension whose code ran. A library would not do: tenants share them.
+    extension: AtomicU64,
     instruction: AtomicUsize,
     stack: AtomicUsize,
     frame: AtomicUsize,
@@ -37,7 +37,7 @@ pub(super) struct SampleSlot {
 /// What a worker ran.
 #[derive(Debug, Default)]
 pub(super) struct CodeSample {
-    pub(super) library: u64,
+    pub(super) extension: u64,
     pub(super) in_call: bool,
     pub(super) registers: GuestRegisters,
     /// The stack from the stack pointer up, native-endian words.
@@ -57,7 +57,7 @@ impl SampleSlot {
             return false;
         }
         let load = |word: &AtomicUsize| word.load(Ordering::Relaxed);
-        sample.library = self.library.load(Ordering::Relaxed);
+        sample.extension = self.extension.load(Ordering::Relaxed);
         sample.in_call = self.in_call.load(Ordering::Relaxed) != 0;
         sample.registers =
             GuestRegisters { instruction: load(&self.instruction), stack: load(&self.stack), frame: load(&self.frame) };
@@ -69,7 +69,7 @@ impl SampleSlot {
     }
 
     /// Gives a sample that was wanted; by the handler alone. The stack's words are those that `stack` gives.
-    pub(super) fn give(&self, library: u64, in_call: bool, at: GuestRegisters, stack: impl Iterator<Item = usize>) {
+    pub(super) fn give(&self, extension: u64, in_call: bool, at: GuestRegisters, stack: impl Iterator<Item = usize>) {
         let words = self.words.get().map_or(&[][..], |words| &words[..]);
         let mut len = 0;
         for (word, value) in words.iter().zip(stack) {
@@ -80,7 +80,7 @@ impl SampleSlot {
         self.instruction.store(at.instruction, Ordering::Relaxed);
         self.stack.store(at.stack, Ordering::Relaxed);
         self.frame.store(at.frame, Ordering::Relaxed);
-        self.library.store(library, Ordering::Relaxed);
+        self.extension.store(extension, Ordering::Relaxed);
         self.in_call.store(in_call.into(), Ordering::Relaxed);
         self.state.store(TAKEN, Ordering::Release);
     }

@@ -61,7 +61,7 @@ pub(super) async fn show(
     }
     let stop = ProfileStop(Arc::default());
     let (stopped, profiled, before) = (Arc::clone(&stop.0), Arc::clone(&extension), extension.latency.read());
-    let sampled = move || profiler.profile(&profiled.library, Duration::from_secs(seconds), &stopped);
+    let sampled = move || profiler.profile(&profiled, Duration::from_secs(seconds), &stopped);
     let taken = tokio::task::spawn_blocking(sampled).await;
     let busy = || unavailable("busy", "another profile is being taken").hint("try again when it has ended");
     let profile = match taken {

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use sandstorm_client::control::{CodePlaceReport, ProfileReport};
+use sandstorm_terminal::escape_one_line;
 
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
@@ -61,6 +62,7 @@ impl ProfileFormat {
     }
 
     fn bytes(self, report: &ProfileReport) -> Vec<u8> {
+        let report = &shown(report);
         match self {
             ProfileFormat::Svg => flame_graph::svg(report).into_bytes(),
             ProfileFormat::Pprof => pprof::encode(report),
@@ -80,6 +82,17 @@ pub(super) fn run(session: &CliSession, args: &ProfileArgs, out: &OutputPrinter)
     }
     std::fs::write(&path, &bytes).map_err(|error| CliError::new(format!("writing {}: {error}", path.display())))?;
     out.done(&format!("{}: {}", path.display(), summary(&report)))
+}
+
+/// The same with names that cannot hide or turn round what is beside them: tenants choose them, and who reads a file of
+/// them has a terminal or a browser.
+fn shown(report: &ProfileReport) -> ProfileReport {
+    let mut shown = report.clone();
+    shown.extension = escape_one_line(&shown.extension);
+    for place in &mut shown.places {
+        (place.function, place.file) = (escape_one_line(&place.function), escape_one_line(&place.file));
+    }
+    shown
 }
 
 fn summary(report: &ProfileReport) -> String {

@@ -67,6 +67,23 @@ fn a_flame_graph_is_xml_whatever_the_names_are() {
     assert!(open.is_empty());
 }
 
+#[test]
+fn no_file_has_characters_that_a_terminal_or_a_browser_acts_on() {
+    let mut report = report();
+    report.places[1].function = "two::\u{202e}\u{1b}]0;x\u{7}\u{200b}\u{2066}".into();
+    report.places[0].file = "src/\u{202e}\tlib.rs".into();
+    for format in ProfileFormat::value_variants() {
+        let bytes = format.bytes(&report);
+        let text = String::from_utf8_lossy(&bytes);
+        for harmful in ["\u{202e}", "\u{1b}]", "\u{7}", "\u{200b}", "\u{2066}"] {
+            // Lengths and numbers of pprof's fields are bytes of any value.
+            let found = text.contains(harmful) && (*format != ProfileFormat::Pprof || harmful.len() > 1);
+            assert!(!found, "{format:?} has {harmful:?}");
+        }
+        assert!(text.contains("u{202e}"), "{format:?} shows it by its number");
+    }
+}
+
 /// Fields of a message: number, and a value or bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
