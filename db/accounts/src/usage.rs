@@ -64,6 +64,7 @@ pub struct TenantUsage {
     /// so that no race can exceed a quota.
     charged: CachePadded<AtomicU64>,
     requests: CachePadded<RateLimiter>,
+    over_rate: AtomicU64,
     /// Side stacks of its switched-out invocations.
     pub parked: AtomicUsize,
     /// Memories of its sandboxed code, in use or kept.
@@ -156,6 +157,7 @@ impl TenantUsage {
             tallies: MemcachedStats::default(),
             policy_events: Mutex::default(),
             policy_events_total: AtomicU64::new(0),
+            over_rate: AtomicU64::new(0),
             changes: RateLimiter::default(),
             http_calls: RateLimiter::default(),
             pushes: Mutex::default(),
@@ -319,7 +321,16 @@ impl TenantUsage {
     #[inline]
     pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         let limit = RateLimit::per_second(per_second.into()).with_burst_ns(REQUESTS_BURST_NS);
-        per_second == 0 || self.requests.admit_shared(&limit, now_ns, requests)
+        if per_second == 0 || self.requests.admit_shared(&limit, now_ns, requests) {
+            return true;
+        }
+        self.over_rate.fetch_add(requests.into(), Relaxed);
+        false
+    }
+
+    /// Operations that [`TenantUsage::admit`] has refused.
+    pub fn over_rate(&self) -> u64 {
+        self.over_rate.load(Relaxed)
     }
 
     /// Counts a change that the tenant makes over the control port, unless too many came before. `now_ns` is of any

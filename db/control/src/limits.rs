@@ -267,6 +267,11 @@ pub const PAGE_KILLS: usize = 50;
 pub const METRIC_SERIES: usize = 50;
 /// The same, at most.
 pub const METRIC_SERIES_MAX: usize = 1_000;
+/// Extensions that are suspended or slowed down, and tables that are nearly full, which get series besides those, at
+/// most: an alert about one must not end because others are larger. A server with more has one cause for all.
+pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
+/// From so many of a thousand parts on, a quota counts as nearly used.
+pub const NEARLY_USED_PER_MILLE: u64 = 900;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Triggers of a tenant, at most: each reads the log by itself.

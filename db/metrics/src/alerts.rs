@@ -105,7 +105,7 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
     "SandstormPacketsDropped" Warning 5
         "sum by (instance) (rate(sandstorm_packets_dropped_early_total[5m]) + rate(sandstorm_packets_shed_total[5m])) > 100"
         "{{ $value | humanize }} packets a second are dropped at {{ $labels.instance }}"
-        "`sandstorm stat --all` says by whom; a larger receive buffer (net.core.rmem_max) helps against bursts"
+        "`sandstorm top tenants --sort requests_per_s` shows who sends most; its quota requests_per_s bounds a tenant, a larger receive buffer (net.core.rmem_max) helps against bursts"
         ["sandstorm_packets_dropped_early_total{instance=\"a\",worker=\"0\"}" "0+60000x40",
          "sandstorm_packets_shed_total{instance=\"a\",worker=\"0\"}" "0x40"] ["instance" "a"] "1k";
     "SandstormAnswersNotSent" Warning 5 "sum by (instance) (rate(sandstorm_packets_unsent_total[5m])) > 10"
@@ -118,7 +118,7 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         ["sandstorm_tenant_dropped_early_ratio{instance=\"a\",tenant=\"t\"}" "0.2x40"] ["instance" "a", "tenant" "t"] "";
     "SandstormTenantOverQuota" Warning 10 "rate(sandstorm_tenant_over_quota_total[5m]) > 1"
         "{{ $value | humanize }} operations a second of tenant {{ $labels.tenant }} are refused by a quota"
-        "`sandstorm tenant show` names the quotas and their use"
+        "`sandstorm doctor --live` names the quota; `sandstorm tenant set NAME --quota` raises it"
         ["sandstorm_tenant_over_quota_total{instance=\"a\",tenant=\"t\"}" "0+600x40"] ["instance" "a", "tenant" "t"] "10";
     "SandstormQuotaNearlyUsed" Warning 10 "sandstorm_tenant_quota_used_ratio > 0.9"
         "tenant {{ $labels.tenant }} has used {{ $value | humanizePercentage }} of its quota {{ $labels.quota }}"
@@ -145,6 +145,11 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "raise the tenant's memory_bytes, delete records, or make the table a cache"
         ["sandstorm_table_refusals_total{instance=\"a\",tenant=\"t\",table=\"x\"}" "0+60x40"]
         ["instance" "a", "tenant" "t", "table" "x"] "";
+    "SandstormTableNearlyFull" Warning 10 "sandstorm_table_quota_used_ratio > 0.9"
+        "table {{ $labels.table }} of tenant {{ $labels.tenant }} has used {{ $value | humanizePercentage }} of its quota"
+        "`sandstorm table set NAME --quota` raises it, within the tenant's memory_bytes; or delete records"
+        ["sandstorm_table_quota_used_ratio{instance=\"a\",tenant=\"t\",table=\"x\"}" "0.95x40"]
+        ["instance" "a", "tenant" "t", "table" "x"] "95%";
     "SandstormGarbageHeld" Warning 5 "sandstorm_garbage_bytes > 268435456"
         "{{ $value | humanize1024 }}B of replaced records wait for readers at {{ $labels.instance }}"
         "`sandstorm kills --cause crowded` names the extension that reads for long"

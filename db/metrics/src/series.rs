@@ -83,6 +83,10 @@ pub const TABLE_METRICS: &[MetricSpec] = &[
     gauge("table_records", "Records."),
     gauge("table_record_bytes", "Bytes of records, with overhead."),
     gauge("table_quota_bytes", "Its quota in bytes."),
+    gauge(
+        "table_quota_used_per_mille",
+        "Of a thousand parts of its quota, those that are used; 0 unless its mode is store, as others make room.",
+    ),
     gauge("table_garbage_bytes", "Bytes of replaced and deleted records that are not freed yet."),
     counter("table_evictions", "Records evicted to make room."),
     counter("table_expirations", "Records removed because they had expired."),

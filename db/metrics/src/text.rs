@@ -146,8 +146,14 @@ pub const SECTIONS: [(&str, &[MetricSpec]); 14] = [
     ("Each worker (label `worker`)", WorkerCounters::METRICS),
     ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ("Quotas of each tenant (label `tenant`; in `/metrics` alone)", QUOTA_METRICS),
-    ("Extensions with most CPU time (labels `tenant` and `extension`; in `/metrics` alone)", EXTENSION_METRICS),
-    ("Tables with most bytes (labels `tenant` and `table`; in `/metrics` alone)", TABLE_METRICS),
+    (
+        "Extensions that are suspended or slowed down, and those with most CPU time (labels `tenant` and `extension`; in `/metrics` alone)",
+        EXTENSION_METRICS,
+    ),
+    (
+        "Tables that are nearly full, and those with most bytes (labels `tenant` and `table`; in `/metrics` alone)",
+        TABLE_METRICS,
+    ),
     ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),
 ];
 

@@ -37,6 +37,8 @@ pub struct TenantUse {
     pub requests: u64,
     /// Those of them that were refused because of a quota.
     pub over_quota: u64,
+    /// Those of these that were refused by the quota `requests_per_s`.
+    pub over_rate: u64,
     /// Calls that ended.
     pub calls: u64,
     /// Those of them that returned an error.

@@ -27,8 +27,8 @@ pub(super) struct BigParameters {
 /// Bytes of a key that are shown.
 const KEY_BYTES: usize = 64;
 
-/// A large record: bytes of its value, the beginning of its key, and bytes of that.
-type LargeRecord = (usize, Vec<u8>, usize);
+/// A large record: bytes of its value, the beginning of its key, bytes of that, and its table's hash of it.
+type LargeRecord = (usize, Vec<u8>, usize, u64);
 
 /// What was seen of a table.
 #[derive(Debug, Default)]
@@ -38,11 +38,12 @@ struct SizeSample {
 }
 
 impl SizeSample {
-    fn add(&mut self, key: &[u8], value_bytes: usize, top: usize) {
+    fn add(&mut self, table: &RecordTable, key: &[u8], value_bytes: usize, top: usize) {
         self.sizes.push(u32::try_from(key.len() + value_bytes).unwrap_or(u32::MAX));
         let is_larger = self.largest.peek().is_none_or(|Reverse(least)| value_bytes > least.0);
         if self.largest.len() < top || is_larger {
-            self.largest.push(Reverse((value_bytes, key[..key.len().min(KEY_BYTES)].to_vec(), key.len())));
+            let prefix = key[..key.len().min(KEY_BYTES)].to_vec();
+            self.largest.push(Reverse((value_bytes, prefix, key.len(), table.hash(key))));
             if self.largest.len() > top {
                 self.largest.pop();
             }
@@ -87,7 +88,9 @@ fn sample_sizes(table: &RecordTable, participant: &Participant, (top, seed): (us
     let mut scan = |from: u64, records: usize| {
         // A guard for each piece: nobody's memory waits for the whole.
         let guard = participant.guard();
-        table.scan(&guard, from, records, now_ms, &mut |record| sample.add(record.key(), record.value().len(), top))
+        table.scan(&guard, from, records, now_ms, &mut |record| {
+            sample.add(table, record.key(), record.value().len(), top)
+        })
     };
     if table.stats().records <= BIG_RECORDS {
         let mut cursor = Some(0);
@@ -113,9 +116,9 @@ fn answer(sample: SizeSample, records: u64, shows_keys: bool) -> BigResponse {
         sizes.get(rank - 1).copied().unwrap_or(0).into()
     };
     let largest =
-        largest.into_sorted_vec().into_iter().map(|Reverse((value_bytes, prefix, key_len))| BigRecordResponse {
+        largest.into_sorted_vec().into_iter().map(|Reverse((value_bytes, prefix, key_len, hash))| BigRecordResponse {
             key: shows_keys.then(|| String::from_utf8_lossy(&prefix).into_owned()),
-            key_digest: key_digest(&prefix, key_len),
+            key_digest: key_digest(hash, key_len),
             key_bytes: key_len as u64,
             value_bytes: value_bytes as u64,
         });

@@ -107,8 +107,8 @@ pub(super) async fn show(
 
 /// A key as the caller may see it: its bytes are shown to their tenant alone.
 fn shown(key: HotKey, whole: u64, caller: &RequestCaller) -> HotKeyResponse {
-    let HotKey { prefix, key_len, count, error } = key;
-    let key_digest = key_digest(&prefix, key_len);
+    let HotKey { hash, prefix, key_len, count, error } = key;
+    let key_digest = key_digest(hash, key_len);
     HotKeyResponse {
         key: (!caller.is_operator()).then(|| String::from_utf8_lossy(&prefix).into_owned()),
         key_digest,

@@ -1,15 +1,28 @@
 //! Digests of keys, for roles that may not see keys.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;
 
-/// Bytes of a key that its digest is made of: as many as a slow request has.
-const DIGEST_BYTES: usize = sandstorm_accounts::limits::SLOW_KEY_BYTES;
+use sandstorm_accounts::RequestSubject;
+use sandstorm_catalog::TableEntry;
 
-/// A digest of the beginning of a key and its length, by a secret of this process: it can be compared, and not be
+/// A digest of a key by its table's hash of all its bytes, by a secret of this process: it can be compared, and not be
 /// guessed from.
-pub(super) fn key_digest(prefix: &[u8], key_len: usize) -> String {
+pub(super) fn key_digest(hash: u64, key_len: usize) -> String {
+    digest_of((hash, key_len))
+}
+
+/// The digest of a slow request's key: that of [`key_digest`] while the request keeps all of the key, and of a longer
+/// one a digest of its beginning.
+pub(super) fn slow_key_digest(subject: &RequestSubject, table: Option<&TableEntry>) -> String {
+    let (prefix, key_len) = (subject.key_prefix(), subject.key_len());
+    match table.filter(|_| prefix.len() == key_len) {
+        Some(entry) => key_digest(entry.table.hash(prefix), key_len),
+        None => digest_of((prefix, key_len)),
+    }
+}
+
+fn digest_of(what: impl Hash) -> String {
     static SECRET: OnceLock<RandomState> = OnceLock::new();
-    let prefix = &prefix[..prefix.len().min(DIGEST_BYTES)];
-    format!("{:016x}", SECRET.get_or_init(RandomState::new).hash_one((prefix, key_len)))
+    format!("{:016x}", SECRET.get_or_init(RandomState::new).hash_one(what))
 }

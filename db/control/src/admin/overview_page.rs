@@ -18,7 +18,7 @@ use super::quota_use::quota_uses;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
 use super::types::{
     EventsResponse, ExtensionSummaryResponse, KillResponse, OverviewResponse, TableResponse, TenantResponse,
-    TenantRowResponse,
+    TenantRowResponse, nearest_quota,
 };
 use super::{ControlState, now_ms};
 use super::{findings, latency};
@@ -167,7 +167,7 @@ fn tenant_row(view: &TenantView) -> (u64, TenantRowResponse) {
     let get = |name: &str| counters.get(name).copied().unwrap_or(0);
     let killed = counters.iter().filter(|(name, _)| name.starts_with("tenant_invocations_killed."));
     let killed = killed.map(|(_, count)| count).sum();
-    let fullest = quota_uses(view).into_iter().max_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    let fullest = Some(nearest_quota(view, now_ms())).filter(|quota| quota.limit > 0);
     let requests = get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes");
     let stats = |bytes, table: &Arc<sandstorm_catalog::TableEntry>| bytes + table.table.stats().bytes;
     let row = TenantRowResponse {

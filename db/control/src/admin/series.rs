@@ -1,12 +1,14 @@
 //! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number
-//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes.
+//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes. Those about
+//! which there are alerts are there besides: a suspended extension uses no CPU time, and a full table may be small.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::ControlState;
-use super::quota_use::quota_uses;
+use super::quota_use::{quota_uses, table_used_per_mille};
+use crate::limits::{METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
@@ -103,7 +105,15 @@ pub(super) fn quota_readings(view: &TenantView) -> Vec<MetricReading> {
     readings(QUOTA_METRICS, vec![USED_QUOTAS.iter().map(per_mille).collect()])
 }
 
-/// The readings of the extensions with most CPU time.
+/// Those in trouble, and the first `most` of the others.
+fn chosen<T>(all: Vec<T>, most: usize, is_in_trouble: impl Fn(&T) -> bool) -> Vec<T> {
+    let (mut chosen, others): (Vec<T>, Vec<T>) = all.into_iter().partition(is_in_trouble);
+    chosen.truncate(METRIC_SERIES_IN_TROUBLE);
+    chosen.extend(others.into_iter().take(most));
+    chosen
+}
+
+/// The readings of the extensions that are suspended or slowed down, and of the others with most CPU time.
 pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
     let snapshot = control.directory.snapshot();
     let mut all: Vec<_> = snapshot
@@ -112,7 +122,9 @@ pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<Lab
         .map(|(view, extension)| (extension.stats.read().cpu_us, view, extension))
         .collect();
     all.sort_by_key(|(cpu_us, view, extension)| (Reverse(*cpu_us), view.tenant.id, extension.name.to_string()));
-    all.truncate(most);
+    let all = chosen(all, most, |(_, view, extension)| {
+        view.is_suspended(&extension.name) || extension.throttle.calls_per_s() > 0
+    });
     let of = |(_, view, extension): (u64, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
         let extension: &sandstorm_extension::LoadedExtension = extension;
         let shown = control.history.show(view, extension);
@@ -128,7 +140,7 @@ pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<Lab
     all.into_iter().map(of).collect()
 }
 
-/// The readings of the tables with most bytes.
+/// The readings of the tables that are nearly full, and of the others with most bytes.
 pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
     let snapshot = control.directory.snapshot();
     let mut all: Vec<_> = snapshot
@@ -137,7 +149,7 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
         .map(|(view, entry)| (entry.table.stats(), view, entry))
         .collect();
     all.sort_by_key(|(stats, view, entry)| (Reverse(stats.bytes), view.tenant.id, entry.id));
-    all.truncate(most);
+    let all = chosen(all, most, |(_, _, entry)| table_used_per_mille(entry) >= NEARLY_USED_PER_MILLE);
     let of = |(stats, view, entry): (sandstorm_store::TableStats, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
         let entry: &sandstorm_catalog::TableEntry = entry;
         let backing = entry.backing().map(|backing| backing.stats()).unwrap_or_default();
@@ -145,6 +157,7 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
             stats.records,
             stats.bytes,
             entry.quota_bytes(),
+            table_used_per_mille(entry),
             stats.garbage_bytes,
             stats.evictions,
             stats.expirations,

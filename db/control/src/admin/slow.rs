@@ -12,7 +12,7 @@ use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
-use super::key_digest::key_digest;
+use super::key_digest::slow_key_digest;
 use super::response::{ApiResult, EMPTY_RESPONSE};
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 use crate::limits::SLOW_PER_PAGE;
@@ -111,7 +111,8 @@ fn response_of(
         operation: subject.operation,
         table: view.tables.get(&subject.table).map(|table| table.name().to_string()),
         key: (caller.sees_keys() && subject.key_len() > 0).then(key),
-        key_digest: (subject.key_len() > 0).then(|| key_digest(subject.key_prefix(), subject.key_len())),
+        key_digest: (subject.key_len() > 0)
+            .then(|| slow_key_digest(&subject, view.tables.get(&subject.table).map(|table| &**table))),
         key_bytes: subject.key_len() as u64,
         count,
         total_ns: waiting_ns + service_ns,

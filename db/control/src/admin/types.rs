@@ -68,6 +68,7 @@ pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, Record
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use spill::SpillResponse;
+pub(super) use top::nearest_quota;
 pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 pub use triggers::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};

@@ -264,7 +264,7 @@ function itemLink(kind, tenant, name) {
 function use(quota) {
   if (!quota) return '–';
   const part = quota.limit ? quota.used / quota.limit : 0;
-  const text = quota.name.endsWith('bytes') ? `${bytes(quota.used)} of ${bytes(quota.limit)}` : `${count(quota.used)} of ${count(quota.limit)}`;
+  const text = quota.name.endsWith('bytes') || quota.name.startsWith('table ') ? `${bytes(quota.used)} of ${bytes(quota.limit)}` : `${count(quota.used)} of ${count(quota.limit)}`;
   return element('span', {class: part >= 0.9 ? 'bad' : part >= 0.8 ? 'mind' : null, title: text}, `${quota.name} ${percent(part)}`);
 }
 
@@ -275,7 +275,7 @@ function tenantsTable(rows, caption) {
     ['requests', 'Requests', (row) => count(row.requests), true],
     ['calls_s', 'Calls/s', (row) => count(row.calls_s), true],
     ['cpu', 'CPU', (row) => Number.isNaN(row.cpu) ? '–' : percent(row.cpu), true],
-    ['p99_ns', 'p99', (row) => duration(row.p99_ns), true],
+    ['p99_ns', 'p99 since created', (row) => duration(row.p99_ns), true],
     ['killed', 'Kills', (row) => count(row.killed), true],
     ['over_quota', 'Refused', (row) => count(row.over_quota), true],
     ['dropped_early_per_mille', 'Dropped', (row) => row.dropped_early_per_mille ? element('span', {class: 'bad'}, percent(row.dropped_early_per_mille / 1000)) : '0', true],
@@ -295,8 +295,8 @@ function extensionsTable(rows, caption) {
     ['cpu', 'CPU', (row) => Number.isNaN(row.cpu) ? '–' : percent(row.cpu), true],
     ['calls_s', 'Calls/s', (row) => count(row.calls_s), true],
     ['calls', 'Calls', (row) => count(row.calls), true],
-    ['p50_ns', 'p50', (row) => duration(row.p50_ns), true],
-    ['p99_ns', 'p99', (row) => duration(row.p99_ns), true],
+    ['p50_ns', 'p50 since loaded', (row) => duration(row.p50_ns), true],
+    ['p99_ns', 'p99 since loaded', (row) => duration(row.p99_ns), true],
     ['killed', 'Kills', (row) => count(row.killed), true],
   ], rows, 'cpu');
 }
@@ -550,7 +550,7 @@ const DRAW = {
     return [
       element('h2', {}, 'Tenant ', tenant.name),
       element('ul', {class: 'cards'},
-        card('requests', count(row.requests), 'requests'), card('p99 of all requests', duration(row.p99_ns)), card('kills', count(row.killed), 'kills'),
+        card('requests', count(row.requests), 'requests'), card('p99 of all requests since it was created', duration(row.p99_ns)), card('kills', count(row.killed), 'kills'),
         card('refused by a quota', count(row.over_quota)), card('bytes of records', bytes(row.record_bytes), 'record_bytes'),
         card('calls under way', tenant.running), card('code', tenant.code), card('home worker', tenant.home_worker)),
       element('div', {class: 'charts'}, chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count),

@@ -157,6 +157,7 @@ fn client_and_server_have_the_same_uses() {
             cpu_ns: 2,
             requests: 3,
             over_quota: 4,
+            over_rate: 4,
             calls: 5,
             failed: 6,
             killed: 7,

@@ -258,6 +258,11 @@ impl UsePeriod {
         let latency = new.latency.since(&old.latency);
         let cpu = self.percent(old.cpu_ns, new.cpu_ns);
         let requests = self.rate(old.requests, new.requests);
+        // A rate has no use to be nearest to: it is reached while it refuses.
+        let (quota, used) = match self.rate(old.over_rate, new.over_rate) {
+            0.0 => (new.quota.name.as_str(), part(new.quota.used, new.quota.limit)),
+            _ => ("requests_per_s", 100.0),
+        };
         let cells = vec![
             TopValue::text(&new.name),
             TopValue::Percent(cpu),
@@ -270,8 +275,8 @@ impl UsePeriod {
             TopValue::Rate(self.rate(old.over_quota, new.over_quota)),
             TopValue::Percent(new.throttled_per_mille as f64 / 10.0),
             TopValue::Bytes(new.record_bytes + new.invocation_memory_bytes),
-            TopValue::Percent(part(new.quota.used, new.quota.limit)),
-            TopValue::text(&new.quota.name),
+            TopValue::Percent(used),
+            TopValue::text(quota),
             TopValue::Count(new.running.into()),
             TopValue::Count(new.suspended),
             TopValue::Count(new.slowed),

@@ -68,6 +68,16 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
     let mut old = report(10, 1);
     old.tenants[0].calls = 1_000;
     assert_eq!(super::tests::cell(view, &view.rows(Some(&old), &again)[0], "calls_per_s"), "3.00");
+    // A rate that refuses is the nearest quota, until it does not any more.
+    let mut flood = report(12, 1);
+    flood.tenants[0].over_rate = 3_000;
+    let mut later = report(14, 1);
+    later.tenants[0].over_rate = 3_000;
+    let quota = |before, now| {
+        ["quota_percent", "quota"].map(|name| super::tests::cell(view, &view.rows(Some(before), now)[0], name))
+    };
+    assert_eq!(quota(&report(10, 1), &flood), ["100.00", "requests_per_s"]);
+    assert_eq!(quota(&flood, &later), ["0.00", "table t"]);
 }
 
 #[test]

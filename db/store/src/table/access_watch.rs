@@ -19,6 +19,8 @@ use crate::limits::{WATCH_COUNTERS, WATCH_KEY_BYTES, WATCH_PARTS};
 /// A key that is used much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKey {
+    /// The table's hash of the whole key.
+    pub hash: u64,
     /// The beginning of the key.
     pub prefix: Vec<u8>,
     /// Bytes of the whole key.
@@ -142,6 +144,7 @@ impl SpaceSaving {
 
     fn keys(&self) -> impl Iterator<Item = HotKey> {
         self.entries.iter().zip(&self.counts).map(|(entry, count)| HotKey {
+            hash: entry.hash,
             prefix: entry.prefix[..(entry.key_len as usize).min(WATCH_KEY_BYTES)].to_vec(),
             key_len: entry.key_len as usize,
             count: *count,

@@ -11,12 +11,20 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
-use crate::admin::quota_use::quota_uses;
-use crate::admin::stat::{server_counters, worker_counters};
+use crate::admin::quota_use::{quota_uses, table_used_per_mille};
+use crate::admin::stat::{server_counters, tenant_counters, worker_counters};
 use crate::admin::{ControlState, MAX_PUSHES, now_ms};
 use crate::limits::LIVE_SAMPLE_INTERVAL;
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::KILL_CAUSES;
+
+/// Operations of a tenant: admitted, refused by a quota, and those of them by requests_per_s.
+#[derive(Clone, Copy, Debug, Default)]
+struct TenantCounts {
+    requests: u64,
+    over_quota: u64,
+    over_rate: u64,
+}
 
 /// Counters at one moment.
 #[derive(Clone, Debug)]
@@ -25,7 +33,7 @@ struct LiveSample {
     wall_ms: u64,
     counters: BTreeMap<String, u64>,
     busy_us: Vec<u64>,
-    over_quota: HashMap<u32, u64>,
+    usage: HashMap<u32, TenantCounts>,
     killed: HashMap<(u32, String), Vec<u64>>,
     /// Writes that tables have refused.
     refusals: HashMap<u64, u64>,
@@ -67,12 +75,12 @@ fn sample(control: &ControlState) -> LiveSample {
         wall_ms: now_ms(),
         counters: server_counters(control),
         busy_us: busy_us(control),
-        over_quota: HashMap::new(),
+        usage: HashMap::new(),
         killed: HashMap::new(),
         refusals: HashMap::new(),
     };
     for view in snapshot.iter() {
-        sample.over_quota.insert(view.tenant.id, over_quota(view));
+        sample.usage.insert(view.tenant.id, tenant_counts(view));
         for extension in view.extensions.values() {
             let key = (view.tenant.id, extension.name.to_string());
             sample.killed.insert(key, extension.stats.read().killed.to_vec());
@@ -89,10 +97,14 @@ fn busy_us(control: &ControlState) -> Vec<u64> {
     worker_counters(&control.metrics).iter().map(of).collect()
 }
 
-fn over_quota(view: &TenantView) -> u64 {
-    let read = view.tenant.usage.read();
-    let of = read.iter().find(|reading| reading.metric.name == "tenant_over_quota");
-    of.map_or(0, |reading| reading.values.iter().sum())
+fn tenant_counts(view: &TenantView) -> TenantCounts {
+    let counters = tenant_counters(view);
+    let get = |name: &str| counters.get(name).copied().unwrap_or(0);
+    TenantCounts {
+        requests: get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes"),
+        over_quota: get("tenant_over_quota"),
+        over_rate: view.tenant.usage.over_rate(),
+    }
 }
 
 /// A reading of now.
@@ -138,15 +150,17 @@ fn clock_step_ms(now: &LiveSample, before: &LiveSample, elapsed: Duration) -> i6
 
 fn tenant(view: &TenantView, now: &LiveSample, before: &LiveSample) -> TenantPressure {
     let id = view.tenant.id;
-    let over_quota = now.over_quota.get(&id).copied().unwrap_or(0);
+    let counts = now.usage.get(&id).copied().unwrap_or_default();
     // A tenant that was made since has no earlier count.
-    let since = before.over_quota.get(&id).copied().unwrap_or(over_quota);
+    let since = before.usage.get(&id).copied().unwrap_or(counts);
     TenantPressure {
         name: view.tenant.name.clone(),
         quotas: quota_uses(view).into_iter().map(|quota| (quota.name, quota.used, quota.limit)).collect(),
         dropped_early_per_mille: view.tenant.usage.dropped_early_per_mille(),
         requests_per_s: u64::from(view.tenant.quotas.requests_per_s),
-        over_quota: over_quota.saturating_sub(since),
+        requests: counts.requests.saturating_sub(since.requests),
+        over_quota: counts.over_quota.saturating_sub(since.over_quota),
+        over_rate: counts.over_rate.saturating_sub(since.over_rate),
     }
 }
 
@@ -181,6 +195,9 @@ fn tables(view: &TenantView, before: &LiveSample) -> Vec<TableLoad> {
         TableLoad {
             tenant: view.tenant.name.clone(),
             name: entry.name().to_string(),
+            bytes: stats.bytes,
+            quota_bytes: entry.quota_bytes(),
+            used_per_mille: table_used_per_mille(entry),
             records: stats.records,
             slots: stats.capacity,
             garbage_bytes: stats.garbage_bytes,

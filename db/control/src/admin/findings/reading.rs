@@ -47,8 +47,18 @@ pub(super) struct TenantPressure {
     pub(super) dropped_early_per_mille: u64,
     /// Its quota of requests a second; 0: none.
     pub(super) requests_per_s: u64,
-    /// Operations refused by a quota, in the time of the reading.
+    /// Operations admitted in the time of the reading.
+    pub(super) requests: u64,
+    /// Operations refused by a quota in that time, and those of them by requests_per_s.
     pub(super) over_quota: u64,
+    pub(super) over_rate: u64,
+}
+
+impl TenantPressure {
+    /// Operations that arrived, admitted or not.
+    pub(super) fn sent(&self) -> u64 {
+        self.requests + self.over_quota
+    }
 }
 
 /// An extension.
@@ -70,6 +80,10 @@ pub(super) struct ExtensionState {
 pub(super) struct TableLoad {
     pub(super) tenant: String,
     pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) quota_bytes: u64,
+    /// Of a thousand parts of its quota, those that are used; 0 unless its mode is store.
+    pub(super) used_per_mille: u64,
     pub(super) records: u64,
     pub(super) slots: u64,
     pub(super) garbage_bytes: u64,
@@ -95,6 +109,11 @@ impl LiveReading {
     /// The growth of a counter a second, over all values of its label.
     pub(super) fn per_s(&self, name: &str) -> f64 {
         if self.seconds > 0.0 { sum(&self.growth, name) as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// So many in the time of the reading, a second.
+    pub(super) fn a_second(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
     /// A gauge, or a counter since the start.

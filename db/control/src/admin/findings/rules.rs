@@ -1,8 +1,9 @@
 //! The rules. Each looks at one thing, and says what it found with its number, its cause and the setting that changes
 //! it.
 
-use super::reading::LiveReading;
+use super::reading::{LiveReading, TenantPressure};
 use crate::admin::finding::{FindingSeverity, ServerFinding};
+use crate::limits::NEARLY_USED_PER_MILLE;
 use FindingSeverity::{Bad, Mind};
 
 /// Findings of one rule, at most: an operator reads the worst few, and their number.
@@ -11,6 +12,8 @@ const PER_RULE: usize = 5;
 const NEARLY_USED: f64 = 0.9;
 /// A worker that is busy for so much of its time has none left.
 const SATURATED: f64 = 0.95;
+/// Quotas that refuse calls while as many run, or have as much.
+const CALL_QUOTAS: [&str; 2] = ["concurrent_invocations", "invocation_memory_bytes"];
 /// Kills a minute of one extension that are worth a word: more than mistakes of a day.
 const KILLS_PER_MINUTE: f64 = 6.0;
 /// Packets lost a second that are worth a word.
@@ -173,16 +176,50 @@ fn quotas(reading: &LiveReading) -> Vec<ServerFinding> {
             let advice = format!("Have it send less, or `sandstorm tenant set {name} --quota requests_per_s=NUMBER`.");
             throttled.push((dropped as f64, finding("tenant_throttled", Mind, "A tenant is throttled.", text, advice)));
         }
-        let per_s = if reading.seconds > 0.0 { tenant.over_quota as f64 / reading.seconds } else { 0.0 };
-        if per_s >= 1.0 {
-            let text = format!("{per_s:.0} operations a second of {name} are refused by one of its quotas.");
-            let advice = format!("`sandstorm tenant show {name}` shows which one is used up.");
-            refused
-                .push((per_s, finding("tenant_over_quota", Mind, "A tenant is refused by its quotas.", text, advice)));
-        }
+        refused.extend(over_quota(reading, tenant));
     }
-    let mut full = Vec::new();
-    for table in reading.tables.iter().filter(|table| table.refusals > 0) {
+    [worst(nearly), worst(throttled), worst(refused), full_tables(reading)].concat()
+}
+
+/// A tenant whose operations are refused, by which quota.
+fn over_quota(reading: &LiveReading, tenant: &TenantPressure) -> Option<(f64, ServerFinding)> {
+    let TenantPressure { name, requests_per_s, over_quota, over_rate, .. } = tenant;
+    let per_s = reading.a_second(*over_quota);
+    if per_s < 1.0 {
+        return None;
+    }
+    let (quota, advice) = if *over_rate * 2 >= *over_quota {
+        let quota = format!("its quota requests_per_s ({requests_per_s})");
+        (quota, format!("Have it send less, or `sandstorm tenant set {name} --quota requests_per_s=NUMBER`."))
+    } else {
+        let limits = tenant.quotas.iter().filter(|(quota, ..)| CALL_QUOTAS.contains(quota));
+        let limits: Vec<String> = limits.map(|(quota, _, limit)| format!("{quota} ({limit})")).collect();
+        let quota = format!("a quota of its calls: {}, or the rate of a slowed extension", limits.join(", "));
+        let command = "`sandstorm tenant set";
+        (quota, format!("Each answer names it; {command} {name} --quota concurrent_invocations=NUMBER` raises it."))
+    };
+    let text = format!("{per_s:.0} operations a second of {name} are refused by {quota}.");
+    Some((per_s, finding("tenant_over_quota", Mind, "A tenant is refused by its quotas.", text, advice)))
+}
+
+/// Tables that are full, or nearly.
+fn full_tables(reading: &LiveReading) -> Vec<ServerFinding> {
+    let (mut full, mut nearly) = (Vec::new(), Vec::new());
+    for table in &reading.tables {
+        let is_nearly_full = table.refusals == 0 && table.used_per_mille >= NEARLY_USED_PER_MILLE;
+        if is_nearly_full {
+            let (tenant, name, part) = (&table.tenant, &table.name, table.used_per_mille as f64 / 10.0);
+            let (used, quota) = (bytes(table.bytes), bytes(table.quota_bytes));
+            let text =
+                format!("{tenant}/{name} has {used} of its quota of {quota} ({part:.0} %); a full one refuses writes.");
+            let advice = format!(
+                "`sandstorm table set {name} --tenant {tenant} --quota BYTES` raises it, within the tenant's memory_bytes; or delete records."
+            );
+            nearly.push((part, finding("table_nearly_full", Mind, "A table is nearly full.", text, advice)));
+        }
+        if table.refusals == 0 {
+            continue;
+        }
         let (tenant, name, refusals) = (&table.tenant, &table.name, table.refusals);
         let text = format!(
             "{refusals} writes to {tenant}/{name} were refused in {:.0} s: it has reached its quota.",
@@ -191,7 +228,7 @@ fn quotas(reading: &LiveReading) -> Vec<ServerFinding> {
         let advice = "Raise the tenant's memory_bytes and make a larger table, delete records, or make it a cache (`--mode cache`).";
         full.push((refusals as f64, finding("table_full", Bad, "A table is full.", text, advice)));
     }
-    [worst(nearly), worst(throttled), worst(refused), worst(full)].concat()
+    [worst(full), worst(nearly)].concat()
 }
 
 /// Extensions that are killed, and what became of them.
@@ -303,10 +340,19 @@ fn network(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
     let (early, shed) = (reading.per_s("packets_dropped_early"), reading.per_s("packets_shed"));
     if early + shed >= LOSSES_PER_S {
-        let text = format!(
+        let mut text = format!(
             "{early:.0} a second in front of the sockets and {shed:.0} behind them: more comes than is served."
         );
-        found.push(finding("packets_dropped", Mind, "Received packets are dropped.", text, "`sandstorm stat --all` shows whose; net.core.rmem_max makes room for bursts, requests_per_s bounds a tenant."));
+        let mut bounded = "NAME";
+        if let Some(busiest) = reading.tenants.iter().max_by_key(|tenant| tenant.sent()).filter(|one| one.sent() > 0) {
+            bounded = &busiest.name;
+            let per_s = reading.a_second(busiest.sent());
+            text.push_str(&format!(" Tenant {bounded} sends most: {per_s:.0} operations a second arrive of it."));
+        }
+        let advice = format!(
+            "`sandstorm tenant set {bounded} --quota requests_per_s=NUMBER` bounds a tenant, `sandstorm top tenants --sort requests_per_s` shows the next; net.core.rmem_max makes room for bursts."
+        );
+        found.push(finding("packets_dropped", Mind, "Received packets are dropped.", text, advice));
     }
     let unsent = reading.per_s("packets_unsent");
     if unsent >= LOSSES_PER_S {
@@ -327,7 +373,10 @@ fn network(reading: &LiveReading) -> Vec<ServerFinding> {
             Mind,
             "Packets are sent again.",
             text,
-            "See the network for loss, and the clients for processors that are too busy.",
+            match early + shed >= LOSSES_PER_S {
+                true => "This server drops packets itself: see that finding first.",
+                false => "See the network for loss, and the clients for processors that are too busy.",
+            },
         ));
     }
     if reading.now.contains_key("device_link_up") && reading.gauge("device_link_up") == 0 {
@@ -500,6 +549,10 @@ fn control(reading: &LiveReading) -> Vec<ServerFinding> {
         ));
     }
     found
+}
+
+fn bytes(count: u64) -> String {
+    if count < 10_240 { format!("{count} bytes") } else { mib(count) }
 }
 
 fn mib(bytes: u64) -> String {

@@ -64,6 +64,7 @@ const PROVOCATIONS: &[Provocation] = &[
     ("tenant_throttled", |reading| reading.tenants[0].dropped_early_per_mille = 120),
     ("tenant_over_quota", |reading| reading.tenants[0].over_quota = 100),
     ("table_full", |reading| reading.tables[0].refusals = 5),
+    ("table_nearly_full", |reading| (reading.tables[0].used_per_mille, reading.tables[0].quota_bytes) = (910, 100)),
     ("extension_killed", |reading| {
         (reading.extensions[0].killed, reading.extensions[0].cause) = (20, "total_budget");
     }),
@@ -128,6 +129,38 @@ fn the_page_lists_the_findings() {
         .collect();
     let known: Vec<&str> = PROVOCATIONS.iter().map(|(code, _)| *code).collect();
     assert_eq!(listed, known);
+}
+
+#[test]
+fn findings_name_the_table_the_tenant_and_the_quota() {
+    let mut reading = healthy();
+    let quiet = TenantPressure { name: "quiet".into(), requests: 10, ..TenantPressure::default() };
+    let flood = TenantPressure { name: "flood".into(), requests: 5_000_000, ..TenantPressure::default() };
+    reading.tenants.extend([quiet, flood]);
+    let table = &mut reading.tables[0];
+    (table.bytes, table.quota_bytes, table.used_per_mille) = (91 << 20, 100 << 20, 910);
+    (reading.tenants[0].over_quota, reading.tenants[0].over_rate) = (14_690, 14_690);
+    reading.tenants[0].requests_per_s = 1_000;
+    grow(&mut reading, "packets_dropped_early", 1_000);
+    let said = |reading: &LiveReading, code: &str| {
+        let found = rules::findings(reading).into_iter().find(|finding| finding.code == code).expect("a finding");
+        format!("{} {}", found.text, found.advice)
+    };
+    for (code, words) in [
+        ("table_nearly_full", ["a/t has 91 MiB of its quota of 100 MiB (91 %)", "table set t --tenant a --quota"]),
+        ("tenant_over_quota", ["1469 operations a second of a", "its quota requests_per_s (1000)"]),
+        (
+            "packets_dropped",
+            ["flood sends most: 500000 operations a second", "tenant set flood --quota requests_per_s="],
+        ),
+    ] {
+        let said = said(&reading, code);
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+    // Calls are refused by other quotas.
+    reading.tenants[0].over_rate = 10;
+    reading.tenants[0].quotas.push(("concurrent_invocations", 64, 200));
+    assert!(said(&reading, "tenant_over_quota").contains("a quota of its calls: concurrent_invocations (200)"));
 }
 
 #[test]

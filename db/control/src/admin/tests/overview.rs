@@ -127,6 +127,81 @@ fn what_is_used_is_counted_by_tenant_extension_and_table_and_shown_to_its_owner(
     assert_eq!(server.operator("GET", "/v1/top?rows=keys", Value::Null).0, 400);
 }
 
+#[test]
+fn what_alerts_are_about_has_series_although_others_are_larger() {
+    use sandstorm_store::WriteOptions;
+    let epochs = Epochs::new();
+    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+    let directory = Directory::with_options(Arc::clone(&epochs), options);
+    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
+    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
+    let (_a, _b) = (server.tenant("a"), server.tenant("b"));
+    for (tenant, name, counts) in [("a", "busy", (9, 0)), ("b", "quiet", (0, 0)), ("b", "idle", (0, 0))] {
+        load(&server, tenant, name, counts);
+    }
+    let participant = epochs.register();
+    for (tenant, name, mode, quota_bytes, value_bytes) in [
+        ("a", "large", "store", 64 << 20, 1 << 20),
+        ("b", "full", "store", 100_000, 92_000),
+        ("b", "cache", "cache", 100_000, 92_000),
+    ] {
+        let table = json!({"name": name, "quota_bytes": quota_bytes, "mode": mode});
+        let (status, made) = server.operator("POST", &format!("/v1/tenants/{tenant}/tables"), table);
+        assert_eq!(status, 201, "{made}");
+        let snapshot = server.control.directory.snapshot();
+        let table = &snapshot.by_name(tenant).unwrap().table_by_name(name).unwrap().table;
+        let value = vec![7; value_bytes];
+        table.put(&participant, table.hash(b"k"), b"k", &value, &WriteOptions::default(), 1).unwrap();
+    }
+    assert_eq!(server.operator("POST", "/v1/tenants/b/extensions/quiet/suspend", Value::Null).0, 200);
+    let (_, text) = server.raw("GET", "/metrics?old_names=false&top=1", Some(&server.operator), b"");
+    let told = |line: &str| text.lines().any(|found| found.starts_with(line));
+    assert!(told("sandstorm_extension_suspended{tenant=\"b\",extension=\"quiet\"} 1"), "{text}");
+    assert!(told("sandstorm_extension_suspended{tenant=\"a\",extension=\"busy\"} 0"), "{text}");
+    assert!(told("sandstorm_table_quota_used_ratio{tenant=\"b\",table=\"full\"} 0.9"), "{text}");
+    assert!(told("sandstorm_table_quota_used_ratio{tenant=\"a\",table=\"large\"} 0.0"), "{text}");
+    assert!(!told("sandstorm_extension_suspended{tenant=\"b\",extension=\"idle\"}"), "as many as were asked for");
+    assert!(!told("sandstorm_table_records{tenant=\"b\",table=\"cache\"}"), "a full cache is in order");
+    let (_, shown) = server.operator("GET", "/v1/overview", Value::Null);
+    let row = shown["tenants"].as_array().unwrap().iter().find(|row| row["name"] == "b").unwrap();
+    assert!(row["fullest"]["name"].as_str().unwrap().starts_with("table "), "{row}");
+    let (_, found) = server.operator("GET", "/v1/findings", Value::Null);
+    let nearly = found.as_array().unwrap().iter().find(|finding| finding["code"] == "table_nearly_full");
+    assert!(nearly.is_some_and(|finding| finding["text"].as_str().unwrap().starts_with("b/full has 9")), "{found}");
+}
+
+#[test]
+fn keys_with_the_same_beginning_have_digests_of_their_own() {
+    use sandstorm_accounts::RequestSubject;
+    use sandstorm_store::WriteOptions;
+    let epochs = Epochs::new();
+    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+    let directory = Directory::with_options(Arc::clone(&epochs), options);
+    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
+    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
+    let _token = server.tenant("a");
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
+    let snapshot = server.control.directory.snapshot();
+    let view = snapshot.by_name("a").unwrap();
+    let table = &view.table_by_name("t").unwrap().table;
+    let participant = epochs.register();
+    let keys = [&b"users/0000000000000000000000000001"[..], b"users/0000000000000000000000000002", b"short"];
+    for (at, key) in keys.into_iter().enumerate() {
+        let value = vec![0; 30 - at];
+        table.put(&participant, table.hash(key), key, &value, &WriteOptions::default(), 1).unwrap();
+    }
+    let (status, big) = server.operator("GET", "/v1/tenants/a/tables/t/big", Value::Null);
+    assert_eq!(status, 200, "{big}");
+    let digest = |at: usize| big["largest"][at]["key_digest"].as_str().unwrap().to_owned();
+    assert_ne!(digest(0), digest(1), "{big}");
+    // A slow request about a key of which it keeps all has the same digest.
+    let subject = RequestSubject::new("get", view.table_by_name("t").unwrap().id, b"short");
+    assert_eq!(
+        super::super::key_digest::slow_key_digest(&subject, view.table_by_name("t").map(|one| &**one)),
+        digest(2)
+    );
+}
+
 /// A slow request of a tenant, about a key.
 fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm_accounts::SlowRequest {
     use sandstorm_accounts::{RequestSubject, SlowCall, SlowRequest};

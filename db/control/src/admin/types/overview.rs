@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ExtensionSummaryResponse, KillResponse, LatencyRowResponse, TableResponse, TenantResponse};
+use super::{
+    ExtensionSummaryResponse, KillResponse, LatencyRowResponse, QuotaUseResponse, TableResponse, TenantResponse,
+};
 use crate::admin::finding::ServerFinding;
 use crate::events::ServerEvent;
 
@@ -83,8 +85,8 @@ pub struct TenantRowResponse {
     pub suspended: u64,
     /// 99 of a hundred requests took at most so many nanoseconds, since the tenant was created; 0: not known.
     pub p99_ns: u64,
-    /// The quota of which most is used.
-    pub fullest: Option<OverviewQuotaResponse>,
+    /// The quota of which most is used, those of its tables included.
+    pub fullest: Option<QuotaUseResponse>,
 }
 
 /// A quota and its use.

@@ -38,6 +38,8 @@ pub struct TenantUseResponse {
     pub requests: u64,
     /// Those of them that were refused because of a quota.
     pub over_quota: u64,
+    /// Those of these that were refused by the quota `requests_per_s`.
+    pub over_rate: u64,
     /// Calls that ended.
     pub calls: u64,
     /// Those of them that returned an error.
@@ -151,6 +153,7 @@ impl TenantUseResponse {
             cpu_ns: totals.cpu_ns,
             requests: totals.requests,
             over_quota: totals.over_quota,
+            over_rate: usage.over_rate(),
             calls: totals.calls,
             failed: totals.failed,
             killed: totals.killed,
@@ -170,7 +173,7 @@ impl TenantUseResponse {
 }
 
 /// The quota of which the tenant has used the largest part. Tables count by what is in them, not by what they may have.
-fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUseResponse {
+pub(in crate::admin) fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUseResponse {
     let limits = view.tenant.quotas.list();
     let mut nearest = QuotaUseResponse::default();
     let mut consider = |name: &dyn Fn() -> String, used: u64, limit: u64| {
