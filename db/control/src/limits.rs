@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sandstorm_net::rate_limiter::RateLimit;
+
 /// Connections at a time: bounds the file descriptors of the control port. One more evicts the connection that has
 /// waited longest without a request in progress. It waits only if all of them have one.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -87,9 +89,26 @@ pub const REBUILD_ATTEMPTS: u32 = 3;
 pub const REBUILD_PAUSE: Duration = Duration::from_millis(500);
 /// Pause of a rebuild that found the queue of pushes full: pushes go first.
 pub const QUEUE_RETRY: Duration = Duration::from_millis(200);
-/// Events in one file, after which a new one is begun: with 700 bytes each, two streams of two files have 6 MiB, and as
-/// much is in memory.
-pub const EVENTS_PER_FILE: usize = 2_048;
+/// Events of operators and of the server in one file, after which a new one is begun: two files of 700 bytes an event
+/// have 3 MiB, and as much is in memory.
+pub const OPERATOR_EVENTS_PER_FILE: usize = 2_048;
+/// Events of tenants in one file: two files have 22 MiB, and as much is in memory. One file holds a day of 17 tenants
+/// that do all that [`EVENTS_OF_TENANT`] lets them.
+pub const TENANT_EVENTS_PER_FILE: usize = 16_384;
+/// Events of one tenant that are told one by one, or as the number of many: 200 at once, and 30 an hour. What a team
+/// does by hand, and what its builds push, is told one by one.
+pub const EVENTS_OF_TENANT: RateLimit = RateLimit::once_in_us(120_000_000).with_burst(200);
+/// The same of one code, and, of kills, of one extension: 50 at once, and 4 an hour, so that one kind leaves room for
+/// the others.
+pub const EVENTS_OF_KIND: RateLimit = RateLimit::once_in_us(900_000_000).with_burst(50);
+/// Microseconds in which events beyond are counted before their number is told. Each next time is twice as long.
+pub const EVENT_FOLD_FIRST_US: u64 = 60_000_000;
+/// The same, at most: as much of the counts is lost if the machine stops.
+pub const EVENT_FOLD_MOST_US: u64 = 900_000_000;
+/// Kinds of events of one tenant that are counted apart: beyond, the kills of all other extensions are one kind.
+pub const EVENT_KINDS_PER_TENANT: usize = 128;
+/// Versions and causes of kills that one event tells apart: they fit in its text.
+pub const EVENT_FOLD_CAUSES: usize = 8;
 /// Bytes of an event's text, and of the name of what it is about, at most: the reason of a refusal fits.
 pub const EVENT_TEXT_BYTES: usize = 300;
 /// Bytes of an event's line, at most: text and name with every byte escaped, and the rest.

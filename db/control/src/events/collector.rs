@@ -1,7 +1,7 @@
 //! Events that are found by looking: kills, the measures of the server against extensions, early drop.
 //!
 //! Workers do not record events. The control port looks at the counters of each tenant from time to time, so a tenant
-//! whose calls are killed by the thousand makes one event a second for each extension and cause.
+//! whose calls are killed by the thousand makes one event a second for each extension and cause. The log folds these.
 
 use std::collections::BTreeMap;
 
@@ -54,6 +54,7 @@ impl EventCollector {
                 .or_insert_with(|| SeenTenant { name: view.tenant.name.clone(), ..SeenTenant::default() });
             look_at(view, seen, log, now_ms);
         }
+        log.tell_folded();
     }
 }
 
@@ -82,7 +83,8 @@ fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64
         (true, before) => {
             seen.throttled_ms = Some(now_ms);
             if before.is_none() {
-                log.record(event(EventCode::TenantThrottled));
+                let text = throttled_text(tenant.quotas.requests_per_s, usage.dropped_early_per_mille());
+                log.record(NewEvent { text, ..event(EventCode::TenantThrottled) });
             }
         }
         (false, Some(since_ms)) if now_ms.saturating_sub(since_ms) >= UNTHROTTLED_AFTER_MS => {
@@ -91,6 +93,15 @@ fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64
         }
         (false, _) => {}
     }
+}
+
+/// Why datagrams of a tenant are dropped early.
+fn throttled_text(requests_per_s: u32, per_mille: u64) -> String {
+    let why = match requests_per_s {
+        0 => "it sends more than is served, and has no quota requests_per_s".to_owned(),
+        most => format!("it sends more than its quota requests_per_s = {most}, or than is served"),
+    };
+    format!("{}.{} % of its datagrams are dropped: {why}", per_mille / 10, per_mille % 10)
 }
 
 /// The code of a measure of the server against an extension.

@@ -33,7 +33,7 @@ pub struct ServerEvent {
 }
 
 /// Who did something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventActor {
     /// The operator, by its token.

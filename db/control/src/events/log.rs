@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -12,18 +12,23 @@ use tokio::sync::Notify;
 
 use super::code::EventCode;
 use super::event::{EventActor, EventFilter, NewEvent, ServerEvent};
+use super::folding::EventFolder;
 use crate::config::ConfigError;
 use crate::json_lines::JsonLineFiles;
-use crate::limits::{EVENT_LINE_BYTES, EVENT_WAITERS, EVENT_WAITERS_PER_TENANT, EVENTS_PER_FILE};
+use crate::limits::{
+    EVENT_LINE_BYTES, EVENT_WAITERS, EVENT_WAITERS_PER_TENANT, OPERATOR_EVENTS_PER_FILE, TENANT_EVENTS_PER_FILE,
+};
 
 /// The folder in the state directory.
 const FOLDER: &str = "events";
 
 /// The log. What tenants do, and what is done to their calls, is kept apart from the rest: they cannot push out of the
-/// log what operators did.
+/// log what operators did. Nor can one push out what others did: of what it does again and again, most is folded.
 #[derive(Debug)]
 pub struct EventLog {
     store: Mutex<EventStore>,
+    /// Rates are measured from here.
+    started: Instant,
     added: Notify,
     /// Requests that wait for an event, by the id of their tenant; 0: the operator's.
     waiters: Mutex<HashMap<u32, usize>>,
@@ -48,16 +53,19 @@ impl Drop for EventWaitPermit<'_> {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct EventStore {
     /// The number of the last event.
     last_id: u64,
+    folder: EventFolder,
     operator: EventStream,
     tenants: EventStream,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct EventStream {
+    /// Events in one file, at most.
+    per_file: usize,
     /// The events of both files, the oldest first.
     events: VecDeque<ServerEvent>,
     /// Events up to this number may have been dropped to make room.
@@ -77,20 +85,23 @@ pub struct EventPage {
 }
 
 impl EventStream {
-    fn open(folder: &Path, name: &str) -> Result<EventStream, ConfigError> {
-        let (files, events): (_, Vec<ServerEvent>) =
-            JsonLineFiles::open(folder, name, EVENTS_PER_FILE, EVENT_LINE_BYTES)
-                .map_err(|error| ConfigError::new(format!("events in {}: {error}", folder.display())))?;
-        let is_whole = events.len() < EVENTS_PER_FILE;
+    fn in_memory(per_file: usize) -> EventStream {
+        EventStream { per_file, events: VecDeque::new(), dropped_id: 0, files: None }
+    }
+
+    fn open(folder: &Path, name: &str, per_file: usize) -> Result<EventStream, ConfigError> {
+        let (files, events): (_, Vec<ServerEvent>) = JsonLineFiles::open(folder, name, per_file, EVENT_LINE_BYTES)
+            .map_err(|error| ConfigError::new(format!("events in {}: {error}", folder.display())))?;
+        let is_whole = events.len() < per_file;
         let dropped_id = events.first().filter(|_| !is_whole).map_or(0, |first| first.id.saturating_sub(1));
-        Ok(EventStream { events: events.into(), dropped_id, files: Some(files) })
+        Ok(EventStream { per_file, events: events.into(), dropped_id, files: Some(files) })
     }
 
     fn add(&mut self, event: ServerEvent) {
         if let Some(files) = &mut self.files {
             files.append(&event);
         }
-        if self.events.len() >= 2 * EVENTS_PER_FILE {
+        if self.events.len() >= 2 * self.per_file {
             self.dropped_id = self.events.pop_front().map_or(0, |event| event.id);
         }
         self.events.push_back(event);
@@ -116,7 +127,13 @@ impl AsRef<EventLog> for EventLog {
 impl EventLog {
     /// A log that is kept in memory alone.
     pub fn in_memory() -> EventLog {
-        EventLog { store: Mutex::default(), added: Notify::new(), waiters: Mutex::default() }
+        let operator = EventStream::in_memory(OPERATOR_EVENTS_PER_FILE);
+        EventLog::of(EventStore::of(operator, EventStream::in_memory(TENANT_EVENTS_PER_FILE)))
+    }
+
+    fn of(store: EventStore) -> EventLog {
+        let (store, started) = (Mutex::new(store), Instant::now());
+        EventLog { store, started, added: Notify::new(), waiters: Mutex::default() }
     }
 
     /// Opens the log of a state directory.
@@ -124,6 +141,10 @@ impl EventLog {
     /// # Errors
     /// One line: a file cannot be read, or the folder not be made.
     pub fn open(state: &Path) -> Result<EventLog, ConfigError> {
+        EventLog::open_sized(state, TENANT_EVENTS_PER_FILE)
+    }
+
+    fn open_sized(state: &Path, of_tenants: usize) -> Result<EventLog, ConfigError> {
         let folder = state.join(FOLDER);
         let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder);
         if let Err(error) = made {
@@ -131,34 +152,50 @@ impl EventLog {
             tracing::warn!(%error, "events are kept in memory alone: {}", folder.display());
             return Ok(EventLog::in_memory());
         }
-        let (operator, tenants) = (EventStream::open(&folder, "operator")?, EventStream::open(&folder, "tenants")?);
-        let last_id = [&operator, &tenants].into_iter().filter_map(|stream| stream.events.back()).map(|last| last.id);
-        let last_id = last_id.max().unwrap_or(0);
-        let store = Mutex::new(EventStore { last_id, operator, tenants });
-        Ok(EventLog { store, ..EventLog::in_memory() })
+        let operator = EventStream::open(&folder, "operator", OPERATOR_EVENTS_PER_FILE)?;
+        Ok(EventLog::of(EventStore::of(operator, EventStream::open(&folder, "tenants", of_tenants)?)))
     }
 
-    /// Records an event.
+    /// Records an event. One of those that a tenant causes again and again is counted, and told later with others.
     pub fn record(&self, event: NewEvent) {
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.record_at(event, self.now_us());
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn record_at(&self, event: NewEvent, now_us: u64) {
         let mut store = self.store.lock();
-        store.last_id += 1;
-        let event = event.recorded(store.last_id, u64::try_from(at_ms).unwrap_or(u64::MAX));
-        let is_of_tenant = match event.actor {
-            EventActor::Operator => false,
-            EventActor::Tenant => true,
-            EventActor::Server => event.tenant.is_some(),
+        // What was counted belongs before the end.
+        let ended = match (event.code, &event.tenant) {
+            (EventCode::TenantDeleted, Some((_, id))) => store.folder.take_all(Some(*id), now_us),
+            (EventCode::ServerStopped, _) => store.folder.take_all(None, now_us),
+            _ => Vec::new(),
         };
-        if is_in_both(event.code) {
-            store.tenants.add(event.clone());
-            store.operator.add(event);
-        } else if is_of_tenant {
-            store.tenants.add(event);
-        } else {
-            store.operator.add(event);
-        }
+        let admitted = store.folder.admit(event, now_us);
+        let is_told = !ended.is_empty() || admitted.is_some();
+        ended.into_iter().chain(admitted).for_each(|event| store.add(event));
         drop(store);
-        self.added.notify_waiters();
+        if is_told {
+            self.added.notify_waiters();
+        }
+    }
+
+    /// Records how many events were counted, where it is time to tell.
+    pub(super) fn tell_folded(&self) {
+        self.tell_folded_at(self.now_us());
+    }
+
+    fn tell_folded_at(&self, now_us: u64) {
+        let mut store = self.store.lock();
+        let told = store.folder.take_due(now_us);
+        let is_told = !told.is_empty();
+        told.into_iter().for_each(|event| store.add(event));
+        drop(store);
+        if is_told {
+            self.added.notify_waiters();
+        }
     }
 
     /// The number of the last event; 0: there was none.
@@ -230,6 +267,32 @@ impl EventLog {
 }
 
 impl EventStore {
+    fn of(operator: EventStream, tenants: EventStream) -> EventStore {
+        let last_id = [&operator, &tenants].into_iter().filter_map(|stream| stream.events.back()).map(|last| last.id);
+        let last_id = last_id.max().unwrap_or(0);
+        EventStore { last_id, folder: EventFolder::default(), operator, tenants }
+    }
+
+    /// Adds an event with the next number.
+    fn add(&mut self, event: NewEvent) {
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.last_id += 1;
+        let event = event.recorded(self.last_id, u64::try_from(at_ms).unwrap_or(u64::MAX));
+        let is_of_tenant = match event.actor {
+            EventActor::Operator => false,
+            EventActor::Tenant => true,
+            EventActor::Server => event.tenant.is_some(),
+        };
+        if is_in_both(event.code) {
+            self.tenants.add(event.clone());
+            self.operator.add(event);
+        } else if is_of_tenant {
+            self.tenants.add(event);
+        } else {
+            self.operator.add(event);
+        }
+    }
+
     /// The number of the event up to which a tenant sees nothing: another one of its name was deleted then.
     fn hidden_up_to(&self, filter: &EventFilter) -> u64 {
         if filter.visible_to.is_none() {
@@ -318,12 +381,14 @@ mod tests {
     #[test]
     fn files_are_bounded_and_read_again_and_tenants_do_not_displace_operators() {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = EventLog::open(folder.path()).expect("a log");
+        let per_file = 512;
+        let log = EventLog::open_sized(folder.path(), per_file).expect("a log");
         log.record(event(EventCode::TenantCreated, EventActor::Operator, "a", 1));
         let hostile = "\u{1b}]0;x\u{7} \u{202e}\n{\"id\":9}".repeat(100);
-        for _ in 0..3 * EVENTS_PER_FILE {
+        // So many tenants that none is at its limit.
+        for id in 0..3 * per_file as u32 {
             let text = hostile.clone();
-            log.record(NewEvent { text, ..event(EventCode::ExtensionRefused, EventActor::Tenant, "a", 1) });
+            log.record(NewEvent { text, ..event(EventCode::ExtensionRefused, EventActor::Tenant, "a", id) });
         }
         let names = ["operator.jsonl", "tenants.jsonl", "tenants.1.jsonl"];
         let read = |name: &str| std::fs::read(folder.path().join(FOLDER).join(name)).expect("a file");
@@ -331,7 +396,7 @@ mod tests {
             let text = read(name);
             assert!(text.iter().all(|byte| matches!(byte, b'\n' | b' '..=b'~')), "{name}");
             let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-            assert!(lines.clone().count() <= EVENTS_PER_FILE);
+            assert!(lines.clone().count() <= per_file);
             assert!(lines.map(<[u8]>::len).max() < Some(crate::limits::EVENT_LINE_BYTES));
         }
         let before = log.read(&EventFilter::default(), usize::MAX);
@@ -343,16 +408,68 @@ mod tests {
         let mut bytes = std::fs::read(&current).expect("a file");
         bytes.extend_from_slice(b"{\"id\":77,\"at");
         std::fs::write(&current, bytes).expect("room");
-        let log = EventLog::open(folder.path()).expect("a log");
+        let log = EventLog::open_sized(folder.path(), per_file).expect("a log");
         log.record(NewEvent::of_server(EventCode::ServerStarted));
         log.record(event(EventCode::TableCreated, EventActor::Tenant, "a", 1));
         drop(log);
-        let after = EventLog::open(folder.path()).expect("a log").read(&EventFilter::default(), usize::MAX);
+        let after =
+            EventLog::open_sized(folder.path(), per_file).expect("a log").read(&EventFilter::default(), usize::MAX);
         let last_id = before.events.last().map_or(0, |event| event.id);
         let newest: Vec<u64> = after.events.iter().rev().take(2).map(|event| event.id).collect();
         assert_eq!(newest, [last_id + 2, last_id + 1], "numbers go on");
         let same = before.events.iter().rev().zip(after.events.iter().rev().skip(2)).take(100);
         assert!(same.into_iter().all(|(before, after)| before == after));
+    }
+
+    /// A tenant renamed a table as often as it may, and after some minutes nobody else's events were left.
+    #[test]
+    fn a_tenant_with_thousands_of_events_leaves_those_of_others_and_all_of_its_own_are_counted() {
+        const HOUR_US: u64 = 3_600_000_000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = EventLog::open_sized(folder.path(), 512).expect("a log");
+        log.record_at(event(EventCode::TokenCreated, EventActor::Tenant, "quiet", 2), 0);
+        let renames = 20 * 3600;
+        for number in 0..renames {
+            let now_us = number * HOUR_US / renames;
+            log.record_at(event(EventCode::TableChanged, EventActor::Tenant, "loud", 1), now_us);
+            if number % 20 == 0 {
+                log.tell_folded_at(now_us);
+            }
+        }
+        log.record_at(event(EventCode::TokenRevoked, EventActor::Tenant, "quiet", 2), HOUR_US);
+        let ids = |page: &EventPage| page.events.iter().map(|event| event.id).collect::<Vec<_>>();
+        let counted = |page: &EventPage| {
+            page.events.iter().filter(|event| event.code == EventCode::TableChanged).map(|event| event.count).sum()
+        };
+        let page = log.read(&EventFilter { after: Some(0), ..EventFilter::default() }, usize::MAX);
+        assert_eq!(ids(&page), (1..=page.next).collect::<Vec<_>>(), "in order, without a gap: nothing was dropped");
+        assert!(!page.missed && page.events.len() < 100, "{}", page.events.len());
+        let told: u64 = counted(&page);
+        assert!(told < renames && told > renames / 2, "{told}: the last ones are still counted");
+        let sum = page.events.iter().find(|event| event.count > 1).expect("a number of many");
+        assert!(sum.text.starts_with(&format!("{} more in 60 s", sum.count)), "{}", sum.text);
+        let position = page.next;
+        log.record(NewEvent::of_server(EventCode::ServerStopped));
+        drop(log);
+        let log = EventLog::open_sized(folder.path(), 512).expect("a log");
+        let all = log.read(&EventFilter { after: Some(0), ..EventFilter::default() }, usize::MAX);
+        assert_eq!(counted(&all), renames, "a stop tells the rest");
+        let next = log.read(&EventFilter { after: Some(position), ..EventFilter::default() }, usize::MAX);
+        let expected = [(position + 1, EventCode::TableChanged), (position + 2, EventCode::ServerStopped)];
+        assert_eq!(codes(&next), expected, "one that follows gets the number, and then the end");
+        let of_quiet = EventFilter { tenant: Some("quiet".into()), ..EventFilter::default() };
+        let found: Vec<_> = log.read(&of_quiet, 10).events.iter().map(|event| event.code).collect();
+        assert_eq!(found, [EventCode::TokenCreated, EventCode::TokenRevoked]);
+    }
+
+    #[test]
+    fn a_deleted_tenant_s_events_are_told_before_its_end() {
+        let log = EventLog::in_memory();
+        (0..60).for_each(|_| log.record_at(event(EventCode::TableChanged, EventActor::Tenant, "a", 1), 0));
+        log.record_at(event(EventCode::TenantDeleted, EventActor::Operator, "a", 1), 0);
+        let page = log.read(&EventFilter::default(), 2);
+        assert_eq!(codes(&page), [(51, EventCode::TableChanged), (52, EventCode::TenantDeleted)]);
+        assert_eq!(page.events[0].count, 10);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod code;
 mod collector;
 mod event;
+mod folding;
 mod log;
 mod webhooks;
 

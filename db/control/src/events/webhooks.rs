@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::http_receiver::receiver;
-    use crate::limits::EVENTS_PER_FILE;
+    use crate::limits::OPERATOR_EVENTS_PER_FILE;
     use sandstorm_net::trust::Trust;
     use serde_json::Value;
 
@@ -286,7 +286,7 @@ mod tests {
         assert!(why.contains("timeout"), "{why}");
         gets.recv().expect("a request");
         // Others record as before, and the log drops what is too old.
-        for number in 0..3 * EVENTS_PER_FILE {
+        for number in 0..3 * OPERATOR_EVENTS_PER_FILE {
             record(&log, EventCode::TableCreated, &number.to_string());
         }
         sender.agent = ureq::Agent::config_builder().build().new_agent();
@@ -294,7 +294,7 @@ mod tests {
         sender.step(&log).expect("there is something").expect("it is taken");
         let (_, body) = gets.recv().expect("a request");
         let left_out = serde_json::from_slice::<Value>(&body).expect("JSON")["left_out"].as_u64();
-        assert_eq!(left_out, Some(EVENTS_PER_FILE as u64 + 1));
+        assert_eq!(left_out, Some(OPERATOR_EVENTS_PER_FILE as u64 + 1));
         assert_eq!(subjects(&body).len(), WEBHOOK_EVENTS, "a part at a time");
     }
 
