@@ -22,8 +22,9 @@ use super::protocol::{BuildReply, BuildRequest, BuilderHello, read_frame, write_
 use super::signing_key::PublicKey;
 use super::{BuildError, Diagnostic, PushedCode, priority};
 
-/// Time for the first start: copying the standard library and compiling the API.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time for the first start: copying the standard library and compiling the API. That takes seconds; at the lowest
+/// priority, beside other work on all processors, minutes.
+const START_TIMEOUT: Duration = Duration::from_secs(900);
 /// Time for a build's work besides compiling: checking, reading, signing.
 const CHECK_ALLOWANCE: Duration = Duration::from_secs(30);
 
