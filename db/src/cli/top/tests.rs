@@ -73,7 +73,7 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
     flood.tenants[0].over_rate = 3_000;
     let mut later = report(14, 1);
     later.tenants[0].over_rate = 3_000;
-    let quota = |before, now| {
+    let quota = |before: &TopReport, now: &TopReport| {
         ["quota_percent", "quota"].map(|name| super::tests::cell(view, &view.rows(Some(before), now)[0], name))
     };
     assert_eq!(quota(&report(10, 1), &flood), ["100.00", "requests_per_s"]);
