@@ -167,7 +167,7 @@ fn what_alerts_are_about_has_series_although_others_are_larger() {
     assert!(row["fullest"]["name"].as_str().unwrap().starts_with("table "), "{row}");
     let (_, found) = server.operator("GET", "/v1/findings", Value::Null);
     let nearly = found.as_array().unwrap().iter().find(|finding| finding["code"] == "table_nearly_full");
-    assert!(nearly.is_some_and(|finding| finding["text"].as_str().unwrap().starts_with("b/full has 9")), "{found}");
+    assert!(nearly.is_some_and(|finding| finding["text"].as_str().unwrap().starts_with("b/full has ")), "{found}");
 }
 
 #[test]
