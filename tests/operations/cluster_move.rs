@@ -272,6 +272,7 @@ fn count_records(cluster: &MovingCluster) -> u64 {
     let ports: Vec<String> = cluster.addresses.lock().unwrap().iter().map(|(_, redis)| redis.clone()).collect();
     let count = |port: &String| {
         let mut stream = TcpStream::connect(port).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.write_all(b"dbsize\r\nquit\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -300,7 +301,10 @@ fn start_load(server: &Server) -> Child {
     load.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-fn check_load(load: Child) {
+fn check_load(mut load: Child) {
+    if !within_a_minute(|| load.try_wait().unwrap().is_some()) {
+        load.kill().unwrap();
+    }
     let output = load.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["tenants"][0]["rows"].as_array().unwrap();
@@ -354,7 +358,9 @@ fn slots_move_under_load_while_both_servers_are_killed() {
     stop.store(true, Ordering::Release);
     let known: KnownKeys = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
     let there = check(&cluster, &known);
-    assert_eq!(count_records(&cluster), RECORDS as u64 + there, "each record is at one server");
+    // What was copied for the moves that were cancelled goes behind them.
+    let is_once = || count_records(&cluster) == RECORDS as u64 + there;
+    assert!(within_a_minute(is_once), "each record is at one server: {}", count_records(&cluster));
 }
 
 /// A move that is cancelled leaves the slots where they are, but for what was handed over before.
@@ -365,8 +371,8 @@ fn check_cancel(cluster: &MovingCluster, source: usize, target: usize) {
     assert_eq!(begun["moves"], 2);
     let cancelled = server.output("cluster move 0-8191 --cancel");
     cluster.await_end();
-    if cancelled.status.success() && cluster.slots(source) != before {
-        // One of them was quick.
+    if cluster.slots(source) != before {
+        // One of them was quick, or both.
         server.json(&format!("cluster move 0-8191 --to {}", cluster.id(source)));
         cluster.await_end();
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::Directory;
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::etcd::EtcdStore;
-use crate::limits::{LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
+use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::move_desk::MoveDesk;
 use crate::slot_mover::SlotMover;
@@ -143,6 +143,8 @@ impl AgentLoop {
     }
 
     fn turn(&mut self) -> Result<(), MemberError> {
+        // Also where etcd does not answer.
+        self.desk.end_silent(COPY_SILENCE, TARGET_SILENCE);
         if self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL_INTERVAL) {
             let key = self.member.live_key();
             self.store.keep_alive(&key, "1")?;
@@ -151,7 +153,6 @@ impl AgentLoop {
         let (change, digest) = (self.digest)(self.digest_of);
         self.digest_of = change;
         digest.iter().for_each(|digest| self.member.set_directory(digest));
-        self.desk.end_silent(TARGET_SILENCE);
         self.member.step(&mut self.store)?;
         (self.follow)(self.member.directory_revision()).map_err(MemberError::State)
     }
@@ -167,5 +168,7 @@ impl AgentLoop {
         }
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         self.desk.slots().set_trouble(Some((now_ms, text)));
+        // Nothing is handed over now: what is frozen is served, unless a hand-over was sent.
+        self.desk.end_silent(COPY_SILENCE, Duration::ZERO);
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum CopyAsk {
     Freeze,
     /// All is on the target's disk: hand the slots over.
     Ready,
+    /// This attempt goes on: the target does something else now.
+    Alive,
     /// This attempt is over: serve the slots.
     Abandon,
 }
@@ -63,6 +65,12 @@ pub(crate) struct CopyHead {
     /// Whether there may be more keys that have changed.
     #[serde(default)]
     pub(crate) has_more: bool,
+    /// Bytes of the keys that have changed and are not copied again yet.
+    #[serde(default)]
+    pub(crate) noted: u64,
+    /// Whether etcd does not answer the source, so that nothing is frozen now.
+    #[serde(default)]
+    pub(crate) waits: bool,
     /// Whether the slots are handed over.
     #[serde(default)]
     pub(crate) handed_over: bool,

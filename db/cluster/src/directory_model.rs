@@ -72,7 +72,7 @@ impl ModelMetadata {
 }
 
 #[derive(Clone, Default)]
-struct SharedStore(Arc<Mutex<ModelMetadata>>);
+pub(crate) struct SharedStore(Arc<Mutex<ModelMetadata>>);
 
 impl MetadataStore for SharedStore {
     fn list(&mut self, range: MetadataRange<'_>) -> Result<ListedValues, NoAnswer> {

@@ -25,6 +25,8 @@ pub mod move_desk;
 mod move_model;
 mod peer_link;
 mod slot_copy;
+#[cfg(test)]
+mod slot_move_tests;
 mod slot_mover;
 pub mod slot_moves;
 pub mod slot_source;

@@ -38,10 +38,15 @@ pub const ENDPOINTS: usize = 7;
 pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
 /// Time that somebody who wants slots moved waits for the answer: some requests to etcd.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the target of a move waits for the hand-over, before it asks again.
-pub const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the target of a move waits for the hand-over, before it asks again. Well below [`TARGET_SILENCE`].
+pub const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after which the source of a move serves frozen slots again, if the target says nothing.
 pub const TARGET_SILENCE: Duration = Duration::from_secs(5);
+/// Time after which the source ends a copy that is under way, if the target says nothing. It costs only the memory of
+/// the noted keys, and other moves from there, which wait; a busy target needs its time.
+pub const COPY_SILENCE: Duration = Duration::from_secs(60);
+/// Time after which a target that does something else, or keeps a rate, says that it is there.
+pub const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which a request of one server to another has failed.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time until the target of a move tries again.
@@ -57,9 +62,13 @@ pub const COPY_ANSWER_BYTES: u64 = 256 << 20;
 pub const COPY_SCAN_RECORDS: usize = 16_384;
 /// Changed keys that one answer of the source has, at most.
 pub const COPY_CHANGES: usize = 4_096;
+/// Bytes of noted keys above which the changes are copied between the pages, so that a long copy is not spoilt by
+/// them: an eighth of what may be noted.
+pub const CHANGES_ABOVE_BYTES: u64 = 8 << 20;
 /// Changed keys in an answer below which the slots are frozen for the rest: some milliseconds.
 pub const FREEZE_BELOW_CHANGES: usize = 256;
-/// Answers with changed keys after which they are frozen anyway: the target may be slower than the writers.
+/// Answers with changed keys after which they are frozen anyway, if not an eighth fewer are left: the target may be
+/// slower than the writers.
 pub const FREEZE_AFTER_ROUNDS: u32 = 64;
 /// Records that are looked at between two quiescent points while slots are cleared.
 pub const CLEAR_BATCH: usize = 1_024;

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
@@ -125,6 +125,9 @@ pub struct MoveDesk {
     boot: u64,
     state: Mutex<MoveDeskState>,
     changed: Condvar,
+    /// Held while a target's question is answered from the tables: what a late question of an earlier attempt takes
+    /// out of the lists of changed keys would be missing in the next one. Taken before `state`.
+    turn: Mutex<()>,
 }
 
 impl std::fmt::Debug for MoveDesk {
@@ -136,7 +139,7 @@ impl std::fmt::Debug for MoveDesk {
 impl MoveDesk {
     /// The desk of a server that has not read the map. `boot` is a random number of this start, not 0.
     pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveDesk {
-        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new() }
+        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new(), turn: Mutex::new(()) }
     }
 
     pub(crate) fn slots(&self) -> &Arc<SlotOwnership> {
@@ -310,6 +313,17 @@ impl MoveDesk {
         Self::current(&mut self.state.lock(), attempt).map(|current| current.span)
     }
 
+    /// Has the lists of changed keys to itself, as long as the answer lives.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// The turn of an attempt, with its span, if it is still the one: none begins or ends what it does meanwhile.
+    pub(crate) fn turn_of(&self, attempt: u64) -> Result<(MutexGuard<'_, ()>, SlotSpan), String> {
+        let turn = self.turn();
+        self.span_of(attempt).map(|span| (turn, span))
+    }
+
     /// Serves the slots no more. Whoever has begun to write is not waited for.
     pub(crate) fn freeze(&self, attempt: u64) -> Result<(), String> {
         let mut state = self.state.lock();
@@ -369,15 +383,17 @@ impl MoveDesk {
         self.state.lock().handed_over == Some(attempt)
     }
 
-    /// Ends an attempt whose target has been silent for so long, and serves its slots again: unless it is handed over.
-    pub(crate) fn end_silent(&self, limit: Duration) {
+    /// Ends an attempt whose target has been silent for so long, `served` or `frozen`, and serves its slots again:
+    /// unless a hand-over may be under way.
+    pub(crate) fn end_silent(&self, served: Duration, frozen: Duration) {
         let state = &mut *self.state.lock();
-        let is_handed_over = |stage| match stage {
-            CopyStage::Copying | CopyStage::Frozen => false,
-            // What the target has is all there is to know: it is handed over even if it says nothing any more.
-            CopyStage::Ready | CopyStage::Sent(_) => !is_broken(MemberRule::WhatIsSentStaysFrozen),
+        let limit = |stage| match stage {
+            CopyStage::Copying => Some(served),
+            // No change of the map was sent for it, or none that can be made any more.
+            CopyStage::Frozen | CopyStage::Ready => Some(frozen),
+            CopyStage::Sent(_) => Some(frozen).filter(|_| is_broken(MemberRule::WhatIsSentStaysFrozen)),
         };
-        let is_silent = |one: &&SourceAttempt| !is_handed_over(one.stage) && one.heard.elapsed() >= limit;
+        let is_silent = |one: &&SourceAttempt| limit(one.stage).is_some_and(|limit| one.heard.elapsed() >= limit);
         if state.attempt.as_ref().filter(is_silent).is_some() {
             self.end_attempt(state);
             self.own(state);
@@ -401,6 +417,15 @@ impl MoveDesk {
     /// Whether a move is not under way any more, and was not handed over.
     pub(crate) fn is_gone(&self, move_id: u64) -> bool {
         !self.state.lock().map.moves.iter().any(|one| one.id == move_id)
+    }
+
+    /// Whether the map gives this server none of some slots. Slots that it owns and does not serve for a moment are its.
+    pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
+        let (state, id) = (self.state.lock(), self.slots.own_id());
+        let is_own = |(first, last, owner): &(u16, u16, String)| {
+            owner.as_str() == id && *first <= span.last && span.first <= *last
+        };
+        state.revision != 0 && !state.map.ranges.iter().any(is_own)
     }
 
     /// The first move whose records this server has to remove, since it has handed them over.

@@ -14,6 +14,7 @@ use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{BROKEN, MemberRule};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest};
+use crate::limits::CHANGES_ABOVE_BYTES;
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
@@ -103,12 +104,14 @@ impl MovingServer {
                 let (found, next) = (keys.next(), keys.next());
                 found.into_iter().for_each(|key| self.push(key, &mut answer));
                 answer.head.next = next.map(|key| u64::from(key.0) << 16 | u64::from(key.1));
+                // Now and then so many that they come between the pages.
+                answer.head.noted = (self.noted.len() as u64 / 2) * (CHANGES_ABOVE_BYTES + 1);
             }
             CopyAsk::Changes => {
                 self.desk.span_of(request.attempt)?;
                 let key = self.noted.pop_first();
                 key.into_iter().for_each(|key| self.push(key, &mut answer));
-                answer.head.has_more = !self.noted.is_empty();
+                (answer.head.has_more, answer.head.noted) = (!self.noted.is_empty(), self.noted.len() as u64);
             }
             CopyAsk::Freeze => {
                 self.desk.freeze(request.attempt)?;
@@ -118,6 +121,7 @@ impl MovingServer {
                 self.desk.set_ready(request.attempt)?;
                 answer.head.handed_over = self.desk.is_handed_over(request.attempt);
             }
+            CopyAsk::Alive => drop(self.desk.span_of(request.attempt)?),
             CopyAsk::Abandon => self.desk.abandon(request.attempt),
         }
         Ok(answer)
@@ -318,7 +322,7 @@ impl MoveWorld {
                 let (source, request) = self.late.swap_remove(late);
                 let _nobody_waits = self.servers[source].answer(&request);
             }
-            3 => self.servers[at].desk.end_silent(Duration::ZERO),
+            3 => self.servers[at].desk.end_silent(Duration::ZERO, Duration::ZERO),
             4 => {
                 let mut ends = [0, 1].map(|_| SLOTS[self.random.random_range(0..SLOTS.len())]);
                 ends.sort_unstable();

@@ -1,10 +1,12 @@
 //! Requests of the target of a move to its source's control port. The key of the cluster, which lies in etcd, shows who
 //! asks; so does the fingerprint there who answers.
 
+use std::time::Instant;
+
 use sandstorm_net::trust::Trust;
 
 use crate::copy_format::{CopyAnswer, CopyRequest};
-use crate::limits::{COPY_ANSWER_BYTES, PEER_TIMEOUT};
+use crate::limits::{ALIVE_INTERVAL, COPY_ANSWER_BYTES, PEER_TIMEOUT};
 use crate::slot_copy::CopySource;
 use crate::state::ServerState;
 
@@ -18,6 +20,8 @@ pub(crate) struct PeerLink {
     agent: ureq::Agent,
     url: String,
     key: String,
+    /// The time of the last question.
+    asked: Instant,
 }
 
 impl PeerLink {
@@ -34,12 +38,18 @@ impl PeerLink {
             true => Trust::pin(&server.fingerprint).ok_or_else(|| format!("{url} has told no fingerprint"))?,
             false => Trust::Public,
         };
-        Ok(PeerLink { agent: trust.agent(config), url, key })
+        Ok(PeerLink { agent: trust.agent(config), url, key, asked: Instant::now() })
+    }
+
+    /// Whether the source has not been asked for so long that it is to be told that the target is there.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.asked.elapsed() >= ALIVE_INTERVAL
     }
 }
 
 impl CopySource for PeerLink {
     fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
+        self.asked = Instant::now();
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.url);
         let url = format!("{}{COPY_PATH}", self.url.trim_end_matches('/'));
         let sent = self.agent.post(&url).header(PEER_KEY_HEADER, &self.key).send_json(request);

@@ -1,15 +1,15 @@
 //! The target's part in a move: copies the records of some slots, step by step, without clocks and threads.
 //!
-//! First all records, page by page, while the source serves them; then, again and again, those of the keys that have
-//! changed meanwhile; then the source serves them no more, and the last changes follow. When all is on the disk the
+//! First all records, page by page, while the source serves them, with those of the keys that have changed in between
+//! if they are many; then, again and again, what has changed meanwhile; then the source serves them no more, and the last changes follow. When all is on the disk the
 //! source is told to hand the slots over. Each answer of the source is later than the one before, so the last word
 //! about a key is right. Whatever goes wrong, a new attempt begins with nothing.
 
 use sandstorm_store::slots::SlotSpan;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyRequest};
-use crate::limits::{FREEZE_AFTER_ROUNDS, FREEZE_BELOW_CHANGES};
+use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest};
+use crate::limits::{CHANGES_ABOVE_BYTES, FREEZE_AFTER_ROUNDS, FREEZE_BELOW_CHANGES};
 
 /// The source of a move.
 pub(crate) trait CopySource {
@@ -52,8 +52,17 @@ pub(crate) trait CopyTables {
 enum CopyPhase {
     Begin,
     Clear,
-    Pages { at: usize, cursor: u64 },
-    Changes { rounds: u32 },
+    /// Where the next page begins, and whether so many keys have changed that their records come first.
+    Pages {
+        at: usize,
+        cursor: u64,
+        changes: bool,
+    },
+    /// Answers since the least bytes of noted keys were left, and those bytes.
+    Changes {
+        rounds: u32,
+        least: u64,
+    },
     Freeze,
     LastChanges,
     Finish,
@@ -72,6 +81,8 @@ pub(crate) struct SlotCopy {
     tables: Vec<CopiedTable>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// Whether the last step waits for etcd.
+    pub(crate) waits: bool,
 }
 
 impl SlotCopy {
@@ -79,11 +90,10 @@ impl SlotCopy {
     pub(crate) fn new(target: &str, move_id: u64, span: SlotSpan, attempt: u64) -> SlotCopy {
         let target = target.to_owned();
         let (phase, tables) = (CopyPhase::Begin, Vec::new());
-        SlotCopy { target, move_id, span, attempt, phase, tables, records: 0, bytes: 0 }
+        SlotCopy { target, move_id, span, attempt, phase, tables, records: 0, bytes: 0, waits: false }
     }
 
     /// The move.
-    #[cfg(test)]
     pub(crate) fn move_id(&self) -> u64 {
         self.move_id
     }
@@ -91,6 +101,16 @@ impl SlotCopy {
     /// Whether the slots are handed over.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == CopyPhase::HandedOver
+    }
+
+    /// The slots.
+    pub(crate) fn span(&self) -> SlotSpan {
+        self.span
+    }
+
+    /// Whether all is here, so that the source may hand the slots over at any moment.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.phase, CopyPhase::Ready | CopyPhase::HandedOver)
     }
 
     /// Whether the source serves the slots still.
@@ -104,6 +124,7 @@ impl SlotCopy {
             CopyPhase::Begin => "begins".to_owned(),
             CopyPhase::Clear => "removes what an earlier attempt has left".to_owned(),
             CopyPhase::Pages { at, .. } => format!("copies table {} of {}", at + 1, self.tables.len()),
+            CopyPhase::Changes { .. } if self.waits => "waits for the source, which etcd does not answer".to_owned(),
             CopyPhase::Changes { .. } => "copies what has changed meanwhile".to_owned(),
             CopyPhase::Freeze | CopyPhase::LastChanges => "copies the last changes".to_owned(),
             CopyPhase::Finish => "waits for the disk".to_owned(),
@@ -124,6 +145,34 @@ impl SlotCopy {
         Ok(count)
     }
 
+    /// Tells the source that this attempt goes on, where it has not been asked for a while.
+    ///
+    /// # Errors
+    /// One line: this attempt is over.
+    pub(crate) fn keep_alive(&self, source: &mut impl CopySource) -> Result<(), String> {
+        self.ask(source, CopyAsk::Alive).map(drop)
+    }
+
+    /// Copies what has changed, and what is noted of it; returns where this goes on.
+    fn copy_changes(
+        &mut self,
+        source: &mut impl CopySource,
+        own: &mut impl CopyTables,
+        (rounds, least): (u32, u64),
+    ) -> Result<CopyPhase, String> {
+        let answer = self.ask(source, CopyAsk::Changes)?;
+        let count = self.take(own, &answer)?;
+        let CopyHead { has_more, noted, .. } = answer.head;
+        if !has_more && count < FREEZE_BELOW_CHANGES as u64 || rounds >= FREEZE_AFTER_ROUNDS {
+            return Ok(CopyPhase::Freeze);
+        }
+        // A little less each time is no end.
+        match noted < least - least / 8 {
+            true => Ok(CopyPhase::Changes { rounds: 0, least: noted }),
+            false => Ok(CopyPhase::Changes { rounds: rounds + 1, least }),
+        }
+    }
+
     /// Tells the source that this attempt is over, so that it serves the slots at once.
     pub(crate) fn abandon(&self, source: &mut impl CopySource) {
         if !matches!(self.phase, CopyPhase::Begin | CopyPhase::HandedOver) {
@@ -142,38 +191,44 @@ impl SlotCopy {
                 self.tables = self.ask(source, CopyAsk::Begin)?.head.tables;
                 own.check(&self.tables)?;
                 if is_broken(MemberRule::CopiesBeginEmpty) {
-                    CopyPhase::Pages { at: 0, cursor: 0 }
+                    CopyPhase::Pages { at: 0, cursor: 0, changes: false }
                 } else {
                     CopyPhase::Clear
                 }
             }
             CopyPhase::Clear if own.clear(self.span)? => CopyPhase::Clear,
-            CopyPhase::Clear => CopyPhase::Pages { at: 0, cursor: 0 },
-            CopyPhase::Pages { at, cursor } => match self.tables.get(at) {
-                None => CopyPhase::Changes { rounds: 0 },
+            CopyPhase::Clear => CopyPhase::Pages { at: 0, cursor: 0, changes: false },
+            CopyPhase::Pages { at, cursor, changes: true } => {
+                // One answer, then a page again: so that it comes to an end, however many write.
+                let answer = self.ask(source, CopyAsk::Changes)?;
+                self.take(own, &answer)?;
+                CopyPhase::Pages { at, cursor, changes: false }
+            }
+            CopyPhase::Pages { at, cursor, .. } => match self.tables.get(at) {
+                None => CopyPhase::Changes { rounds: 0, least: u64::MAX },
                 Some(CopiedTable { tenant, table, serial, .. }) => {
                     let ask = CopyAsk::Page { tenant: *tenant, table: *table, serial: *serial, cursor };
                     let answer = self.ask(source, ask)?;
                     self.take(own, &answer)?;
+                    let changes = answer.head.noted > CHANGES_ABOVE_BYTES;
                     match answer.head.next {
-                        Some(cursor) => CopyPhase::Pages { at, cursor },
-                        None => CopyPhase::Pages { at: at + 1, cursor: 0 },
+                        Some(cursor) => CopyPhase::Pages { at, cursor, changes },
+                        None => CopyPhase::Pages { at: at + 1, cursor: 0, changes },
                     }
                 }
             },
             CopyPhase::Changes { .. } if is_broken(MemberRule::ChangesAreCopied) => CopyPhase::Freeze,
-            CopyPhase::Changes { rounds } => {
-                let answer = self.ask(source, CopyAsk::Changes)?;
-                let count = self.take(own, &answer)?;
-                match count < FREEZE_BELOW_CHANGES as u64 || rounds >= FREEZE_AFTER_ROUNDS {
-                    true => CopyPhase::Freeze,
-                    false => CopyPhase::Changes { rounds: rounds + 1 },
-                }
-            }
+            CopyPhase::Changes { rounds, least } => self.copy_changes(source, own, (rounds, least))?,
             CopyPhase::Freeze => {
-                self.tables = self.ask(source, CopyAsk::Freeze)?.head.tables;
-                own.check(&self.tables)?;
-                if is_broken(MemberRule::ChangesAreCopied) { CopyPhase::Finish } else { CopyPhase::LastChanges }
+                let head = self.ask(source, CopyAsk::Freeze)?.head;
+                self.waits = head.waits;
+                if head.waits {
+                    CopyPhase::Changes { rounds: 0, least: u64::MAX }
+                } else {
+                    self.tables = head.tables;
+                    own.check(&self.tables)?;
+                    if is_broken(MemberRule::ChangesAreCopied) { CopyPhase::Finish } else { CopyPhase::LastChanges }
+                }
             }
             CopyPhase::LastChanges => {
                 let answer = self.ask(source, CopyAsk::Changes)?;

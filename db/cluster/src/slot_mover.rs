@@ -25,8 +25,8 @@ pub(crate) struct SlotMover {
 
 impl SlotMover {
     pub(crate) fn start(desk: Arc<MoveDesk>, directory: Arc<Directory>) -> std::io::Result<SlotMover> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mover = MoverLoop { own: OwnTables::new(directory), desk, logged: None, stop: Arc::clone(&stop) };
+        let mover = MoverLoop::new(desk, directory);
+        let stop = Arc::clone(&mover.stop);
         let thread = std::thread::Builder::new().name("slot-mover".to_owned()).spawn(move || mover.run())?;
         Ok(SlotMover { stop, thread: Some(thread) })
     }
@@ -42,24 +42,33 @@ impl Drop for SlotMover {
     }
 }
 
-struct MoverLoop {
+pub(crate) struct MoverLoop {
     desk: Arc<MoveDesk>,
     own: OwnTables,
+    /// The move that was copied last, until it is known what became of it.
+    pub(crate) begun: Option<(u64, SlotSpan)>,
     /// The time of the last line in the log about trouble.
     logged: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
 impl MoverLoop {
+    pub(crate) fn new(desk: Arc<MoveDesk>, directory: Arc<Directory>) -> MoverLoop {
+        let stop = Arc::new(AtomicBool::new(false));
+        MoverLoop { own: OwnTables::new(directory), desk, begun: None, logged: None, stop }
+    }
+
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             self.own.participant.offline();
+            self.desk.slots().set_awaited(None);
+            self.remove_cancelled();
             if let Some((move_id, span)) = self.desk.next_to_clear() {
                 self.clear(move_id, span);
             } else if let Some((wanted, source, key)) = self.desk.next_copy() {
                 self.copy(&wanted, source, key);
             } else {
-                self.own.forget_noted(self.desk.slots().copied());
+                self.own.forget_noted(&self.desk);
                 std::thread::park_timeout(MOVE_POLL_INTERVAL);
             }
         }
@@ -87,18 +96,23 @@ impl MoverLoop {
         }
     }
 
+    /// Removes what was copied for a move that was cancelled: it is worth nothing.
+    pub(crate) fn remove_cancelled(&mut self) {
+        if let Some((move_id, span)) = self.begun.filter(|(move_id, _)| self.desk.is_gone(*move_id)) {
+            self.remove(move_id, span);
+            self.begun = None;
+        }
+    }
+
     /// Removes the records of slots that are not this server's.
     fn remove(&mut self, move_id: u64, span: SlotSpan) {
         self.own.cursor = ClearCursor::default();
-        while !self.stops() && !self.own.owns_any(span) {
+        while !self.stops() && self.desk.is_foreign(span) && !self.own.owns_any(span) {
             match self.own.clear(span) {
                 Ok(true) => {}
                 Ok(false) => return,
                 // No room in the log, for a moment.
-                Err(why) => {
-                    self.note(move_id, &why);
-                    std::thread::park_timeout(COPY_PAUSE);
-                }
+                Err(why) => self.pause(move_id, &why),
             }
         }
     }
@@ -112,26 +126,28 @@ impl MoverLoop {
         };
         let mut copy = SlotCopy::new(self.desk.slots().own_id(), wanted.id, wanted.span(), rand::random());
         self.own.cursor = ClearCursor::default();
+        self.begun = Some((wanted.id, wanted.span()));
         let begun = Instant::now();
         while !copy.is_over() && !self.stops() {
             if copy.is_served() && !self.desk.is_to_be_copied(wanted.id) {
-                copy.abandon(&mut link);
-                if self.desk.is_gone(wanted.id) {
-                    // It was cancelled: what was copied is worth nothing.
-                    self.remove(wanted.id, wanted.span());
-                }
-                return;
+                // It was cancelled: `remove_cancelled` follows.
+                return copy.abandon(&mut link);
             }
-            if let Err(why) = copy.step(&mut link, &mut self.own) {
+            let stepped = copy.step(&mut link, &mut self.own);
+            // Before anything waits: memory is given back only behind whoever is online.
+            self.own.participant.quiescent();
+            self.own.participant.offline();
+            if let Err(why) = stepped.and_then(|()| self.attend(&copy, &mut link)) {
                 copy.abandon(&mut link);
                 return self.pause(wanted.id, &why);
             }
-            self.own.participant.quiescent();
-            self.own.participant.offline();
             let (records, bytes, state) = (copy.records, copy.bytes, copy.state());
             self.desk.set_progress(CopyProgress { move_id: wanted.id, records, bytes, state });
-            if copy.is_served() {
-                self.keep_rate(wanted.mib_per_s, copy.bytes, begun);
+            if copy.is_served()
+                && let Err(why) = self.keep_rate(wanted.mib_per_s, begun, &copy, &mut link)
+            {
+                copy.abandon(&mut link);
+                return self.pause(wanted.id, &why);
             }
         }
         // This server reads that it owns them now.
@@ -142,18 +158,35 @@ impl MoverLoop {
         }
     }
 
+    /// What is to be done between two steps: the source is told that the copy goes on, clients are told that slots
+    /// come here.
+    fn attend(&self, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
+        if copy.is_ready() {
+            self.desk.slots().set_awaited(Some(copy.span()));
+        }
+        if copy.waits {
+            std::thread::park_timeout(COPY_PAUSE);
+        }
+        if copy.is_served() && link.is_quiet() { copy.keep_alive(link) } else { Ok(()) }
+    }
+
     /// Waits as long as the rate of a move asks for.
-    fn keep_rate(&self, mib_per_s: u64, bytes: u64, begun: Instant) {
+    fn keep_rate(&self, mib_per_s: u64, begun: Instant, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
         if mib_per_s == 0 {
-            return;
+            return Ok(());
         }
-        let due = Duration::from_secs_f64(bytes as f64 / (mib_per_s << 20) as f64);
-        while begun.elapsed() < due && !self.stops() {
+        let due = Duration::from_secs_f64(copy.bytes as f64 / (mib_per_s << 20) as f64);
+        while begun.elapsed() < due && !self.stops() && self.desk.is_to_be_copied(copy.move_id()) {
             std::thread::park_timeout((due - begun.elapsed().min(due)).min(MOVE_POLL_INTERVAL));
+            if link.is_quiet() {
+                copy.keep_alive(link)?;
+            }
         }
+        Ok(())
     }
 
     fn pause(&mut self, move_id: u64, why: &str) {
+        self.own.participant.offline();
         self.note(move_id, why);
         std::thread::park_timeout(COPY_PAUSE);
     }
@@ -167,8 +200,8 @@ impl MoverLoop {
     }
 }
 
-/// Tenant and table, and the table if it is known here.
-type FoundTable = ((u32, u64), Option<Arc<TableEntry>>);
+/// Tenant, table and serial, and the table if it is known here.
+type FoundTable = ((u32, u64, u64), Option<Arc<TableEntry>>);
 
 /// Where the removal of records goes on.
 #[derive(Default)]
@@ -178,7 +211,7 @@ struct ClearCursor {
 }
 
 /// This server's tables.
-struct OwnTables {
+pub(crate) struct OwnTables {
     directory: Arc<Directory>,
     participant: Participant,
     cursor: ClearCursor,
@@ -189,7 +222,7 @@ fn words(error: StoreError) -> String {
 }
 
 impl OwnTables {
-    fn new(directory: Arc<Directory>) -> OwnTables {
+    pub(crate) fn new(directory: Arc<Directory>) -> OwnTables {
         let participant = directory.participant();
         OwnTables { directory, participant, cursor: ClearCursor::default() }
     }
@@ -208,9 +241,10 @@ impl OwnTables {
     }
 
     /// Gives memory back of a copy that has ended.
-    fn forget_noted(&self, copied: Option<SlotSpan>) {
-        let noted = self.directory.slots().map_or(0, |slots| slots.noted_bytes());
-        if copied.is_none() && noted > 0 {
+    pub(crate) fn forget_noted(&self, desk: &MoveDesk) {
+        // None begins meanwhile.
+        let _turn = desk.turn();
+        if desk.slots().copied().is_none() && desk.slots().noted_bytes() > 0 {
             self.all().iter().for_each(|entry| entry.table.forget_copied_keys());
         }
     }
@@ -260,19 +294,26 @@ impl CopyTables for OwnTables {
     }
 
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
-        let (mut count, now_ms) = (0, now_ms());
+        let (mut count, now_ms, mut is_caught_up) = (0, now_ms(), false);
         let mut found: Option<FoundTable> = None;
         for copied in answer.keys() {
             let copied = copied?;
-            let of = (copied.tenant, copied.table);
+            let of = (copied.tenant, copied.table, copied.serial);
             if found.as_ref().is_none_or(|(known, _)| *known != of) {
-                found = Some((of, self.find(copied.tenant, copied.table)));
+                let same = |own: &OwnTables| {
+                    own.find(copied.tenant, copied.table).filter(|entry| entry.serial() == copied.serial)
+                };
+                let mut entry = same(self);
+                if entry.is_none() && !is_caught_up {
+                    // The source may have made it this moment, and its keys come only once.
+                    self.participant.offline();
+                    self.directory.catch_up().map_err(|error| error.to_string())?;
+                    (entry, is_caught_up) = (same(self), true);
+                }
+                found = Some((of, entry));
             }
-            // One that is not known any more was dropped; one that is not known yet is found out by `check`.
+            // One that nobody knows any more was dropped.
             let Some((_, Some(entry))) = &found else { continue };
-            if entry.serial() != copied.serial {
-                continue;
-            }
             match &copied.record {
                 Some(record) => entry.table.take_arrival(&self.participant, record, now_ms),
                 None => entry.table.take_leaving(&self.participant, copied.key),
@@ -288,7 +329,8 @@ impl CopyTables for OwnTables {
 
     fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
         for table in tables {
-            if let Some(entry) = self.find(table.tenant, table.table) {
+            let found = self.find(table.tenant, table.table);
+            if let Some(entry) = found.filter(|entry| entry.serial() == table.serial) {
                 entry.table.take_versions(&self.participant, table.version, &entry.name()).map_err(words)?;
             }
         }

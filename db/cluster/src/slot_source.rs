@@ -65,10 +65,14 @@ impl MoveDesk {
     /// One line: the attempt is over, or it is not the time for it.
     pub fn answer(&self, directory: &Directory, request: &[u8]) -> Result<Vec<u8>, String> {
         let request: CopyRequest = serde_json::from_slice(request).map_err(|error| error.to_string())?;
+        self.answer_copy(directory, &request)?.encode()
+    }
+
+    pub(crate) fn answer_copy(&self, directory: &Directory, request: &CopyRequest) -> Result<CopyAnswer, String> {
         let mut participant = directory.participant();
-        let answer = self.answer_request(directory, &mut participant, &request);
+        let answer = self.answer_request(directory, &mut participant, request);
         participant.offline();
-        answer?.encode()
+        answer
     }
 
     fn answer_request(
@@ -81,7 +85,10 @@ impl MoveDesk {
         match &request.ask {
             CopyAsk::Begin => self.begin_copy(directory, participant, request),
             CopyAsk::Page { tenant, table, serial, cursor } => {
-                let span = self.span_of(attempt)?;
+                let (_turn, span) = self.turn_of(attempt)?;
+                if self.slots().is_copy_spoilt() {
+                    return Err(self.spoilt(attempt));
+                }
                 let entry = directory.snapshot().tenant(*tenant).and_then(|view| view.table(*table).cloned());
                 match entry.filter(|entry| entry.serial() == *serial) {
                     Some(entry) => Ok(self.page(participant, (*tenant, &entry), span, *cursor)),
@@ -90,8 +97,9 @@ impl MoveDesk {
                 }
             }
             CopyAsk::Changes => {
-                self.span_of(attempt)?;
-                let answer = changes(directory, participant);
+                let (_turn, _) = self.turn_of(attempt)?;
+                let mut answer = changes(directory, participant);
+                answer.head.noted = self.slots().noted_bytes() as u64;
                 match self.slots().is_copy_spoilt() {
                     true => Err(self.spoilt(attempt)),
                     false => Ok(answer),
@@ -104,6 +112,7 @@ impl MoveDesk {
                 let handed_over = self.await_hand_over(attempt);
                 Ok(CopyAnswer { head: CopyHead { handed_over, ..CopyHead::default() }, records: Vec::new() })
             }
+            CopyAsk::Alive => self.span_of(attempt).map(|_| CopyAnswer::default()),
             CopyAsk::Abandon => {
                 self.abandon(attempt);
                 Ok(CopyAnswer::default())
@@ -125,6 +134,7 @@ impl MoveDesk {
         if let Some(why) = unmovable(directory) {
             return Err(why);
         }
+        let _turn = self.turn();
         self.begin(request.move_id, request.attempt, &request.target)?;
         fence(Ordering::SeqCst);
         let tables = tables_of(directory);
@@ -171,7 +181,7 @@ impl MoveDesk {
             });
             at = rest.or(at);
         }
-        answer.head.next = at;
+        (answer.head.next, answer.head.noted) = (at, self.slots().noted_bytes() as u64);
         answer
     }
 
@@ -181,8 +191,10 @@ impl MoveDesk {
         participant: &Participant,
         attempt: u64,
     ) -> Result<CopyAnswer, String> {
-        if let Some((_, why)) = self.slots().trouble() {
-            return Err(format!("etcd does not answer the source, which goes on serving: {why}"));
+        let (_turn, _) = self.turn_of(attempt)?;
+        if self.slots().trouble().is_some() {
+            // Nothing could be handed over: the slots are served until etcd answers.
+            return Ok(CopyAnswer { head: CopyHead { waits: true, ..CopyHead::default() }, records: Vec::new() });
         }
         self.freeze(attempt)?;
         // Tables that are made from here on have no key of these slots.

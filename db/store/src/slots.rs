@@ -141,8 +141,18 @@ impl SlotSpan {
     }
 }
 
-/// Stands for no slots that are copied: the first one is behind the last.
-const NOTHING_COPIED: u32 = 1 << 16;
+/// Stands for no slots: the first one is behind the last.
+const NO_SPAN: u32 = 1 << 16;
+
+/// Some slots in one word: the first one, and in the lower half the last.
+fn span_bits(span: Option<SlotSpan>) -> u32 {
+    span.map_or(NO_SPAN, |span| u32::from(span.first) << 16 | u32::from(span.last))
+}
+
+fn span_of_bits(bits: u32) -> Option<SlotSpan> {
+    let (first, last) = ((bits >> 16) as u16, bits as u16);
+    (first <= last).then_some(SlotSpan { first, last })
+}
 
 /// What this server owns, and what it knows of the others. Shared by all tables.
 #[derive(Debug)]
@@ -153,8 +163,10 @@ pub struct SlotOwnership {
     map: RwLock<Arc<SlotMap>>,
     trouble: Mutex<Option<(u64, String)>>,
     looks: AtomicU64,
-    /// The slots that are copied to another server: the first one, and in the lower half the last.
+    /// The slots that are copied to another server, as [`span_bits`].
     copied: AtomicU32,
+    /// The slots that another server is about to hand over to this one.
+    awaited: AtomicU32,
     /// Bytes of the keys that have changed meanwhile and are not copied again yet.
     noted_bytes: AtomicUsize,
     /// Whether the copy cannot be finished: too many keys have changed, or a table was emptied.
@@ -174,7 +186,8 @@ impl SlotOwnership {
             map: RwLock::default(),
             trouble: Mutex::default(),
             looks: AtomicU64::new(0),
-            copied: AtomicU32::new(NOTHING_COPIED),
+            copied: AtomicU32::new(NO_SPAN),
+            awaited: AtomicU32::new(NO_SPAN),
             noted_bytes: AtomicUsize::new(0),
             is_spoilt: AtomicBool::new(false),
             has_arrivals: AtomicBool::new(false),
@@ -244,22 +257,29 @@ impl SlotOwnership {
     /// The slots that are copied to another server now. Keys of theirs that change are noted.
     #[inline]
     pub fn copied(&self) -> Option<SlotSpan> {
-        let span = self.copied.load(Ordering::Acquire);
-        let (first, last) = ((span >> 16) as u16, span as u16);
-        (first <= last).then_some(SlotSpan { first, last })
+        span_of_bits(self.copied.load(Ordering::Acquire))
     }
 
     /// Sets the slots that are copied, from a clean beginning. What was noted before is forgotten by the tables
     /// themselves.
     pub fn set_copied(&self, span: Option<SlotSpan>) {
         self.is_spoilt.store(false, Ordering::Release);
-        let span = span.map_or(NOTHING_COPIED, |span| u32::from(span.first) << 16 | u32::from(span.last));
-        self.copied.store(span, Ordering::Release);
+        self.copied.store(span_bits(span), Ordering::Release);
     }
 
     /// Says whether records of slots that this server does not own yet are copied here. Tables are not emptied then.
     pub fn set_arriving(&self, on: bool) {
         self.has_arrivals.store(on, Ordering::Release);
+    }
+
+    /// Whether slots that are copied to another server are not served any more: it has them soon.
+    pub fn is_frozen(&self) -> bool {
+        self.copied().is_some_and(|span| !self.owns_slot(span.first))
+    }
+
+    /// Says which slots this server has all records of, and is about to own.
+    pub fn set_awaited(&self, span: Option<SlotSpan>) {
+        self.awaited.store(span_bits(span), Ordering::Release);
     }
 
     /// What [`SlotOwnership::set_arriving`] has set.
@@ -317,13 +337,19 @@ impl SlotOwnership {
         };
     }
 
+    /// Whether another server is about to hand a slot over to this one, or has, and this one has not read it yet. Its
+    /// owner in the map that was read last sends clients here then.
+    pub fn is_changing(&self, slot: u16) -> bool {
+        span_of_bits(self.awaited.load(Ordering::Acquire)).is_some_and(|span| span.contains(slot))
+    }
+
     /// The epoch of the map, and the text for a request whose key another server owns. Its first word is the address
     /// of the owner's first data port, or `-` if nobody owns the slot.
     #[cold]
     pub fn wrong_server(&self, key: &[u8]) -> (u64, String) {
         let (slot, map) = (slot_of(key), self.map());
         let text = match map.owner(slot) {
-            Some(owner) if owner.id == self.own_id => {
+            Some(owner) if owner.id == self.own_id || self.is_changing(slot) => {
                 format!("- slot {slot} is changing its server; ask again")
             }
             Some(owner) => format!("{} owns slot {slot} of the key", owner.data),
@@ -385,6 +411,12 @@ mod tests {
         assert_eq!(own.wrong_server(b"foo"), (7, "10.0.0.2:7400 owns slot 12182 of the key".to_owned()));
         own.set_map(SlotMap::new(8, vec![server(1)], &[to(0, 9_999, 0)]));
         assert!(own.wrong_server(b"foo").1.starts_with("- no server owns slot 12182"));
+        // Its owner sends clients here already.
+        own.set_map(SlotMap::new(7, vec![server(1), server(2)], &[to(0, 9_999, 0), to(10_000, 15_000, 1)]));
+        own.set_awaited(Some(SlotSpan { first: 12_000, last: 13_000 }));
+        assert!(own.wrong_server(b"foo").1.starts_with("- slot 12182 is changing its server"));
+        own.set_awaited(None);
+        assert!(own.wrong_server(b"foo").1.starts_with("10.0.0.2:7400 "));
     }
 
     #[test]

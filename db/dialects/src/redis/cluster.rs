@@ -70,7 +70,7 @@ fn moved(own: &SlotOwnership, slot: u16) -> CommandError {
     let map = own.map();
     match map.owner(slot) {
         None => NOT_SERVED.into(),
-        Some(owner) if owner.id == own.own_id() => CHANGING.into(),
+        Some(owner) if owner.id == own.own_id() || own.is_changing(slot) => CHANGING.into(),
         Some(owner) => match owner.redis {
             Some(address) => format!("MOVED {slot} {address}").into(),
             None => NO_REDIS_PORT.into(),

@@ -158,10 +158,10 @@ impl RecordTable {
         })
     }
 
-    /// Refuses to empty a table with a backing, or one with records that are copied here from another server. With all
-    /// stripes locked.
+    /// Refuses to empty a table with a backing, or one with records that are copied here from another server, or are
+    /// about to be another server's. With all stripes locked.
     pub(crate) fn check_clear(&self) -> Result<(), StoreError> {
-        if self.slots().is_some_and(|slots| slots.is_arriving()) {
+        if self.slots().is_some_and(|slots| slots.is_arriving() || slots.is_frozen()) {
             return Err(StoreError::WrongServer);
         }
         if self.has_backing() { Err(StoreError::NotBacked(BackingRefusal::NotCleared)) } else { Ok(()) }

@@ -34,7 +34,8 @@ impl LockedStripe<'_> {
 
     #[cold]
     fn note_key(&mut self, slots: &SlotOwnership, key: &[u8]) {
-        if self.state.copied_keys.insert(key.into()) {
+        // The copy is thrown away: what else changes needs no memory.
+        if !slots.is_copy_spoilt() && self.state.copied_keys.insert(key.into()) {
             slots.count_noted(key.len() + NOTED_KEY_BYTES);
         }
     }

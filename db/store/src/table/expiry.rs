@@ -192,7 +192,9 @@ impl<'t> LockedStripe<'t> {
 
     /// Logs that a record is evicted: whose time was over already did not leave by that.
     pub(super) fn log_eviction(&mut self, hash: u64, record: RecordRef<'_>) {
-        if self.expiry_log().is_some() && record.is_expired(clock_ms(0)) {
+        if self.table.is_copy(record.key()) {
+            self.log_leaving(hash, record.key());
+        } else if self.expiry_log().is_some() && record.is_expired(clock_ms(0)) {
             self.log_expiry(hash, record.key(), record.expires_at_ms());
         } else {
             self.log_delete(hash, record.key());
@@ -200,7 +202,9 @@ impl<'t> LockedStripe<'t> {
     }
 
     fn log_expiry(&mut self, hash: u64, key: &[u8], expires_at_ms: u64) {
-        if let Some(log) = self.log {
+        if self.table.is_copy(key) {
+            self.log_leaving(hash, key);
+        } else if let Some(log) = self.log {
             self.state.last_version += 1;
             self.log_change(
                 log,

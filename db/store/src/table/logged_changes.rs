@@ -78,6 +78,17 @@ impl LockedStripe<'_> {
         }
     }
 
+    /// Logs that a copy of another server's record is removed: a start makes it so again, and it is no change.
+    pub(super) fn log_leaving(&mut self, hash: u64, key: &[u8]) {
+        if let Some(log) = self.log
+            && self.is_logged()
+        {
+            self.state.last_version += 1;
+            let delete = LoggedChange::delete(log.number(), self.state.last_version, key);
+            self.log_change(log, hash, &LoggedChange { kind: ChangeKind::Leave, ..delete });
+        }
+    }
+
     pub(super) fn log_change(&self, log: &TableLog, hash: u64, change: &LoggedChange<'_>) {
         let part = HashPart::of(hash);
         if self.is_grouped {

@@ -582,6 +582,8 @@ impl RecordTable {
 
 impl Drop for RecordTable {
     fn drop(&mut self) {
+        // They count for all tables.
+        self.forget_copied_keys();
         let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
         let bytes = *self.bytes.get_mut() as usize;
         if let Some(buckets) = NonNull::new(buckets) {

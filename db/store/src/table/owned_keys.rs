@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sandstorm_net::slots::slot_of;
+
 use super::RecordTable;
 use crate::slots::SlotOwnership;
 
@@ -21,6 +23,14 @@ impl RecordTable {
     #[inline]
     pub fn owns(&self, key: &[u8]) -> bool {
         self.slots.get().is_none_or(|slots| slots.owns(key))
+    }
+
+    /// Returns whether the record of a key is a copy of another server's: what becomes of it is no change of the table.
+    /// While this server gives its slot away, it is none.
+    pub(super) fn is_copy(&self, key: &[u8]) -> bool {
+        self.slots
+            .get()
+            .is_some_and(|slots| !slots.owns(key) && !slots.copied().is_some_and(|span| span.contains(slot_of(key))))
     }
 
     /// Returns whether this server owns every key, so that it can answer for a range of them.

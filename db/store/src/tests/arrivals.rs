@@ -8,13 +8,14 @@ use std::thread;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_log::disk::simulated::SimulatedDisk;
+use sandstorm_log::{ChangeKind, LogTail};
 use sandstorm_net::slots::slot_of;
 
-use super::logged::{LONG, LoggedTables, TableContent, start_with};
+use super::logged::{LONG, LoggedTables, TableContent, start_at, start_with};
 use super::{StorageMode, open_table, put, scaled};
 use crate::slots::{SlotOwnership, SlotSpan};
 use crate::transactions::{CommitError, KeyChange, KeyRead, NewRecord, commit};
-use crate::{RecordTable, RestoredRecord, StoreCondition, StoreError, TableLogging, WriteOptions};
+use crate::{RecordTable, RestoredRecord, StoreCondition, StoreError, TableLogging, WriteOptions, fix_clock};
 
 const SPAN: SlotSpan = SlotSpan { first: 2_000, last: 9_000 };
 
@@ -227,5 +228,74 @@ fn a_table_to_which_records_come_is_not_emptied() {
     let hash = table.hash(b"bar");
     let write = WriteOptions { condition: StoreCondition::Version(7), ..WriteOptions::default() };
     assert_eq!(table.put(&participant, hash, b"bar", b"2", &write, 0), Ok(8), "with its version");
+    // Nor one whose records are about to be another server's.
+    slots.set_copied(Some(SPAN));
+    slots.disown(SPAN);
+    assert_eq!(table.clear(&participant), Err(StoreError::WrongServer));
+    slots.set_copied(None);
     assert_eq!(table.clear(&participant), Ok(()));
+}
+
+#[test]
+fn keys_are_noted_until_the_copy_is_spoilt_or_the_table_is_gone() {
+    let (epochs, table) = open_table();
+    let participant = epochs.register();
+    let slots = Arc::new(SlotOwnership::new("a".repeat(40)));
+    table.set_slots(&slots);
+    slots.set_copied(Some(SPAN));
+    put(&table, &participant, b"bar", b"1");
+    let noted = slots.noted_bytes();
+    assert!(noted > 0);
+    slots.spoil_copy();
+    put(&table, &participant, b"{bar}2", b"1");
+    assert_eq!(slots.noted_bytes(), noted);
+    drop(table);
+    assert_eq!(slots.noted_bytes(), 0);
+}
+
+#[test]
+fn what_becomes_of_a_copy_is_no_change_of_the_table() {
+    let disk = SimulatedDisk::default();
+    // A cache of 60 000 bytes: it evicts some of them, and a sweep meets the end of others.
+    let copies = start_at(&disk, StorageMode::Cache, 1, (TableLogging::AtOnce, true, 0));
+    let (table, participant) = (&copies.tables[0], &copies.participant);
+    let slots = Arc::new(SlotOwnership::new("a".repeat(40)));
+    table.set_slots(&slots);
+    slots.set_owned(|_| false);
+    fix_clock(Some(1_000));
+    let from = copies.log.durable();
+    for number in 0..150_u64 {
+        let key = number.to_string();
+        let expires_at_ms = if number % 2 == 0 { 2_000 } else { 0 };
+        let value = &[0; 300];
+        let record = RestoredRecord { version: number + 1, key: key.as_bytes(), value, flags: 0, expires_at_ms };
+        table.take_arrival(participant, &record, 1_000).expect("there is room");
+    }
+    fix_clock(Some(3_000));
+    for _ in 0..100 {
+        table.sweep(participant, 3_000, 256);
+    }
+    // The quota is not checked for what comes, but for what is put.
+    slots.set_owned(|slot| slot == slot_of(b"foo"));
+    for number in 0..200 {
+        let key = format!("{{foo}}{number}");
+        assert!(put(table, participant, key.as_bytes(), &[0; 300]) > 0);
+    }
+    fix_clock(None);
+    let stats = table.stats();
+    assert!(stats.evictions > 0 && stats.expirations > 0, "{stats:?}");
+    assert!(copies.log.wait(copies.log.end(), LONG));
+    let mut left = 0;
+    let mut tail = LogTail::at(&copies.log, from).expect("a position of the log");
+    while !tail.is_at_end() {
+        let read = tail.read(1 << 20, &mut |_, change| {
+            let is_own = change.key.starts_with(b"{foo}") || change.kind == ChangeKind::MakeTable;
+            let is_copy = matches!(change.kind, ChangeKind::Arrive | ChangeKind::Leave);
+            assert!(is_own != is_copy, "{} of {:?}", change.kind.name(), change.key);
+            left += u64::from(change.kind == ChangeKind::Leave);
+            true
+        });
+        read.expect("sound");
+    }
+    assert!(left > 0);
 }

@@ -1,0 +1,238 @@
+//! Promise: the parts of a move, over real tables: what is made and written in the last moment arrives, a late question
+//! takes nothing from the next attempt, and what cannot be finished costs no memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandstorm_catalog::{AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant};
+use sandstorm_store::slots::{SlotOwnership, SlotSpan};
+use sandstorm_store::{Epochs, StoreError, WriteOptions};
+
+use crate::copy_format::{CopyAnswer, CopyAsk, CopyRequest};
+use crate::directory::ClusterDirectory;
+use crate::directory_model::SharedStore;
+use crate::move_desk::MoveDesk;
+use crate::slot_copy::{CopySource, SlotCopy};
+use crate::slot_mover::{MoverLoop, OwnTables};
+use crate::state::{FORMAT, StoredMove, StoredSlots};
+
+const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
+const MOVE: u64 = 5;
+const BOOT: u64 = 7;
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// The source and the target of a move of all slots.
+struct TwoServers {
+    desks: [Arc<MoveDesk>; 2],
+    directories: [Arc<Directory>; 2],
+}
+
+fn id_of(number: usize) -> String {
+    format!("{number:040x}")
+}
+
+/// A map in which one server owns everything.
+fn map_of(owner: usize, moves: Vec<StoredMove>) -> StoredSlots {
+    StoredSlots { format: FORMAT, epoch: 1, ranges: vec![(ALL.first, ALL.last, id_of(owner))], moves }
+}
+
+fn moving() -> StoredMove {
+    let (source, target) = (id_of(0), id_of(1));
+    let (SlotSpan { first, last }, handed_over) = (ALL, false);
+    StoredMove { id: MOVE, first, last, source, target, handed_over, boot: BOOT, mib_per_s: 0 }
+}
+
+impl TwoServers {
+    fn start() -> TwoServers {
+        let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::over(SharedStore::default()));
+        let desks = [0, 1].map(|number| Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(id_of(number))), BOOT)));
+        let directories = [0, 1].map(|number| {
+            let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
+            directory.join_cluster(desks[number].slots());
+            let found = AgreedImage::read(&*agreement, &Default::default()).unwrap();
+            found.iter().for_each(|found| directory.restore(&found.image).unwrap());
+            directory.agree_with(&agreement, found.as_ref()).unwrap();
+            directory
+        });
+        let servers = TwoServers { desks, directories };
+        servers.adopt(1, &map_of(0, vec![moving()]));
+        servers.directories[0].create_tenant(NewTenant::named("shop")).unwrap();
+        servers.make_table("old");
+        servers.directories[1].catch_up().unwrap();
+        servers
+    }
+
+    fn adopt(&self, revision: u64, map: &StoredSlots) {
+        self.desks.iter().for_each(|desk| desk.adopt((revision, map.clone()), &BTreeMap::new(), "key"));
+    }
+
+    /// Makes a table at the source.
+    fn make_table(&self, name: &str) {
+        let new = NewTable { quota_bytes: Some(1 << 20), ..NewTable::named(name) };
+        self.directories[0].create_table("shop", new).unwrap();
+    }
+
+    /// Writes a record at the source.
+    fn write(&self, table: &str, key: &[u8]) -> Result<(), StoreError> {
+        let view = self.directories[0].snapshot().by_name("shop").unwrap().clone();
+        let (entry, participant) = (view.table_by_name(table).unwrap(), self.directories[0].participant());
+        let table = &entry.table;
+        table.put(&participant, table.hash(key), key, b"value", &WriteOptions::default(), 1).map(drop)
+    }
+
+    /// Records of a table at the target.
+    fn arrived(&self, table: &str) -> u64 {
+        let view = self.directories[1].snapshot().by_name("shop").unwrap().clone();
+        view.table_by_name(table).map_or(0, |entry| entry.table.stats().records)
+    }
+
+    fn ask(&self, attempt: u64, ask: CopyAsk) -> Result<CopyAnswer, String> {
+        let request = CopyRequest { target: id_of(1), move_id: MOVE, attempt, ask };
+        self.desks[0].answer_copy(&self.directories[0], &request)
+    }
+
+    fn noted(&self) -> usize {
+        self.desks[0].slots().noted_bytes()
+    }
+}
+
+/// A link that does something before it asks.
+struct LinkWith<'s, F: FnMut(&TwoServers, &CopyAsk)> {
+    servers: &'s TwoServers,
+    before: F,
+}
+
+impl<F: FnMut(&TwoServers, &CopyAsk)> CopySource for LinkWith<'_, F> {
+    fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
+        (self.before)(self.servers, &request.ask);
+        self.servers.desks[0].answer_copy(&self.servers.directories[0], request)
+    }
+}
+
+/// Copies until the slots can be handed over; returns why not.
+fn copy(servers: &TwoServers, before: impl FnMut(&TwoServers, &CopyAsk)) -> Result<(), String> {
+    let mut link = LinkWith { servers, before };
+    let mut own = OwnTables::new(Arc::clone(&servers.directories[1]));
+    let mut copy = SlotCopy::new(&id_of(1), MOVE, ALL, 1);
+    for _ in 0..10_000 {
+        if copy.is_ready() {
+            return Ok(());
+        }
+        copy.step(&mut link, &mut own)?;
+    }
+    Err("it has no end".to_owned())
+}
+
+#[test]
+fn a_table_that_is_made_while_slots_are_copied_comes_with_its_records() {
+    let servers = TwoServers::start();
+    servers.write("old", b"a").unwrap();
+    let mut made = false;
+    let copied = copy(&servers, |servers, ask| {
+        if *ask == CopyAsk::Changes && !made {
+            // The target reads of it later.
+            made = true;
+            servers.make_table("new");
+            servers.write("new", b"b").unwrap();
+        }
+    });
+    assert_eq!((copied, made), (Ok(()), true));
+    assert_eq!((servers.arrived("old"), servers.arrived("new")), (1, 1));
+    assert_eq!(servers.write("new", b"c"), Err(StoreError::WrongServer), "they are frozen");
+}
+
+#[test]
+fn a_copy_that_is_spoilt_ends_at_once_and_notes_no_more() {
+    let servers = TwoServers::start();
+    let (mut pages, mut noted) = (0, 0);
+    let copied = copy(&servers, |servers, ask| {
+        if matches!(ask, CopyAsk::Page { .. }) {
+            pages += 1;
+            servers.write("old", b"a").unwrap();
+            servers.desks[0].slots().spoil_copy();
+            noted = servers.noted();
+            servers.write("old", b"b").unwrap();
+            assert!(noted > 0 && servers.noted() == noted, "{noted}");
+        }
+    });
+    assert!(copied.is_err_and(|why| why.contains("begins again")) && pages == 1, "{pages} pages");
+    assert_eq!(copy(&servers, |_, _| {}), Ok(()));
+    assert_eq!((servers.arrived("old"), servers.noted()), (2, 0));
+}
+
+#[test]
+fn a_late_question_takes_nothing_from_the_next_attempt() {
+    let servers = TwoServers::start();
+    servers.ask(1, CopyAsk::Begin).unwrap();
+    let late = std::thread::scope(|scope| {
+        let turn = servers.desks[0].turn();
+        let late = scope.spawn(|| servers.ask(1, CopyAsk::Changes));
+        std::thread::sleep(Duration::from_millis(20));
+        servers.desks[0].begin(MOVE, 2, &id_of(1)).unwrap();
+        servers.write("old", b"a").unwrap();
+        drop(turn);
+        late.join().unwrap()
+    });
+    assert!(late.is_err() && servers.noted() > 0, "{late:?}");
+    let own = OwnTables::new(Arc::clone(&servers.directories[0]));
+    own.forget_noted(&servers.desks[0]);
+    assert!(servers.noted() > 0, "a copy is under way");
+    assert!(servers.ask(2, CopyAsk::Changes).is_ok_and(|answer| answer.keys().count() == 1));
+    servers.write("old", b"b").unwrap();
+    servers.ask(2, CopyAsk::Abandon).unwrap();
+    own.forget_noted(&servers.desks[0]);
+    assert_eq!(servers.noted(), 0);
+}
+
+#[test]
+fn what_no_hand_over_was_sent_for_is_served_again() {
+    let servers = TwoServers::start();
+    let desk = &servers.desks[0];
+    servers.ask(1, CopyAsk::Begin).unwrap();
+    desk.end_silent(LONG, Duration::ZERO);
+    assert!(servers.ask(1, CopyAsk::Alive).is_ok(), "a target that is busy is waited for");
+    desk.end_silent(Duration::ZERO, LONG);
+    assert!(servers.ask(1, CopyAsk::Alive).is_err());
+
+    servers.ask(2, CopyAsk::Begin).unwrap();
+    desk.slots().set_trouble(Some((1, "away".to_owned())));
+    assert!(servers.ask(2, CopyAsk::Freeze).is_ok_and(|answer| answer.head.waits));
+    assert!(desk.slots().owns_all(), "nothing is frozen while etcd is away");
+    desk.slots().set_trouble(None);
+    servers.ask(2, CopyAsk::Freeze).unwrap();
+    desk.set_ready(2).unwrap();
+    assert_eq!(servers.write("old", b"a"), Err(StoreError::WrongServer));
+    desk.end_silent(LONG, Duration::ZERO);
+    assert!(desk.slots().owns_all(), "nothing was sent");
+
+    servers.ask(3, CopyAsk::Begin).unwrap();
+    servers.ask(3, CopyAsk::Freeze).unwrap();
+    desk.set_ready(3).unwrap();
+    assert!(desk.next_change(1).is_some(), "the hand-over");
+    desk.end_silent(Duration::ZERO, Duration::ZERO);
+    assert!(!desk.slots().owns_slot(0), "nobody knows what became of it");
+}
+
+#[test]
+fn what_was_copied_for_a_cancelled_move_is_removed() {
+    let servers = TwoServers::start();
+    servers.write("old", b"a").unwrap();
+    copy(&servers, |_, _| {}).unwrap();
+    let mut mover = MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]));
+    mover.begun = Some((MOVE, ALL));
+    mover.remove_cancelled();
+    assert_eq!((servers.arrived("old"), mover.begun), (1, Some((MOVE, ALL))), "it is under way");
+    servers.adopt(2, &map_of(0, Vec::new()));
+    mover.remove_cancelled();
+    assert_eq!((servers.arrived("old"), mover.begun), (0, None));
+
+    // One that was handed over: its slots are this server's, also while they are not served.
+    servers.adopt(3, &map_of(0, vec![moving()]));
+    copy(&servers, |_, _| {}).unwrap();
+    servers.adopt(4, &map_of(1, Vec::new()));
+    servers.desks[1].slots().disown(ALL);
+    mover.begun = Some((MOVE, ALL));
+    mover.remove_cancelled();
+    assert_eq!((servers.arrived("old"), mover.begun), (1, None));
+}
