@@ -419,7 +419,8 @@ impl MoveDesk {
         !self.state.lock().map.moves.iter().any(|one| one.id == move_id)
     }
 
-    /// Whether the map gives this server none of some slots. Slots that it owns and does not serve for a moment are its.
+    /// Whether the map gives this server none of some slots. Those that it owns and does not serve for a moment are
+    /// its.
     pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
         let (state, id) = (self.state.lock(), self.slots.own_id());
         let is_own = |(first, last, owner): &(u16, u16, String)| {

@@ -1,9 +1,10 @@
 //! The target's part in a move: copies the records of some slots, step by step, without clocks and threads.
 //!
 //! First all records, page by page, while the source serves them, with those of the keys that have changed in between
-//! if they are many; then, again and again, what has changed meanwhile; then the source serves them no more, and the last changes follow. When all is on the disk the
-//! source is told to hand the slots over. Each answer of the source is later than the one before, so the last word
-//! about a key is right. Whatever goes wrong, a new attempt begins with nothing.
+//! if they are many; then, again and again, what has changed meanwhile; then the source serves them no more, and the
+//! last changes follow. When all is on the disk the source is told to hand the slots over. Each answer of the source is
+//! later than the one before, so the last word about a key is right. Whatever goes wrong, a new attempt begins with
+//! nothing.
 
 use sandstorm_store::slots::SlotSpan;
 
@@ -210,7 +211,8 @@ impl SlotCopy {
                     let ask = CopyAsk::Page { tenant: *tenant, table: *table, serial: *serial, cursor };
                     let answer = self.ask(source, ask)?;
                     self.take(own, &answer)?;
-                    let changes = answer.head.noted > CHANGES_ABOVE_BYTES;
+                    let is_much = answer.head.noted > CHANGES_ABOVE_BYTES;
+                    let changes = is_much && !is_broken(MemberRule::ChangesAreCopied);
                     match answer.head.next {
                         Some(cursor) => CopyPhase::Pages { at, cursor, changes },
                         None => CopyPhase::Pages { at: at + 1, cursor: 0, changes },
