@@ -65,8 +65,8 @@ impl Profiler {
         Profiler { watchdog: Arc::clone(watchdog.shared()), under_way: Arc::default() }
     }
 
-    /// Samples the calls of a tenant's extension for so long, or until `stop`; blocks meanwhile. Calls that another tenant
-    /// makes of the same library, which was shared with it, are not among them.
+    /// Samples the calls of a tenant's extension for so long, or until `stop`; blocks meanwhile. Calls that another
+    /// tenant makes of the same library, which was shared with it, are not among them.
     ///
     /// # Errors
     /// [`ProfilerBusy`].

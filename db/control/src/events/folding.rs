@@ -252,12 +252,12 @@ mod tests {
             events += found.len();
             counted += found.iter().map(|event| event.count).sum::<u64>();
         };
-        for now_us in (0..DAY_US).step_by(60_000_000) {
+        for at_us in (0..DAY_US).step_by(60_000_000) {
             for code in &codes {
                 happened += 1;
-                told(folder.admit(event(*code, EventActor::Tenant, 1), now_us).into_iter().collect());
+                told(folder.admit(event(*code, EventActor::Tenant, 1), at_us).into_iter().collect());
             }
-            told(folder.take_due(now_us));
+            told(folder.take_due(at_us));
         }
         told(folder.take_all(None, DAY_US));
         assert_eq!(counted, happened);
