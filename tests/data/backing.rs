@@ -176,12 +176,13 @@ fn calls_load_what_they_read_and_are_answered_when_the_backing_has_what_they_wro
 fn a_refused_transaction_names_the_change_that_the_backing_does_not_take() {
     let folder = tempfile::tempdir().expect("a folder");
     let (plane, id) = server(folder.path(), BackingPolicy::WriteThrough);
-    let bound = BackingAlteration { dirty_limit_bytes: Some(1_200), ..BackingAlteration::default() };
+    let bound = BackingAlteration { dirty_limit_bytes: Some(700), ..BackingAlteration::default() };
     plane.directory.set_backing("a", "backed", &bound).expect("changed");
     let mut wire = Wire::new(&plane, 0, id);
     // A key of the same name in another table is another one.
     let keys: Vec<String> = (0..8).map(|number| format!("key-{number}")).collect();
-    let long = [7; 1_000];
+    // All of it is one packet, of any driver.
+    let long = [7; 500];
     for refused in &keys {
         let steps = keys.iter().flat_map(|key| {
             let value = if key == refused { &long[..] } else { b"1" };
