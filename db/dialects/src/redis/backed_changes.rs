@@ -25,28 +25,19 @@ pub(super) fn admit_queued<'w>(
         return Ok(());
     }
     let mut tables: Vec<(&RecordTable, Vec<BackedKeyChange<'_>>)> = Vec::new();
-    let before = call.state.table;
-    for one in queued {
-        let args = one.args();
-        if one.spec.name == "select" {
-            if let Some(Ok(table)) = call.view.map(|view| call.state.selected(view, args[1])) {
-                call.state.table = Some(table);
-            }
-            continue;
-        }
+    call.for_each_queued(queued, |call, one, args| {
         // An error here is repeated when the command runs, and answered then.
-        let Some((from, to)) = tables_of(call, one.spec, &args).filter(|_| one.spec.is(commands::WRITE)) else {
-            continue;
+        let Some((from, to)) = tables_of(call, one.spec, args).filter(|_| one.spec.is(commands::WRITE)) else {
+            return;
         };
         if to.has_backing() {
-            let changes = changes_of(locked, (from, to), one.spec, &args);
+            let changes = changes_of(locked, (from, to), one.spec, args);
             match tables.iter_mut().find(|(table, _)| std::ptr::eq(*table, to)) {
                 Some((_, all)) => all.extend(changes),
                 None => tables.push((to, changes)),
             }
         }
-    }
-    call.state.table = before;
+    });
     tables.iter().try_for_each(|(table, changes)| locked.admit_backed(table, changes))
 }
 

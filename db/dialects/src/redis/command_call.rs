@@ -8,6 +8,7 @@ use super::arguments::parse_integer;
 use super::errors::{CommandError, CommandResult, LEFT_MEMORY, NO_AUTH, NOT_AN_INTEGER, OVER_RATE};
 use super::session_state::RedisSessionState;
 use super::stripe_locks::StripeLocks;
+use super::transaction_state::QueuedCommand;
 use crate::CommandContext;
 use sandstorm_catalog::{AccessError, TableEntry, TenantView};
 use sandstorm_store::backed::BackedKeyChange;
@@ -30,6 +31,27 @@ pub(super) struct CommandCall<'c, 'w> {
 }
 
 impl<'c, 'w> CommandCall<'c, 'w> {
+    /// Calls `f` for each queued command but `SELECT`, which chooses the table that those after it see. The session's
+    /// own table is as before afterwards.
+    pub(super) fn for_each_queued<'q>(
+        &mut self,
+        queued: &'q [QueuedCommand],
+        mut f: impl FnMut(&mut Self, &'q QueuedCommand, &[&'q [u8]]),
+    ) {
+        let before = self.state.table;
+        for one in queued {
+            let args = one.args();
+            if one.spec.name == "select" {
+                if let Some(Ok(table)) = self.view.map(|view| self.state.selected(view, args[1])) {
+                    self.state.table = Some(table);
+                }
+                continue;
+            }
+            f(self, one, &args);
+        }
+        self.state.table = before;
+    }
+
     /// Shows a function the same call with other arguments.
     pub(super) fn with_args<R>(&mut self, args: &[&[u8]], f: impl FnOnce(&mut CommandCall<'_, 'w>) -> R) -> R {
         let reply = RespWriter { out: &mut *self.reply.out, resp3: self.reply.resp3 };

@@ -144,19 +144,10 @@ fn transaction_locks<'w>(call: &mut CommandCall<'_, 'w>, queued: &[QueuedCommand
             }
         }
     }
-    let before = call.state.table;
-    for one in queued {
-        let args = one.args();
-        if one.spec.name == "select" {
-            if let Some(Ok(table)) = call.view.map(|view| call.state.selected(view, args[1])) {
-                call.state.table = Some(table);
-            }
-            continue;
-        }
+    call.for_each_queued(queued, |call, one, args| {
         // An error here is repeated when the command runs, and answered then.
-        let _ = call.with_args(&args, |call| collect_locks(call, one.spec, &mut request));
-    }
-    call.state.table = before;
+        let _ = call.with_args(args, |call| collect_locks(call, one.spec, &mut request));
+    });
     request
 }
 
