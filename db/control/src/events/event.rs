@@ -75,6 +75,15 @@ impl NewEvent {
         NewEvent { tenant: Some((name.to_owned(), id)), ..self }
     }
 
+    /// Whether a tenant can cause events of this kind as often as it likes.
+    pub(super) fn is_of_tenant(&self) -> bool {
+        match self.actor {
+            EventActor::Operator => false,
+            EventActor::Tenant => true,
+            EventActor::Server => self.tenant.is_some(),
+        }
+    }
+
     /// The event with its number and time.
     pub(super) fn recorded(self, id: u64, at_ms: u64) -> ServerEvent {
         let NewEvent { code, actor, from, tenant, subject, count, text } = self;

@@ -66,7 +66,7 @@ struct FoldedEvents {
 impl EventFolder {
     /// Returns the event if it is to be told now. Otherwise it is counted.
     pub(super) fn admit(&mut self, event: NewEvent, now_us: u64) -> Option<NewEvent> {
-        if !is_foldable(&event) {
+        if !event.is_of_tenant() {
             return Some(event);
         }
         let tenant = self.tenants.entry(id_of(&event)).or_default();
@@ -119,15 +119,6 @@ impl EventFolder {
         };
         let folded = ended.into_iter().flat_map(|tenant| tenant.kinds.into_values()).filter_map(|rate| rate.folded);
         folded.map(|folded| folded.told(now_us)).collect()
-    }
-}
-
-/// Whether a tenant can cause events of this kind as often as it likes.
-fn is_foldable(event: &NewEvent) -> bool {
-    match event.actor {
-        EventActor::Operator => false,
-        EventActor::Tenant => true,
-        EventActor::Server => event.tenant.is_some(),
     }
 }
 

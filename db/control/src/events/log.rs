@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::code::EventCode;
-use super::event::{EventActor, EventFilter, NewEvent, ServerEvent};
+use super::event::{EventFilter, NewEvent, ServerEvent};
 use super::folding::EventFolder;
 use crate::config::ConfigError;
 use crate::json_lines::JsonLineFiles;
@@ -277,12 +277,8 @@ impl EventStore {
     fn add(&mut self, event: NewEvent) {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         self.last_id += 1;
+        let is_of_tenant = event.is_of_tenant();
         let event = event.recorded(self.last_id, u64::try_from(at_ms).unwrap_or(u64::MAX));
-        let is_of_tenant = match event.actor {
-            EventActor::Operator => false,
-            EventActor::Tenant => true,
-            EventActor::Server => event.tenant.is_some(),
-        };
         if is_in_both(event.code) {
             self.tenants.add(event.clone());
             self.operator.add(event);
@@ -312,6 +308,7 @@ impl EventStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::event::EventActor;
 
     fn event(code: EventCode, actor: EventActor, tenant: &str, id: u32) -> NewEvent {
         let from = Some("10.1.2.3".parse().expect("an address"));
