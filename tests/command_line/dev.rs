@@ -9,9 +9,9 @@ use crate::common::PATIENT;
 use crate::common::process::Server;
 
 /// A command that runs until it is dropped, and its lines.
-struct Running(Child, Receiver<String>);
+struct RunningCommand(Child, Receiver<String>);
 
-impl Running {
+impl RunningCommand {
     fn wait_for(&self, text: &str) {
         let (until, mut seen) = (Instant::now() + PATIENT, Vec::new());
         loop {
@@ -25,7 +25,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _has_ended = self.0.kill();
         let _status = self.0.wait();
@@ -53,7 +53,7 @@ fn what_is_saved_is_pushed_and_what_does_not_compile_is_not() {
     let out = BufReader::new(child.stdout.take().unwrap());
     // Ends when the child's output does.
     std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
-    let dev = Running(child, found);
+    let dev = RunningCommand(child, found);
     dev.wait_for("-- pushed");
     let write = |body: &str| {
         let text = format!(
