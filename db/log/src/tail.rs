@@ -36,10 +36,12 @@ pub struct LogTail {
     log: Arc<ChangeLog>,
     /// The segment that is read.
     reader: LogFileReader,
-    /// The position of the first byte of `bytes`, where a unit begins.
+    /// The position of the first byte that is not shown, where a unit begins.
     start: u64,
-    /// What was read and is not shown: the beginning of a unit.
+    /// What was read: of the first `shown` bytes the changes were shown. They go with the next frame, since a reader
+    /// that takes a few changes at a time would move all the others each time.
     bytes: Vec<u8>,
+    shown: usize,
 }
 
 /// Receives a change and the position behind its unit; returns whether it wants more.
@@ -55,9 +57,9 @@ impl LogTail {
             return Err(TailError::NoPosition(position));
         }
         let (reader, start) = unit_before(log, position)?;
-        let mut tail = LogTail { log: Arc::clone(log), reader, start, bytes: Vec::new() };
+        let mut tail = LogTail { log: Arc::clone(log), reader, start, bytes: Vec::new(), shown: 0 };
         while tail.start < position {
-            let next = tail.start + tail.bytes.len() as u64;
+            let next = tail.read_up_to();
             if next < position {
                 tail.next_frame(next)?;
             }
@@ -89,13 +91,18 @@ impl LogTail {
     pub fn read(&mut self, bytes: u64, visit: &mut TailVisitor<'_>) -> Result<u64, TailError> {
         let mut read = 0;
         while self.show(u64::MAX, visit)? {
-            let next = self.start + self.bytes.len() as u64;
+            let next = self.read_up_to();
             if read >= bytes || next >= self.log.durable() {
                 break;
             }
             read += self.next_frame(next)?;
         }
         Ok(read)
+    }
+
+    /// The position behind what was read.
+    fn read_up_to(&self) -> u64 {
+        self.start + (self.bytes.len() - self.shown) as u64
     }
 
     /// Reads the frame at a position that is on the disk. Returns its bytes, at least 1.
@@ -119,6 +126,7 @@ impl LogTail {
                 if position > next {
                     return damaged("the frame is that of a later position");
                 }
+                self.bytes.drain(..std::mem::take(&mut self.shown));
                 self.bytes.extend_from_slice(payload.get(known..).unwrap_or_default());
                 Ok(u64::from(header.payload_bytes) + 1)
             }
@@ -128,16 +136,17 @@ impl LogTail {
 
     /// Shows the whole units that were read and begin before a position. Returns whether `visit` wants more.
     fn show(&mut self, before: u64, visit: &mut TailVisitor<'_>) -> Result<bool, TailError> {
-        let (mut shown, mut goes_on, durable) = (0, true, self.log.durable());
-        while goes_on && self.start + (shown as u64) < before {
-            match parse_unit(self.bytes.get(shown..).unwrap_or_default()) {
+        let (mut goes_on, durable) = (true, self.log.durable());
+        while goes_on && self.start < before {
+            match parse_unit(self.bytes.get(self.shown..).unwrap_or_default()) {
                 UnitParse::Unit(unit, bytes) => {
-                    let end = self.start + (shown + bytes) as u64;
+                    let end = self.start + bytes as u64;
                     if end > durable {
                         break;
                     }
                     unit.for_each(|change| goes_on &= visit(end, &change));
-                    shown += bytes;
+                    self.shown += bytes;
+                    self.start = end;
                 }
                 UnitParse::Incomplete => break,
                 UnitParse::Malformed => {
@@ -146,8 +155,6 @@ impl LogTail {
                 }
             }
         }
-        self.bytes.drain(..shown);
-        self.start += shown as u64;
         Ok(goes_on)
     }
 }
