@@ -36,6 +36,20 @@ const COPY: &str = "
     }
     Ok(())";
 
+/// The same for several changes in one call, or one.
+const COPY_SEVERAL: &str = "
+    let copies = db.table(\"copies\")?;
+    for change in sandstorm_api::change::Changes::decode(args)? {
+        let Change { op, key, value, .. } = change;
+        match op {
+            _ if key == b\"refused\" => return Err(Error::invalid(\"never\")),
+            ChangeOp::Put => db.put(copies, key, value).await.map(|_| ())?,
+            ChangeOp::Delete | ChangeOp::Expire => db.delete(copies, key).await.map(|_| ())?,
+            ChangeOp::Clear => return Err(Error::new(\"a copy is not cleared\")),
+        }
+    }
+    Ok(())";
+
 const TICK: &str = "
     let _kinds = (ChangeOp::Put, Change::decode(args).is_ok());
     db.increment(db.table(\"copies\")?, args, 1).await.map(|_| ())";
@@ -136,6 +150,19 @@ fn a_copy_is_kept_by_a_trigger_and_a_clock_ticks_over_a_kill() {
     assert!(events.contains("trigger.created") && events.contains("trigger.deleted"), "{events}");
 }
 
+/// What has gathered comes in one call. If that fails, all but the one that fails alone come in others.
+fn copy_a_batch(reader: &Reader<'_>) {
+    let Reader(server, _) = reader;
+    server.json("trigger pause copy");
+    for line in ["del orders apple", "put orders pear 1", "put orders refused x", "put orders plum 2"] {
+        server.output(line);
+    }
+    server.json("trigger resume copy");
+    [("apple", ""), ("pear", "1"), ("plum", "2")].into_iter().for_each(|(key, value)| reader.wait_for(key, value));
+    let letters = wait_for(server, "trigger dead-letters copy", |letters| !letters.as_array().unwrap().is_empty());
+    assert_eq!((letters.as_array().unwrap().len(), &letters[0]["tries"]), (1, &3.into()), "{letters}");
+}
+
 /// What a manifest declares is there after a push, changed after the next, and refused before anything is built if it
 /// cannot be.
 #[test]
@@ -147,7 +174,7 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
     server.json("table create cache --durability none");
     let folder = server.folder.path().join("copy");
     let push = |triggers: &str| {
-        write_extension(&folder, "copy", COPY);
+        write_extension(&folder, "copy", COPY_SEVERAL);
         let manifest = folder.join("extension.toml");
         let text = std::fs::read_to_string(&manifest).unwrap();
         std::fs::write(&manifest, format!("{text}{triggers}")).unwrap();
@@ -166,12 +193,12 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
     Reader(&server, token.clone()).wait_for("apple", "3");
 
     // Another push changes one of them, in its place, and leaves the other.
-    let changed = both.replace("ops = [\"put\"]", "ops = [\"put\", \"delete\"]\nretries = 2");
+    let changed = both.replace("ops = [\"put\"]", "ops = [\"put\", \"delete\"]\nretries = 2\nbatch = 16");
     assert!(push(&changed).status.success());
     let listed = server.json("trigger list");
     assert_eq!((&of(&listed, "copy")["retries"], listed.as_array().unwrap().len()), (&2.into(), 2));
-    server.output("del orders apple");
-    Reader(&server, token).wait_for("apple", "");
+    assert_eq!(of(&listed, "copy")["batch"], 16);
+    copy_a_batch(&Reader(&server, token));
     // Pushes tell what they made and changed, as commands do.
     let events = String::from_utf8(server.output("events --code trigger").stdout).unwrap();
     let told =
@@ -189,6 +216,7 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
         ("[[trigger]]\nname = \"x\"\n", "needs one of `every`, `cron` and `on`"),
         ("[[trigger]]\nname = \"x\"\nevery = \"5 parsecs\"\n", "trigger \"x\" of extension.toml"),
         ("[[trigger]]\nname = \"x\"\non = \"orders\"\nops = [\"vanish\"]\n", "vanish"),
+        ("[[trigger]]\nname = \"x\"\non = \"orders\"\nbatch = 1000\n", "batch"),
         ("[[trigger]]\nname = \"x\"\nwhen = \"5s\"\n", "when"),
         (&*many(17), "at most 16 triggers"),
         // There are two already.

@@ -58,6 +58,9 @@ pub struct ManifestTrigger {
     /// For which changes: `put`, `delete`, `clear`, `expire`; all but expiries if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<String>,
+    /// Changes of a call, at most, which are its arguments together; without it each call has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
     /// The arguments of calls by the clock.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub args: String,

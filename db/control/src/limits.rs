@@ -317,6 +317,13 @@ pub const TRIGGER_SLOTS: usize = 64;
 pub const TRIGGER_QUEUE_CALLS: usize = 4_096;
 /// Bytes of their arguments from which on no more changes are read.
 pub const TRIGGER_QUEUE_BYTES: usize = 4 << 20;
+/// Changes that a trigger may ask for in one call, at most: they are handled or fail together.
+pub const TRIGGER_BATCH: u32 = 256;
+/// Full batches that fit before one is tried that is larger, after one has taken more than its call's budget: what
+/// takes too much is run for nothing.
+pub const TRIGGER_BATCH_TRIAL_AFTER: u32 = 16;
+/// Bytes of changes that are put together for one call, at most: a call's arguments count in its memory.
+pub const TRIGGER_BATCH_BYTES: usize = 64 << 10;
 /// Bytes of the log that a trigger reads in a turn.
 pub const TRIGGER_READ_BYTES: u64 = 1 << 20;
 /// Calls that a trigger begins in a turn.

@@ -70,6 +70,9 @@ pub(super) struct CreateArgs {
     /// For which changes [default: all but expire]
     #[arg(long, value_enum, value_delimiter = ',', requires = "on")]
     ops: Vec<TriggerOpArg>,
+    /// Up to so many changes in one call, which is to read them with `Changes`: 1 to 256 [default: each call has one]
+    #[arg(long, value_name = "CHANGES", requires = "on")]
+    batch: Option<u32>,
     /// Arguments of calls by the clock
     #[arg(long, conflicts_with = "on", default_value = "")]
     args: String,
@@ -105,9 +108,9 @@ impl TriggerOpArg {
 pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPrinter) -> Result<(), CliError> {
     let (control, tenant) = (session.control(), session.tenant()?);
     match command {
-        TriggerCommand::Create(CreateArgs { name, extension, every, cron, on, ops, args, retries }) => {
+        TriggerCommand::Create(CreateArgs { name, extension, every, cron, on, ops, batch, args, retries }) => {
             let ops = ops.into_iter().map(|op| op.name().to_owned()).collect();
-            let spec = TriggerSpec { name, extension, every, cron, table: on, ops, args, retries };
+            let spec = TriggerSpec { name, extension, every, cron, table: on, ops, batch, args, retries };
             let created = control.create_trigger(&tenant, &spec)?;
             out.show(&created, |created| format!("created trigger {}: {}\n", created.spec.name, when(created)))
         }
@@ -144,12 +147,13 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
 
 /// What a trigger waits for.
 fn when(trigger: &TriggerReport) -> String {
-    let TriggerSpec { every, cron, table, ops, .. } = &trigger.spec;
+    let TriggerSpec { every, cron, table, ops, batch, .. } = &trigger.spec;
+    let together = batch.map_or_else(String::new, |batch| format!(", {batch} a call"));
     match (every, cron, table) {
         (Some(every), ..) => format!("every {every}"),
         (_, Some(cron), _) => format!("cron {cron}"),
-        (.., Some(table)) if ops.is_empty() => format!("on {table}"),
-        (.., Some(table)) => format!("on {table}: {}", ops.join(", ")),
+        (.., Some(table)) if ops.is_empty() => format!("on {table}{together}"),
+        (.., Some(table)) => format!("on {table}: {}{together}", ops.join(", ")),
         _ => String::new(),
     }
 }

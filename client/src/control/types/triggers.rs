@@ -22,6 +22,9 @@ pub struct TriggerSpec {
     /// For which changes: `put`, `delete`, `clear`, `expire`; empty: all but expiries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<String>,
+    /// Changes of a call, at most, which are its arguments together; `None`: each call has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
     /// The arguments of calls by a schedule.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub args: String,
@@ -49,9 +52,9 @@ pub struct TriggerReport {
     pub next_due_ms: Option<u64>,
     /// Calls that wait or run.
     pub open: u64,
-    /// Calls that succeeded since the server started.
+    /// Calls that succeeded since the server started; of a trigger with a batch, changes.
     pub succeeded: u64,
-    /// Tries that failed since then.
+    /// Tries that failed since then; a batch is one.
     pub failed: u64,
     /// Tries that could not run.
     pub not_run: u64,

@@ -195,6 +195,7 @@ impl CallDesk {
             // Its task waits for it, unless the control port has stopped.
             let _stopped = done.send(result);
         });
+        let extension = extension.into();
         caller.call(home, LocalCall { tenant, extension, version, args, about, done });
         tokio::spawn(follow(permit, caller.clone(), ended, (key, publish)));
         Ok((false, outcome))

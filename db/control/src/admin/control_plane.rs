@@ -338,7 +338,7 @@ fn start_triggers(
     };
     let folder = (!config.ephemeral).then_some(&*config.state);
     let directory = Arc::clone(&control.directory);
-    let call = Box::new(move |home, call| calls.call(home, call));
+    let call = Box::new(move |home, begun| calls.call_all(home, begun));
     let runner = config.beside_workers(|| TriggerRunner::start(directory, Box::new(note), folder, call))?;
     // It is set once.
     let _was_set = control.triggers.set(runner);

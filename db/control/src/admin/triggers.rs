@@ -192,14 +192,15 @@ pub(super) async fn discard_letters(
 
 /// A trigger that an extension's manifest declares.
 pub(super) fn declared(extension: &str, one: &ManifestTrigger) -> Result<TriggerDefinition, ApiError> {
-    let ManifestTrigger { name, every, cron, on, ops, args, retries } = one.clone();
+    let ManifestTrigger { name, every, cron, on, ops, batch, args, retries } = one.clone();
     let op = |op: String| {
         let known = serde_json::from_value(serde_json::Value::String(op));
         known.map_err(|error| ApiError::invalid(format!("trigger {name:?} of extension.toml: ops: {error}")))
     };
     let ops = ops.into_iter().map(op).collect::<Result<_, _>>()?;
     let retries = retries.unwrap_or(TRIGGER_RETRIES);
-    Ok(TriggerDefinition { name, extension: extension.to_owned(), every, cron, table: on, ops, args, retries })
+    let (extension, table) = (extension.to_owned(), on);
+    Ok(TriggerDefinition { name, extension, every, cron, table, ops, batch, args, retries })
 }
 
 /// What a trigger does, for its event.

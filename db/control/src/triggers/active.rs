@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use data_encoding::BASE64;
 
-use super::call_queue::{CallEnd, CallFate, CallQueue, TriggerCall};
+use super::batch_size::{BatchOutcome, BatchSize};
+use super::call_queue::{BegunInvocation, CallEnd, CallFate, CallQueue, TriggerCall};
 use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
 use super::schedule::Schedule;
 use super::state_file::{DeadLetter, StoredTrigger};
@@ -39,7 +40,7 @@ pub struct TriggerStatus {
     pub next_due_ms: Option<u64>,
     /// Calls that wait or run.
     pub open: usize,
-    /// Calls that ended since the server started: all, those that failed, those that could not run.
+    /// What its calls have done since the server started.
     pub calls: TriggerCounts,
     /// Calls whose tries are over.
     pub dead_letters: usize,
@@ -50,9 +51,9 @@ pub struct TriggerStatus {
 /// Calls of a trigger since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Those that succeeded.
+    /// Those that succeeded; of a trigger with a batch, changes.
     pub succeeded: u64,
-    /// Those that failed, each try by itself.
+    /// Those that failed, each try by itself; a batch is one.
     pub failed: u64,
     /// Those that could not run, each try by itself.
     pub not_run: u64,
@@ -65,10 +66,16 @@ pub(super) struct ActiveTrigger {
     pub(super) tenant: u32,
     pub(super) tenant_name: String,
     pub(super) spec: TriggerDefinition,
+    /// Its tenant and name, for the calls under way.
+    pub(super) key: Arc<TriggerKey>,
+    /// The extension that it calls.
+    pub(super) extension: Arc<str>,
     source: TriggerSource,
     pub(super) paused: String,
     waiting: String,
     queue: CallQueue,
+    /// Of a trigger with a batch: how many changes its calls have.
+    batch: Option<BatchSize>,
     /// Which queue a call is of: another one after a replay.
     pub(super) epoch: u64,
     tail: Option<LogTail>,
@@ -81,12 +88,11 @@ pub(super) struct ActiveTrigger {
     last_error: String,
 }
 
-/// A call that is to begin.
-pub(super) struct BeginningCall {
-    pub(super) epoch: u64,
-    pub(super) place: (usize, u64),
-    pub(super) args: Vec<u8>,
-}
+/// A trigger's tenant and name.
+pub(super) type TriggerKey = (u32, String);
+
+/// An invocation under way: which queue it is of, and its place there.
+pub(super) type InvocationPlace = (u64, (usize, u64));
 
 impl ActiveTrigger {
     /// A trigger as the file has it.
@@ -98,14 +104,19 @@ impl ActiveTrigger {
         let source = spec.source()?;
         let dead_bytes = dead_letters.iter().map(letter_bytes).sum();
         let dead = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
+        let (key, extension) = (Arc::new((tenant, spec.name.clone())), spec.extension.as_str().into());
+        let batch = spec.batch.map(BatchSize::of);
         Ok(ActiveTrigger {
             tenant,
             tenant_name,
             spec,
+            key,
+            extension,
             source,
             paused,
             waiting: String::new(),
             queue: CallQueue::default(),
+            batch,
             epoch: 1,
             tail: None,
             read: position,
@@ -220,7 +231,8 @@ impl ActiveTrigger {
 
     /// Reads changes of a table behind the last position.
     fn read_log(&mut self, log: &Arc<ChangeLog>, number: u64) -> bool {
-        if !self.queue.has_room() || self.read >= log.durable() {
+        // Not for each one that is over: a turn reads many, and then none for a while.
+        if !self.queue.has_much_room() || self.read >= log.durable() {
             return true;
         }
         let tail = match self.tail.take() {
@@ -264,23 +276,23 @@ impl ActiveTrigger {
         }
     }
 
-    /// The next call that may begin.
-    pub(super) fn begin_call(&mut self, now_ms: u64) -> Option<BeginningCall> {
+    /// The next invocation that may begin: what says which one it is, and its arguments.
+    pub(super) fn begin_call(&mut self, now_ms: u64) -> Option<(InvocationPlace, Vec<u8>)> {
         if !self.paused.is_empty() || !self.waiting.is_empty() {
             return None;
         }
-        let epoch = self.epoch;
-        self.queue.begin(now_ms).map(|(slot, number, args)| BeginningCall {
-            epoch,
-            place: (slot, number),
-            args: args.to_vec(),
-        })
+        let together = self.batch.as_ref().map(BatchSize::next);
+        let BegunInvocation { place, args } = self.queue.begin(now_ms, together)?;
+        if let (Some(batch), Some(together)) = (&mut self.batch, together) {
+            batch.begun(together, place);
+        }
+        Some(((self.epoch, place), args))
     }
 
-    /// Notes how a call ended. Returns whether the trigger paused itself.
+    /// Notes how an invocation ended. Returns whether the trigger paused itself.
     pub(super) fn end_call(
         &mut self,
-        (epoch, place): (u64, (usize, u64)),
+        (epoch, place): InvocationPlace,
         (status, text): (RpcStatus, &[u8]),
         now_ms: u64,
     ) -> bool {
@@ -288,21 +300,31 @@ impl ActiveTrigger {
             return false;
         }
         let end = end_of(status);
-        match end {
-            CallEnd::Done => self.counts.succeeded += 1,
-            CallEnd::Failed => self.counts.failed += 1,
-            CallEnd::NotRun => self.counts.not_run += 1,
-        }
         if end != CallEnd::Done {
             let text = String::from_utf8_lossy(text);
             self.last_error = format!("{status:?}: {}", text.chars().take(500).collect::<String>());
         }
-        match self.queue.end(place, end, (self.spec.retries, now_ms)) {
-            Some(CallFate::Over(letter)) => {
+        match end {
+            CallEnd::Done => {}
+            CallEnd::Failed => self.counts.failed += 1,
+            CallEnd::NotRun => self.counts.not_run += 1,
+        }
+        let fate = self.queue.end(place, end, (self.spec.retries, now_ms));
+        if let Some(batch) = &mut self.batch {
+            let (calls, outcome) = match &fate {
+                Some(CallFate::Over { calls, .. }) => (*calls, BatchOutcome::Fits),
+                Some(CallFate::Split(calls)) if takes_too_much(status) => (*calls, BatchOutcome::TooMuch),
+                _ => (0, BatchOutcome::Unknown),
+            };
+            batch.ended(place, calls, outcome);
+        }
+        match fate {
+            Some(CallFate::Over { calls, letter }) => {
+                self.counts.succeeded += calls as u64;
                 letter.into_iter().for_each(|id| self.forget_letter(id));
                 false
             }
-            Some(CallFate::Again) | None => false,
+            Some(CallFate::Split(_) | CallFate::Again) | None => false,
             Some(CallFate::GivenUp(call)) => self.bury(&call, now_ms),
         }
     }
@@ -367,6 +389,7 @@ impl ActiveTrigger {
     /// Goes on from a position: what is under way is forgotten.
     pub(super) fn replay_from(&mut self, position: u64) {
         (self.queue, self.tail, self.read) = (CallQueue::default(), None, position);
+        self.batch.iter_mut().for_each(BatchSize::forget_calls);
         self.epoch += 1;
     }
 
@@ -413,6 +436,11 @@ fn call_of<'c>(
     let (version, expires_at_ms) = (change.version, change.expires_at_ms);
     let args = || Change { op, key, value, version, expires_at_ms, position }.encode();
     spec.wants(wanted).then(|| ((op != ChangeOp::Clear).then_some(change.key), args()))
+}
+
+/// Whether a call that ended so may have had too much to do.
+fn takes_too_much(status: RpcStatus) -> bool {
+    matches!(status, RpcStatus::Killed | RpcStatus::TooLarge)
 }
 
 /// What a status says of a call.

@@ -3,14 +3,19 @@
 //!
 //! Changes of one key follow each other, as do changes whose keys share a slot. A change of the whole table waits for
 //! all before it, and all behind it wait for it.
+//!
+//! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
+//! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::limits::{
-    TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS, TRIGGER_SLOTS,
+    TRIGGER_BATCH_BYTES, TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS,
+    TRIGGER_SLOTS,
 };
+use sandstorm_api::change::Changes;
 
-/// How a call ended.
+/// How an invocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallEnd {
     /// It succeeded.
@@ -21,18 +26,20 @@ pub(crate) enum CallEnd {
     NotRun,
 }
 
-/// What becomes of a call that ended.
+/// What becomes of the calls of an invocation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallFate {
-    /// It succeeded; the dead letter that it replayed.
-    Over(Option<u64>),
-    /// It is made again later.
+    /// So many succeeded; the dead letter that was replayed, which is then the only one.
+    Over { calls: usize, letter: Option<u64> },
+    /// They are made again later.
     Again,
-    /// Its tries are over.
+    /// So many are made again, in smaller batches.
+    Split(usize),
+    /// The tries of the only one are over.
     GivenUp(TriggerCall),
 }
 
-/// A call that is to be made.
+/// A call that is to be made: by itself, or with others in one invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TriggerCall {
     /// Its number: later calls have higher ones.
@@ -45,132 +52,282 @@ pub(crate) struct TriggerCall {
     pub(crate) position: u64,
     /// The dead letter that it replays.
     pub(crate) letter: Option<u64>,
-    /// Times that it failed.
+    /// Times that it failed alone.
     pub(crate) failures: u32,
+    /// Calls of an invocation that it may be among, at most.
+    most_together: usize,
     /// Times in succession that it could not run.
     delays: u32,
     /// Not before this time, in milliseconds since 1970.
     not_before_ms: u64,
-    is_running: bool,
 }
 
 impl TriggerCall {
-    /// A call that is no change of a table.
+    /// A call that is no change of a table. It is made alone.
     pub(crate) fn plain(args: Vec<u8>, letter: Option<u64>) -> TriggerCall {
-        TriggerCall::of_change(args, (u64::MAX, 0), letter)
+        TriggerCall { most_together: 1, ..TriggerCall::of_change(args, (u64::MAX, 0), letter) }
     }
 
     /// A call for a change between two positions.
     pub(crate) fn of_change(args: Vec<u8>, (before, position): (u64, u64), letter: Option<u64>) -> TriggerCall {
-        let (delays, not_before_ms) = (0, 0);
-        TriggerCall { number: 0, args, before, position, letter, failures: 0, delays, not_before_ms, is_running: false }
+        let (delays, not_before_ms, most_together) = (0, 0, usize::MAX);
+        TriggerCall { number: 0, args, before, position, letter, failures: 0, most_together, delays, not_before_ms }
     }
+}
+
+/// Calls that follow each other.
+#[derive(Debug, Default)]
+struct CallSlot {
+    calls: VecDeque<TriggerCall>,
+    /// So many of the first ones are under way, in the invocation of that number.
+    under_way: usize,
+    invocation: u64,
+    /// Of the first slot of an invocation: the bits of all its slots.
+    members: u64,
+}
+
+/// An invocation that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BegunInvocation {
+    /// What [`CallQueue::end`] wants to know of it.
+    pub(crate) place: (usize, u64),
+    pub(crate) args: Vec<u8>,
+}
+
+/// The calls that are collected for an invocation.
+struct CollectedCalls {
+    /// Calls that it may have, at most.
+    most: usize,
+    bytes: usize,
+    /// Number, slot and place in the slot of each.
+    calls: Vec<(u64, usize, usize)>,
+    members: u64,
 }
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct CallQueue {
-    slots: Vec<VecDeque<TriggerCall>>,
+    slots: Vec<CallSlot>,
+    /// The bits of slots that have calls of which none is under way.
+    idle: u64,
     next_number: u64,
-    /// Calls that are not over: number, and the position of the log before the change. Both grow together.
-    open: BTreeMap<u64, u64>,
+    next_invocation: u64,
+    /// Of each call from the number `first_open` on: the position of the log before its change; `None`: it is over.
+    /// Positions grow with numbers, but for calls that are no changes.
+    open: VecDeque<Option<u64>>,
+    first_open: u64,
+    /// Calls that are not over.
+    open_calls: usize,
     /// Numbers of those that are changes of the whole table.
     barriers: VecDeque<u64>,
     /// Bytes of the arguments of all calls that are not over.
     bytes: usize,
 }
 
+// A slot is a bit of a word.
+const _: () = assert!(TRIGGER_SLOTS == u64::BITS as usize);
+
 impl Default for CallQueue {
     fn default() -> CallQueue {
-        let slots = (0..TRIGGER_SLOTS).map(|_| VecDeque::new()).collect();
-        CallQueue { slots, next_number: 1, open: BTreeMap::new(), barriers: VecDeque::new(), bytes: 0 }
+        CallQueue {
+            slots: (0..TRIGGER_SLOTS).map(|_| CallSlot::default()).collect(),
+            idle: 0,
+            next_number: 1,
+            next_invocation: 1,
+            open: VecDeque::new(),
+            first_open: 1,
+            open_calls: 0,
+            barriers: VecDeque::new(),
+            bytes: 0,
+        }
     }
 }
 
 impl CallQueue {
     /// Whether more changes may be read. Behind a change of the whole table none are until it is over.
     pub(crate) fn has_room(&self) -> bool {
-        self.open.len() < TRIGGER_QUEUE_CALLS && self.bytes < TRIGGER_QUEUE_BYTES && self.barriers.is_empty()
+        self.open_calls < TRIGGER_QUEUE_CALLS && self.bytes < TRIGGER_QUEUE_BYTES && self.barriers.is_empty()
+    }
+
+    /// Whether there is room for so many changes that it is worth reading them.
+    pub(crate) fn has_much_room(&self) -> bool {
+        self.has_room() && self.open_calls <= TRIGGER_QUEUE_CALLS / 4 * 3
     }
 
     /// Calls that are not over.
     pub(crate) fn len(&self) -> usize {
-        self.open.len()
+        self.open_calls
     }
 
     /// Adds a call; `key`: that of its change, `None` for a change of the whole table.
     pub(crate) fn push(&mut self, key: Option<&[u8]>, mut call: TriggerCall) {
         call.number = self.next_number;
         self.next_number += 1;
-        self.open.insert(call.number, call.before);
+        self.open.push_back(Some(call.before));
+        self.open_calls += 1;
         self.bytes += call.args.len();
         if key.is_none() {
             self.barriers.push_back(call.number);
+            call.most_together = 1;
         }
-        let slot = key.map_or(0, |key| hash_of(key) as usize % self.slots.len());
-        self.slots[slot].push_back(call);
+        let at = key.map_or(0, |key| hash_of(key) as usize % self.slots.len());
+        let slot = &mut self.slots[at];
+        slot.calls.push_back(call);
+        if slot.under_way == 0 {
+            self.idle |= 1 << at;
+        }
     }
 
-    /// The next call that may begin, which is running from now on, with its slot.
-    pub(crate) fn begin(&mut self, now_ms: u64) -> Option<(usize, u64, &[u8])> {
-        let (first, barrier) = (*self.open.first_key_value()?.0, self.barriers.front().copied());
+    /// The next invocation that may begin, whose calls are under way from now on. `together`: the calls that it may
+    /// have, at most, which are then put together; `None`: it is one call as it is.
+    pub(crate) fn begin(&mut self, now_ms: u64, together: Option<usize>) -> Option<BegunInvocation> {
+        let most = together.unwrap_or(1).max(1);
+        let mut found = CollectedCalls { most, bytes: 0, calls: Vec::new(), members: 0 };
+        let mut idle = self.idle;
+        while idle != 0 && found.calls.len() < found.most {
+            let at = idle.trailing_zeros() as usize;
+            idle &= idle - 1;
+            self.collect(at, now_ms, &mut found);
+        }
+        let CollectedCalls { mut calls, members, .. } = found;
+        if calls.is_empty() {
+            return None;
+        }
+        calls.sort_unstable();
+        let args = |(_, slot, place): &(u64, usize, usize)| self.slots[*slot].calls[*place].args.as_slice();
+        let args = if together.is_some() { Changes::join(calls.iter().map(args)) } else { args(&calls[0]).to_vec() };
+        let first = members.trailing_zeros() as usize;
+        let invocation = self.next_invocation;
+        self.next_invocation += 1;
+        for (_, slot, _) in calls {
+            let slot = &mut self.slots[slot];
+            slot.under_way += 1;
+            slot.invocation = invocation;
+        }
+        self.slots[first].members = members;
+        self.idle &= !members;
+        Some(BegunInvocation { place: (first, invocation), args })
+    }
+
+    /// Takes those of a slot's first calls into an invocation that may begin and fit.
+    fn collect(&self, at: usize, now_ms: u64, found: &mut CollectedCalls) {
+        let barrier = self.barriers.front().copied();
         let may_begin = |call: &TriggerCall| {
-            let is_in_order =
-                barrier.is_none_or(|barrier| call.number < barrier || call.number == barrier && first == barrier);
-            !call.is_running && call.not_before_ms <= now_ms && is_in_order
+            let is_in_order = barrier
+                .is_none_or(|barrier| call.number < barrier || call.number == barrier && self.first_open == barrier);
+            call.not_before_ms <= now_ms && is_in_order
         };
-        let slot = self.slots.iter().position(|slot| slot.front().is_some_and(may_begin))?;
-        let call = self.slots[slot].front_mut()?;
-        call.is_running = true;
-        Some((slot, call.number, &call.args))
+        for (place, call) in self.slots[at].calls.iter().enumerate() {
+            let most = found.most.min(call.most_together);
+            let fits = found.calls.is_empty()
+                || found.calls.len() < most && found.bytes + call.args.len() <= TRIGGER_BATCH_BYTES;
+            if !may_begin(call) || !fits {
+                break;
+            }
+            (found.most, found.bytes, found.members) = (most, found.bytes + call.args.len(), found.members | 1 << at);
+            found.calls.push((call.number, at, place));
+        }
     }
 
     /// The time at which a call that waits may begin, in milliseconds since 1970.
     pub(crate) fn next_begin_ms(&self) -> Option<u64> {
-        let waiting = self.slots.iter().filter_map(VecDeque::front).filter(|call| !call.is_running);
+        let waiting = self.slots.iter().filter(|slot| slot.under_way == 0).filter_map(|slot| slot.calls.front());
         waiting.map(|call| call.not_before_ms).min()
     }
 
-    /// Notes how a call ended. `None`: there is no such call under way any more.
+    /// Notes how an invocation ended. `None`: there is no such one under way any more.
     pub(crate) fn end(
         &mut self,
-        (slot, number): (usize, u64),
+        (first, invocation): (usize, u64),
         end: CallEnd,
         (retries, now_ms): (u32, u64),
     ) -> Option<CallFate> {
-        let queue = self.slots.get_mut(slot)?;
-        let call = queue.front_mut().filter(|call| call.is_running && call.number == number)?;
-        let again = match end {
-            CallEnd::Done => None,
+        let leader = self.slots.get(first)?;
+        if leader.under_way == 0 || leader.invocation != invocation {
+            return None;
+        }
+        let members = leader.members;
+        let calls = slots_of(members).map(|at| self.slots[at].under_way).sum();
+        let fate = match end {
+            CallEnd::Done => CallFate::Over { calls, letter: self.take_over(members).and_then(|call| call.letter) },
             CallEnd::NotRun => {
-                call.delays += 1;
-                Some(call.delays)
+                self.each_under_way(members, |call| {
+                    call.delays += 1;
+                    call.not_before_ms = now_ms + pause_ms(call.delays);
+                });
+                CallFate::Again
+            }
+            CallEnd::Failed if calls > 1 => {
+                self.each_under_way(members, |call| (call.most_together, call.delays) = (calls.div_ceil(2), 0));
+                CallFate::Split(calls)
             }
             CallEnd::Failed => {
-                (call.failures, call.delays) = (call.failures + 1, 0);
-                (call.failures <= retries).then_some(call.failures)
+                let mut is_given_up = false;
+                self.each_under_way(members, |call| {
+                    (call.failures, call.delays) = (call.failures + 1, 0);
+                    call.not_before_ms = now_ms + pause_ms(call.failures);
+                    is_given_up = call.failures > retries;
+                });
+                let given_up = if is_given_up { self.take_over(members) } else { None };
+                given_up.map_or(CallFate::Again, CallFate::GivenUp)
             }
         };
-        if let Some(times) = again {
-            call.is_running = false;
-            call.not_before_ms = now_ms + pause_ms(times);
-            return Some(CallFate::Again);
+        for at in slots_of(members) {
+            let slot = &mut self.slots[at];
+            slot.under_way = 0;
+            if !slot.calls.is_empty() {
+                self.idle |= 1 << at;
+            }
         }
-        let call = queue.pop_front()?;
-        self.bytes -= call.args.len();
-        self.open.remove(&number);
-        if self.barriers.front() == Some(&number) {
-            self.barriers.pop_front();
+        Some(fate)
+    }
+
+    fn each_under_way(&mut self, members: u64, mut change: impl FnMut(&mut TriggerCall)) {
+        for at in slots_of(members) {
+            let under_way = self.slots[at].under_way;
+            self.slots[at].calls.iter_mut().take(under_way).for_each(&mut change);
         }
-        Some(if end == CallEnd::Done { CallFate::Over(call.letter) } else { CallFate::GivenUp(call) })
+    }
+
+    /// Removes the calls of an invocation, which are over. Returns the last one of them.
+    fn take_over(&mut self, members: u64) -> Option<TriggerCall> {
+        let mut last = None;
+        for at in slots_of(members) {
+            for _ in 0..self.slots[at].under_way {
+                let Some(call) = self.slots[at].calls.pop_front() else { break };
+                self.bytes -= call.args.len();
+                self.open_calls -= 1;
+                if let Some(open) = self.open.get_mut((call.number - self.first_open) as usize) {
+                    *open = None;
+                }
+                if self.barriers.front() == Some(&call.number) {
+                    self.barriers.pop_front();
+                }
+                last = Some(call);
+            }
+        }
+        while let Some(None) = self.open.front() {
+            self.open.pop_front();
+            self.first_open += 1;
+        }
+        last
     }
 
     /// The position up to which all changes are over, if those up to `read` were added.
     pub(crate) fn handled(&self, read: u64) -> u64 {
         // Those that are no changes have no position.
-        let first = self.open.values().copied().find(|before| *before != u64::MAX);
+        let first = self.open.iter().flatten().copied().find(|before| *before != u64::MAX);
         first.unwrap_or(u64::MAX).min(read)
     }
+}
+
+/// The numbers of slots whose bits are set.
+fn slots_of(mut members: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (members != 0).then(|| members.trailing_zeros() as usize)?;
+        members &= members - 1;
+        Some(at)
+    })
 }
 
 /// The pause before a call is made again, after so many times.
@@ -185,104 +342,4 @@ fn hash_of(key: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    /// A small generator of numbers.
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (self.0 >> 33) % end
-        }
-    }
-
-    /// Changes of 20 keys, of which some calls fail for a while or for ever, and some are of the whole table: of each
-    /// key they succeed in their order, whole-table changes come between, and the handled position covers no open
-    /// change.
-    #[test]
-    fn calls_succeed_in_the_order_of_their_keys_whatever_fails() {
-        for seed in 0..50 {
-            let mut numbers = Numbers(seed);
-            let (mut queue, mut now_ms, mut read) = (CallQueue::default(), 1_000, 0_u64);
-            let mut running: Vec<(usize, u64, Vec<u8>)> = Vec::new();
-            let mut over: Vec<Vec<u8>> = Vec::new();
-            let mut pushed: Vec<(Vec<u8>, u64)> = Vec::new();
-            let mut given_up = Vec::new();
-            while over.len() + given_up.len() < 300 || !running.is_empty() {
-                if pushed.len() < 300 && queue.has_room() && numbers.below(2) == 0 {
-                    let key = if numbers.below(40) == 0 { None } else { Some([numbers.below(20) as u8]) };
-                    let position = read + 1 + numbers.below(50);
-                    let args = [key.map_or(255, |key| key[0]), (pushed.len() / 256) as u8, pushed.len() as u8].to_vec();
-                    pushed.push((args.clone(), position));
-                    queue.push(key.as_ref().map(|key| &key[..]), TriggerCall::of_change(args, (read, position), None));
-                    read = position;
-                }
-                while let Some((slot, number, args)) = queue.begin(now_ms) {
-                    let args = args.to_vec();
-                    running.push((slot, number, args));
-                }
-                if !running.is_empty() {
-                    let (slot, number, args) = running.swap_remove(numbers.below(running.len() as u64) as usize);
-                    let end = match numbers.below(4) {
-                        0 => CallEnd::Failed,
-                        1 => CallEnd::NotRun,
-                        _ => CallEnd::Done,
-                    };
-                    match queue.end((slot, number), end, (2, now_ms)).expect("it runs") {
-                        CallFate::Over(letter) => {
-                            assert_eq!(letter, None);
-                            over.push(args);
-                        }
-                        CallFate::GivenUp(call) => {
-                            assert_eq!((call.failures, &call.args), (3, &args));
-                            given_up.push(args);
-                        }
-                        CallFate::Again => {}
-                    }
-                }
-                let handled = queue.handled(read);
-                let ended = |args: &Vec<u8>| over.contains(args) || given_up.contains(args);
-                assert!(pushed.iter().all(|(args, position)| *position > handled || ended(args)), "{seed}");
-                now_ms += 50 + numbers.below(TRIGGER_PAUSE_MAX_MS / 8);
-            }
-            assert_eq!((queue.len(), queue.bytes, queue.handled(read), queue.barriers.len()), (0, 0, read, 0));
-            let of = |args: &Vec<u8>| pushed.iter().position(|(pushed, _)| pushed == args).unwrap();
-            let mut last: HashMap<u8, usize> = HashMap::new();
-            let (mut barrier, mut highest) = (0, 0);
-            for args in &over {
-                let at = of(args);
-                let before = last.insert(args[0], at);
-                assert!(before.is_none_or(|before| before < at) && at >= barrier, "{seed}: {args:?}");
-                if args[0] == 255 {
-                    assert!(highest <= at, "{seed}: all before a change of the table are over");
-                    barrier = at;
-                }
-                highest = highest.max(at);
-            }
-        }
-    }
-
-    #[test]
-    fn pauses_grow_up_to_a_bound_and_only_failures_are_counted() {
-        assert_eq!((pause_ms(1), pause_ms(2), pause_ms(90)), (100, 200, TRIGGER_PAUSE_MAX_MS));
-        let mut queue = CallQueue::default();
-        queue.push(Some(b"k"), TriggerCall::plain(b"args".to_vec(), Some(7)));
-        let mut now_ms = 0;
-        for _ in 0..50 {
-            let (slot, number, _) = queue.begin(now_ms).expect("it is due");
-            assert_eq!(queue.end((slot, number), CallEnd::NotRun, (1, now_ms)), Some(CallFate::Again));
-            assert!(queue.begin(now_ms).is_none());
-            now_ms = queue.next_begin_ms().expect("it waits");
-        }
-        let (slot, number, _) = queue.begin(now_ms).expect("it is due");
-        assert_eq!(queue.end((slot, number), CallEnd::Failed, (1, now_ms)), Some(CallFate::Again));
-        now_ms = queue.next_begin_ms().expect("it waits");
-        let (slot, number, _) = queue.begin(now_ms).expect("it is due");
-        assert!(matches!(queue.end((slot, number), CallEnd::Failed, (1, now_ms)), Some(CallFate::GivenUp(_))));
-        assert_eq!(queue.end((slot, number), CallEnd::Done, (1, now_ms)), None, "it is over");
-    }
-}
+mod tests;

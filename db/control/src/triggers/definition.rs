@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
-use crate::limits::{TRIGGER_ARGS_BYTES, TRIGGER_RETRIES, TRIGGER_RETRIES_MAX};
+use crate::limits::{TRIGGER_ARGS_BYTES, TRIGGER_BATCH, TRIGGER_RETRIES, TRIGGER_RETRIES_MAX};
 use sandstorm_catalog::check_name;
 
 /// A kind of change that a trigger may be called for.
@@ -40,6 +40,10 @@ pub struct TriggerDefinition {
     /// For which changes; if there is none, all but expiries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<TriggerOp>,
+    /// Changes of a call, at most: its arguments are several ones, which succeed or fail together. `None`: each call
+    /// has one, as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
     /// The arguments of calls by a schedule.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub args: String,
@@ -78,6 +82,15 @@ impl TriggerDefinition {
         if self.table.is_none() && !self.ops.is_empty() {
             return Err("`ops` are those of a `table`: a schedule has none".to_owned());
         }
+        match self.batch {
+            Some(_) if self.table.is_none() => {
+                return Err("a `batch` is of the changes of a `table`: a schedule has none".to_owned());
+            }
+            Some(changes) if changes == 0 || changes > TRIGGER_BATCH => {
+                return Err(format!("a batch of {changes} changes: 1 to {TRIGGER_BATCH}"));
+            }
+            Some(_) | None => {}
+        }
         match (&self.every, &self.cron, &self.table) {
             (Some(every), None, None) => Schedule::every(every).map(TriggerSource::Schedule),
             (None, Some(cron), None) => Schedule::cron(cron).map(TriggerSource::Schedule),
@@ -111,12 +124,16 @@ mod tests {
         assert!(matches!(spec(json!({"every": "5s", "args": "x"})), Ok(TriggerSource::Schedule(_))));
         assert!(matches!(spec(json!({"cron": "* * * * *"})), Ok(TriggerSource::Schedule(_))));
         assert!(matches!(spec(json!({"table": "t", "ops": ["put", "delete"]})), Ok(TriggerSource::Table(_))));
+        assert!(matches!(spec(json!({"table": "t", "batch": TRIGGER_BATCH})), Ok(TriggerSource::Table(_))));
         for (more, word) in [
             (json!({}), "one of"),
             (json!({"every": "5s", "cron": "* * * * *"}), "one of"),
             (json!({"every": "5s", "table": "t"}), "one of"),
             (json!({"every": "5s", "ops": ["put"]}), "ops"),
             (json!({"table": "t", "args": "x"}), "args"),
+            (json!({"every": "5s", "batch": 8}), "batch"),
+            (json!({"table": "t", "batch": 0}), "batch"),
+            (json!({"table": "t", "batch": TRIGGER_BATCH + 1}), "batch"),
             (json!({"table": "t", "ops": ["vanish"]}), "vanish"),
             (json!({"table": "t", "retries": 1000}), "retries"),
             (json!({"every": "5s", "name": "a b"}), "a b"),

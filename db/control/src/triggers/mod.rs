@@ -2,6 +2,7 @@
 //!
 //! - [`definition`]: what a trigger is; [`schedule`]: when it is due;
 //! - [`call_queue`]: its calls, in order by key, with their retries;
+//! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
 //! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
 //! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart;
@@ -11,6 +12,7 @@
 //! watches, and writers of watched ones pay nothing either.
 
 mod active;
+mod batch_size;
 mod call_queue;
 mod definition;
 mod expiry_requests;

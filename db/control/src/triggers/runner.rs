@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::active::{ActiveTrigger, BeginningCall, TriggerStatus};
+use super::active::{ActiveTrigger, InvocationPlace, TriggerKey, TriggerStatus};
 use super::definition::{TriggerDefinition, TriggerSource};
 use super::expiry_requests::{self, ExpiryRequests};
 use super::state_file::{self, DeadLetter, StoredTrigger};
@@ -31,20 +31,45 @@ const LOG_WAIT: Duration = Duration::from_secs(5);
 /// Takes the event that a trigger has paused itself.
 pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
 
-/// Makes the call of a tenant on its home worker.
-pub(crate) type CallSink = Box<dyn Fn(u32, LocalCall) + Send + Sync>;
-
-/// A trigger's tenant and name.
-type TriggerKey = (u32, String);
+/// Makes calls of a tenant on its home worker.
+pub(crate) type CallSink = Box<dyn Fn(u32, Vec<LocalCall>) + Send + Sync>;
 
 /// What wakes the thread.
 enum RunnerMessage {
-    /// A call ended.
-    Ended { key: TriggerKey, epoch: u64, place: (usize, u64), result: LocalCallResult },
-    /// Something was changed.
+    /// Something was changed, or calls have ended.
     Changed,
     /// The server stops.
     Stop,
+}
+
+/// A call that has ended.
+struct EndedTriggerCall {
+    key: Arc<TriggerKey>,
+    place: InvocationPlace,
+    result: LocalCallResult,
+}
+
+/// The calls that have ended and that the thread has not taken yet. It is woken for the first of them alone.
+struct EndedCalls {
+    calls: Mutex<Vec<EndedTriggerCall>>,
+    wake: Sender<RunnerMessage>,
+}
+
+impl EndedCalls {
+    fn push(&self, call: EndedTriggerCall) {
+        let mut calls = self.calls.lock();
+        calls.push(call);
+        let is_first = calls.len() == 1;
+        drop(calls);
+        if is_first {
+            // The thread has stopped: the call is made again after the start.
+            let _stopped = self.wake.send(RunnerMessage::Changed);
+        }
+    }
+
+    fn take(&self) -> Vec<EndedTriggerCall> {
+        std::mem::take(&mut *self.calls.lock())
+    }
 }
 
 struct RunnerState {
@@ -123,7 +148,8 @@ impl TriggerRunner {
         };
         // It ends when the other one has dropped its sender.
         let asker = spawn("trigger-expiry", Box::new(move || asking.ask_again(&asked)))?;
-        let caller = spawn("triggers", Box::new(move || running.run(&receiver, &sender, &calls, &ask)))?;
+        let ended = Arc::new(EndedCalls { calls: Mutex::default(), wake: sender });
+        let caller = spawn("triggers", Box::new(move || running.run(&receiver, &ended, &calls, &ask)))?;
         Ok(TriggerRunner { shared, threads: Mutex::new(vec![caller, asker]) })
     }
 
@@ -355,13 +381,7 @@ impl SharedRunner {
     }
 
     /// The thread that makes calls; `ask` takes tenants whose tables are to be asked for expiries.
-    fn run(
-        self: &Arc<Self>,
-        messages: &Receiver<RunnerMessage>,
-        sender: &Sender<RunnerMessage>,
-        calls: &CallSink,
-        ask: &Sender<u32>,
-    ) {
+    fn run(&self, messages: &Receiver<RunnerMessage>, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) {
         let mut is_behind = false;
         loop {
             let pause = if is_behind { Duration::ZERO } else { self.pause() };
@@ -370,15 +390,16 @@ impl SharedRunner {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            let mut stops = false;
             while let Some(message) = next {
-                match message {
-                    RunnerMessage::Ended { key, epoch, place, result } => self.ended(&key, (epoch, place), &result),
-                    RunnerMessage::Changed => {}
-                    RunnerMessage::Stop => return self.write_handled(true),
-                }
+                stops |= matches!(message, RunnerMessage::Stop);
                 next = messages.try_recv().ok();
             }
-            is_behind = self.turn(sender, calls, ask);
+            self.note_ended(ended.take());
+            if stops {
+                return self.write_handled(true);
+            }
+            is_behind = self.turn(ended, calls, ask);
             self.write_handled(false);
         }
     }
@@ -393,12 +414,17 @@ impl SharedRunner {
         due.clamp(TRIGGER_LOOK, TRIGGER_LOOK_MAX)
     }
 
-    fn ended(&self, key: &TriggerKey, call: (u64, (usize, u64)), result: &LocalCallResult) {
-        let mut state = self.state.lock();
+    fn note_ended(&self, ended: Vec<EndedTriggerCall>) {
+        if ended.is_empty() {
+            return;
+        }
+        let (mut state, now_ms) = (self.state.lock(), clock_ms());
         state.is_changed = true;
-        let Some(trigger) = state.triggers.get_mut(key) else { return };
-        if trigger.end_call(call, (result.status, &result.value), clock_ms()) {
-            self.note_pause(trigger);
+        for EndedTriggerCall { key, place, result } in ended {
+            let Some(trigger) = state.triggers.get_mut(&*key) else { continue };
+            if trigger.end_call(place, (result.status, &result.value), now_ms) {
+                self.note_pause(trigger);
+            }
         }
     }
 
@@ -410,7 +436,7 @@ impl SharedRunner {
     }
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
-    fn turn(self: &Arc<Self>, sender: &Sender<RunnerMessage>, calls: &CallSink, ask: &Sender<u32>) -> bool {
+    fn turn(&self, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) -> bool {
         let (snapshot, log, now_ms) = (self.directory.snapshot(), self.directory.change_log(), clock_ms());
         let mut state = self.state.lock();
         // Before the log is read: what comes behind that is told.
@@ -438,9 +464,9 @@ impl SharedRunner {
                 self.note_pause(trigger);
                 *is_changed = true;
             }
-            for _ in 0..TRIGGER_CALLS_PER_TURN {
-                let Some(call) = trigger.begin_call(now_ms) else { break };
-                begin(calls, (key, view), &trigger.spec.extension, call, sender);
+            let begun = begin_calls(trigger, now_ms, ended);
+            if !begun.is_empty() {
+                calls(view.tenant.home_worker, begun);
             }
         }
         drop(state);
@@ -532,24 +558,18 @@ impl SharedRunner {
     }
 }
 
-fn begin(
-    calls: &CallSink,
-    (key, view): (&TriggerKey, &TenantView),
-    extension: &str,
-    call: BeginningCall,
-    sender: &Sender<RunnerMessage>,
-) {
-    let BeginningCall { epoch, place, args } = call;
-    let (key, sender) = (key.clone(), sender.clone());
-    let done = Box::new(move |result| {
-        // The thread has stopped: the call is made again after the start.
-        let _stopped = sender.send(RunnerMessage::Ended { key, epoch, place, result });
-    });
-    let extension = extension.to_owned();
-    calls(
-        view.tenant.home_worker,
-        LocalCall { tenant: view.tenant.id, extension, version: 0, args, about: None, done },
-    );
+/// The next calls of a trigger that may begin, as a worker takes them.
+fn begin_calls(trigger: &mut ActiveTrigger, now_ms: u64, ended: &Arc<EndedCalls>) -> Vec<LocalCall> {
+    let mut begun = Vec::new();
+    while begun.len() < TRIGGER_CALLS_PER_TURN
+        && let Some((place, args)) = trigger.begin_call(now_ms)
+    {
+        let (key, ended) = (Arc::clone(&trigger.key), Arc::clone(ended));
+        let done = Box::new(move |result| ended.push(EndedTriggerCall { key, place, result }));
+        let (tenant, extension) = (trigger.tenant, Arc::clone(&trigger.extension));
+        begun.push(LocalCall { tenant, extension, version: 0, args, about: None, done });
+    }
+    begun
 }
 
 fn clock_ms() -> u64 {

@@ -53,9 +53,14 @@ impl LocalCaller {
 
     /// Hands a call to the worker of that number, the tenant's home; if the workers have stopped it is dropped.
     pub fn call(&self, home: u32, call: LocalCall) {
+        self.call_all(home, vec![call]);
+    }
+
+    /// Hands calls to the worker of that number at once, which is woken once for all of them.
+    pub fn call_all(&self, home: u32, calls: Vec<LocalCall>) {
         let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
         let worker = home as usize % shared.ports.len();
-        shared.local_calls.put(worker, call);
+        shared.local_calls.put(worker, calls);
         if shared.idle.load(SeqCst) & (1 << worker) != 0 {
             shared.ports[worker].waker.wake();
         }

@@ -1,11 +1,12 @@
 //! Calls that come from the server's own process, as those over HTTP do: those that wait for a worker, and who waits
 //! for their results. No worker waits for them.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
@@ -14,7 +15,7 @@ pub struct LocalCall {
     /// The tenant's id.
     pub tenant: u32,
     /// The extension's name.
-    pub extension: String,
+    pub extension: Arc<str>,
     /// Its version; 0: the newest.
     pub version: u64,
     /// Its arguments.
@@ -70,9 +71,9 @@ impl LocalCalls {
         self.queues[worker].has_calls.load(SeqCst)
     }
 
-    pub(super) fn put(&self, worker: usize, call: LocalCall) {
+    pub(super) fn put(&self, worker: usize, calls: Vec<LocalCall>) {
         let queue = &self.queues[worker];
-        queue.calls.lock().push(call);
+        queue.calls.lock().extend(calls);
         queue.has_calls.store(true, SeqCst);
     }
 
@@ -101,7 +102,6 @@ impl LocalCalls {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
@@ -135,13 +135,13 @@ mod tests {
         let calls = LocalCalls::new(2);
         let call = LocalCall {
             tenant: 1,
-            extension: "x".to_owned(),
+            extension: "x".into(),
             version: 0,
             args: Vec::new(),
             about: None,
             done: Box::new(|_| unreachable!("it does not run")),
         };
-        calls.put(1, call);
+        calls.put(1, vec![call]);
         assert_eq!((calls.has_calls(0), calls.has_calls(1)), (false, true));
         assert_eq!((calls.take(1).len(), calls.has_calls(1)), (1, false));
     }

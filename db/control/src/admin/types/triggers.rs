@@ -25,9 +25,9 @@ pub struct TriggerResponse {
     pub next_due_ms: Option<u64>,
     /// Calls that wait or run.
     pub open: usize,
-    /// Calls that succeeded since the server started.
+    /// Calls that succeeded since the server started; of a trigger with a batch, changes.
     pub succeeded: u64,
-    /// Tries that failed since then.
+    /// Tries that failed since then; a batch is one.
     pub failed: u64,
     /// Tries that could not run: a suspension, a quota, no such extension.
     pub not_run: u64,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use sandstorm_api::change::{Change, ChangeOp};
+use sandstorm_api::change::{Change, ChangeOp, Changes};
 use sandstorm_catalog::{DirectoryOptions, ExpiryWatcher, NewTable, NewTenant, TableDurability};
 use sandstorm_net::rpc::RpcStatus;
 use sandstorm_store::{Epochs, StoreCondition, WriteOptions};
@@ -26,7 +26,7 @@ type Behaviour = Arc<dyn Fn(u64, &[u8]) -> RpcStatus + Send + Sync>;
 struct World {
     folder: TempDir,
     directory: Arc<Directory>,
-    /// Arguments of the calls that succeeded.
+    /// Arguments of the calls that succeeded; those of a batch are the ones of its changes.
     succeeded: Arc<Mutex<Vec<Vec<u8>>>>,
     calls: Arc<AtomicU64>,
 }
@@ -55,13 +55,18 @@ impl World {
 
     fn start(&self, behaviour: Behaviour) -> TriggerRunner {
         let (succeeded, calls) = (Arc::clone(&self.succeeded), Arc::clone(&self.calls));
-        let sink = move |_home: u32, call: LocalCall| {
-            let status = behaviour(calls.fetch_add(1, Ordering::SeqCst), &call.args);
-            if status == RpcStatus::Ok {
-                succeeded.lock().push(call.args);
+        let sink = move |_home: u32, begun: Vec<LocalCall>| {
+            for call in begun {
+                let status = behaviour(calls.fetch_add(1, Ordering::SeqCst), &call.args);
+                if status == RpcStatus::Ok {
+                    match (Change::decode(&call.args), Changes::decode(&call.args)) {
+                        (Err(_), Ok(several)) => succeeded.lock().extend(several.map(|change| change.encode())),
+                        _ => succeeded.lock().push(call.args),
+                    }
+                }
+                let value = b"as it was told".to_vec();
+                (call.done)(LocalCallResult { status, number: 1, value, shown: 0, cost: None });
             }
-            let value = b"as it was told".to_vec();
-            (call.done)(LocalCallResult { status, number: 1, value, shown: 0, cost: None });
         };
         let directory = Arc::clone(&self.directory);
         TriggerRunner::start(directory, Box::new(|_| {}), Some(self.folder.path()), Box::new(sink)).expect("started")
@@ -109,6 +114,7 @@ fn spec(name: &str) -> TriggerDefinition {
         cron: None,
         table: Some("items".to_owned()),
         ops: Vec::new(),
+        batch: None,
         args: String::new(),
         retries: 8,
     }
@@ -147,8 +153,15 @@ fn assert_complete(made: &[Seen], seen: &[Seen]) {
     assert!(puts_and_deletes(made) == puts_and_deletes(&fresh), "{} made, {} seen", made.len(), fresh.len());
 }
 
+/// One change a call, and batches.
+const FORMS: [Option<u32>; 2] = [None, Some(8)];
+
 #[test]
 fn each_change_is_handled_in_the_order_of_its_key_over_failures_restarts_and_crashes() {
+    FORMS.into_iter().for_each(handles_each_change_over_failures_restarts_and_crashes);
+}
+
+fn handles_each_change_over_failures_restarts_and_crashes(batch: Option<u32>) {
     let world = World::new();
     let mut random = SmallRng::seed_from_u64(3);
     // A third of the calls fails, or cannot run.
@@ -159,7 +172,7 @@ fn each_change_is_handled_in_the_order_of_its_key_over_failures_restarts_and_cra
     });
     let runner = world.start(Arc::clone(&behaviour));
     world.write(&mut random, 10);
-    wait_until(|| runner.create(&world.view(), spec("t"), 1).is_ok());
+    wait_until(|| runner.create(&world.view(), TriggerDefinition { batch, ..spec("t") }, 1).is_ok());
     // What was written before is not its business; what is not on the disk yet may be.
     let log = world.directory.change_log().expect("a log");
     assert!(log.wait(log.end(), LONG));
@@ -168,11 +181,17 @@ fn each_change_is_handled_in_the_order_of_its_key_over_failures_restarts_and_cra
     let mut made = world.write(&mut random, 300);
     wait_until_handled(&world, &runner);
     assert_complete(&made, &world.seen());
+    // What waits while it is paused comes as well.
+    runner.set_paused(world.id(), "t", true, 1).expect("the trigger");
+    made.extend(world.write(&mut random, 100));
+    runner.set_paused(world.id(), "t", false, 1).expect("the trigger");
+    wait_until_handled(&world, &runner);
+    assert_complete(&made, &world.seen());
     // A crash: the file is an older one.
     let file = world.folder.path().join(state_file::TRIGGER_FILE);
     let older = std::fs::read(&file).expect("the file");
     made.extend(world.write(&mut random, 300));
-    wait_until(|| world.seen().len() > 400);
+    wait_until(|| world.seen().len() > 500);
     runner.stop();
     drop(runner);
     std::fs::write(&file, older).expect("the older file is back");
@@ -184,14 +203,18 @@ fn each_change_is_handled_in_the_order_of_its_key_over_failures_restarts_and_cra
 
 #[test]
 fn a_call_that_keeps_failing_is_a_dead_letter_and_may_be_made_again() {
+    FORMS.into_iter().for_each(keeps_what_keeps_failing_and_makes_it_again);
+}
+
+fn keeps_what_keeps_failing_and_makes_it_again(batch: Option<u32>) {
     let world = World::new();
     let is_mended = Arc::new(AtomicU64::new(0));
     let mended = Arc::clone(&is_mended);
     let runner = world.start(Arc::new(move |_, args| {
-        let is_bad = Change::decode(args).is_ok_and(|change| change.key == b"key:7");
+        let is_bad = Changes::decode(args).is_ok_and(|mut changes| changes.any(|change| change.key == b"key:7"));
         if is_bad && mended.load(Ordering::SeqCst) == 0 { RpcStatus::Failed } else { RpcStatus::Ok }
     }));
-    let only_puts = TriggerDefinition { retries: 1, ops: vec![TriggerOp::Put], ..spec("t") };
+    let only_puts = TriggerDefinition { retries: 1, ops: vec![TriggerOp::Put], batch, ..spec("t") };
     runner.create(&world.view(), only_puts, 1).expect("created");
     let made = world.write(&mut SmallRng::seed_from_u64(4), 100);
     wait_until_handled(&world, &runner);
@@ -221,6 +244,10 @@ fn a_call_that_keeps_failing_is_a_dead_letter_and_may_be_made_again() {
 
 #[test]
 fn dead_letters_that_fill_their_room_pause_the_trigger_and_nothing_is_lost() {
+    FORMS.into_iter().for_each(pauses_when_dead_letters_fill_their_room);
+}
+
+fn pauses_when_dead_letters_fill_their_room(batch: Option<u32>) {
     let world = World::new();
     let (fails, failing) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
     let fail = Arc::clone(&fails);
@@ -228,7 +255,7 @@ fn dead_letters_that_fill_their_room_pause_the_trigger_and_nothing_is_lost() {
         failing.fetch_add(1, Ordering::SeqCst);
         if fail.load(Ordering::SeqCst) == 1 { RpcStatus::Killed } else { RpcStatus::Ok }
     }));
-    runner.create(&world.view(), TriggerDefinition { retries: 0, ..spec("t") }, 1).expect("created");
+    runner.create(&world.view(), TriggerDefinition { retries: 0, batch, ..spec("t") }, 1).expect("created");
     let made = world.write(&mut SmallRng::seed_from_u64(5), 3_000);
     wait_until(|| matches!(status(&runner, world.id(), "t").phase, TriggerPhase::Paused(_)));
     fails.store(0, Ordering::SeqCst);
@@ -241,6 +268,36 @@ fn dead_letters_that_fill_their_room_pause_the_trigger_and_nothing_is_lost() {
     let seen = world.seen();
     seen.iter().for_each(|(key, value, version)| drop(first.insert((key.clone(), *version), value.clone())));
     assert_eq!(first.len(), made.len(), "each change has been handled");
+}
+
+/// A batch that takes more than its call's budget is killed, however often it is tried: smaller ones are found that
+/// are not, no change is given up, and most calls fit.
+#[test]
+fn batches_become_as_large_as_their_calls_budget_allows() {
+    const FITS: usize = 5;
+    let world = World::new();
+    let (killed, full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (kills, fulls) = (Arc::clone(&killed), Arc::clone(&full));
+    let runner = world.start(Arc::new(move |_, args| {
+        let changes = Changes::decode(args).expect("changes").len();
+        if changes > FITS {
+            kills.fetch_add(1, Ordering::SeqCst);
+            return RpcStatus::Killed;
+        }
+        fulls.fetch_add(u64::from(changes >= FITS - 1), Ordering::SeqCst);
+        RpcStatus::Ok
+    }));
+    let large = TriggerDefinition { retries: 0, batch: Some(64), ..spec("t") };
+    runner.create(&world.view(), large, 1).expect("created");
+    runner.set_paused(world.id(), "t", true, 1).expect("the trigger");
+    let made = world.write(&mut SmallRng::seed_from_u64(6), 3_500);
+    runner.set_paused(world.id(), "t", false, 1).expect("the trigger");
+    wait_until_handled(&world, &runner);
+    assert_complete(&made, &world.seen());
+    let status = status(&runner, world.id(), "t");
+    assert_eq!((status.calls.succeeded, status.dead_letters), (made.len() as u64, 0));
+    let (killed, full) = (killed.load(Ordering::SeqCst), full.load(Ordering::SeqCst));
+    assert!(killed < full, "{killed} calls were killed, {full} had about as many changes as fit");
 }
 
 #[test]
