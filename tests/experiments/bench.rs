@@ -111,7 +111,12 @@ fn so_have_those_of_where_work_is_done() {
 
 #[test]
 fn so_has_that_of_triggers() {
-    measure_all(&[("triggers", (vec![3, 1, 2], 3, 0))]);
+    measure_all(&[("triggers", (vec![4, 2, 2], 4, 0))]);
+}
+
+#[test]
+fn so_has_that_of_ranks() {
+    measure_all(&[("ranks", (vec![9, 2], 4, 0))]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod peer_server;
 mod peers;
 mod placement;
 mod pools;
+mod ranks;
 mod recovery;
 mod report;
 mod scripts;
@@ -284,6 +285,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: triggers::triggers,
+    },
+    Experiment {
+        name: "ranks",
+        help: "Ranks, positions and counts of a leaderboard by calls, and what an ordered table costs beside another",
+        canonical: false,
+        peers: &[],
+        run: ranks::ranks,
     },
     Experiment {
         name: "spill",

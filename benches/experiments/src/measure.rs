@@ -83,6 +83,13 @@ impl MeasuredSide {
     }
 }
 
+/// The memory of this process that is resident, in bytes.
+pub(super) fn resident_bytes() -> Result<f64, CliError> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
+    Ok(resident.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(NAN) * 1024.0)
+}
+
 /// Measures the sides in turn.
 pub(super) fn measure_interleaved(
     rounds: usize,

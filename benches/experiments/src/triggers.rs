@@ -36,23 +36,41 @@ const BEHIND_DISK_US: f64 = 1_000.0;
 /// What a trigger is to handle, thousand changes a second.
 const HANDLED_THOUSAND_PER_S: f64 = 200.0;
 
-/// What the tables are: the name, and the changes that a trigger of it names; none: there is no trigger.
-const TABLES: [(&str, Option<&str>); 3] = [("alone", None), ("read", Some("clear")), ("called", Some("put"))];
+/// A table, and its trigger.
+struct WatchedTable {
+    name: &'static str,
+    /// The changes that the trigger names; none: there is no trigger.
+    op: Option<&'static str>,
+    /// Changes of its calls, at most; none: each has one.
+    batch: Option<u32>,
+}
+
+const TABLES: [WatchedTable; 4] = [
+    WatchedTable { name: "alone", op: None, batch: None },
+    WatchedTable { name: "read", op: Some("clear"), batch: None },
+    WatchedTable { name: "called", op: Some("put"), batch: None },
+    WatchedTable { name: "together", op: Some("put"), batch: Some(TOGETHER) },
+];
+/// Of them, those whose puts are calls.
+const CALLED: [usize; 2] = [2, 3];
+/// Changes of a call, at most, where it has several.
+const TOGETHER: u32 = 64;
 /// The table whose writes are made one at a time.
 const SINGLE: &str = "single";
 
 const MANIFEST: &str = "name = \"delay\"\nversion = \"0.1.0\"\n";
-/// Does nothing with a change, or, if its value is a time, keeps how long ago that was.
+/// Does nothing with each change, or, if its value is a time, keeps how long ago that was.
 const SOURCE: &str = r#"#![no_std]
 #![forbid(unsafe_code)]
 use sandstorm_api::prelude::*;
-use sandstorm_api::change::Change;
+use sandstorm_api::change::Changes;
 
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let change = Change::decode(args)?;
-    let Ok(written_us) = <[u8; 8]>::try_from(change.value) else { return Ok(()) };
-    let delay_us = db.now_us().saturating_sub(u64::from_le_bytes(written_us));
-    db.put(db.table("delays")?, change.key, &delay_us.to_le_bytes()).await?;
+    for change in Changes::decode(args)? {
+        let Ok(written_us) = <[u8; 8]>::try_from(change.value) else { continue };
+        let delay_us = db.now_us().saturating_sub(u64::from_le_bytes(written_us));
+        db.put(db.table("delays")?, change.key, &delay_us.to_le_bytes()).await?;
+    }
     Ok(())
 }
 "#;
@@ -74,9 +92,10 @@ fn table(control: &Control, name: &str, durability: DurabilityLevel) -> Result<u
     Ok(control.create_table(TENANT, &spec)?.id)
 }
 
-fn trigger(control: &Control, on: &str, op: &str) -> Result<(), CliError> {
+fn trigger(control: &Control, on: &str, op: &str, batch: Option<u32>) -> Result<(), CliError> {
+    let (name, extension) = (on.to_owned(), "delay".to_owned());
     let (table, ops) = (Some(on.to_owned()), vec![op.to_owned()]);
-    let spec = TriggerSpec { name: on.to_owned(), extension: "delay".to_owned(), table, ops, ..TriggerSpec::default() };
+    let spec = TriggerSpec { name, extension, table, ops, batch, ..TriggerSpec::default() };
     control.create_trigger(TENANT, &spec)?;
     Ok(())
 }
@@ -91,17 +110,17 @@ impl TriggerSetup {
         control.push(TENANT, "delay", &source)?;
         let records = args.records.unwrap_or(RECORDS);
         let mut tables = Vec::new();
-        for (name, _) in TABLES {
+        for WatchedTable { name, .. } in TABLES {
             let data = Data::new(table(control, name, DurabilityLevel::Interval)?, records);
             fill(&server.client(&tenant), &data, &mut |_, _| {})?;
             tables.push(data);
         }
         let single = table(control, SINGLE, DurabilityLevel::Disk)?;
         let delays = table(control, "delays", DurabilityLevel::None)?;
-        for (name, op) in TABLES.iter().filter_map(|(name, op)| Some((name, (*op)?))) {
-            trigger(control, name, op)?;
+        for WatchedTable { name, op, batch } in TABLES {
+            op.map_or(Ok(()), |op| trigger(control, name, op, batch))?;
         }
-        trigger(control, SINGLE, "put")?;
+        trigger(control, SINGLE, "put", None)?;
         let config = server.client(&tenant);
         let client = Client::connect(config.clone())?;
         Ok(TriggerSetup { client, token: config, tables, single, delays, records, written: 0, server })
@@ -113,7 +132,7 @@ impl TriggerSetup {
         found.ok_or_else(|| CliError::new(format!("there is no trigger {name:?}")))
     }
 
-    /// Waits until a trigger has handled all that the log has; returns the calls that it has made.
+    /// Waits until a trigger has handled all that the log has; returns the changes for which it has made calls.
     fn wait_for(&self, name: &str) -> Result<u64, CliError> {
         let until = Instant::now() + PATIENCE;
         if let Some(log) = self.server.directory().change_log() {
@@ -140,24 +159,24 @@ impl TriggerSetup {
         let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.single, 1));
         let load = TenantLoad::new(TENANT, self.token.clone(), data, Mix::only(Class::Put));
         let found = run_single_class(load.batch(BATCH).pace(Pace::Closed { depth: DEPTH }), Class::Put, seconds);
-        for (name, _) in TABLES.iter().filter(|(_, op)| op.is_some()) {
-            self.wait_for(name)?;
+        for table in TABLES.iter().filter(|table| table.op.is_some()) {
+            self.wait_for(table.name)?;
         }
         found
     }
 
-    /// Lets changes gather while the trigger is paused, and then has them handled: calls a second.
-    fn handled(&self, seconds: f64) -> Result<LoadMeasurement, CliError> {
-        let name = TABLES[2].0;
+    /// Lets changes gather while a table's trigger is paused, and then has them handled: changes a second.
+    fn handled(&self, side: usize, seconds: f64) -> Result<LoadMeasurement, CliError> {
+        let name = TABLES[side].name;
         let before = self.wait_for(name)?;
         self.server.control().pause_trigger(TENANT, name)?;
-        let data = self.tables.get(2).cloned().unwrap_or_else(|| Data::new(self.single, 1));
+        let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.single, 1));
         let load = TenantLoad::new(TENANT, self.token.clone(), data, Mix::only(Class::Put));
         run_single_class(load.batch(BATCH).pace(Pace::Closed { depth: DEPTH }), Class::Put, seconds)?;
         let begun = Instant::now();
         self.server.control().resume_trigger(TENANT, name)?;
-        let calls = self.wait_for(name)?.saturating_sub(before);
-        let per_s = calls as f64 / begun.elapsed().as_secs_f64();
+        let changes = self.wait_for(name)?.saturating_sub(before);
+        let per_s = changes as f64 / begun.elapsed().as_secs_f64();
         Ok(LoadMeasurement { per_s, keys_per_s: per_s, ..LoadMeasurement::NOTHING })
     }
 
@@ -200,16 +219,17 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
     let mut setup = TriggerSetup::start(args)?;
     let (seconds, rounds) = (args.seconds(SECONDS), args.rounds(ROUNDS));
     let about = format!(
-        "Puts to three tables of durability interval with {} records each, {DEPTH} messages of {BATCH} under way: nobody watches the first, a trigger \
-         for clears alone reads the log of the second, a trigger calls an extension that does nothing for each put to the third. How many calls a \
-         second a trigger makes of changes that have gathered. One put at a time to a table of durability disk, and how long after its \
+        "Puts to four tables of durability interval with {} records each, {DEPTH} messages of {BATCH} under way: nobody watches the first, a trigger \
+         for clears alone reads the log of the second, a trigger calls an extension that does nothing for each put to the third, and one for up to {TOGETHER} puts at a \
+         time to the fourth. How many changes a second a trigger handles that have gathered. One put at a time to a table of durability disk, and how long after its \
          beginning the trigger's call ran. The threads of triggers and of the log have the generator's core.",
         setup.records
     );
     let mut findings = ExperimentFindings::new("triggers", about);
-    let names = ["put, nobody watches", "put, watched for clears", "put, each is a call"];
+    let names = ["put, nobody watches", "put, watched for clears", "put, each is a call", "put, several are a call"];
     let puts = measure_interleaved(rounds, &names, |side| setup.puts(side, seconds))?;
-    let handled = measure_interleaved(rounds, &["changes handled"], |_| setup.handled(seconds))?;
+    let names = ["changes handled, one a call", "changes handled, several a call"];
+    let handled = measure_interleaved(rounds, &names, |side| setup.handled(CALLED[side], seconds))?;
     let mut single: Vec<MeasuredSide> = ["the put", "from the put's beginning to the call"]
         .map(|name| MeasuredSide { name: name.to_owned(), rounds: Vec::new() })
         .into();
@@ -222,14 +242,16 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
     findings.tables.push(table_of("Puts", &puts, &rates));
     findings.tables.push(table_of("Changes that have gathered", &handled, &rates[..1]));
     findings.tables.push(table_of("One put at a time", &single, &rates[1..]));
-    if let ([alone, read, _], [handled], [put, call]) = (puts.as_slice(), handled.as_slice(), single.as_slice()) {
+    if let ([alone, read, ..], [put, call]) = (puts.as_slice(), single.as_slice()) {
         let sides = [&read.spread(THOUSAND_PER_S), &alone.spread(THOUSAND_PER_S)];
         let what = "puts, watched / not watched";
         findings.ratios.push(RatioResult::of(what, "thousand/s", sides, Some(RatioTarget::AtLeast(0.95))));
-        let target = RoundSpread::of(vec![HANDLED_THOUSAND_PER_S; handled.rounds.len()]);
-        let what = format!("changes handled / {HANDLED_THOUSAND_PER_S} thousand a second");
-        let sides = [&handled.spread(THOUSAND_PER_S), &target];
-        findings.ratios.push(RatioResult::of(what, "thousand/s", sides, Some(RatioTarget::AtLeast(1.0))));
+        for handled in &handled {
+            let target = RoundSpread::of(vec![HANDLED_THOUSAND_PER_S; handled.rounds.len()]);
+            let what = format!("{} / {HANDLED_THOUSAND_PER_S} thousand a second", handled.name);
+            let sides = [&handled.spread(THOUSAND_PER_S), &target];
+            findings.ratios.push(RatioResult::of(what, "thousand/s", sides, Some(RatioTarget::AtLeast(1.0))));
+        }
         let allowed = put.spread(P99_US).rounds.iter().map(|put_us| put_us + BEHIND_DISK_US).collect();
         let what = format!("from put to call / the put + {BEHIND_DISK_US} us, p99");
         let sides = [&call.spread(P99_US), &RoundSpread::of(allowed)];

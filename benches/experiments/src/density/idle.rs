@@ -10,6 +10,7 @@ use sandstorm_terminal::output::CliError;
 use crate::bench_server;
 use crate::distinct_library::DistinctLibraries;
 use crate::local_server::{GET, LocalServer};
+use crate::measure::resident_bytes;
 use crate::report::{ExperimentFindings, ReportTable, RoundSpread};
 
 /// Tenants with a table, and those with a library of their own beside it, in each tier.
@@ -25,11 +26,8 @@ struct MemoryUse {
 
 impl MemoryUse {
     fn read() -> Result<MemoryUse, CliError> {
-        let status = fs::read_to_string("/proc/self/status")?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
-        let kib = resident.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN);
         let mappings = fs::read_to_string("/proc/self/maps")?.lines().count() as f64;
-        Ok(MemoryUse { resident_bytes: kib * 1024.0, mappings })
+        Ok(MemoryUse { resident_bytes: resident_bytes()?, mappings })
     }
 }
 
