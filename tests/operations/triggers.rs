@@ -180,7 +180,8 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
         std::fs::write(&manifest, format!("{text}{triggers}")).unwrap();
         server.output(&format!("ext push {}", folder.display()))
     };
-    let both = "[[trigger]]\nname = \"copy\"\non = \"orders\"\nops = [\"put\"]\n[[trigger]]\nname = \"night\"\ncron = \"0 3 * * *\"\n";
+    let both = "[[trigger]]\nname = \"copy\"\non = \"orders\"\nops = [\"put\"]\n\
+         [[trigger]]\nname = \"night\"\ncron = \"0 3 * * *\"\n";
     let pushed = push(both);
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     let listed = server.json("trigger list");

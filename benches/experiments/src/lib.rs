@@ -120,7 +120,8 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "density",
-        help: "Calls of 1 to 1,024 tenants, each with code of its own: throughput, the worker's and the watchdog's time",
+        help: "Calls of 1 to 1,024 tenants, each with code of its own: throughput, the worker's and the watchdog's \
+         time",
         canonical: true,
         peers: &[],
         run: density::density,
@@ -155,14 +156,16 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "backends",
-        help: "An echo, gets and calls over every driver: kernel sockets, packet sockets, AF_XDP, memif; by the size of the value",
+        help: "An echo, gets and calls over every driver: kernel sockets, packet sockets, AF_XDP, memif; by the size \
+         of the value",
         canonical: false,
         peers: &[],
         run: backends::backends,
     },
     Experiment {
         name: "zero-copy",
-        help: "The server's time for a get and a put by the size of the value, left where it lies and copied, over rings of pointers (DPDK)",
+        help: "The server's time for a get and a put by the size of the value, left where it lies and copied, over \
+         rings of pointers (DPDK)",
         canonical: false,
         peers: &[],
         run: backends::zero_copy,
@@ -267,7 +270,8 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "durable",
-        help: "Puts to tables of each durability, beside a bare write to the disk and Redis with its log; gets of such tables",
+        help: "Puts to tables of each durability, beside a bare write to the disk and Redis with its log; gets of \
+         such tables",
         canonical: false,
         peers: &[peer_server::REDIS],
         run: durable::durable,
@@ -281,7 +285,8 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "triggers",
-        help: "What a trigger costs the writers of its table, how many changes it handles, how long after a write it is called",
+        help: "What a trigger costs the writers of its table, how many changes it handles, how long after a write it \
+         is called",
         canonical: false,
         peers: &[],
         run: triggers::triggers,

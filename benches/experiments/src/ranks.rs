@@ -188,9 +188,9 @@ impl RankSetup {
 pub(super) fn ranks(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let (mut setup, filled) = RankSetup::start(args)?;
     let about = format!(
-        "A leaderboard of {} members as an ordered table with a key of {KEY_BYTES} bytes for each, points and member, and no value; and a table \
-         without an order that has the same. One call at a time of an extension: the processor's time as the server tells it, and how long the \
-         caller waits.",
+        "A leaderboard of {} members as an ordered table with a key of {KEY_BYTES} bytes for each, points and member, \
+         and no value; and a table without an order that has the same. One call at a time of an extension: the \
+         processor's time as the server tells it, and how long the caller waits.",
         setup.members
     );
     let mut findings = ExperimentFindings::new("ranks", about);

@@ -219,10 +219,12 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
     let mut setup = TriggerSetup::start(args)?;
     let (seconds, rounds) = (args.seconds(SECONDS), args.rounds(ROUNDS));
     let about = format!(
-        "Puts to four tables of durability interval with {} records each, {DEPTH} messages of {BATCH} under way: nobody watches the first, a trigger \
-         for clears alone reads the log of the second, a trigger calls an extension that does nothing for each put to the third, and one for up to {TOGETHER} puts at a \
-         time to the fourth. How many changes a second a trigger handles that have gathered. One put at a time to a table of durability disk, and how long after its \
-         beginning the trigger's call ran. The threads of triggers and of the log have the generator's core.",
+        "Puts to four tables of durability interval with {} records each, {DEPTH} messages of {BATCH} under way: \
+         nobody watches the first, a trigger for clears alone reads the log of the second, a trigger calls an \
+         extension that does nothing for each put to the third, and one for up to {TOGETHER} puts at a time to the \
+         fourth. How many changes a second a trigger handles that have gathered. One put at a time to a table of \
+         durability disk, and how long after its beginning the trigger's call ran. The threads of triggers and of the \
+         log have the generator's core.",
         setup.records
     );
     let mut findings = ExperimentFindings::new("triggers", about);

@@ -71,8 +71,9 @@ impl RestoredExtensions {
         prepare_state_dir(&config.state)?;
         let own_key = local_builder_key(config, &builder);
         let builder: Result<Arc<dyn ArtifactBuilder>, String> = match &config.builder {
-            settings if !settings.enabled => Err("the server was started without one (--no-builder, or enabled = false): what is loaded goes on to be called"
-                    .to_owned()),
+            settings if !settings.enabled => Err("the server was started without one (--no-builder, or enabled = \
+             false): what is loaded goes on to be called"
+                .to_owned()),
             settings => match &settings.remote {
                 Some(remote) => Ok(config
                     .beside_workers(|| RemoteBuilder::open(remote, &builder))
