@@ -30,8 +30,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// again.
 const RECORDS: u32 = 100;
 const LONG_READS: u32 = 5_000;
-/// Most growth in maps and kilobytes from the first half to the second: pools fill up to their limits.
-const MAPS_GROWTH: usize = 200;
+/// Senders of calls.
+const SENDERS: usize = 4;
+/// Mappings that a switched-out call has at most: seven of a sandboxed memory, two of a stack and its guard, one of an
+/// arena, and two where neighbours no longer merge.
+const MAPS_OF_A_CALL: usize = 12;
+/// Most growth in mappings and kilobytes from the first half to the second. The pools keep as much as was needed at
+/// once, and all that is in flight may be switched out at once for the first time in the second half. One mapping that
+/// each of the thousands of ended calls left would be far more.
+const MAPS_GROWTH: usize = SENDERS * AT_ONCE * MAPS_OF_A_CALL;
 const RESIDENT_GROWTH_KIB: usize = 64 << 10;
 
 fn counter(plane: &DataPlane, name: &str) -> u64 {
@@ -175,7 +182,7 @@ fn a_storm_of_switches_ends_everything_rightly_and_leaves_nothing() {
         let (stop, begun, stolen_before) = (AtomicBool::new(false), Instant::now(), counter(&plane, "steals"));
         let counts = std::thread::scope(|scope| {
             let (plane, stop) = (&plane, &stop);
-            let senders = [
+            let senders: [_; SENDERS] = [
                 scope.spawn(move || good(plane, 0, alice, stop)),
                 scope.spawn(move || good(plane, 1, alice, stop)),
                 scope.spawn(move || bad(plane, mallory, stop, |cause| cause == KillCause::TotalBudget)),
