@@ -20,7 +20,10 @@ mod watches;
 
 pub use async_control::AsyncControl;
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
-pub use cluster::{ClusterMemberStatus, ClusterStatus, SlotMoveCount, SlotMoveSpec, SlotMoveStatus};
+pub use cluster::{
+    ClusterMemberStatus, ClusterStatus, PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveCount,
+    SlotMoveSpec, SlotMoveStatus,
+};
 pub use error::ControlError;
 pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;

@@ -11,9 +11,10 @@ use super::{
     EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant,
     GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
     LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
-    RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus,
-    SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec,
-    TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
+    RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
+    ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
+    SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
+    TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -120,6 +121,9 @@ methods! {
     cluster() -> ClusterStatus;
     move_slots(wanted: ref SlotMoveSpec) -> SlotMoveCount;
     cancel_moves(slots: ref [[u16; 2]]) -> SlotMoveCount;
+    drain_server(change: ref ServerChangeSpec) -> ServerChangeReport;
+    add_server(change: ref ServerChangeSpec) -> ServerChangeReport;
+    remove_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     stat() -> ServerStats;
     latency(tenant: opt str, buckets: val bool) -> LatencyReport;
     top(tenant: opt str, rows: val TopRows) -> TopReport;

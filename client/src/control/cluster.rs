@@ -45,6 +45,9 @@ pub struct ClusterMemberStatus {
     pub memcached_address: Option<String>,
     /// Its control port.
     pub control_url: String,
+    /// Whether it gives all its slots away, and gets none.
+    #[serde(default)]
+    pub draining: bool,
     /// Whether it has the same tenants, tables and names of extensions as the one that answers.
     pub has_same_tenants: bool,
     /// Ranges of slots that it owns: first and last.
@@ -98,7 +101,56 @@ pub struct SlotMoveCount {
     pub moves: usize,
 }
 
+/// A server of the cluster whose part in it is to change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServerChangeSpec {
+    /// The server's id.
+    pub server: String,
+    /// MiB that are copied in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+    /// Whether its slots go to the others without their records: for [`Control::remove_server`] only.
+    pub give_up_records: bool,
+    /// Whether only the plan is wanted: nothing is changed.
+    pub plan: bool,
+}
+
+/// What such a change has begun, or would move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerChangeReport {
+    /// The number of moves.
+    pub moves: usize,
+    /// What would be moved, if only the plan was wanted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<PlannedSlotMove>,
+}
+
+/// Slots that one server would give to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedSlotMove {
+    /// First and last slot.
+    pub slots: [u16; 2],
+    /// The id of the server that gives them away.
+    pub from: String,
+    /// The id of the server that takes them.
+    pub to: String,
+}
+
 impl Control {
+    /// Has a server give all its slots to the others: it is to be stopped. It goes on by itself.
+    pub fn drain_server(&self, change: &ServerChangeSpec) -> Result<ServerChangeReport, ControlError> {
+        self.post("/v1/cluster/drain", change)
+    }
+
+    /// Has a server take its share of the slots; ends a drain.
+    pub fn add_server(&self, change: &ServerChangeSpec) -> Result<ServerChangeReport, ControlError> {
+        self.post("/v1/cluster/add", change)
+    }
+
+    /// Removes a server that was stopped from the cluster.
+    pub fn remove_server(&self, change: &ServerChangeSpec) -> Result<ServerChangeReport, ControlError> {
+        self.post("/v1/cluster/remove", change)
+    }
+
     /// Begins to move slots to a server, which goes on by itself; [`Control::cluster`] shows how far it is.
     pub fn move_slots(&self, wanted: &SlotMoveSpec) -> Result<SlotMoveCount, ControlError> {
         self.post("/v1/cluster/moves", wanted)

@@ -21,6 +21,9 @@ pub enum ClusterStartError {
     /// The state could not be read.
     #[error("cannot join {0}: {1}; a server that starts reads there what it owns, so etcd has to answer")]
     State(ClusterAddress, MemberError),
+    /// The server was removed.
+    #[error("cannot join {0}: {1}")]
+    Removed(ClusterAddress, MemberError),
     /// The thread could not be started.
     #[error("cannot join a cluster: {0}")]
     Thread(#[from] std::io::Error),
@@ -46,7 +49,10 @@ impl JoiningServer {
         let mut store = EtcdStore::new(etcd);
         let desk = Arc::new(MoveDesk::new(Arc::clone(slots), rand::random()));
         let mut member = ClusterMember::new(Arc::clone(&desk), founders);
-        member.step(&mut store).map_err(|error| ClusterStartError::State(etcd.address.clone(), error))?;
+        member.step(&mut store).map_err(|error| match error {
+            MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
+            error => ClusterStartError::State(etcd.address.clone(), error),
+        })?;
         Ok(JoiningServer { store, member, desk })
     }
 
@@ -159,7 +165,7 @@ impl AgentLoop {
 
     fn note(&mut self, error: &MemberError) {
         let text = match error {
-            MemberError::Replaced(_) => error.to_string(),
+            MemberError::Replaced(_) | MemberError::Removed(_) => error.to_string(),
             _ => format!("{error}; the server goes on with what it owns"),
         };
         if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {

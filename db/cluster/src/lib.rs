@@ -29,6 +29,7 @@ mod slot_copy;
 mod slot_move_tests;
 mod slot_mover;
 pub mod slot_moves;
+pub mod slot_plans;
 pub mod slot_source;
 mod state;
 

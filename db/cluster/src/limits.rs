@@ -36,6 +36,8 @@ pub const VERSION_TRIES: usize = 16;
 pub const ENDPOINTS: usize = 7;
 /// Bytes of a file with a certificate, a key or a password, at most.
 pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
+/// Ids of removed servers that are kept, so that what starts with one is refused. A cluster has 64 servers at most.
+pub const REMOVED_SERVERS: usize = 1_024;
 /// Time that somebody who wants slots moved waits for the answer: some requests to etcd.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the target of a move waits for the hand-over, before it asks again. Well below [`TARGET_SILENCE`].

@@ -16,6 +16,7 @@ use crate::broken_rules::{MemberRule, is_broken};
 use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 use crate::move_desk::MoveDesk;
+use crate::slot_plans::KnownServers;
 use crate::state::{DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, PEER_KEY, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
 
 /// The reason that a step was not made.
@@ -32,6 +33,11 @@ pub enum MemberError {
         "another process has started as server {0} of this cluster: this one owns nothing any more; each server needs a state directory of its own"
     )]
     Replaced(String),
+    /// The server was removed from the cluster. It owns nothing.
+    #[error(
+        "server {0} was removed from this cluster and owns nothing any more: with a new state directory it can join as a new server"
+    )]
+    Removed(String),
 }
 
 /// Where the others reach this server.
@@ -98,6 +104,11 @@ impl ClusterState {
     }
 }
 
+/// A key with which the servers of the cluster show each other that they are.
+fn new_peer_key() -> String {
+    HEXLOWER.encode(&rand::random::<[u8; 32]>())
+}
+
 impl ClusterMember {
     /// A server that has not looked yet. `desk` has the slots that its tables ask; `founders` is how many servers the
     /// cluster has when it is founded.
@@ -140,12 +151,24 @@ impl ClusterMember {
             let listed = store.list(MetadataRange::of(LIVE, MEMBERS_END))?;
             let state = ClusterState::read(listed.values)?;
             self.directory_revision = state.directory_revision;
+            self.check_removed(&state)?;
             self.register(&state, store)?;
             self.found(&state, store)?;
             self.adopt(&state);
             if !self.change_map(&state, store)? {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// A server that was removed owns nothing and changes nothing, also one that was only thought to be dead.
+    fn check_removed(&self, state: &ClusterState) -> Result<(), MemberError> {
+        let id = self.desk.slots().own_id();
+        let is_removed = state.slots.as_ref().is_some_and(|(_, slots)| slots.removed.iter().any(|other| other == id));
+        if is_removed {
+            self.desk.set_replaced();
+            return Err(MemberError::Removed(id.to_owned()));
         }
         Ok(())
     }
@@ -157,9 +180,17 @@ impl ClusterMember {
         let value = serde_json::to_string(&change.map).map_err(|error| MemberError::State(error.to_string()))?;
         let compares = !is_broken(MemberRule::MovesCompare);
         let compared = if compares { vec![(SLOTS_KEY.to_owned(), *revision)] } else { vec![] };
-        let made =
-            store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)], removed: vec![] });
-        match made {
+        let put = vec![(SLOTS_KEY.to_owned(), value)];
+        let mut wanted = MetadataChange { compared, put, removed: vec![] };
+        if let Some(id) = &change.removed_server {
+            // If it has started again meanwhile, its key has changed. The servers that stay get a new key for what they
+            // say to each other.
+            let key = format!("{SERVERS}{id}");
+            wanted.compared.push((key.clone(), state.revisions.get(id).copied().unwrap_or(0)));
+            wanted.put.push((PEER_KEY.to_owned(), new_peer_key()));
+            wanted.removed.push((key.clone(), format!("{key}0")));
+        }
+        match store.change(&wanted) {
             Ok(made) => {
                 change.answer(Ok(made.is_some()));
                 Ok(true)
@@ -200,7 +231,7 @@ impl ClusterMember {
     fn found(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         if state.slots.is_some() {
             if state.peer_key.is_empty() {
-                let (key, made) = (PEER_KEY.to_owned(), HEXLOWER.encode(&rand::random::<[u8; 32]>()));
+                let (key, made) = (PEER_KEY.to_owned(), new_peer_key());
                 let compared = vec![(key.clone(), 0)];
                 store.change(&MetadataChange { compared, put: vec![(key, made)], removed: vec![] })?;
             }
@@ -222,6 +253,6 @@ impl ClusterMember {
     fn adopt(&self, state: &ClusterState) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
         self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
-        self.desk.adopt((revision, stored), &state.servers, &state.peer_key);
+        self.desk.adopt((revision, stored), KnownServers { all: &state.servers, live: &state.live }, &state.peer_key);
     }
 }

@@ -10,7 +10,7 @@
 //! not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`): what
 //! was sent before fails then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Thread;
@@ -22,6 +22,7 @@ use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 use crate::broken_rules::{MemberRule, is_broken};
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT};
 use crate::slot_moves::WantedMove;
+use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
 use crate::state::{ServerState, StoredMove, StoredSlots};
 
 /// How far the attempt to copy some slots is, at the source.
@@ -67,6 +68,7 @@ pub struct CopyProgress {
 enum MapRequest {
     Begin(WantedMove),
     Cancel(Vec<SlotSpan>),
+    Server(String, ServerChange),
 }
 
 /// The answer: how many moves were begun or cancelled, or why none was.
@@ -75,6 +77,8 @@ type MapAnswer = Result<usize, String>;
 /// A change of the map that is to be made now, and who waits for it.
 pub(crate) struct MapChange {
     pub(crate) map: StoredSlots,
+    /// The server that belongs to the cluster no more.
+    pub(crate) removed_server: Option<String>,
     answer: Option<(SyncSender<MapAnswer>, usize)>,
 }
 
@@ -100,6 +104,8 @@ struct MoveDeskState {
     /// The map that was read last.
     map: StoredSlots,
     servers: BTreeMap<String, ServerState>,
+    /// Those that have told of themselves lately.
+    live: BTreeSet<String>,
     peer_key: String,
     /// The revision of that map.
     revision: u64,
@@ -116,6 +122,12 @@ struct MoveDeskState {
     progress: CopyProgress,
     /// The thread that reads the map.
     agent: Option<Thread>,
+}
+
+impl MoveDeskState {
+    fn known(&self) -> KnownServers<'_> {
+        KnownServers { all: &self.servers, live: &self.live }
+    }
 }
 
 /// See the head of this file.
@@ -161,15 +173,11 @@ impl MoveDesk {
     }
 
     /// Takes over what was read, and sets what this server owns.
-    pub(crate) fn adopt(
-        &self,
-        (revision, map): (u64, StoredSlots),
-        servers: &BTreeMap<String, ServerState>,
-        peer_key: &str,
-    ) {
+    pub(crate) fn adopt(&self, (revision, map): (u64, StoredSlots), known: KnownServers<'_>, peer_key: &str) {
         let state = &mut *self.state.lock();
         (state.map, state.revision) = (map, revision);
-        state.servers.clone_from(servers);
+        state.servers.clone_from(known.all);
+        state.live.clone_from(known.live);
         peer_key.clone_into(&mut state.peer_key);
         state.is_replaced = false;
         state.cleared.retain(|id| state.map.moves.iter().any(|one| one.id == *id));
@@ -245,9 +253,14 @@ impl MoveDesk {
             let changed = match &request {
                 MapRequest::Begin(wanted) => state.map.begin(wanted, &state.servers, rand::random),
                 MapRequest::Cancel(spans) => state.map.cancel(spans),
+                MapRequest::Server(id, change) => state.map.change_server(id, *change, state.known(), rand::random),
+            };
+            let removed_server = match request {
+                MapRequest::Server(id, ServerChange::Remove { .. }) => Some(id),
+                _ => None,
             };
             match changed {
-                Ok((map, count)) => return Some(MapChange { map, answer: Some((sender, count)) }),
+                Ok((map, count)) => return Some(MapChange { map, removed_server, answer: Some((sender, count)) }),
                 // Nobody waits any more.
                 Err(why) => drop(sender.try_send(Err(why))),
             }
@@ -255,7 +268,7 @@ impl MoveDesk {
         if state.is_replaced {
             return None;
         }
-        let make = |map| MapChange { map, answer: None };
+        let make = |map| MapChange { map, removed_server: None, answer: None };
         if !is_broken(MemberRule::MovesAreTakenUp)
             && let Some(map) = state.map.take_up(self.slots.own_id(), self.boot)
         {
@@ -268,7 +281,11 @@ impl MoveDesk {
             attempt.stage = CopyStage::Sent(revision);
             return Some(make(map));
         }
-        if state.cleared.is_empty() { None } else { state.map.end(&state.cleared).map(make) }
+        if let Some(map) = state.map.end(&state.cleared) {
+            return Some(make(map));
+        }
+        // A server that is drained sees to it itself, so that a start or a cancelled move does not end that.
+        state.map.drain_on(self.slots.own_id(), state.known(), rand::random).map(make)
     }
 
     /// The target of a move begins to copy: the slots are served, from here on keys that change are noted.
@@ -478,6 +495,24 @@ impl MoveDesk {
         Self::wait(&self.ask(MapRequest::Cancel(spans)))
     }
 
+    /// Changes a server's part in the cluster; returns the number of moves that this begins.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn change_server(&self, id: &str, change: ServerChange) -> Result<usize, String> {
+        Self::wait(&self.ask(MapRequest::Server(id.to_owned(), change)))
+    }
+
+    /// What such a change would move now.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn plan_server(&self, id: &str, change: ServerChange) -> Result<Vec<PlannedMove>, String> {
+        let state = self.state.lock();
+        let (map, _) = state.map.change_server(id, change, state.known(), rand::random)?;
+        Ok(state.map.planned(&map))
+    }
+
     fn ask(&self, request: MapRequest) -> Receiver<MapAnswer> {
         let (sender, receiver) = sync_channel(1);
         let mut state = self.state.lock();
@@ -495,6 +530,12 @@ impl MoveDesk {
     #[cfg(test)]
     pub(crate) fn request_move_later(&self, wanted: WantedMove) {
         drop(self.ask(MapRequest::Begin(wanted)));
+    }
+
+    /// As [`MoveDesk::change_server`], without waiting.
+    #[cfg(test)]
+    pub(crate) fn change_server_later(&self, id: &str, change: ServerChange) {
+        drop(self.ask(MapRequest::Server(id.to_owned(), change)));
     }
 
     /// As [`MoveDesk::cancel_moves`], without waiting.

@@ -20,6 +20,7 @@ use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
 use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
 use crate::slot_moves::WantedMove;
+use crate::slot_plans::ServerChange;
 
 /// Runs without a broken rule.
 const RUNS: u64 = 80;
@@ -306,7 +307,7 @@ impl MoveWorld {
 
     /// Something that is not every day's.
     fn trouble(&mut self, at: usize) {
-        match self.random.random_range(0..6) {
+        match self.random.random_range(0..7) {
             0 => {
                 self.boots += 1;
                 let records = std::mem::take(&mut self.servers[at].records);
@@ -330,7 +331,16 @@ impl MoveWorld {
                 let target = id_of(self.random.random_range(0..SERVERS));
                 self.servers[at].desk.request_move_later(WantedMove { spans, target, mib_per_s: 0 });
             }
-            _ if self.random.random_ratio(1, 8) => {
+            5 if self.random.random_ratio(1, 4) => {
+                let server = id_of(self.random.random_range(0..SERVERS));
+                let mib_per_s = 0;
+                let change = match self.random.random_ratio(1, 2) {
+                    true => ServerChange::Drain { mib_per_s },
+                    false => ServerChange::Add { mib_per_s },
+                };
+                self.servers[at].desk.change_server_later(&server, change);
+            }
+            6 if self.random.random_ratio(1, 8) => {
                 let span = SlotSpan { first: 0, last: 16_383 };
                 self.servers[at].desk.cancel_moves_later(vec![span]);
             }
@@ -374,6 +384,12 @@ impl MoveWorld {
         }
         for at in 0..SERVERS {
             assert!(self.servers[at].desk.slots().map().moves.is_empty(), "a move has not ended");
+        }
+        for server in &self.servers {
+            let map = server.desk.slots().map();
+            let is_draining = map.servers.iter().any(|one| one.id == server.id && one.is_draining);
+            let owned = SLOTS.into_iter().find(|slot| server.owns(*slot));
+            assert!(!is_draining || owned.is_none(), "a server that is drained owns slot {owned:?}");
         }
         for slot in SLOTS {
             let owner = self.servers.iter().find(|server| server.owns(slot)).expect("an owner");

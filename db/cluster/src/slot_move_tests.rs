@@ -1,7 +1,7 @@
 //! Promise: the parts of a move, over real tables: what is made and written in the last moment arrives, a late question
 //! takes nothing from the next attempt, and what cannot be finished costs no memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::directory_model::SharedStore;
 use crate::move_desk::MoveDesk;
 use crate::slot_copy::{CopySource, SlotCopy};
 use crate::slot_mover::{MoverLoop, OwnTables};
+use crate::slot_plans::KnownServers;
 use crate::state::{FORMAT, StoredMove, StoredSlots};
 
 const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
@@ -34,7 +35,8 @@ fn id_of(number: usize) -> String {
 
 /// A map in which one server owns everything.
 fn map_of(owner: usize, moves: Vec<StoredMove>) -> StoredSlots {
-    StoredSlots { format: FORMAT, epoch: 1, ranges: vec![(ALL.first, ALL.last, id_of(owner))], moves }
+    let ranges = vec![(ALL.first, ALL.last, id_of(owner))];
+    StoredSlots { format: FORMAT, epoch: 1, ranges, moves, ..StoredSlots::default() }
 }
 
 fn moving() -> StoredMove {
@@ -64,7 +66,8 @@ impl TwoServers {
     }
 
     fn adopt(&self, revision: u64, map: &StoredSlots) {
-        self.desks.iter().for_each(|desk| desk.adopt((revision, map.clone()), &BTreeMap::new(), "key"));
+        let known = KnownServers { all: &BTreeMap::new(), live: &BTreeSet::new() };
+        self.desks.iter().for_each(|desk| desk.adopt((revision, map.clone()), known, "key"));
     }
 
     /// Makes a table at the source.

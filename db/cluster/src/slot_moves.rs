@@ -43,7 +43,7 @@ impl StoredSlots {
         }
     }
 
-    fn next_epoch(&self) -> StoredSlots {
+    pub(crate) fn next_epoch(&self) -> StoredSlots {
         StoredSlots { epoch: self.epoch + 1, ..self.clone() }
     }
 
@@ -60,6 +60,9 @@ impl StoredSlots {
         let target = &wanted.target;
         if !servers.contains_key(target) {
             return Err(format!("{target:?} is the id of no server of the cluster"));
+        }
+        if self.draining.contains_key(target) {
+            return Err(format!("server {target} gives its slots away: `sandstorm cluster add` ends that"));
         }
         let mut map = self.next_epoch();
         for span in &wanted.spans {
@@ -142,7 +145,7 @@ impl StoredSlots {
     }
 
     /// Gives slots to a server.
-    fn assign(&mut self, span: SlotSpan, owner: &str) {
+    pub(crate) fn assign(&mut self, span: SlotSpan, owner: &str) {
         let mut ranges: Vec<(u16, u16, String)> = Vec::new();
         for (first, last, other) in self.ranges.drain(..) {
             if first < span.first {

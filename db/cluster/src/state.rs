@@ -50,6 +50,13 @@ pub(crate) struct StoredSlots {
     /// Moves that are under way, disjoint.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<StoredMove>,
+    /// Servers that give all their slots away and get none, with the MiB that each may copy in a second; 0: as many as
+    /// can be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) draining: BTreeMap<String, u64>,
+    /// Servers that belong to the cluster no more, the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) removed: Vec<String>,
 }
 
 /// A move of slots from one server to another.
@@ -112,7 +119,7 @@ impl StoredSlots {
         let (count, slots) = (ids.len().max(1), usize::from(SLOTS));
         let bound = |part: usize| (part * slots / count) as u16;
         let ranges = ids.iter().enumerate().map(|(part, id)| (bound(part), bound(part + 1) - 1, id.clone())).collect();
-        StoredSlots { format: FORMAT, epoch: 1, ranges, moves: Vec::new() }
+        StoredSlots { format: FORMAT, epoch: 1, ranges, ..StoredSlots::default() }
     }
 
     /// Whether it is of a format that is known here, and sound.
@@ -158,6 +165,7 @@ impl StoredSlots {
             control: server.control.clone(),
             directory: server.directory.clone(),
             is_alive: live(id),
+            is_draining: self.draining.contains_key(id),
         };
         let ranges: Vec<SlotRange> = self.ranges.iter().map(range).collect();
         let mut map = SlotMap::new(self.epoch, servers.iter().map(server).collect(), &ranges);
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn a_map_that_is_not_understood_is_refused() {
         let range = |first, last| (first, last, "a".to_owned());
-        let with = |format, ranges: Vec<_>| StoredSlots { format, epoch: 1, ranges, moves: Vec::new() };
+        let with = |format, ranges: Vec<_>| StoredSlots { format, epoch: 1, ranges, ..StoredSlots::default() };
         assert_eq!(with(FORMAT, vec![range(0, 5), range(6, 16_383)]).check(), Ok(()));
         for bad in
             [vec![range(0, 5), range(5, 9)], vec![range(9, 8)], vec![range(0, 16_384)], vec![range(5, 6), range(0, 1)]]

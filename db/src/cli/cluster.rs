@@ -1,7 +1,10 @@
 //! `sandstorm cluster …`
 
 use clap::{Args, Subcommand};
-use sandstorm_client::control::{ClusterMemberStatus, ClusterStatus, Control, SlotMoveSpec, SlotMoveStatus};
+use sandstorm_client::control::{
+    ClusterMemberStatus, ClusterStatus, Control, PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveSpec,
+    SlotMoveStatus,
+};
 
 use super::cluster_dev;
 use super::output::{CliError, OutputPrinter, columns, fields};
@@ -14,6 +17,12 @@ pub(super) enum ClusterCommand {
     Status,
     /// Move slots, with their records, to another server, while all are served
     Move(MoveArgs),
+    /// Have a server take its share of the slots from those that have more; ends a drain
+    Add(ChangeArgs),
+    /// Have a server give all its slots to the others, so that it can be stopped
+    Drain(ChangeArgs),
+    /// Remove a server that was stopped: what starts with its state directory is refused
+    Remove(RemoveArgs),
     /// Start three servers and an etcd here, with an open tenant `dev` and its table `items`, until Ctrl-C
     Dev(cluster_dev::DevArgs),
 }
@@ -33,6 +42,34 @@ pub(super) struct MoveArgs {
     /// Leave them where they are; not any more once they are handed over
     #[arg(long, conflicts_with = "to")]
     cancel: bool,
+}
+
+/// A server that takes slots, or gives them away.
+#[derive(Debug, Args)]
+pub(super) struct ChangeArgs {
+    /// The server: its id, or the beginning of it; `sandstorm cluster status` shows them
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Copy so many MiB a second at most, each move [default: as many as can be]
+    #[arg(long, value_name = "MIB", default_value_t = 0, hide_default_value = true)]
+    rate: u64,
+    /// Only show what would be moved
+    #[arg(long)]
+    plan: bool,
+}
+
+/// A server that is removed.
+#[derive(Debug, Args)]
+pub(super) struct RemoveArgs {
+    /// The server: its id, or the beginning of it; `sandstorm cluster status` shows them
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Its disk is lost: give its slots to the others, without their records. Be sure that it does not run any more
+    #[arg(long)]
+    give_up_records: bool,
+    /// Only show what would be given to whom
+    #[arg(long)]
+    plan: bool,
 }
 
 /// Ranges of slots.
@@ -59,32 +96,83 @@ pub(super) fn run(
     match command {
         ClusterCommand::Status => out.show(&session().control().cluster()?, describe),
         ClusterCommand::Move(args) => move_slots(session().control(), args, out),
+        ClusterCommand::Add(args) => {
+            let control = session();
+            let change = spec(control.control(), args)?;
+            let report = control.control().add_server(&change)?;
+            out.show(&report, |report| told(report, "it has its share of the slots already"))
+        }
+        ClusterCommand::Drain(args) => {
+            let control = session();
+            let change = spec(control.control(), args)?;
+            let report = control.control().drain_server(&change)?;
+            out.show(&report, |report| told(report, "it owns no slots that could be moved now"))
+        }
+        ClusterCommand::Remove(args) => {
+            let control = session();
+            let RemoveArgs { id, give_up_records, plan } = args;
+            let server = id_of(&control.control().cluster()?, id)?;
+            let (give_up_records, plan) = (*give_up_records, *plan);
+            let change = ServerChangeSpec { server, give_up_records, plan, mib_per_s: 0 };
+            let report = control.control().remove_server(&change)?;
+            let done = if plan { "it owns no slots, and would be removed" } else { "removed" };
+            out.show(&report, |report| told(report, done))
+        }
         ClusterCommand::Dev(args) => cluster_dev::run(args, out),
     }
 }
 
-fn move_slots(control: &Control, args: &MoveArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let moves = |count: usize| if count == 1 { "1 move".to_owned() } else { format!("{count} moves") };
-    let Some(wanted) = args.to.as_ref().filter(|_| !args.cancel) else {
-        let cancelled = control.cancel_moves(&args.slots.0)?;
-        return out.show(&cancelled, |cancelled| format!("cancelled {}\n", moves(cancelled.moves)));
-    };
-    let known = control.cluster()?;
+/// The id of a server, of which the beginning is given.
+fn id_of(known: &ClusterStatus, wanted: &str) -> Result<String, CliError> {
     let found: Vec<&ClusterMemberStatus> =
         known.servers.iter().filter(|server| server.id.starts_with(wanted)).collect();
-    let [target] = found.as_slice() else {
+    let [server] = found.as_slice() else {
         let what = if found.is_empty() { "no server of the cluster" } else { "more than one server of the cluster" };
         return Err(CliError::new(format!("{wanted:?} is the beginning of the id of {what}"))
             .hint("`sandstorm cluster status` shows the servers"));
     };
-    let spec = SlotMoveSpec { slots: args.slots.0.clone(), to: target.id.clone(), mib_per_s: args.rate };
+    Ok(server.id.clone())
+}
+
+fn spec(control: &Control, args: &ChangeArgs) -> Result<ServerChangeSpec, CliError> {
+    let server = id_of(&control.cluster()?, &args.id)?;
+    Ok(ServerChangeSpec { server, mib_per_s: args.rate, give_up_records: false, plan: args.plan })
+}
+
+fn moves(count: usize) -> String {
+    if count == 1 { "1 move".to_owned() } else { format!("{count} moves") }
+}
+
+/// The first digits of an id, which name a server in all but the largest clusters.
+fn short(id: &str) -> String {
+    id.get(..8).unwrap_or(id).to_owned()
+}
+
+/// What was begun, or what would be; `nothing` is what is to be said of no moves.
+fn told(report: &ServerChangeReport, nothing: &str) -> String {
+    if !report.planned.is_empty() {
+        let row = |one: &PlannedSlotMove| vec![ranges(&[one.slots]), short(&one.from), short(&one.to)];
+        return columns(&["would move", "from", "to"], &report.planned.iter().map(row).collect::<Vec<_>>());
+    }
+    match report.moves {
+        0 => format!("{nothing}\n"),
+        count => format!("began {}; `sandstorm cluster status` shows how far\n", moves(count)),
+    }
+}
+
+fn move_slots(control: &Control, args: &MoveArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let Some(wanted) = args.to.as_ref().filter(|_| !args.cancel) else {
+        let cancelled = control.cancel_moves(&args.slots.0)?;
+        return out.show(&cancelled, |cancelled| format!("cancelled {}\n", moves(cancelled.moves)));
+    };
+    let to = id_of(&control.cluster()?, wanted)?;
+    let spec = SlotMoveSpec { slots: args.slots.0.clone(), to, mib_per_s: args.rate };
     let begun = control.move_slots(&spec)?;
     out.show(&begun, |begun| format!("began {}; `sandstorm cluster status` shows how far\n", moves(begun.moves)))
 }
 
 /// What is to be said of a move.
 fn describe_move(one: &SlotMoveStatus) -> Vec<String> {
-    let short = |id: &str| id.get(..8).unwrap_or(id).to_owned();
     let state = match (&one.state, one.handed_over) {
         (_, true) => "handed over; the source removes its records".to_owned(),
         (Some(state), false) => state.clone(),
@@ -106,22 +194,18 @@ fn describe(status: &ClusterStatus) -> String {
     }
     facts.extend(status.trouble.iter().map(|why| ("trouble", why.clone())));
     let row = |server: &ClusterMemberStatus| {
-        let lives = match (server.lives, server.has_same_tenants) {
+        let mut lives = match (server.lives, server.has_same_tenants) {
             (false, _) => "silent",
             (true, true) => "lives",
             (true, false) => "lives, other tenants",
-        };
+        }
+        .to_owned();
+        if server.draining {
+            lives += if server.slots.is_empty() { ", drained" } else { ", drains" };
+        }
         let redis = server.redis_address.clone().unwrap_or_else(|| "-".to_owned());
-        let id = server.id.get(..8).unwrap_or(&server.id);
-        let id = if server.is_this { format!("{id} (this)") } else { id.to_owned() };
-        vec![
-            id,
-            lives.to_owned(),
-            server.data_address.clone(),
-            redis,
-            server.control_url.clone(),
-            ranges(&server.slots),
-        ]
+        let id = if server.is_this { format!("{} (this)", short(&server.id)) } else { short(&server.id) };
+        vec![id, lives, server.data_address.clone(), redis, server.control_url.clone(), ranges(&server.slots)]
     };
     let rows: Vec<Vec<String>> = status.servers.iter().map(row).collect();
     let servers = columns(&["server", "state", "data", "redis", "control", "slots"], &rows);

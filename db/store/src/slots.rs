@@ -34,6 +34,8 @@ pub struct ClusterServer {
     pub directory: String,
     /// Whether it has told of itself lately. A hint: nothing is decided by it.
     pub is_alive: bool,
+    /// Whether it gives all its slots away, and gets none.
+    pub is_draining: bool,
 }
 
 /// Consecutive slots of one server, both ends included.
@@ -372,6 +374,7 @@ mod tests {
             control: String::new(),
             directory: String::new(),
             is_alive: true,
+            is_draining: false,
         }
     }
 

@@ -12,12 +12,14 @@ use super::body::{JsonBody, RawBody};
 use super::error::ApiError;
 use super::response::ApiResult;
 use super::types::{
-    BeginMovesRequest, CancelMovesRequest, ClusterMoveResponse, ClusterResponse, ClusterServerResponse, MovesResponse,
+    BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
+    ClusterServerResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
 };
 use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
 use sandstorm_cluster::MoveDesk;
 use sandstorm_cluster::slot_moves::WantedMove;
+use sandstorm_cluster::slot_plans::ServerChange;
 use sandstorm_cluster::slot_source::{PEER_KEY_HEADER, unmovable};
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
@@ -69,11 +71,10 @@ fn refused(why: String) -> ApiError {
 async fn change(
     control: &Arc<ControlState>,
     ask: impl FnOnce(&MoveDesk) -> Result<usize, String> + Send + 'static,
-) -> ApiResult<MovesResponse> {
+) -> Result<usize, ApiError> {
     let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
     let asked = tokio::task::spawn_blocking(move || ask(&desk)).await;
-    let moves = asked.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)?;
-    Ok(axum::Json(MovesResponse { moves }))
+    asked.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)
 }
 
 pub(super) async fn begin_moves(
@@ -82,12 +83,17 @@ pub(super) async fn begin_moves(
 ) -> ApiResult<MovesResponse> {
     let BeginMovesRequest { slots, to: target, mib_per_s } = request;
     let wanted = WantedMove { spans: spans(&slots)?, target, mib_per_s };
-    if control.moves.is_some()
-        && let Some(why) = unmovable(&control.directory)
-    {
-        return Err(refused(why));
+    check_movable(&control)?;
+    let moves = change(&control, move |desk| desk.request_move(wanted)).await?;
+    Ok(axum::Json(MovesResponse { moves }))
+}
+
+/// No table has records that cannot be moved.
+fn check_movable(control: &ControlState) -> Result<(), ApiError> {
+    match unmovable(&control.directory).filter(|_| control.moves.is_some()) {
+        Some(why) => Err(refused(why)),
+        None => Ok(()),
     }
-    change(&control, move |desk| desk.request_move(wanted)).await
 }
 
 pub(super) async fn cancel_moves(
@@ -95,7 +101,62 @@ pub(super) async fn cancel_moves(
     JsonBody(request): JsonBody<CancelMovesRequest>,
 ) -> ApiResult<MovesResponse> {
     let spans = spans(&request.slots)?;
-    change(&control, move |desk| desk.cancel_moves(spans)).await
+    let moves = change(&control, move |desk| desk.cancel_moves(spans)).await?;
+    Ok(axum::Json(MovesResponse { moves }))
+}
+
+pub(super) async fn drain(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<ChangeServerRequest>,
+) -> ApiResult<ServerChangeResponse> {
+    check_movable(&control)?;
+    let mib_per_s = request.mib_per_s;
+    change_server(&control, request, ServerChange::Drain { mib_per_s }).await
+}
+
+pub(super) async fn add(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<ChangeServerRequest>,
+) -> ApiResult<ServerChangeResponse> {
+    check_movable(&control)?;
+    let mib_per_s = request.mib_per_s;
+    change_server(&control, request, ServerChange::Add { mib_per_s }).await
+}
+
+pub(super) async fn remove(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<ChangeServerRequest>,
+) -> ApiResult<ServerChangeResponse> {
+    let gives_up_records = request.give_up_records;
+    change_server(&control, request, ServerChange::Remove { gives_up_records }).await
+}
+
+async fn change_server(
+    control: &Arc<ControlState>,
+    request: ChangeServerRequest,
+    wanted: ServerChange,
+) -> ApiResult<ServerChangeResponse> {
+    let is_removal = matches!(wanted, ServerChange::Remove { .. });
+    if is_removal && request.mib_per_s != 0 {
+        return Err(ApiError::invalid("`mib_per_s` is not for removals: they copy nothing"));
+    }
+    if !is_removal && request.give_up_records {
+        return Err(ApiError::invalid("`give_up_records` is for removals only"));
+    }
+    let id = request.server;
+    if request.plan {
+        let desk = control.moves.as_ref().ok_or_else(no_cluster)?;
+        let planned = desk.plan_server(&id, wanted).map_err(refused)?;
+        let planned = planned.into_iter().map(|one| PlannedMoveResponse {
+            slots: [one.span.first, one.span.last],
+            from: one.source,
+            to: one.target,
+        });
+        let planned: Vec<PlannedMoveResponse> = planned.collect();
+        return Ok(axum::Json(ServerChangeResponse { moves: planned.len(), planned }));
+    }
+    let moves = change(control, move |desk| desk.change_server(&id, wanted)).await?;
+    Ok(axum::Json(ServerChangeResponse { moves, planned: Vec::new() }))
 }
 
 /// What another server of the cluster asks as the target of a move. It shows the cluster's key.
@@ -156,6 +217,7 @@ fn describe(own: &SlotOwnership, map: &SlotMap) -> ClusterResponse {
         redis_address: server.redis.map(|address| address.to_string()),
         memcached_address: server.memcached.map(|address| address.to_string()),
         control_url: server.control.clone(),
+        draining: server.is_draining,
         has_same_tenants: own_digest.is_none_or(|own| *own == server.directory),
         slots: slots_of(Some(place)).collect(),
     });

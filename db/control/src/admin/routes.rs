@@ -99,6 +99,9 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/cluster" Viewer cluster::show;
     POST "/v1/cluster/moves" Operator cluster::begin_moves;
     POST "/v1/cluster/moves/cancel" Operator cluster::cancel_moves;
+    POST "/v1/cluster/drain" Operator cluster::drain;
+    POST "/v1/cluster/add" Operator cluster::add;
+    POST "/v1/cluster/remove" Operator cluster::remove;
     POST "/v1/cluster/copy" Anyone cluster::copy;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;

@@ -49,7 +49,8 @@ pub use catalogue::{
     SharedExtensionResponse,
 };
 pub use cluster::{
-    BeginMovesRequest, CancelMovesRequest, ClusterMoveResponse, ClusterResponse, ClusterServerResponse, MovesResponse,
+    BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
+    ClusterServerResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};

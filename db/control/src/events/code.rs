@@ -35,6 +35,9 @@ event_codes! {
     SlowThresholdChanged, "server.slow_threshold_changed", "The time from which requests are kept as slow was changed.";
     SlotMovesBegun, "cluster.moves_begun", "Slots of the cluster were told to move to another server.";
     SlotMovesCancelled, "cluster.moves_cancelled", "Moves of slots that were not handed over yet were cancelled.";
+    ClusterServerDrained, "cluster.server_drained", "A server of the cluster was told to give all its slots away.";
+    ClusterServerAdded, "cluster.server_added", "A server of the cluster was told to take its share of the slots.";
+    ClusterServerRemoved, "cluster.server_removed", "A server was removed from the cluster.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

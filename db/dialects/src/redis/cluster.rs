@@ -246,6 +246,7 @@ mod tests {
             control: String::new(),
             directory: String::new(),
             is_alive: number != 2,
+            is_draining: false,
         };
         let own = SlotOwnership::new(server(1).id);
         own.set_owned(|slot| slot < 100);

@@ -348,6 +348,7 @@ fn client_and_server_have_the_same_clusters() {
         redis_address: Some("127.0.0.1:2".into()),
         memcached_address: None,
         control_url: "http://127.0.0.1:3".into(),
+        draining: false,
         has_same_tenants: true,
         slots: vec![[0, 16_383]],
     };

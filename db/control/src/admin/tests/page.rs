@@ -65,5 +65,6 @@ fn the_page_has_the_fields_of_the_bodies() {
     fields_of::<types::RecheckRequest>("Recheck");
     fields_of::<types::ChangeSlowRequest>("ChangeSlow");
     fields_of::<types::BeginMovesRequest>("BeginMoves");
+    fields_of::<types::ChangeServerRequest>("ChangeServer");
     fields_of::<types::CancelMovesRequest>("CancelMoves");
 }

@@ -43,6 +43,8 @@ pub struct ClusterServerResponse {
     pub memcached_address: Option<String>,
     /// Its control port.
     pub control_url: String,
+    /// Whether it gives all its slots away, and gets none.
+    pub draining: bool,
     /// Whether it has the same tenants, tables and names of extensions as the one that answers.
     pub has_same_tenants: bool,
     /// Ranges of slots that it owns: first and last.
@@ -94,7 +96,45 @@ pub struct CancelMovesRequest {
     pub slots: Vec<[u16; 2]>,
 }
 
-/// The answer to both.
+/// `POST /v1/cluster/drain`, `/add` and `/remove`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeServerRequest {
+    /// The server's id.
+    pub server: String,
+    /// MiB that are copied in a second, at most; 0: as many as can be. Not for `remove`.
+    #[serde(default)]
+    pub mib_per_s: u64,
+    /// Whether its slots go to the others without their records. For `remove` only.
+    #[serde(default)]
+    pub give_up_records: bool,
+    /// Whether only the plan is wanted.
+    #[serde(default)]
+    pub plan: bool,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerChangeResponse {
+    /// The number of moves that were begun, or are planned.
+    pub moves: usize,
+    /// What would be moved, if only the plan is wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<PlannedMoveResponse>,
+}
+
+/// Slots that one server would give to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedMoveResponse {
+    /// First and last slot.
+    pub slots: [u16; 2],
+    /// The id of the server that gives them away.
+    pub from: String,
+    /// The id of the server that takes them.
+    pub to: String,
+}
+
+/// The answer to requests about moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MovesResponse {
     /// The number of moves that were begun, one for each server that has some of the slots; or cancelled.

@@ -1,0 +1,485 @@
+//! Plans for whole servers: which slots go where, so that a server is left with none of them, has its share of them, or
+//! belongs to the cluster no more. Each plan makes a new map of the next epoch, as [`crate::slot_moves`] does.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use sandstorm_net::slots::SLOTS;
+use sandstorm_store::slots::SlotSpan;
+
+use crate::limits::REMOVED_SERVERS;
+use crate::state::{ServerState, StoredMove, StoredSlots};
+
+/// What a server is to be in the cluster from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerChange {
+    /// It gives all its slots to the others, and gets none: it is to be stopped.
+    Drain {
+        /// MiB that are copied in a second, at most; 0: as many as can be.
+        mib_per_s: u64,
+    },
+    /// It takes its share of the slots from those that have more. Ends a drain.
+    Add {
+        /// MiB that are copied in a second, at most; 0: as many as can be.
+        mib_per_s: u64,
+    },
+    /// It belongs to the cluster no more, whatever starts with its id.
+    Remove {
+        /// Whether the slots that it owns go to the others without their records.
+        gives_up_records: bool,
+    },
+}
+
+/// A part of a plan: slots that one server gives to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The slots.
+    pub span: SlotSpan,
+    /// The id of the server that gives them away.
+    pub source: String,
+    /// The id of the server that takes them.
+    pub target: String,
+}
+
+/// The servers that a plan can count on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KnownServers<'s> {
+    pub(crate) all: &'s BTreeMap<String, ServerState>,
+    /// Those that have told of themselves lately: a hint, by which no slot is taken from any server.
+    pub(crate) live: &'s BTreeSet<String>,
+}
+
+impl KnownServers<'_> {
+    fn check(&self, server: &str) -> Result<(), String> {
+        match self.all.contains_key(server) {
+            true => Ok(()),
+            false => Err(format!("{server:?} is the id of no server of the cluster")),
+        }
+    }
+
+    /// Those that live and keep their slots, but for one.
+    fn takers(&self, map: &StoredSlots, but: &str) -> Vec<String> {
+        let takes = |id: &&String| self.live.contains(*id) && !map.draining.contains_key(*id) && *id != but;
+        self.all.keys().filter(takes).cloned().collect()
+    }
+}
+
+fn count(spans: impl IntoIterator<Item = SlotSpan>) -> usize {
+    spans.into_iter().map(|span| usize::from(span.last - span.first) + 1).sum()
+}
+
+/// Divides slots among servers, in whole ranges where that is possible: `(server, how many)` each. What is not wanted
+/// is left out.
+fn divide(spans: &[SlotSpan], wanted: &[(String, usize)]) -> Vec<(SlotSpan, String)> {
+    let mut parts = Vec::new();
+    let mut left = spans.iter().copied();
+    let mut rest: Option<SlotSpan> = None;
+    for (server, many) in wanted {
+        let mut missing = *many;
+        while missing > 0 {
+            let Some(span) = rest.take().or_else(|| left.next()) else { return parts };
+            let taken = missing.min(count([span]));
+            // At most all slots, which a u16 counts.
+            let last = span.first + (taken - 1) as u16;
+            parts.push((SlotSpan { first: span.first, last }, server.clone()));
+            if last < span.last {
+                rest = Some(SlotSpan { first: last + 1, last: span.last });
+            }
+            missing -= taken;
+        }
+    }
+    parts
+}
+
+impl StoredSlots {
+    fn spans_of(&self, server: &str) -> impl Iterator<Item = SlotSpan> {
+        let own = self.ranges.iter().filter(move |(_, _, owner)| owner == server);
+        own.map(|(first, last, _)| SlotSpan { first: *first, last: *last })
+    }
+
+    /// The slots of a server that no move has anything to do with.
+    fn free_spans(&self, server: &str) -> Vec<SlotSpan> {
+        let mut moved: Vec<SlotSpan> = self.moves.iter().map(StoredMove::span).collect();
+        moved.sort_unstable_by_key(|span| span.first);
+        let mut free = Vec::new();
+        for span in self.spans_of(server) {
+            // One beyond the last slot is no slot: counted in 32 bits.
+            let mut next = u32::from(span.first);
+            for other in moved.iter().filter(|other| other.first <= span.last && span.first <= other.last) {
+                if u32::from(other.first) > next {
+                    free.push(SlotSpan { first: next as u16, last: other.first - 1 });
+                }
+                next = u32::from(other.last) + 1;
+            }
+            if next <= u32::from(span.last) {
+                free.push(SlotSpan { first: next as u16, last: span.last });
+            }
+        }
+        free
+    }
+
+    /// The owners once all moves have ended.
+    fn after_moves(&self) -> StoredSlots {
+        let mut map = self.clone();
+        self.moves.iter().filter(|one| !one.handed_over).for_each(|one| map.assign(one.span(), &one.target));
+        map
+    }
+
+    /// How many of so many slots each of some servers gets, so that they have as equal numbers as can be in the end.
+    fn levelled(&self, takers: &[String], slots: usize) -> Vec<(String, usize)> {
+        let after = self.after_moves();
+        let mut fewest: BinaryHeap<_> =
+            takers.iter().map(|id| Reverse((count(after.spans_of(id)), id.as_str()))).collect();
+        let mut gains: BTreeMap<&str, usize> = BTreeMap::new();
+        for _ in 0..slots {
+            let Some(Reverse((has, id))) = fewest.pop() else { break };
+            *gains.entry(id).or_default() += 1;
+            fewest.push(Reverse((has + 1, id)));
+        }
+        gains.into_iter().map(|(id, gained)| (id.to_owned(), gained)).collect()
+    }
+
+    fn push_move(&mut self, span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) {
+        let (SlotSpan { first, last }, handed_over, boot) = (span, false, 0);
+        let (source, target) = (source.to_owned(), target.to_owned());
+        self.moves.push(StoredMove { id, first, last, source, target, handed_over, boot, mib_per_s });
+    }
+
+    /// Begins to give away what a server that is drained has yet; returns the number of moves.
+    fn give_away(&mut self, server: &str, known: KnownServers<'_>, new_id: &mut impl FnMut() -> u64) -> usize {
+        let Some(mib_per_s) = self.draining.get(server).copied() else { return 0 };
+        let free = self.free_spans(server);
+        let wanted = self.levelled(&known.takers(self, server), count(free.iter().copied()));
+        let parts = divide(&free, &wanted);
+        parts.iter().for_each(|(span, target)| self.push_move(*span, server, target, mib_per_s, new_id()));
+        parts.len()
+    }
+
+    /// With moves of what a server that is drained owns besides; `None`: there is nothing, or no server to have it.
+    pub(crate) fn drain_on(
+        &self,
+        server: &str,
+        known: KnownServers<'_>,
+        mut new_id: impl FnMut() -> u64,
+    ) -> Option<StoredSlots> {
+        if !self.draining.contains_key(server) {
+            return None;
+        }
+        let mut map = self.next_epoch();
+        (map.give_away(server, known, &mut new_id) > 0).then_some(map)
+    }
+
+    /// With a change of a server's part in the cluster; and the number of moves that it begins.
+    ///
+    /// # Errors
+    /// One line: there is no such server, or what is wanted cannot be.
+    pub(crate) fn change_server(
+        &self,
+        server: &str,
+        change: ServerChange,
+        known: KnownServers<'_>,
+        mut new_id: impl FnMut() -> u64,
+    ) -> Result<(StoredSlots, usize), String> {
+        known.check(server)?;
+        match change {
+            ServerChange::Drain { mib_per_s } => self.drain(server, mib_per_s, known, &mut new_id),
+            ServerChange::Add { mib_per_s } => self.add(server, mib_per_s, known, &mut new_id),
+            ServerChange::Remove { gives_up_records } => {
+                self.remove(server, gives_up_records, known).map(|map| (map, 0))
+            }
+        }
+    }
+
+    fn drain(
+        &self,
+        server: &str,
+        mib_per_s: u64,
+        known: KnownServers<'_>,
+        new_id: &mut impl FnMut() -> u64,
+    ) -> Result<(StoredSlots, usize), String> {
+        if known.takers(self, server).is_empty() {
+            return Err(format!("no other server lives that could take the slots of server {server}"));
+        }
+        let mut map = self.next_epoch();
+        map.draining.insert(server.to_owned(), mib_per_s);
+        // What it was to get stays where it is.
+        map.moves.retain(|one| one.handed_over || one.target != server);
+        let begun = map.give_away(server, known, new_id);
+        Ok((map, begun))
+    }
+
+    fn add(
+        &self,
+        server: &str,
+        mib_per_s: u64,
+        known: KnownServers<'_>,
+        new_id: &mut impl FnMut() -> u64,
+    ) -> Result<(StoredSlots, usize), String> {
+        if !known.live.contains(server) {
+            return Err(format!("server {server} is silent: start it, then add it"));
+        }
+        let mut map = self.next_epoch();
+        if map.draining.remove(server).is_some() {
+            // What it was to give away stays.
+            map.moves.retain(|one| !one.is_copied_from(server));
+        }
+        let share = usize::from(SLOTS) / known.takers(&map, "").len().max(1);
+        let after = map.after_moves();
+        let mut missing = share.saturating_sub(count(after.spans_of(server)));
+        // Whoever has the most gives, one slot after the other.
+        let others = map.ranges.iter().map(|(_, _, owner)| owner.as_str()).filter(|owner| *owner != server);
+        let others: BTreeSet<&str> = others.collect();
+        let mut most: BinaryHeap<_> = others.iter().map(|id| (count(after.spans_of(id)), *id)).collect();
+        let mut gives: BTreeMap<String, usize> = BTreeMap::new();
+        while missing > 0
+            && let Some((has, id)) = most.pop()
+            && has > share
+        {
+            *gives.entry(id.to_owned()).or_default() += 1;
+            most.push((has - 1, id));
+            missing -= 1;
+        }
+        let before = map.moves.len();
+        for (source, many) in gives {
+            for (span, target) in divide(&map.free_spans(&source), &[(server.to_owned(), many)]) {
+                map.push_move(span, &source, &target, mib_per_s, new_id());
+            }
+        }
+        let begun = map.moves.len() - before;
+        Ok((map, begun))
+    }
+
+    fn remove(&self, server: &str, gives_up_records: bool, known: KnownServers<'_>) -> Result<StoredSlots, String> {
+        if known.live.contains(server) {
+            return Err(format!(
+                "server {server} lives: stop it first. One that was killed counts as silent ten seconds later"
+            ));
+        }
+        // What it has handed over, and would have to remove yet, is not asked for any more.
+        let is_over = |one: &StoredMove| one.handed_over && one.source == server && gives_up_records;
+        if let Some(one) = self.moves.iter().find(|one| !is_over(one)) {
+            return Err(format!(
+                "slots {}-{} are moving from server {} to {}: wait until `sandstorm cluster status` shows no moves, or \
+                 cancel them",
+                one.first, one.last, one.source, one.target
+            ));
+        }
+        let owned: Vec<SlotSpan> = self.spans_of(server).collect();
+        let mut map = self.next_epoch();
+        map.moves.clear();
+        if !owned.is_empty() {
+            if !gives_up_records {
+                return Err(format!(
+                    "server {server} owns {} slots: drain it while it lives. If its disk is lost, \
+                     `--give-up-records` gives its slots to the others, without their records",
+                    count(owned.iter().copied())
+                ));
+            }
+            let takers = known.takers(&map, server);
+            if takers.is_empty() {
+                return Err(format!("no other server lives that could take the slots of server {server}"));
+            }
+            let wanted = map.levelled(&takers, count(owned.iter().copied()));
+            divide(&owned, &wanted).iter().for_each(|(span, target)| map.assign(*span, target));
+        }
+        map.draining.remove(server);
+        map.removed.push(server.to_owned());
+        let forgotten = map.removed.len().saturating_sub(REMOVED_SERVERS);
+        map.removed.drain(..forgotten);
+        Ok(map)
+    }
+
+    /// What a change would move, before it is made.
+    pub(crate) fn planned(&self, change: &StoredSlots) -> Vec<PlannedMove> {
+        let is_new = |one: &&StoredMove| self.moves.iter().all(|old| old.id != one.id);
+        let moves = change.moves.iter().filter(is_new).map(|one| PlannedMove {
+            span: one.span(),
+            source: one.source.clone(),
+            target: one.target.clone(),
+        });
+        // Slots that change their owner at once are those of a server whose records are given up.
+        let given_up = change.ranges.iter().flat_map(|(first, last, owner)| {
+            let (span, target) = (SlotSpan { first: *first, last: *last }, owner.clone());
+            let taken = self
+                .ranges
+                .iter()
+                .filter(move |(from, to, old)| *old != target && *from <= span.last && span.first <= *to);
+            taken.map(move |(from, to, source)| PlannedMove {
+                span: SlotSpan { first: (*from).max(span.first), last: (*to).min(span.last) },
+                source: source.clone(),
+                target: owner.clone(),
+            })
+        });
+        moves.chain(given_up).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::state::FORMAT;
+
+    const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+    fn servers() -> BTreeMap<String, ServerState> {
+        let server = |id: &str| {
+            let data = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+            let (control, fingerprint, directory) = (String::new(), String::new(), String::new());
+            let (redis, memcached) = (None, None);
+            let state =
+                ServerState { format: FORMAT, boot: 1, data, redis, memcached, control, fingerprint, directory };
+            (id.to_owned(), state)
+        };
+        IDS.into_iter().map(server).collect()
+    }
+
+    fn ids(of: &[&str]) -> BTreeSet<String> {
+        of.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    fn divided(of: &[&str]) -> StoredSlots {
+        StoredSlots::divided(&of.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
+    }
+
+    fn counts(map: &StoredSlots) -> Vec<usize> {
+        IDS.iter().map(|id| count(map.spans_of(id))).collect()
+    }
+
+    const FAST: u64 = 0;
+
+    #[test]
+    fn a_drained_server_is_left_with_nothing_and_the_others_with_equal_parts() {
+        let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
+        let known = KnownServers { all: &all, live: &live };
+        let map = divided(&["a", "b", "c"]);
+        let mut id = 0;
+        let mut new_id = || {
+            id += 1;
+            id
+        };
+        let (drained, begun) =
+            map.change_server("a", ServerChange::Drain { mib_per_s: 7 }, known, &mut new_id).unwrap();
+        assert_eq!((drained.check(), begun > 0, &drained.ranges), (Ok(()), true, &map.ranges));
+        assert!(drained.moves.iter().all(|one| one.source == "a" && one.mib_per_s == 7));
+        // Server d had none, and gets all of them; e is silent, and gets none.
+        assert_eq!(counts(&drained.after_moves()), [0, 5_461, 5_462, 5_461, 0]);
+        assert_eq!(map.planned(&drained).len(), begun);
+        // It gets none back, and what it owns besides follows.
+        assert_eq!(drained.drain_on("a", known, &mut new_id), None);
+        let fewer = StoredSlots { moves: vec![], ..drained.clone() };
+        assert_eq!(counts(&fewer.drain_on("a", known, &mut new_id).unwrap().after_moves())[0], 0);
+        let none = BTreeSet::new();
+        let alone = KnownServers { all: &all, live: &none };
+        assert!(map.change_server("a", ServerChange::Drain { mib_per_s: 0 }, alone, &mut new_id).is_err());
+        // Added again, it keeps what it has.
+        let (again, begun) =
+            drained.change_server("a", ServerChange::Add { mib_per_s: FAST }, known, &mut new_id).unwrap();
+        assert_eq!((begun, again.moves.len(), again.draining.len(), again.ranges), (0, 0, 0, map.ranges));
+    }
+
+    #[test]
+    fn an_added_server_gets_its_share_from_those_with_the_most() {
+        let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
+        let known = KnownServers { all: &all, live: &live };
+        let map = divided(&["a", "b", "c"]);
+        let mut id = 0;
+        let mut new_id = || {
+            id += 1;
+            id
+        };
+        let add = ServerChange::Add { mib_per_s: FAST };
+        let (added, begun) = map.change_server("d", add, known, &mut new_id).unwrap();
+        assert_eq!((added.check(), begun), (Ok(()), 3));
+        assert_eq!(counts(&added.after_moves()), [4_096, 4_096, 4_096, 4_096, 0]);
+        // Once more changes nothing, and a silent one cannot be added.
+        assert_eq!(added.change_server("d", add, known, &mut new_id).unwrap().1, 0);
+        assert!(map.change_server("e", add, known, &mut new_id).unwrap_err().contains("silent"));
+        assert!(map.change_server("x", add, known, &mut new_id).unwrap_err().contains("no server"));
+    }
+
+    #[test]
+    fn a_server_is_removed_once_it_owns_nothing_or_its_records_are_given_up() {
+        let (all, live) = (servers(), ids(&["b", "c"]));
+        let known = KnownServers { all: &all, live: &live };
+        let map = divided(&["a", "b", "c"]);
+        let remove = |map: &StoredSlots, server, gives_up_records| {
+            let change = ServerChange::Remove { gives_up_records };
+            map.change_server(server, change, known, || 0).map(|(map, _)| map)
+        };
+        assert!(remove(&map, "b", true).unwrap_err().contains("lives"));
+        assert!(remove(&map, "a", false).unwrap_err().contains("owns 5461 slots"));
+        let removed = remove(&map, "d", false).unwrap();
+        assert_eq!((&removed.ranges, &removed.removed[..]), (&map.ranges, &["d".to_owned()][..]));
+        let lost = remove(&map, "a", true).unwrap();
+        assert_eq!((lost.check(), counts(&lost)), (Ok(()), vec![0, 8_192, 8_192, 0, 0]));
+        let planned = map.planned(&lost);
+        assert!(planned.iter().all(|one| one.source == "a") && count(planned.iter().map(|one| one.span)) == 5_461);
+        // Not while anything moves: its records may be on the way.
+        let span = SlotSpan { first: 0, last: 9 };
+        let mut moving = map.clone();
+        moving.push_move(span, "a", "b", 0, 1);
+        assert!(remove(&moving, "a", true).unwrap_err().contains("slots 0-9 are moving"));
+        moving.moves[0].handed_over = true;
+        moving.assign(span, "b");
+        let lost = remove(&moving, "a", true).unwrap();
+        assert!(lost.moves.is_empty() && lost.owns("b", 0) && !lost.owns("a", 10));
+        assert!(remove(&moving, "a", false).is_err());
+    }
+
+    /// Whatever is asked for, in whatever order: the map stays sound, only what is given up changes its owner at once,
+    /// and the parts of a plan are disjoint.
+    #[test]
+    fn plans_of_any_order_keep_the_map_sound() {
+        let all = servers();
+        for seed in 0..300 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let mut map = divided(&["a", "b", "c"]);
+            for _ in 0..40 {
+                let live: BTreeSet<String> =
+                    IDS.iter().filter(|_| random.random_ratio(3, 4)).map(|id| (*id).to_owned()).collect();
+                let known = KnownServers { all: &all, live: &live };
+                let server = IDS[random.random_range(0..IDS.len())];
+                let (before, ids) = (map.clone(), random.random());
+                let mut next = ids;
+                let mut new_id = || {
+                    next = u64::wrapping_add(next, 1);
+                    next
+                };
+                let change = match random.random_range(0..8) {
+                    0..3 => ServerChange::Drain { mib_per_s: 1 },
+                    3..6 => ServerChange::Add { mib_per_s: 1 },
+                    6 => ServerChange::Remove { gives_up_records: random.random() },
+                    _ => {
+                        // Moves come to their ends.
+                        for one in before.moves.iter().filter(|_| random.random_ratio(2, 3)) {
+                            let over = map.hand_over(one.id);
+                            map = over.unwrap_or(map);
+                        }
+                        map = map.end(&before.moves.iter().map(|one| one.id).collect::<Vec<_>>()).unwrap_or(map);
+                        assert_eq!(map.check(), Ok(()), "seed {seed}");
+                        continue;
+                    }
+                };
+                let Ok((changed, begun)) = map.change_server(server, change, known, &mut new_id) else { continue };
+                assert_eq!(changed.check(), Ok(()), "seed {seed}: {change:?} of {server}");
+                assert_eq!(
+                    count(changed.ranges.iter().map(|(first, last, _)| SlotSpan { first: *first, last: *last })),
+                    usize::from(SLOTS)
+                );
+                assert!(changed.moves.iter().all(|one| one.handed_over || one.source != one.target), "seed {seed}");
+                match change {
+                    ServerChange::Remove { .. } => {
+                        assert_eq!(counts(&changed)[IDS.iter().position(|id| *id == server).unwrap()], 0)
+                    }
+                    _ => {
+                        assert_eq!((&changed.ranges, map.planned(&changed).len()), (&map.ranges, begun), "seed {seed}")
+                    }
+                }
+                map = changed;
+            }
+        }
+    }
+}
