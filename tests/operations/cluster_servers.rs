@@ -1,5 +1,5 @@
-//! Promise (docs/cluster.md): a server is added to a running cluster and takes its share, is drained and removed, and one
-//! whose disk is lost is replaced. What was acknowledged is there all the while, but for what was given up.
+//! Promise (docs/cluster.md): a server is added to a running cluster and takes its share, is drained and removed, and
+//! one whose disk is lost is replaced. What was acknowledged is there all the while, but for what was given up.
 
 use std::fs;
 use std::net::TcpStream;
