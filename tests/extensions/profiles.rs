@@ -51,6 +51,17 @@ fn short_loop(turns: u64) -> u64 {
 }
 ";
 
+/// Calls that are over in less than a microsecond: each reads one record.
+const ONE_GET: &str = "#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, key: &[u8]) -> Result<(), Error> {
+    let table = db.table(\"t\")?;
+    let found = db.get(table, key).await?;
+    db.reply(found.map_or(0, |record| record.value().len()).to_le_bytes().as_slice())
+}
+";
+
 /// Samples that make shares of them sure enough.
 const ENOUGH: u64 = 300;
 /// Samples that show that calls are sampled at all.
@@ -129,6 +140,42 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
     );
     let at_call = share(&reads, &|place| place.file == "src/lib.rs" && place.line == 9);
     assert!(at_call > 0.9, "and done for the line that calls it: {at_call}\n{}", shown(&reads));
+}
+
+#[test]
+fn calls_that_are_over_at_once_are_found_with_their_lines() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let extension = put(&plane, "alice", "one_get", &library_of("one_get", ONE_GET));
+    let mut wire = Wire::new(&plane, 0, id);
+    assert_eq!(wire.one(Operation::put(1, b"key", b"value")).status, RpcStatus::Ok);
+    let over = AtomicBool::new(false);
+    let (samples, at_lines) = std::thread::scope(|scope| {
+        let taken = scope.spawn(|| {
+            let never = AtomicBool::new(false);
+            let (mut samples, mut at_lines) = (0, 0);
+            // A busy machine gives the worker, or whoever samples, little time.
+            for _ in 0..60 {
+                let profile = plane.profiler.profile(&extension, Duration::from_secs(2), &never).expect("alone");
+                samples += profile.samples;
+                let is_own = |place: &sandstorm_accounts::CodePlace| place.file == "src/lib.rs" && place.line > 3;
+                let found = profile.stacks.iter().filter(|stack| stack.places.iter().any(is_own));
+                at_lines += found.map(|stack| stack.samples).sum::<u64>();
+                if at_lines >= SOME {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            (samples, at_lines)
+        });
+        while !over.load(Ordering::Relaxed) {
+            let answer = wire.one(Operation::invoke(b"one_get", b"key"));
+            assert_eq!(answer.status, RpcStatus::Ok, "{}", answer.text());
+        }
+        taken.join().expect("profiles")
+    });
+    println!("{samples} samples, {at_lines} of them at lines of the extension");
+    assert!(at_lines >= SOME, "calls of one get: {samples} samples, {at_lines} of them at lines of the extension");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Profiles of an extension's code while it serves: some hundred times a second each worker that runs an extension is
+//! Profiles of an extension's code while it serves: some hundred times a second each worker that runs extensions is
 //! asked where it is, for as long as somebody profiles. Nothing is asked, and nothing is paid, otherwise.
 //!
 //! A sample is taken by the handler of the watchdog's signal: three registers and the used part of the side stack. All

@@ -127,6 +127,8 @@ struct WatchedWorker {
     /// The block's `unproven` and `unknown` as they were at the last look.
     unproven: u64,
     unknown: u64,
+    /// The block's `sequence` when a profile looked last.
+    profiled: u64,
 }
 
 /// The result of one look at the workers.
@@ -146,6 +148,7 @@ impl WatchdogState {
             judge: PreemptionPolicy::default(),
             unproven: 0,
             unknown: 0,
+            profiled: 0,
         });
     }
 
@@ -156,17 +159,27 @@ impl WatchdogState {
         }
     }
 
-    /// Asks each worker that runs tenants' code where it is; returns them all.
-    pub(super) fn sample_workers(&self, workers: &mut Vec<Arc<WorkerBlock>>) {
-        for watched in self.workers.lock().iter() {
+    /// Asks each worker where it is that runs tenants' code, or has run some since the last call of this; returns all
+    /// workers, and to how many of them a signal was sent.
+    ///
+    /// It does not ask only those that it sees in a call: a call of less than a microsecond is over before the signal
+    /// comes, and what the worker does after it, such as sending answers, takes longer than the signal. The handler
+    /// finds out whether there is code to sample. A worker without calls is left alone: it sleeps, or serves others.
+    pub(super) fn sample_workers(&self, workers: &mut Vec<Arc<WorkerBlock>>) -> usize {
+        let mut signalled = 0;
+        for watched in self.workers.lock().iter_mut() {
             let block = &watched.block;
-            let running = block.ended.load(Ordering::Acquire) != block.sequence.load(Ordering::Acquire);
-            if running && block.sample.want() {
+            let sequence = block.sequence.load(Ordering::Acquire);
+            let has_run = std::mem::replace(&mut watched.profiled, sequence) != sequence;
+            let is_running = block.ended.load(Ordering::Acquire) != sequence;
+            if (has_run || is_running) && block.sample.want() {
+                signalled += 1;
                 // SAFETY: as in `ask`.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::switch_signal()) };
             }
             workers.push(Arc::clone(block));
         }
+        signalled
     }
 
     /// Moves up to `count` spare invocations to `idle`.

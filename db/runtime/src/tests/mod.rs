@@ -22,6 +22,7 @@ mod own_calls;
 mod parking;
 mod preempt;
 mod ranges;
+mod sampling;
 mod sandbox_limits;
 mod sandboxed;
 mod toolbox;
