@@ -5,14 +5,17 @@
 //! that is used more than the least counter is never missed. The counters are in parts by the key's hash, each with a
 //! lock that is never waited for: an access that meets it taken is counted as missed.
 //!
-//! Without a watch an access costs a load and a branch.
+//! Without a watch an access costs a load and a branch; the same word says whether a single access is drawn
+//! (`access_sample.rs`).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::RecordTable;
+use super::access_sample::AccessSample;
+pub use super::access_sample::{AccessedKey, SampledAccess};
 use super::heat::{HeatReport, HeatSampler, heat_report};
 use crate::limits::{WATCH_COUNTERS, WATCH_KEY_BYTES, WATCH_PARTS};
 
@@ -53,13 +56,20 @@ pub struct AccessReport {
 /// The watch of a table: see the head of this file.
 #[derive(Debug, Default)]
 pub(super) struct AccessWatch {
-    /// 1 while it counts.
-    is_on: AtomicU64,
+    /// What an access is counted for: [`WATCHING`], [`SAMPLING`].
+    state: AtomicU64,
     missed: AtomicU64,
     /// The stretch of time that accesses count in, if those are told apart.
     column: AtomicU64,
     parts: [Mutex<Option<Box<WatchPart>>>; WATCH_PARTS],
+    /// Single accesses.
+    sample: AccessSample,
 }
+
+/// Accesses are counted by their keys, or by key ranges.
+const WATCHING: u64 = 1;
+/// A single access is wanted.
+const SAMPLING: u64 = 2;
 
 #[derive(Debug, Default)]
 struct WatchPart {
@@ -84,24 +94,6 @@ struct CountedKey {
     error: u64,
     key_len: u32,
     prefix: [u8; WATCH_KEY_BYTES],
-}
-
-/// A key of a watched table: its hash, its beginning, and its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct AccessedKey {
-    hash: u64,
-    key_len: u32,
-    prefix: [u8; WATCH_KEY_BYTES],
-}
-
-impl AccessedKey {
-    /// The key.
-    pub fn new(hash: u64, key: &[u8]) -> AccessedKey {
-        let mut prefix = [0; WATCH_KEY_BYTES];
-        let len = key.len().min(WATCH_KEY_BYTES);
-        prefix[..len].copy_from_slice(&key[..len]);
-        AccessedKey { hash, key_len: key.len() as u32, prefix }
-    }
 }
 
 impl CountedKey {
@@ -157,13 +149,41 @@ impl AccessWatch {
     #[inline(always)]
     pub(super) fn is_on(&self) -> bool {
         // A build with `--cfg unobserved` tells what the branch costs (`scripts/compare`).
-        !cfg!(unobserved) && self.is_on.load(Relaxed) != 0
+        !cfg!(unobserved) && self.state.load(Relaxed) != 0
+    }
+
+    /// Whether accesses are counted by their keys, or key ranges.
+    #[inline(always)]
+    fn is_watching(&self) -> bool {
+        !cfg!(unobserved) && self.state.load(Relaxed) & WATCHING != 0
+    }
+
+    /// Whether a single access is wanted.
+    fn is_sampling(&self) -> bool {
+        self.state.load(Relaxed) & SAMPLING != 0
+    }
+
+    /// Begins or ends what accesses are counted for.
+    fn set(&self, what: u64, is_on: bool) {
+        // What was stored before is there for whoever sees this.
+        if is_on {
+            self.state.fetch_or(what, Release);
+        } else {
+            self.state.fetch_and(!what, Release);
+        }
     }
 
     /// Counts an access. It neither allocates nor waits.
     #[cold]
     #[inline(never)]
     pub(super) fn note(&self, hash: u64, key: &[u8], value_bytes: usize) {
+        let state = self.state.load(Acquire);
+        if state & SAMPLING != 0 && self.sample.note(&AccessedKey::new(hash, key)) {
+            self.set(SAMPLING, false);
+        }
+        if state & WATCHING == 0 {
+            return;
+        }
         match self.part(hash).try_lock() {
             Some(mut part) => {
                 // The watch may have ended meanwhile.
@@ -216,14 +236,25 @@ impl RecordTable {
     /// Whether somebody counts its accesses.
     #[inline(always)]
     pub fn is_watched(&self) -> bool {
-        self.watch.is_on()
+        self.watch.is_watching()
     }
 
     /// Counts the CPU time of a call for the key that it read first, if the table is watched.
     pub fn note_call(&self, key: &AccessedKey, cpu_ns: u64) {
-        if self.watch.is_on() {
+        if self.watch.is_watching() {
             self.watch.note_call(key, cpu_ns);
         }
+    }
+
+    /// Takes the access that was asked for last, if it has come, and asks for the one after `accesses` more. While it
+    /// has not come nothing changes.
+    pub fn sample_access(&self, accesses: u32) -> Option<SampledAccess> {
+        if self.watch.is_sampling() {
+            return None;
+        }
+        let drawn = self.watch.sample.ask(accesses);
+        self.watch.set(SAMPLING, true);
+        drawn
     }
 
     /// Begins to count which keys are used most. Returns `false` if that is done already.
@@ -251,7 +282,7 @@ impl RecordTable {
             watch.missed.store(0, Relaxed);
             watch.column.store(0, Relaxed);
             (1..).zip(&watch.parts[1..]).for_each(|(number, next)| locked(next, |next| *next = part(number)));
-            watch.is_on.store(1, Relaxed);
+            watch.set(WATCHING, true);
         }
         is_first
     }
@@ -264,7 +295,7 @@ impl RecordTable {
     /// Ends a watch of key ranges, and returns so many of them at most.
     pub fn end_heat_watch(&self, ranges: usize) -> HeatReport {
         let watch = &self.watch;
-        watch.is_on.store(0, Relaxed);
+        watch.set(WATCHING, false);
         let missed = watch.missed.load(Relaxed);
         // The first part last: another watch begins with it.
         let parts = watch.parts.iter().rev().filter_map(|part| locked(part, Option::take)?.heat);
@@ -274,7 +305,7 @@ impl RecordTable {
     /// Ends the watch, and returns the `top` keys of each kind; nothing if there was none.
     pub fn end_watch(&self, top: usize) -> AccessReport {
         let watch = &self.watch;
-        watch.is_on.store(0, Relaxed);
+        watch.set(WATCHING, false);
         let mut report = AccessReport { missed: watch.missed.load(Relaxed), ..AccessReport::default() };
         // The first part last: another watch begins with it.
         for part in watch.parts.iter().rev() {

@@ -10,6 +10,7 @@
 //! retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod access_sample;
 mod access_watch;
 mod array_regions;
 mod arrivals;
@@ -51,7 +52,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use self::access_watch::AccessWatch;
-pub use self::access_watch::{AccessReport, AccessedKey, HotKey};
+pub use self::access_watch::{AccessReport, AccessedKey, HotKey, SampledAccess};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
 pub use self::by_head::NewValue;
