@@ -98,6 +98,8 @@ fn a_slow_request_is_kept_with_what_it_did_and_whose_turns_it_waited_for() {
     let [get, call] = &found[..] else { panic!("{found:?}") };
     assert_eq!((get.subject.operation, get.subject.table, get.subject.key_prefix()), ("get", 1, &b"k"[..]));
     assert_eq!((get.count, get.call.is_none()), (1, true));
+    let own = get.turns.iter().find(|share| share.tenant == alice).expect("its own requests");
+    assert!(own.requests >= 1, "the get itself, and those of the last second: {own:?}");
     let did = call.call.as_ref().expect("a call");
     assert_eq!((did.extension.as_str(), did.version, did.outcome), ("get", 1, "ok"));
     assert_eq!((did.reads, did.read_bytes, did.switches), (1, 5, 0));

@@ -47,7 +47,7 @@ impl RequestSubject {
     }
 }
 
-/// The turns that a tenant's invocations had on a worker while a request waited.
+/// What a worker did for a tenant while a request waited: the turns of its invocations, and its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnShare {
     /// The tenant's id; 0: those of more tenants than are counted apart.
@@ -56,6 +56,8 @@ pub struct TurnShare {
     pub turns: u32,
     /// CPU time of these.
     pub cpu_ns: u64,
+    /// Requests other than calls that were answered. A message of many operations is one, as in the latencies.
+    pub requests: u32,
 }
 
 /// What a slow call did.

@@ -181,7 +181,7 @@ fn turn_lines(request: &SlowRequestReport) -> String {
         text.push_str("meanwhile its worker served:\n");
     }
     let mut served_ns = 0;
-    for TurnShareReport { tenant, turns, cpu_ns } in &request.turns {
+    for TurnShareReport { tenant, turns, cpu_ns, .. } in request.turns.iter().filter(|share| share.turns > 0) {
         served_ns += cpu_ns;
         let is_own = tenant.as_deref() == Some(&request.tenant);
         let whose = match tenant {
@@ -193,6 +193,10 @@ fn turn_lines(request: &SlowRequestReport) -> String {
     }
     let rest_ns = request.known_ns.saturating_sub(served_ns);
     text.push_str(&line(rest_ns, "packets and connections of all tenants, or nothing: the system ran something else"));
+    for TurnShareReport { tenant, requests, .. } in request.turns.iter().filter(|share| share.requests > 0) {
+        let whose = escape_one_line(tenant.as_deref().unwrap_or("other tenants"));
+        text.push_str(&format!("           among them {requests} requests of {whose}\n"));
+    }
     text
 }
 
@@ -202,8 +206,12 @@ mod tests {
 
     #[test]
     fn an_explanation_says_where_the_time_went_and_names_who_had_the_turns() {
-        let share =
-            |tenant: Option<&str>, turns, cpu_ns| TurnShareReport { tenant: tenant.map(str::to_owned), turns, cpu_ns };
+        let share = |tenant: Option<&str>, turns, cpu_ns, requests| TurnShareReport {
+            tenant: tenant.map(str::to_owned),
+            turns,
+            cpu_ns,
+            requests,
+        };
         let call = SlowCallReport {
             extension: "sum".into(),
             version: 3,
@@ -227,9 +235,10 @@ mod tests {
             service_ns: 2_000_000,
             call: Some(call),
             turns: vec![
-                share(Some("mallory"), 90, 9_000_000),
-                share(Some("shop\u{1b}[2J"), 22, 2_000_000),
-                share(None, 1, 500_000),
+                share(Some("mallory"), 90, 9_000_000, 0),
+                share(Some("shop\u{1b}[2J"), 22, 2_000_000, 1),
+                share(None, 1, 500_000, 7_000),
+                share(Some("flood"), 0, 0, 5_000),
             ],
             known_ns: 14_000_000,
             ..SlowRequestReport::default()
@@ -246,10 +255,14 @@ mod tests {
             "   2.00ms  calls of shop\\u{1b}[2J, this one among them: 22 turns",
             "    500us  calls of other tenants: 1 turns",
             "   2.50ms  packets and connections of all tenants, or nothing: the system ran something else",
+            "           among them 1 requests of shop\\u{1b}[2J",
+            "           among them 7000 requests of other tenants",
+            "           among them 5000 requests of flood",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
         }
         let report = SlowReport { threshold_us: 10_000, left_out: 5, requests: vec![request] };
+        assert!(!text.contains("calls of flood"), "it made none:\n{text}");
         assert!(table(&report).contains("5 more were slow"), "{}", table(&report));
         assert!(table(&SlowReport::default()).contains("--threshold-us"));
     }

@@ -91,16 +91,18 @@ pub struct SlowCallReport {
     pub first_turn_ns: u64,
 }
 
-/// The turns of a tenant's calls.
+/// What a worker did for a tenant: the turns of its calls, and its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnShareReport {
     /// The tenant; `None`: others, which are not counted apart, are not there any more, or are not shown to the caller.
     pub tenant: Option<String>,
-    /// Their number.
+    /// Turns of its calls.
     pub turns: u64,
     /// Their CPU time.
     pub cpu_ns: u64,
+    /// Requests other than calls that were answered. A message of many operations is one.
+    pub requests: u64,
 }
 
 /// Which slow requests to list.

@@ -92,15 +92,18 @@ fn response_of(
         request;
     let key = || String::from_utf8_lossy(subject.key_prefix()).into_owned();
     let mut shares: Vec<TurnShareResponse> = Vec::new();
-    for TurnShare { tenant, turns, cpu_ns } in turns {
+    for TurnShare { tenant, turns, cpu_ns, requests } in turns {
         let is_shown = tenant == view.tenant.id || caller.sees_server();
         let named = snapshot.tenant(tenant).filter(|_| is_shown).map(|other| other.tenant.name.clone());
         match shares.iter_mut().find(|share| share.tenant == named) {
             Some(share) => {
                 share.turns += u64::from(turns);
                 share.cpu_ns += cpu_ns;
+                share.requests += u64::from(requests);
             }
-            None => shares.push(TurnShareResponse { tenant: named, turns: turns.into(), cpu_ns }),
+            None => {
+                shares.push(TurnShareResponse { tenant: named, turns: turns.into(), cpu_ns, requests: requests.into() })
+            }
         }
     }
     SlowRequestResponse {

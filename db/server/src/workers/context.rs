@@ -100,7 +100,10 @@ impl WorkerContext {
     #[inline]
     pub(super) fn settle_answered(&mut self, now_ns: u64) {
         if !self.answered.is_empty() {
-            self.answered.settle(&self.snapshot, self.index, now_ns);
+            let turns = self.turns.get_mut();
+            turns.begin(now_ns);
+            let note = |tenant, count| turns.note_requests(tenant, count);
+            self.answered.settle(&self.snapshot, self.index, now_ns, note);
             if self.answered.has_slow() {
                 self.keep_slow(now_ns);
             }

@@ -100,10 +100,18 @@ impl LatencyLedger {
         }
     }
 
-    /// Counts the requests for their tenants, as worker number `worker`: their answers have left by `now_ns`.
-    pub(super) fn settle(&mut self, snapshot: &DirectorySnapshot, worker: usize, now_ns: u64) {
+    /// Counts the requests for their tenants, as worker number `worker`: their answers have left by `now_ns`. `note`
+    /// gets each tenant with the number of its requests, once for those that are adjacent.
+    pub(super) fn settle(
+        &mut self,
+        snapshot: &DirectorySnapshot,
+        worker: usize,
+        now_ns: u64,
+        mut note: impl FnMut(u32, u64),
+    ) {
         for (number, entry) in self.entries.drain(..).enumerate() {
             let AnsweredRequests { tenant, class, waiting_ns, begun_ns, count } = entry;
+            note(tenant, count);
             // A tenant may have been deleted since.
             if let Some(view) = snapshot.tenant(tenant) {
                 let latency = view.tenant.usage.latency(worker).of(class);
@@ -157,7 +165,9 @@ mod tests {
         ledger.note(id("one"), RequestClass::Get, 10_000, get);
         ledger.note(u32::MAX, RequestClass::Get, 10_000, get);
         assert_eq!(ledger.entries.len(), 4, "adjacent ones are one entry");
-        ledger.settle(&snapshot, 0, 20_000);
+        let mut noted = Vec::new();
+        ledger.settle(&snapshot, 0, 20_000, |tenant, count| noted.push((tenant, count)));
+        assert_eq!(noted, [(id("one"), 3), (id("two"), 1), (id("one"), 1), (u32::MAX, 1)]);
         assert!(ledger.is_empty());
         let slow: Vec<_> = ledger.take_slow().into_iter().map(|slow| (slow.tenant, slow.count, slow.subject)).collect();
         assert_eq!(slow, [(id("two"), 1, RequestSubject::new("put", 3, b"k"))], "the threshold is 16 us");

@@ -1,9 +1,10 @@
-//! Whose turns a worker served lately: what a slow request waited for.
+//! Whose turns a worker served lately, and whose requests: what a slow request waited for.
 //!
-//! A ring of windows of a millisecond or more, in which anything was polled. Each has the CPU time of the tenants that
-//! were polled in it. Noting a poll is an addition; a request that was slow adds the windows up. So many windows are
-//! added up in a second and no more: where all requests of hundreds of tenants are slow, telling why would make them
-//! slower.
+//! A ring of windows of a millisecond or more, in which anything was polled or answered. Each has the CPU time of the
+//! tenants that were polled in it, and the number of requests that were answered. Noting a poll is an addition, and so
+//! is noting the requests of a tenant that were answered one behind another; a request that was slow adds the windows
+//! up. So many windows are added up in a second and no more: where all requests of hundreds of tenants are slow,
+//! telling why would make them slower.
 
 use hashbrown::HashMap;
 use sandstorm_accounts::TurnShare;
@@ -16,6 +17,8 @@ use crate::limits::{TURN_WINDOW_NS, TURN_WINDOWS, TURN_WINDOWS_BURST, TURN_WINDO
 const TENANTS_PER_WINDOW: usize = 6;
 /// Tenants that are named to a slow request.
 const SHARES_SHOWN: usize = 8;
+/// CPU time of a plain request, about: to tell which tenants to name.
+const PLAIN_REQUEST_NS: u64 = 200;
 const ADDED_UP: RateLimit = RateLimit::per_second(TURN_WINDOWS_PER_S).with_burst(TURN_WINDOWS_BURST);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +46,7 @@ impl TurnHistory {
         TurnHistory { windows, at: 0, last: 0, added_up: RateLimiter::default() }
     }
 
-    /// Notes that polls follow, at `now_ns`.
+    /// Notes that polls or answers follow, at `now_ns`.
     #[inline]
     pub(super) fn begin(&mut self, now_ns: u64) {
         if IS_OBSERVED && now_ns.saturating_sub(self.windows[self.at].begun_ns) >= TURN_WINDOW_NS {
@@ -59,17 +62,32 @@ impl TurnHistory {
         if !IS_OBSERVED {
             return;
         }
-        let shares = &mut self.windows[self.at].shares;
-        if shares[self.last].tenant != tenant {
-            self.last = place_of(shares, tenant);
-        }
-        let share = &mut shares[self.last];
+        let share = self.share(tenant);
         share.turns += 1;
         share.cpu_ns += cpu_ns;
     }
 
-    /// Whose turns there were from `from_ns` until now, the longest first, and since when they are known: since now
-    /// where as many windows were added up lately as may be.
+    /// Notes requests that were answered.
+    #[inline]
+    pub(super) fn note_requests(&mut self, tenant: u32, count: u64) {
+        if IS_OBSERVED {
+            let share = self.share(tenant);
+            share.requests = share.requests.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The share of a tenant in the current window.
+    #[inline]
+    fn share(&mut self, tenant: u32) -> &mut TurnShare {
+        let shares = &mut self.windows[self.at].shares;
+        if shares[self.last].tenant != tenant {
+            self.last = place_of(shares, tenant);
+        }
+        &mut shares[self.last]
+    }
+
+    /// Whose turns and requests there were from `from_ns` until now, the longest first, and since when they are known:
+    /// since now where as many windows were added up lately as may be.
     #[cold]
     pub(super) fn since(&self, from_ns: u64, now_ns: u64) -> (Vec<TurnShare>, u64) {
         let windows = (now_ns.saturating_sub(from_ns) / TURN_WINDOW_NS + 1).min(TURN_WINDOWS as u64);
@@ -87,23 +105,34 @@ impl TurnHistory {
                 break;
             }
             known_ns = window.begun_ns;
-            for share in window.shares.iter().filter(|share| share.turns > 0) {
+            for share in window.shares.iter().filter(|share| !is_free(share)) {
                 let empty = TurnShare { tenant: share.tenant, ..TurnShare::default() };
                 let sum = sums.entry(share.tenant).or_insert(empty);
                 sum.turns += share.turns;
                 sum.cpu_ns += share.cpu_ns;
+                sum.requests = sum.requests.saturating_add(share.requests);
             }
         }
         let mut sums: Vec<TurnShare> = sums.into_values().collect();
-        sums.sort_by_key(|share| std::cmp::Reverse(share.cpu_ns));
+        sums.sort_by_key(|share| std::cmp::Reverse(weight_ns(share)));
         sums.truncate(SHARES_SHOWN);
         (sums, known_ns.max(from_ns))
     }
 }
 
+/// Whether nothing was noted in a share.
+fn is_free(share: &TurnShare) -> bool {
+    share.turns == 0 && share.requests == 0
+}
+
+/// What a share may have cost: CPU time of calls, and of requests what a plain one takes.
+fn weight_ns(share: &TurnShare) -> u64 {
+    share.cpu_ns + u64::from(share.requests) * PLAIN_REQUEST_NS
+}
+
 /// The place of a tenant's share in a window: its own, a free one, or that of all others.
 fn place_of(shares: &mut [TurnShare], tenant: u32) -> usize {
-    let own = shares[..TENANTS_PER_WINDOW].iter().position(|share| share.tenant == tenant || share.turns == 0);
+    let own = shares[..TENANTS_PER_WINDOW].iter().position(|share| share.tenant == tenant || is_free(share));
     let Some(own) = own else { return TENANTS_PER_WINDOW };
     shares[own].tenant = tenant;
     own
@@ -119,7 +148,7 @@ mod tests {
         /// Against a list of all polls: the sums of the windows of the request, nothing lost, nothing made up.
         #[test]
         fn turns_add_up(
-            polls in prop::collection::vec((1u32..12, 1u64..200_000, 0u64..3 * TURN_WINDOW_NS), 1..400),
+            polls in prop::collection::vec((1u32..12, 0u64..200_000, 0u64..3 * TURN_WINDOW_NS), 1..400),
             from in 0usize..400,
         ) {
             let mut history = TurnHistory::new();
@@ -127,23 +156,32 @@ mod tests {
             for (tenant, cpu_ns, passed_ns) in polls {
                 now_ns += passed_ns;
                 history.begin(now_ns);
-                history.note(tenant, cpu_ns);
+                // Every other one is of answers.
+                if cpu_ns % 2 == 0 {
+                    history.note_requests(tenant, cpu_ns);
+                } else {
+                    history.note(tenant, cpu_ns);
+                }
                 exact.push((now_ns, tenant, cpu_ns));
             }
             let from_ns = exact[from % exact.len()].0;
             let (shares, known_ns) = history.since(from_ns, now_ns);
             prop_assert_eq!(known_ns, from_ns, "the ring is longer than that");
-            let sum = |shares: &[TurnShare]| shares.iter().map(|share| share.cpu_ns).sum::<u64>();
-            let since = |ns: u64| exact.iter().filter(|(at_ns, ..)| *at_ns >= ns).map(|(.., cpu_ns)| cpu_ns).sum::<u64>();
+            let of = |share: &TurnShare| share.cpu_ns + u64::from(share.requests);
+            let sum = |shares: &[TurnShare]| shares.iter().map(of).sum::<u64>();
+            let since = |ns: u64| -> u64 {
+                exact.iter().filter(|(at_ns, ..)| *at_ns >= ns).map(|(.., cpu_ns)| cpu_ns).sum()
+            };
             // A window may begin a little before the request.
             prop_assert!(sum(&shares) <= since(from_ns.saturating_sub(TURN_WINDOW_NS)));
             if shares.len() < SHARES_SHOWN {
                 prop_assert!(sum(&shares) >= since(from_ns));
             }
-            prop_assert!(shares.windows(2).all(|pair| pair[0].cpu_ns >= pair[1].cpu_ns));
+            prop_assert!(shares.windows(2).all(|pair| weight_ns(&pair[0]) >= weight_ns(&pair[1])));
             for share in shares.iter().filter(|share| share.tenant != 0) {
-                let all = exact.iter().filter(|(_, tenant, _)| *tenant == share.tenant).map(|(.., cpu_ns)| cpu_ns).sum::<u64>();
-                prop_assert!(share.cpu_ns <= all, "{share:?}");
+                let own = exact.iter().filter(|(_, tenant, _)| *tenant == share.tenant);
+                let all = own.map(|(.., cpu_ns)| cpu_ns).sum::<u64>();
+                prop_assert!(of(share) <= all, "{share:?}");
             }
         }
     }
@@ -157,7 +195,10 @@ mod tests {
             history.note(7, 10);
         }
         let (shares, known_ns) = history.since(TURN_WINDOW_NS, turns * TURN_WINDOW_NS);
-        assert_eq!(shares, [TurnShare { tenant: 7, turns: TURN_WINDOWS as u32, cpu_ns: 10 * TURN_WINDOWS as u64 }]);
+        assert_eq!(
+            shares,
+            [TurnShare { tenant: 7, turns: TURN_WINDOWS as u32, cpu_ns: 10 * TURN_WINDOWS as u64, requests: 0 }]
+        );
         assert_eq!(known_ns, (turns - TURN_WINDOWS as u64 + 1) * TURN_WINDOW_NS);
         assert_eq!(TurnHistory::new().since(5, 9), (Vec::new(), 5), "no turns at all");
     }

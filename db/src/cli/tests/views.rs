@@ -239,7 +239,7 @@ fn client_and_server_have_the_same_slow_requests() {
                 retries: 8,
                 first_turn_ns: 9,
             }),
-            turns: vec![server::TurnShareResponse { tenant: Some("b".into()), turns: 1, cpu_ns: 2 }],
+            turns: vec![server::TurnShareResponse { tenant: Some("b".into()), turns: 1, cpu_ns: 2, requests: 3 }],
             known_ns: 9,
         }],
     });

@@ -227,7 +227,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
     let snapshot = server.control.directory.snapshot();
     let id = |name: &str| snapshot.by_name(name).unwrap().tenant.id;
-    let share = |tenant, cpu_ns| TurnShare { tenant, turns: 2, cpu_ns };
+    let share = |tenant, cpu_ns| TurnShare { tenant, turns: 2, cpu_ns, requests: 10 };
     let slow = &snapshot.by_name("a").unwrap().tenant.usage.slow_requests;
     slow.keep(slow_request(1, Vec::new()));
     slow.keep(slow_request(7, vec![share(id("b"), 9), share(0, 5), share(id("a"), 3), share(u32::MAX, 1)]));
@@ -250,6 +250,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
         let share = |share: &Value| (share["tenant"].as_str().map(str::to_owned), share["cpu_ns"].as_u64().unwrap());
         shown["turns"].as_array().unwrap().iter().map(share).collect::<Vec<_>>()
     };
+    assert_eq!(shown["turns"][1]["requests"], 20, "those of others are added up: {shown}");
     assert_eq!(turns(&shown), [(Some("b".to_owned()), 9), (None, 6), (Some("a".to_owned()), 3)]);
     let (_, own) = get(&of_a, "/v1/slow/7");
     assert_eq!((own["key"].as_str(), &own["key_digest"]), (Some("secret"), &shown["key_digest"]));

@@ -54,7 +54,8 @@ pub struct SlowRequestResponse {
     pub worker: u32,
     /// What it did, if it is a call.
     pub call: Option<SlowCallResponse>,
-    /// Whose calls had turns on that worker meanwhile, the longest first, its own among them.
+    /// Whose calls had turns on that worker meanwhile, and whose requests were answered, the longest first, its own
+    /// among them.
     pub turns: Vec<TurnShareResponse>,
     /// The part of its time, up to its end, for which turns are known.
     pub known_ns: u64,
@@ -89,13 +90,15 @@ pub struct SlowCallResponse {
     pub first_turn_ns: u64,
 }
 
-/// The turns of a tenant's calls.
+/// What a worker did for a tenant: the turns of its calls, and its requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct TurnShareResponse {
     /// The tenant; `null`: others, which are not counted apart, are not there any more, or are not shown to the caller.
     pub tenant: Option<String>,
-    /// Their number.
+    /// Turns of its calls.
     pub turns: u64,
     /// Their CPU time.
     pub cpu_ns: u64,
+    /// Requests other than calls that were answered. A message of many operations is one.
+    pub requests: u64,
 }
