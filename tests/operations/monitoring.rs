@@ -57,7 +57,8 @@ fn the_metrics_follow_the_conventions() {
     for rule in ALERT_RULES {
         for name in rule.expression.split("sandstorm_").skip(1) {
             let name = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
-            let has_series = ["extension_", "up"].iter().all(|start| !name.starts_with(start));
+            let has_series =
+                ["extension_", "tenant_isolation", "tenant_beside", "up"].iter().all(|start| !name.starts_with(start));
             let line = format!("\nsandstorm_{name}");
             assert!(!has_series || text.contains(&line), "{}: the server does not tell {name}", rule.name);
         }
@@ -99,8 +100,10 @@ impl Prometheus {
             .collect();
         fs::write(folder.join("rules.yml"), rules).expect("room");
         let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs:\n  - job_name: sandstorm\n    \
-             params: {{old_names: ['false']}}\n    authorization: {{credentials_file: token}}\n    static_configs: [{{targets: {targets:?}}}]\n"
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs:\n  - \
+             job_name: sandstorm\n    \
+             params: {{old_names: ['false']}}\n    authorization: {{credentials_file: token}}\n    static_configs: \
+             [{{targets: {targets:?}}}]\n"
         );
         fs::write(folder.join("prometheus.yml"), config).expect("room");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
@@ -166,6 +169,8 @@ fn doctor_says_what_is_wrong_with_a_running_server() {
     };
     assert!(text("quota_nearly_used").contains("shop uses 1 of 1"), "{found}");
     assert!(text("no_builder").contains("--no-builder"), "{found}");
+    let hot = server.json("hot --tenant shop");
+    assert!(hot["keys"].as_array().is_some_and(Vec::is_empty), "nothing has read or written a key: {hot}");
     let ephemeral = Server::start_as(&["--no-builder", "--ephemeral"]);
     assert!(ephemeral.json("doctor --live").to_string().contains("\"ephemeral\""));
     // For people it is prose.

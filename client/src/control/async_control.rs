@@ -9,12 +9,12 @@ use super::{
     AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, ClusterStatus, CreatedAccessToken,
     CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch,
     EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant,
-    GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, KillQuery, KillReport, LatencyReport,
-    LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
-    RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
-    ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
-    SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
-    TriggerReport, TriggerSpec,
+    GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport,
+    LatencyReport, LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome,
+    RebuildStatus, RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec,
+    ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery,
+    SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus,
+    TopReport, TopRows, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -198,6 +198,7 @@ methods! {
     roll_back(tenant: ref str, name: ref str, version: val Option<u64>) -> ExtensionStatus;
     deploy(tenant: ref str, name: ref str, deploy: ref Deploy) -> ExtensionStatus;
     hot(tenant: ref str, table: ref str, seconds: val u64, limit: val usize) -> HotReport;
+    hot_spots(tenant: opt str, limit: val usize) -> HotSpotsReport;
     heat(tenant: ref str, table: ref str, seconds: val u64, ranges: val usize) -> HeatMapReport;
     big(tenant: ref str, table: ref str, limit: val usize) -> BigReport;
     profile(tenant: ref str, extension: ref str, seconds: val u64) -> ProfileReport;

@@ -1,4 +1,4 @@
-//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case. A field that a server does not send takes
+//! The JSON bodies of the control API (`/v1/`). Field names are snake_case. A field that a server does not send takes
 //! its default, and an unknown one is skipped, so that either side may be a little older than the other.
 
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
@@ -28,7 +28,7 @@ pub use backing::{BackingPatch, BackingSpec, BackingStatus, ConflictRemedy, Flus
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use heat::{BigRecordReport, BigReport, HeatMapRange, HeatMapReport};
 pub use history::{HistoryQuery, HistoryReport, PeriodLength, PeriodUse, PeriodUseRow};
-pub use hot::{HotKeyReport, HotReport};
+pub use hot::{HotKeyReport, HotReport, HotSpotReport, HotSpotsReport};
 pub use latency::{DurationStats, LatencyReport, LatencyRow};
 pub use logs::{LogBatch, LogLineRecord, LogQuery};
 pub use overview::{ExtensionSort, ExtensionSummary, ExtensionTotals, KillQuery};
@@ -36,7 +36,7 @@ pub use profile::{ProfileReport, ProfiledStackReport};
 pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
-pub use top::{ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport, TopRows};
+pub use top::{ExtensionUse, QuotaUse, TableUse, TenantIsolation, TenantUse, TopReport, TopRows};
 pub use triggers::{DeadLetterReport, TriggerReport, TriggerSpec};
 pub use versions::{Deploy, EnabledFrom, ExtensionDeployment, ExtensionVersion, RollBack};
 

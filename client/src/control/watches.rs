@@ -4,13 +4,20 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::{BigReport, Control, ControlError, HeatMapReport, HotReport, ProfileReport, path_segment};
+use super::{BigReport, Control, ControlError, HeatMapReport, HotReport, HotSpotsReport, ProfileReport, path_segment};
 
 impl Control {
     /// The keys of a table that are used most, at most `limit` of each kind: counts for so many seconds, then answers.
     pub fn hot(&self, tenant: &str, table: &str, seconds: u64, limit: usize) -> Result<HotReport, ControlError> {
         let (tenant, table) = (path_segment(tenant), path_segment(table));
         self.get_after(&format!("/v1/tenants/{tenant}/tables/{table}/hot?seconds={seconds}&limit={limit}"), seconds)
+    }
+
+    /// The keys that take much of their table's accesses now, at most `limit`: of all tables that the token sees, or of
+    /// a tenant's. They are known without counting.
+    pub fn hot_spots(&self, tenant: Option<&str>, limit: usize) -> Result<HotSpotsReport, ControlError> {
+        let tenant = tenant.map_or_else(String::new, |tenant| format!("&tenant={}", path_segment(tenant)));
+        self.get(&format!("/v1/hot?limit={limit}{tenant}"))
     }
 
     /// Accesses of a table over so many key ranges and so many seconds: counts, then answers.

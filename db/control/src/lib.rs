@@ -6,9 +6,11 @@ pub mod builder_service;
 pub mod config;
 pub mod events;
 pub mod history;
+mod hot_keys;
 pub mod http_listener;
 #[cfg(test)]
 mod http_receiver;
+pub mod isolation;
 mod json_lines;
 pub mod limits;
 mod otlp;

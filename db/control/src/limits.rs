@@ -101,6 +101,9 @@ pub const EVENTS_OF_TENANT: RateLimit = RateLimit::once_in_us(120_000_000).with_
 /// The same of one code, and, of kills, of one extension: 50 at once, and 4 an hour, so that one kind leaves room for
 /// the others.
 pub const EVENTS_OF_KIND: RateLimit = RateLimit::once_in_us(900_000_000).with_burst(50);
+/// The same of all tenants together: 4,096 at once, and four a second, so that thousands of them take an hour to write
+/// a file full.
+pub const EVENTS_OF_ALL_TENANTS: RateLimit = RateLimit::per_second(4).with_burst(4_096);
 /// Microseconds in which events beyond are counted before their number is told. Each next time is twice as long.
 pub const EVENT_FOLD_FIRST_US: u64 = 60_000_000;
 /// The same, at most: as much of the counts is lost if the machine stops.
@@ -190,6 +193,38 @@ pub const HISTORY_TENANTS: usize = 24;
 pub const HISTORY_LINE_BYTES: usize = 64 << 10;
 /// Periods in one answer, at most: a day of minutes, some 7 MB.
 pub const HISTORY_PER_PAGE: usize = HISTORY_MINUTES;
+/// Accesses of a table of which one is drawn, on average, to find hot keys; up to twice as many. A table that is used
+/// less than 320 times a second has one of 32 drawn, another one ten a second. Enough that what comes in one message is
+/// drawn like what comes alone, few enough that a quiet table has some drawn.
+pub const HOT_SAMPLE_ACCESSES: u32 = 32;
+/// Milliseconds after which what was drawn counts half.
+pub const HOT_SAMPLE_HALF_MS: u64 = 30_000;
+/// Drawn accesses of a table, at least, before its keys are told: ten seconds of a busy one.
+pub const HOT_SAMPLES: u64 = 100;
+/// Keys of a table that are counted: one with more than a 64th of what was drawn is among them.
+pub const HOT_SAMPLE_COUNTERS: usize = 64;
+/// Keys of one table that are told, at most.
+pub const HOT_SAMPLE_KEYS: usize = 5;
+/// Tables of which is known what was drawn, those that are used most: with 64 keys of up to 64 bytes each some 5 MiB.
+pub const HOT_SAMPLE_TABLES: usize = 512;
+/// A key that takes so many of a hundred accesses of its table is worth a word …
+pub const HOT_KEY_PERCENT: f64 = 20.0;
+/// … if these are so many a second: a worker answers a few of its own accord.
+pub const HOT_KEY_PER_S: f64 = 1_000.0;
+/// Of a thousand parts of a tenant's workers' time: in a second in which others use less, it has them to itself.
+pub const QUIET_PER_MILLE: u64 = 100;
+/// The same: in a second in which others use as much or more, it runs beside neighbours. What is in between is neither.
+pub const BESIDE_PER_MILLE: u64 = 300;
+/// Milliseconds of a half of the window of quiet seconds: a neighbour may be there for an hour, and what it costs is
+/// compared with the time before it came.
+pub const ISOLATION_QUIET_HALF_MS: u64 = 1_800_000;
+/// The same of seconds beside neighbours: what they cost is over soon after they are.
+pub const ISOLATION_BESIDE_HALF_MS: u64 = 150_000;
+/// Requests of one kind in seconds of either kind, at least, before their p99 are compared: ten are slower than it.
+pub const ISOLATION_REQUESTS: u64 = 1_000;
+/// Tenants of which it is measured what neighbours cost them: those that send most. Each has up to five histograms of
+/// 7 KiB for each kind of requests that it sends, so all of them some 2 to 5 MiB.
+pub const ISOLATION_TENANTS: usize = 64;
 /// Seconds for which a table's hottest keys are counted if the request gives no number.
 pub const HOT_SECONDS: u64 = 5;
 /// The same, at most: what a person waits for. The connection keeps its slot meanwhile.

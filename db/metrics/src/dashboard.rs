@@ -38,7 +38,8 @@ fn panel(metric: &MetricSpec, by: &[&str]) -> BoardPanel {
     let value = match metric.kind {
         MetricKind::Counter => format!("sum by ({grouping}) (rate({selected}[$__rate_interval]))"),
         MetricKind::Histogram => format!(
-            "histogram_quantile(0.99, sum by ({grouping}, le) (rate({name}_bucket{{instance=~\"$instance\"}}[$__rate_interval])))"
+            "histogram_quantile(0.99, sum by ({grouping}, le) \
+             (rate({name}_bucket{{instance=~\"$instance\"}}[$__rate_interval])))"
         ),
         MetricKind::Summary => format!("{name}{{instance=~\"$instance\",quantile=\"0.99\"}}"),
         MetricKind::Gauge => format!("sum by ({grouping}) ({selected})"),
@@ -57,7 +58,8 @@ fn section_labels(title: &str) -> &'static [&'static str] {
         Some("Each") if title.contains("`worker`") => &["worker"],
         Some("Each" | "Quotas") => &["tenant"],
         Some("Extensions") => &["tenant", "extension"],
-        Some("Tables") => &["tenant", "table"],
+        Some("Tables") if title.contains("`table`") => &["tenant", "table"],
+        Some("Tenants") => &["tenant", "class"],
         _ => &[],
     }
 }
@@ -71,7 +73,8 @@ pub fn dashboard_file() -> String {
         id += 1;
         let heading = title.split(" (").next().unwrap_or(title);
         panels.push(format!(
-            "{{\"type\":\"row\",\"id\":{id},\"title\":{},\"collapsed\":false,\"panels\":[],\"gridPos\":{{\"x\":0,\"y\":{row},\"w\":{GRID_COLUMNS},\"h\":1}}}}",
+            "{{\"type\":\"row\",\"id\":{id},\"title\":{},\"collapsed\":false,\"panels\":[],\"gridPos\":{{\"x\":0,\
+             \"y\":{row},\"w\":{GRID_COLUMNS},\"h\":1}}}}",
             json(heading)
         ));
         row += 1;
@@ -89,8 +92,10 @@ pub fn dashboard_file() -> String {
             // Writing to a String does not fail.
             let _ = write!(
                 text,
-                "{{\"type\":\"timeseries\",\"id\":{id},\"title\":{},\"description\":{},\"datasource\":{{\"type\":\"prometheus\",\"uid\":\"${{datasource}}\"}},\
-                 \"gridPos\":{{\"x\":{x},\"y\":{y},\"w\":{PANEL_COLUMNS},\"h\":{PANEL_ROWS}}},\"fieldConfig\":{{\"defaults\":{{\"unit\":{},\"min\":0}},\"overrides\":[]}},\
+                "{{\"type\":\"timeseries\",\"id\":{id},\"title\":{},\"description\":{},\
+                 \"datasource\":{{\"type\":\"prometheus\",\"uid\":\"${{datasource}}\"}},\
+                 \"gridPos\":{{\"x\":{x},\"y\":{y},\"w\":{PANEL_COLUMNS},\"h\":{PANEL_ROWS}}},\
+                 \"fieldConfig\":{{\"defaults\":{{\"unit\":{},\"min\":0}},\"overrides\":[]}},\
                  \"targets\":[{{\"refId\":\"A\",\"expr\":{},\"legendFormat\":{}}}]}}",
                 json(&title),
                 json(metric.meaning.trim()),
@@ -103,11 +108,14 @@ pub fn dashboard_file() -> String {
         row += metrics.len().div_ceil(per_row) * PANEL_ROWS;
     }
     format!(
-        "{{\"title\":\"Sandstorm\",\"uid\":\"sandstorm\",\"tags\":[\"sandstorm\"],\"timezone\":\"utc\",\"editable\":true,\"schemaVersion\":38,\"version\":1,\
+        "{{\"title\":\"Sandstorm\",\"uid\":\"sandstorm\",\"tags\":[\"sandstorm\"],\"timezone\":\"utc\",\
+         \"editable\":true,\"schemaVersion\":38,\"version\":1,\
          \"refresh\":\"10s\",\"time\":{{\"from\":\"now-1h\",\"to\":\"now\"}},\"templating\":{{\"list\":[\
          {{\"name\":\"datasource\",\"type\":\"datasource\",\"query\":\"prometheus\"}},\
-         {{\"name\":\"instance\",\"type\":\"query\",\"datasource\":{{\"type\":\"prometheus\",\"uid\":\"${{datasource}}\"}},\"query\":\"label_values({PREFIX}uptime_seconds, instance)\",\
-         \"includeAll\":true,\"multi\":true,\"current\":{{\"text\":\"All\",\"value\":\"$__all\"}},\"refresh\":2}}]}},\n\"panels\":[\n{}\n]}}\n",
+         {{\"name\":\"instance\",\"type\":\"query\",\"datasource\":{{\"type\":\"prometheus\",\
+         \"uid\":\"${{datasource}}\"}},\"query\":\"label_values({PREFIX}uptime_seconds, instance)\",\
+         \"includeAll\":true,\"multi\":true,\"current\":{{\"text\":\"All\",\"value\":\"$__all\"}},\"refresh\":2}}]}},\
+         \n\"panels\":[\n{}\n]}}\n",
         panels.join(",\n")
     )
 }

@@ -22,15 +22,18 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
     ),
     gauge(
         "writes_held_back",
-        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
+        "Writes refused because too many replaced records of their table were still being read, in the tables that \
+         are there now.",
     ),
     gauge(
         "writes_without_memory",
-        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
+        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables \
+         that are there now.",
     ),
     gauge(
         "slab_bytes",
-        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
+        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room \
+         among them.",
     ),
     gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
@@ -41,7 +44,8 @@ pub const CONTROL_METRICS: &[MetricSpec] = &[
     counter("control_wrong_tokens", "Control requests with an unknown token."),
     counter(
         "control_connections_limited",
-        "Control connections closed because their address, or all other machines together, reached the limit of connections, and all of these were busy.",
+        "Control connections closed because their address, or all other machines together, reached the limit of \
+         connections, and all of these were busy.",
     ),
     counter("control_shed", "Control connections closed in favour of a later one: they were idle for longest."),
     counter(
@@ -50,6 +54,11 @@ pub const CONTROL_METRICS: &[MetricSpec] = &[
     ),
     counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
     counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
+    counter(
+        "events_held_back",
+        "Events that were not told one by one because all tenants together had too many: they are told \
+         later, as a number.",
+    ),
 ];
 
 /// Results of an extension's calls, in the order of the counts of `extension_calls`.
@@ -109,6 +118,41 @@ pub const QUOTA_METRICS: &[MetricSpec] = &[family(
     "Of a thousand parts of a quota, those that are used.",
 )];
 
+/// Of a tenant's requests of one kind (labels `tenant` and `class`).
+pub const ISOLATION_METRICS: &[MetricSpec] = &[
+    gauge(
+        "tenant_isolation_per_mille",
+        "How many times as long 99 of a hundred requests take beside neighbours as when it is quiet: the third of \
+         these over the second.",
+    ),
+    gauge(
+        "tenant_quiet_p99_ns",
+        "99 of a hundred requests took at most so long, from arrival to answer, in quiet seconds of the last 30 to \
+         60 minutes.",
+    ),
+    gauge("tenant_beside_p99_ns", "The same in seconds beside neighbours, of the last 2.5 to 5 minutes."),
+];
+
+/// What the readings of [`ISOLATION_METRICS`] mean, and what they do not tell, for the page.
+pub(crate) const ISOLATION_NOTE: &str = "A second of a tenant is *quiet* if others used less than 10 % of its \
+    workers' time, and *beside neighbours* if they \
+     used 30 % or more; a second in between counts for neither. A worker's time is the wall clock of the turns in \
+     which it had \
+     something to do. Of it a tenant used the CPU time of its calls, and of the rest as much as of the worker's \
+     operations were its own; \
+     of several workers each counts by how many of the tenant's requests came there. There is a series where a \
+     tenant had 1,000 requests of a kind in seconds of either kind, for the 64 tenants that send most, and of these \
+     for those that neighbours \
+     cost most (`top`).\n\n\
+     It is blind to neighbours that were there all the time (there is no quiet second to compare with), to what \
+     happens within a \
+     second, to tenants that send little, and to what comes before the worker has a packet: the network, the \
+     kernel's queue, packets \
+     that were dropped. It takes plain operations for equally long, so a neighbour with large values uses more than \
+     it is told to. It does not know causes: a \
+     tenant that sends other requests, or more of them, in just the seconds in which its neighbours are busy has a \
+     ratio as well, and so has one on a machine whose other programs are busy then.";
+
 /// Of the builder.
 pub const BUILD_METRICS: &[MetricSpec] = &[
     gauge("builder_ready", "1 while there is a builder: pushes of source can be built."),
@@ -124,7 +168,8 @@ pub const WATCHDOG_METRICS: &[MetricSpec] = &[
     counter("watchdog_requests", "Switches of a poll that it asked for."),
     counter(
         "watchdog_late",
-        "Looks that came more than a millisecond later than planned, so that slices were as much longer: the machine has too few processors for what runs on it.",
+        "Looks that came more than a millisecond later than planned, so that slices were as much longer: the machine \
+         has too few processors for what runs on it.",
     ),
 ];
 
@@ -136,7 +181,8 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     gauge("log_bytes_since_checkpoint", "Bytes of changes to records since the last checkpoint began."),
     gauge(
         "cluster_unreadable",
-        "1 while the state of the cluster cannot be read, or is not understood: the server goes on with the slots that it owns.",
+        "1 while the state of the cluster cannot be read, or is not understood: the server goes on with the slots \
+         that it owns.",
     ),
     gauge("cluster_epoch", "The epoch of the cluster's map of slots; 0 without a cluster."),
 ];

@@ -200,6 +200,7 @@ fn is_current(name: &str, text: &str) {
 fn the_files_for_prometheus_and_grafana_are_current() {
     is_current("monitoring/sandstorm.rules.yml", &alerts::rules_file());
     is_current("monitoring/sandstorm.rules.test.yml", &alerts::rules_test_file("sandstorm.rules.yml"));
+    is_current("monitoring/README.md", &alerts::alerts_page());
     is_current("monitoring/grafana.json", &dashboard::dashboard_file());
 }
 
@@ -229,6 +230,11 @@ fn alerts_and_the_board_ask_for_metrics_that_there_are() {
     let on_board = named_in(&board);
     for name in &on_board {
         assert!(is_there(name), "{name}");
+    }
+    let of_now = alerts::ALERT_RULES.iter().filter(|rule| rule.is_of_now()).count();
+    assert!(of_now >= 8, "what a tenant does now is named within a minute: {of_now}");
+    for rule in alerts::ALERT_RULES {
+        assert!(!rule.why_so_long.is_empty(), "{} lasts for no reason", rule.name);
     }
     assert!(on_board.len() > 100 && alerts::ALERT_RULES.len() >= 20);
     let mut rules: Vec<&str> = alerts::ALERT_RULES.iter().map(|rule| rule.name).collect();

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::histogram::LATENCY_METRICS;
+use super::series::ISOLATION_NOTE;
 use super::{
-    BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, MEMORY_METRICS, MetricKind,
-    MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS, SPILL_METRICS, TABLE_METRICS,
-    TenantCounters, WATCHDOG_METRICS, WorkerCounters,
+    BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, ISOLATION_METRICS,
+    MEMORY_METRICS, MetricKind, MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS,
+    SPILL_METRICS, TABLE_METRICS, TenantCounters, WATCHDOG_METRICS, WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
@@ -133,8 +134,12 @@ pub fn flat(readings: &[MetricReading]) -> impl Iterator<Item = (String, u64)> {
     })
 }
 
+/// The section of what neighbours cost a tenant.
+pub(crate) const ISOLATION_SECTION: &str =
+    "Tenants beside their neighbours (labels `tenant` and `class`, the kind of requests; in `/metrics` alone)";
+
 /// The sections of the page, and their metrics: all that there are.
-pub const SECTIONS: [(&str, &[MetricSpec]); 14] = [
+pub const SECTIONS: [(&str, &[MetricSpec]); 15] = [
     ("The server", SERVER_METRICS),
     ("Its memory", MEMORY_METRICS),
     ("What is kept on the disk", PERSISTENCE_METRICS),
@@ -147,13 +152,15 @@ pub const SECTIONS: [(&str, &[MetricSpec]); 14] = [
     ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ("Quotas of each tenant (label `tenant`; in `/metrics` alone)", QUOTA_METRICS),
     (
-        "Extensions that are suspended or slowed down, and those with most CPU time (labels `tenant` and `extension`; in `/metrics` alone)",
+        "Extensions that are suspended or slowed down, and those with most CPU time (labels `tenant` and \
+         `extension`; in `/metrics` alone)",
         EXTENSION_METRICS,
     ),
     (
         "Tables that are nearly full, and those with most bytes (labels `tenant` and `table`; in `/metrics` alone)",
         TABLE_METRICS,
     ),
+    (ISOLATION_SECTION, ISOLATION_METRICS),
     ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),
 ];
 
@@ -163,10 +170,13 @@ pub fn markdown_page() -> String {
         "# Metrics\n\n\
          Made from `db/metrics/src/`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm-metrics` \
          rewrites it).\n\n\
-         `GET /metrics` (a viewer's token) gives them to Prometheus with the prefix `sandstorm_`, by its conventions: counters end in \
+         `GET /metrics` (a viewer's token) gives them to Prometheus with the prefix `sandstorm_`, by its \
+         conventions: counters end in \
          `_total`, times are seconds, parts of a thousand are ratios. `GET /v1/stat` gives \
-         them as JSON under the names on the left, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
-         their growth. `sandstorm_build_info` has the version. A [configuration of Prometheus, alerts and a board](operations.md#prometheus).\n",
+         them as JSON under the names on the left, with the values of a label behind a dot (`requests.get`), and a \
+         tenant's token its own counters; `sandstorm stat` shows \
+         their growth. `sandstorm_build_info` has the version. A [configuration of Prometheus, alerts and a \
+         board](operations.md#prometheus).\n",
     );
     text.push_str(
         "\nUntil the next release `/metrics` has the names on the left as well, in their units, unless it is asked for \
@@ -196,6 +206,9 @@ pub fn markdown_page() -> String {
                 metric.kind.name(),
                 metric.meaning.trim().replace('|', "\\|")
             );
+        }
+        if title == ISOLATION_SECTION {
+            let _ = writeln!(text, "\n{ISOLATION_NOTE}");
         }
     }
     text

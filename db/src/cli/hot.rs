@@ -1,16 +1,16 @@
 //! `sandstorm hot`.
 
 use clap::Args;
-use sandstorm_client::control::{HotKeyReport, HotReport};
+use sandstorm_client::control::{HotKeyReport, HotReport, HotSpotReport, HotSpotsReport};
 
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
 
-/// The keys of a table that are used most.
+/// The keys that are used most: of a table, or without one, over all tables, as far as is known without counting.
 #[derive(Debug, Args)]
 pub(super) struct HotArgs {
     /// Name of the table
-    table: String,
+    table: Option<String>,
     /// Seconds to count, at most 60
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -20,8 +20,31 @@ pub(super) struct HotArgs {
 }
 
 pub(super) fn run(session: &CliSession, args: &HotArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let report = session.control().hot(&session.tenant()?, &args.table, args.seconds, args.limit)?;
+    let Some(name) = &args.table else {
+        let report = session.control().hot_spots(session.named_tenant(), args.limit)?;
+        return out.show(&report, spots_table);
+    };
+    let report = session.control().hot(&session.tenant()?, name, args.seconds, args.limit)?;
     out.show(&report, table)
+}
+
+fn spots_table(report: &HotSpotsReport) -> String {
+    if report.keys.is_empty() {
+        return "no key takes much of its table's accesses\n".to_owned();
+    }
+    let row = |spot: &HotSpotReport| {
+        vec![
+            spot.tenant.clone(),
+            spot.table.clone(),
+            spot.key.clone().unwrap_or_else(|| format!("#{}", spot.key_digest)),
+            spot.key_bytes.to_string(),
+            format!("{:.0}", spot.per_s),
+            format!("{:.1}", 100.0 * spot.share),
+            spot.samples.to_string(),
+        ]
+    };
+    let heads = ["TENANT", "TABLE", "KEY", "KEY_BYTES", "REQ/S", "SHARE%", "DRAWN"];
+    columns(&heads, &report.keys.iter().map(row).collect::<Vec<_>>())
 }
 
 fn table(report: &HotReport) -> String {
@@ -55,6 +78,25 @@ fn table(report: &HotReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hot_keys_of_all_tables_have_their_tenant_and_table_and_a_digest_where_the_key_is_not_shown() {
+        let spot = |key: Option<&str>| HotSpotReport {
+            tenant: "a".into(),
+            table: "t".into(),
+            key: key.map(str::to_owned),
+            key_digest: "00ff".into(),
+            key_bytes: 9,
+            share: 0.415,
+            per_s: 12_345.6,
+            samples: 400,
+        };
+        let text = spots_table(&HotSpotsReport { at_ms: 1, keys: vec![spot(Some("a\u{1b}[2J")), spot(None)] });
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["a", "t", "a\\u{1b}[2J", "9", "12346", "41.5", "400"], "{text}");
+        assert_eq!(lines[2][2], "#00ff", "{text}");
+        assert!(spots_table(&HotSpotsReport::default()).starts_with("no key"));
+    }
 
     #[test]
     fn keys_are_shown_escaped_with_their_rates_and_shares() {

@@ -41,3 +41,35 @@ pub struct HotKeyReport {
     /// Its part of all requests, or bytes.
     pub share: f64,
 }
+
+/// `GET /v1/hot`: keys that take much of their table's accesses now, over all tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HotSpotsReport {
+    /// When it was read, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The keys, those with most accesses a second first.
+    pub keys: Vec<HotSpotReport>,
+}
+
+/// A key that takes much of its table's accesses now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HotSpotReport {
+    /// The tenant whose table it is.
+    pub tenant: String,
+    /// The table.
+    pub table: String,
+    /// The key's first 64 bytes, for its tenant alone.
+    pub key: Option<String>,
+    /// A digest of the key, as slow requests have it.
+    pub key_digest: String,
+    /// Bytes of the key.
+    pub key_bytes: u64,
+    /// Its part of the table's accesses, at least.
+    pub share: f64,
+    /// Accesses of the key a second, about.
+    pub per_s: f64,
+    /// Drawn accesses of the table by which that is known.
+    pub samples: u64,
+}

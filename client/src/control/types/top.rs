@@ -67,6 +67,22 @@ pub struct TenantUse {
     pub quota: QuotaUse,
     /// How long its requests took, of all kinds together; with buckets.
     pub latency: DurationStats,
+    /// What neighbours cost it, of the kind of its requests that they cost most; `None`: not known.
+    pub isolation: Option<TenantIsolation>,
+}
+
+/// What neighbours cost a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenantIsolation {
+    /// The kind of the requests.
+    pub class: String,
+    /// 99 of a hundred took at most so many nanoseconds while others used little of the tenant's workers.
+    pub quiet_p99_ns: u64,
+    /// The same while others used much of them.
+    pub beside_p99_ns: u64,
+    /// The second over the first, in thousandths.
+    pub ratio_per_mille: u64,
 }
 
 /// How much of a quota is used.

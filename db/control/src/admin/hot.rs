@@ -6,15 +6,17 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::key_digest::key_digest;
 use super::response::ApiResult;
-use super::types::{HotKeyResponse, HotResponse};
+use super::types::{HotKeyResponse, HotResponse, HotSpotResponse, HotSpotsResponse};
+use super::{ControlState, now_ms};
+use crate::hot_keys::HotSpot;
 use crate::limits::{HOT_KEYS, HOT_KEYS_MAX, HOT_SECONDS, HOT_SECONDS_MAX, HOT_WATCHES};
 use sandstorm_catalog::{DirectoryError, TenantView};
 use sandstorm_store::{AccessReport, HotKey, RecordTable};
@@ -103,6 +105,49 @@ pub(super) async fn show(
     let (by_requests, by_bytes) = (shown(by_requests, requests), shown(by_bytes, bytes));
     let by_cpu = shown(by_cpu, cpu_ns);
     Ok(Json(HotResponse { seconds, requests, bytes, missed, by_requests, by_bytes, cpu_ns, by_cpu }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HotSpotsQuery {
+    tenant: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /v1/hot`: what is known without a watch.
+pub(super) async fn everywhere(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Query(HotSpotsQuery { tenant, limit }): Query<HotSpotsQuery>,
+) -> ApiResult<HotSpotsResponse> {
+    let views = caller.views(&control, tenant.as_deref())?;
+    let most = limit.unwrap_or(HOT_KEYS).min(HOT_KEYS_MAX);
+    let keys = hot_spots(&control, &views, most, caller.sees_keys());
+    Ok(Json(HotSpotsResponse { at_ms: now_ms(), keys }))
+}
+
+/// The keys of these tenants' tables that take most accesses now.
+pub(super) fn hot_spots(
+    control: &ControlState,
+    views: &[Arc<TenantView>],
+    most: usize,
+    sees_keys: bool,
+) -> Vec<HotSpotResponse> {
+    let by_id: HashMap<u32, &Arc<TenantView>> = views.iter().map(|view| (view.tenant.id, view)).collect();
+    let of = |spot: HotSpot| {
+        let view = by_id.get(&spot.tenant)?;
+        Some(HotSpotResponse {
+            tenant: view.tenant.name.clone(),
+            table: view.tables.get(&spot.table)?.name().to_string(),
+            key: sees_keys.then(|| String::from_utf8_lossy(&spot.prefix).into_owned()),
+            key_digest: key_digest(spot.hash, spot.key_len),
+            key_bytes: spot.key_len as u64,
+            share: spot.share,
+            per_s: spot.per_s(),
+            samples: spot.samples,
+        })
+    };
+    control.hot_keys.hottest(|tenant| by_id.contains_key(&tenant), most).into_iter().filter_map(of).collect()
 }
 
 /// A key as the caller may see it: its bytes are shown to their tenant alone.

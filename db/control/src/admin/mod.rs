@@ -90,7 +90,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::CONTROL_PORT;
 use crate::events::{EventCollector, EventLog};
 use crate::history::UsageHistory;
+use crate::hot_keys::HotKeySampler;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
+use crate::isolation::IsolationMeter;
 use crate::triggers::TriggerRunner;
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
@@ -172,6 +174,8 @@ pub struct ControlState {
     collector: EventCollector,
     deployment_judge: DeploymentJudge,
     usage_history: UsageHistory,
+    isolation: IsolationMeter,
+    hot_keys: HotKeySampler,
     hot_watches: HotWatches,
     /// `None`: nothing runs code here.
     profiler: Option<Profiler>,
@@ -231,6 +235,8 @@ impl ControlState {
             collector: EventCollector::default(),
             deployment_judge: DeploymentJudge::default(),
             usage_history,
+            isolation: IsolationMeter::default(),
+            hot_keys: HotKeySampler::default(),
             hot_watches: HotWatches::default(),
             profiler,
             moves,
@@ -257,6 +263,8 @@ impl ControlState {
         self.collector.look(&self.directory, &self.events, now_ms());
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
+        self.isolation.look(&self.directory, &self.metrics, now_ms());
+        self.hot_keys.look(&self.directory.snapshot(), now_ms());
     }
 }
 

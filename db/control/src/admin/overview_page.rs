@@ -14,16 +14,17 @@ use serde::Deserialize;
 
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::hot::hot_spots;
 use super::quota_use::quota_uses;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
 use super::types::{
-    EventsResponse, ExtensionSummaryResponse, KillResponse, OverviewResponse, TableResponse, TenantResponse,
-    TenantRowResponse, nearest_quota,
+    EventsResponse, ExtensionSummaryResponse, IsolationResponse, KillResponse, OverviewResponse, TableResponse,
+    TenantResponse, TenantRowResponse, nearest_quota,
 };
 use super::{ControlState, now_ms};
 use super::{findings, latency};
 use crate::events::EventFilter;
-use crate::limits::{PAGE_EXTENSIONS, PAGE_KILLS, PAGE_SNAPSHOT_INTERVAL, PAGE_TENANTS};
+use crate::limits::{HOT_KEYS, PAGE_EXTENSIONS, PAGE_KILLS, PAGE_SNAPSHOT_INTERVAL, PAGE_TENANTS};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::limits::LATENCY_TENANTS;
 
@@ -96,6 +97,7 @@ fn server_overview(control: &ControlState) -> OverviewResponse {
     for (_, row) in rows.iter_mut().take(LATENCY_TENANTS) {
         if let Some(view) = snapshot.by_name(&row.name) {
             row.p99_ns = all_kinds_p99_ns(view);
+            row.isolation = isolation_of(control, view);
         }
     }
     OverviewResponse {
@@ -113,7 +115,11 @@ fn tenant_overview(control: &ControlState, view: &Arc<TenantView>, withholds: bo
     OverviewResponse {
         counters: tenant_counters(view),
         tenants_in_all: 1,
-        tenants: vec![TenantRowResponse { p99_ns: all_kinds_p99_ns(view), ..tenant_row(view).1 }],
+        tenants: vec![TenantRowResponse {
+            p99_ns: all_kinds_p99_ns(view),
+            isolation: isolation_of(control, view),
+            ..tenant_row(view).1
+        }],
         tenant: Some(TenantResponse::of(view)),
         quotas: quota_uses(view),
         tables: view.sorted_tables().into_iter().map(|entry| TableResponse::own(view, entry, false)).collect(),
@@ -156,6 +162,8 @@ fn common_overview(
         extensions_in_all,
         extensions: loaded.into_iter().map(summary).collect(),
         kills,
+        // The page shows no keys, whoever looks at it.
+        hot: hot_spots(control, views, HOT_KEYS, false),
         events: events.events,
         ..OverviewResponse::default()
     }
@@ -184,8 +192,14 @@ fn tenant_row(view: &TenantView) -> (u64, TenantRowResponse) {
         suspended: view.suspended_extensions() as u64,
         p99_ns: 0,
         fullest,
+        isolation: None,
     };
     (requests + row.cpu_ns / 1_000, row)
+}
+
+/// What neighbours cost a tenant.
+pub(super) fn isolation_of(control: &ControlState, view: &TenantView) -> Option<IsolationResponse> {
+    control.isolation.worst_of(view.tenant.id).as_ref().map(IsolationResponse::of)
 }
 
 /// The 99th percentile of all requests of a tenant.

@@ -110,6 +110,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/catalogue/enable" Operator catalogue::enable_for_many;
     GET "/v1/extensions" Either overview::extensions;
     GET "/v1/kills" Either overview::all_kills;
+    GET "/v1/hot" Either hot::everywhere;
     POST "/v1/shutdown" Operator shutdown;
     GET "/v1/operator" Operator token_rotation::show_operator;
     POST "/v1/operator/rotate" Operator token_rotation::rotate_operator;

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use super::ControlState;
 use super::quota_use::{quota_uses, table_used_per_mille};
+use crate::isolation::IsolationReading;
 use crate::limits::{METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
 use sandstorm_catalog::TenantView;
+use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
-    BUILD_METRICS, EXTENSION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS,
-    USED_QUOTAS, WATCHDOG_METRICS, readings,
+    BUILD_METRICS, EXTENSION_METRICS, ISOLATION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS,
+    SPILL_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, readings,
 };
 
 /// Counts of pushes.
@@ -173,6 +175,20 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
         LabelledReadings { labels, readings: readings(TABLE_METRICS, values) }
     };
     all.into_iter().map(of).collect()
+}
+
+/// The readings of the tenants that neighbours cost most, by the kind of their requests.
+pub(super) fn isolation_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+    let snapshot = control.directory.snapshot();
+    let of = |reading: IsolationReading| {
+        let tenant = snapshot.tenant(reading.tenant)?.tenant.name.clone();
+        let class = REQUEST_CLASSES.get(reading.class)?;
+        let values = [reading.per_mille(), reading.quiet_p99_ns, reading.beside_p99_ns];
+        let labels = vec![("tenant", tenant), ("class", (*class).to_owned())];
+        let values = values.map(|value| vec![value]).to_vec();
+        Some(LabelledReadings { labels, readings: readings(ISOLATION_METRICS, values) })
+    };
+    control.isolation.readings().into_iter().take(most).filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -87,9 +87,10 @@ pub(super) fn server_gauges(control: &ControlState) -> Vec<MetricReading> {
     let counted =
         [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
             .map(load_counter);
+    let counted = counted.into_iter().chain([control.events.held_back()]);
     all.extend(control.metrics.device().iter().flat_map(DeviceState::readings));
     all.extend(series::server_readings(control));
-    all.extend(readings(CONTROL_METRICS, counted.into_iter().map(|count| vec![count]).collect()));
+    all.extend(readings(CONTROL_METRICS, counted.map(|count| vec![count]).collect()));
     all
 }
 

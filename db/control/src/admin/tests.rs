@@ -26,6 +26,7 @@ mod browser;
 mod events;
 mod hot;
 mod logs;
+mod neighbours;
 mod overview;
 mod page;
 mod pushes;

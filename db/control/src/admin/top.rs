@@ -47,7 +47,8 @@ pub(super) async fn show(
     };
     for view in &views {
         if is_wanted(RequestedRows::Tenants) {
-            top.tenants.push(TenantUseResponse::of(view, now_ms));
+            let isolation = control.isolation.worst_of(view.tenant.id);
+            top.tenants.push(TenantUseResponse::of(view, isolation.as_ref(), now_ms));
         }
         if is_wanted(RequestedRows::Extensions) {
             let extensions = view.sorted_extensions();

@@ -56,7 +56,7 @@ pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use heat::{HeatRangeResponse, HeatResponse};
 pub use history::HistoryResponse;
-pub use hot::{HotKeyResponse, HotResponse};
+pub use hot::{HotKeyResponse, HotResponse, HotSpotResponse, HotSpotsResponse};
 pub use kills::{CodePlaceResponse, KillResponse};
 pub use latency::{DurationResponse, LatencyResponse, LatencyRowResponse};
 pub use logs::{LogLineResponse, LogResponse};
@@ -70,7 +70,9 @@ pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use spill::SpillResponse;
 pub(super) use top::nearest_quota;
-pub use top::{ExtensionUseResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
+pub use top::{
+    ExtensionUseResponse, IsolationResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse,
+};
 pub use triggers::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};
 

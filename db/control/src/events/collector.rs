@@ -139,3 +139,59 @@ fn record_kills(view: &TenantView, new_kills: u64, log: &EventLog) {
         log.record(NewEvent { count: new_kills - known, text, ..event() });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_catalog::{NewTenant, QuotaChanges};
+    use sandstorm_store::Epochs;
+
+    use super::*;
+    use crate::events::event::EventFilter;
+
+    #[test]
+    fn a_tenant_that_is_throttled_is_told_with_its_part_and_its_quota_and_so_is_the_end() {
+        let (directory, log) = (Directory::new(Epochs::new()), EventLog::in_memory());
+        let quotas = QuotaChanges { requests_per_s: Some(1_000), ..QuotaChanges::default() };
+        directory.create_tenant(NewTenant { quotas, ..NewTenant::named("bounded") }).expect("a tenant");
+        directory.create_tenant(NewTenant::named("free")).expect("a tenant");
+        let drops = |name: &str, per_mille: u64| {
+            let view = std::sync::Arc::clone(directory.snapshot().by_name(name).expect("a tenant"));
+            view.tenant.usage.worker(0).dropped_early_per_mille.set(per_mille);
+        };
+        let collector = EventCollector::default();
+        let mut now_ms = 1_000_000;
+        let mut look = |passed_ms: u64| {
+            now_ms += passed_ms;
+            collector.look(&directory, &log, now_ms);
+        };
+        drops("bounded", 125);
+        look(0);
+        drops("free", 1_000);
+        // It goes on, which is one event.
+        look(1_000);
+        look(1_000);
+        drops("bounded", 0);
+        drops("free", 0);
+        look(UNTHROTTLED_AFTER_MS - 1);
+        look(UNTHROTTLED_AFTER_MS);
+        let told: Vec<(EventCode, Option<String>, String)> = log
+            .read(&EventFilter::default(), 100)
+            .events
+            .into_iter()
+            .map(|event| (event.code, event.tenant, event.text))
+            .collect();
+        let of = |code, tenant: &str, text: &str| (code, Some(tenant.to_owned()), text.to_owned());
+        let bounded = "12.5 % of its datagrams are dropped: it sends more than its quota requests_per_s = 1000, or \
+                       than is served";
+        let free = "100.0 % of its datagrams are dropped: it sends more than is served, and has no quota \
+                    requests_per_s";
+        assert_eq!(
+            told[..2],
+            [of(EventCode::TenantThrottled, "bounded", bounded), of(EventCode::TenantThrottled, "free", free)]
+        );
+        let mut ended: Vec<_> = told[2..].iter().map(|(code, tenant, _)| (*code, tenant.clone())).collect();
+        ended.sort_by_key(|(_, tenant)| tenant.clone());
+        let end = |tenant: &str| (EventCode::TenantUnthrottled, Some(tenant.to_owned()));
+        assert_eq!(ended, [end("bounded"), end("free")]);
+    }
+}

@@ -1,8 +1,9 @@
 //! Folding: of what a tenant does again and again, the first events are told one by one, the others as a number.
 //!
 //! The log is bounded, so a tenant that writes it full would erase the events of all others. Each kind of event of a
-//! tenant has a rate of its own, so that its kills do not hide its pushes, and the tenant has one for all kinds. What
-//! is beyond them is counted, and one later event tells how many there were. Operators' changes are never folded.
+//! tenant has a rate of its own, so that its kills do not hide its pushes, the tenant has one for all kinds, and all
+//! tenants have one together. What is beyond them is counted, and one later event tells how many there were. Operators'
+//! changes are never folded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,8 +14,8 @@ use sandstorm_net::rate_limiter::RateLimiter;
 use super::code::EventCode;
 use super::event::{EventActor, NewEvent};
 use crate::limits::{
-    EVENT_FOLD_CAUSES, EVENT_FOLD_FIRST_US, EVENT_FOLD_MOST_US, EVENT_KINDS_PER_TENANT, EVENTS_OF_KIND,
-    EVENTS_OF_TENANT,
+    EVENT_FOLD_CAUSES, EVENT_FOLD_FIRST_US, EVENT_FOLD_MOST_US, EVENT_KINDS_PER_TENANT, EVENTS_OF_ALL_TENANTS,
+    EVENTS_OF_KIND, EVENTS_OF_TENANT,
 };
 
 /// What is counted together: events of one code and actor; kills, also of one extension.
@@ -30,6 +31,10 @@ struct EventKind {
 pub(super) struct EventFolder {
     /// By the id of the tenant; 0: a tenant's request that is about none.
     tenants: HashMap<u32, TenantKinds>,
+    /// The rate of all of them.
+    all: RateLimiter,
+    /// Events that this rate alone has held back so far.
+    held_back: u64,
 }
 
 /// The kinds of events of one tenant.
@@ -52,6 +57,8 @@ struct KindRate {
 #[derive(Debug)]
 struct FoldedEvents {
     since_us: u64,
+    /// Whether it was the rate of all tenants together that refused the first one.
+    is_held_by_all: bool,
     count: u64,
     /// The last one.
     last: NewEvent,
@@ -77,38 +84,63 @@ impl EventFolder {
             folded: None,
         });
         if let Some(folded) = &mut rate.folded {
+            if folded.is_held_by_all {
+                self.held_back = self.held_back.saturating_add(event.count);
+            }
             folded.add(event);
             return None;
         }
-        // The tenant's rate is asked last: it counts none that the kind's refuses.
-        if rate.limiter.has_some_left(&EVENTS_OF_KIND, now_us) && tenant.limiter.admit(&EVENTS_OF_TENANT, now_us) {
+        let is_within_own = rate.limiter.has_some_left(&EVENTS_OF_KIND, now_us)
+            && tenant.limiter.has_some_left(&EVENTS_OF_TENANT, now_us);
+        // The rate of all is asked last: it counts none that another refuses.
+        if is_within_own && self.all.admit(&EVENTS_OF_ALL_TENANTS, now_us) {
             rate.limiter.charge(&EVENTS_OF_KIND, now_us, 1);
+            tenant.limiter.charge(&EVENTS_OF_TENANT, now_us, 1);
             return Some(event);
         }
-        rate.folded = Some(FoldedEvents::of(event, now_us));
+        if is_within_own {
+            self.held_back = self.held_back.saturating_add(event.count);
+        }
+        rate.folded = Some(FoldedEvents { is_held_by_all: is_within_own, ..FoldedEvents::of(event, now_us) });
         None
     }
 
     /// Takes what has been counted for long enough, as events that tell how many there were. They count as events of
-    /// their tenants: one that has none left waits.
+    /// their tenants, and of all: one that has none left waits.
     pub(super) fn take_due(&mut self, now_us: u64) -> Vec<NewEvent> {
+        let kinds =
+            self.tenants.iter().flat_map(|(id, tenant)| tenant.kinds.iter().map(|(kind, rate)| (*id, kind, rate)));
+        let mut due: Vec<(u64, u32, EventKind)> = kinds
+            .filter_map(|(id, kind, rate)| Some((rate.due_us().filter(|due_us| *due_us <= now_us)?, id, kind.clone())))
+            .collect();
+        // No kind waits for ever behind the others, and no tenant.
+        due.sort_by_key(|(due_us, id, _)| (*due_us, *id));
         let mut told = Vec::new();
-        for tenant in self.tenants.values_mut() {
-            let mut due: Vec<&mut KindRate> =
-                tenant.kinds.values_mut().filter(|rate| rate.due_us().is_some_and(|due_us| due_us <= now_us)).collect();
-            // No kind waits for ever behind the others.
-            due.sort_by_key(|rate| rate.due_us());
-            for rate in due {
-                if !tenant.limiter.admit(&EVENTS_OF_TENANT, now_us) {
-                    break;
-                }
+        for (_, id, kind) in due {
+            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            if !tenant.limiter.has_some_left(&EVENTS_OF_TENANT, now_us) {
+                continue;
+            }
+            if !self.all.admit(&EVENTS_OF_ALL_TENANTS, now_us) {
+                break;
+            }
+            tenant.limiter.charge(&EVENTS_OF_TENANT, now_us, 1);
+            if let Some(rate) = tenant.kinds.get_mut(&kind) {
                 rate.span_us = (2 * rate.span_us).min(EVENT_FOLD_MOST_US);
                 told.extend(rate.folded.take().map(|folded| folded.told(now_us)));
             }
+        }
+        for tenant in self.tenants.values_mut() {
             tenant.kinds.retain(|_, rate| rate.folded.is_some() || !rate.limiter.is_at_rest(now_us));
         }
         self.tenants.retain(|_, tenant| !(tenant.kinds.is_empty() && tenant.limiter.is_at_rest(now_us)));
         told
+    }
+
+    /// Events that the rate of all tenants together has held back so far: they were told later, as a number, or will
+    /// be.
+    pub(super) fn held_back(&self) -> u64 {
+        self.held_back
     }
 
     /// Takes all that was counted, of one tenant, which is forgotten, or of all: its story ends.
@@ -146,7 +178,15 @@ impl FoldedEvents {
     fn of(event: NewEvent, now_us: u64) -> FoldedEvents {
         let (from, causes) = (event.from, BTreeMap::new());
         let last = NewEvent { count: 0, ..event.clone() };
-        let mut folded = FoldedEvents { since_us: now_us, count: 0, last, is_one_subject: true, from, causes };
+        let mut folded = FoldedEvents {
+            since_us: now_us,
+            is_held_by_all: false,
+            count: 0,
+            last,
+            is_one_subject: true,
+            from,
+            causes,
+        };
         folded.add(event);
         folded
     }
@@ -167,7 +207,7 @@ impl FoldedEvents {
 
     /// The event that stands for all of them.
     fn told(self, now_us: u64) -> NewEvent {
-        let FoldedEvents { since_us, count, last, is_one_subject, from, causes } = self;
+        let FoldedEvents { since_us, count, last, is_one_subject, from, causes, .. } = self;
         let span_s = now_us.saturating_sub(since_us) / 1_000_000;
         let mut text = format!("{count} more in {span_s} s");
         if causes.is_empty() {
@@ -253,5 +293,32 @@ mod tests {
         told(folder.take_all(None, DAY_US));
         assert_eq!(counted, happened);
         assert!(events <= 200 + 24 * 30 + codes.len(), "{events}");
+    }
+
+    /// Thousands of tenants, each within its own rate: the log gets no more than it has room for, and the sum is whole.
+    #[test]
+    fn all_tenants_together_have_a_rate_too_and_what_it_holds_back_is_told_as_a_number() {
+        let (mut folder, mut happened, mut counted, mut events) = (EventFolder::default(), 0, 0, 0);
+        let mut first = 0;
+        for at_us in (0..20 * MINUTE_US).step_by(1_000_000) {
+            let mut told = Vec::new();
+            if at_us < 5_000_000 {
+                for tenant in 1..=4_000 {
+                    happened += 1;
+                    told.extend(folder.admit(event(EventCode::TokenCreated, EventActor::Tenant, tenant), at_us));
+                }
+            }
+            told.extend(folder.take_due(at_us));
+            events += told.len();
+            first += if at_us < 5_000_000 { told.len() } else { 0 };
+            counted += told.iter().map(|event| event.count).sum::<u64>();
+        }
+        assert!((4_096..=4_096 + 4 * 5).contains(&first), "as many as at once may be: {first}");
+        assert!(events <= 4_096 + 4 * 20 * 60, "{events}");
+        assert_eq!(folder.held_back(), happened - 4_096 - 16, "those of the first five seconds that were not told");
+        counted += folder.take_all(None, 20 * MINUTE_US).iter().map(|event| event.count).sum::<u64>();
+        assert_eq!(counted, happened, "none is lost from the sum");
+        let operator = event(EventCode::TableChanged, EventActor::Operator, 1);
+        assert!(folder.admit(operator, 0).is_some(), "operators' changes are never held back");
     }
 }

@@ -198,6 +198,11 @@ impl EventLog {
         }
     }
 
+    /// Events that were held back because all tenants together had too many.
+    pub(crate) fn held_back(&self) -> u64 {
+        self.store.lock().folder.held_back()
+    }
+
     /// The number of the last event; 0: there was none.
     pub(super) fn last_id(&self) -> u64 {
         self.store.lock().last_id

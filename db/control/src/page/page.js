@@ -175,8 +175,9 @@ function tenantRows() {
   return read.tenants.map((row) => {
     const old = then.get(row.name) || {};
     const of = (name) => rate(row[name], old[name], elapsed);
+    const beside = row.isolation ? row.isolation.ratio_per_mille : 0;
     const use = row.fullest ? (row.fullest.limit ? row.fullest.used / row.fullest.limit : 0) : 0;
-    return {...row, per_s: of('requests'), calls_s: of('calls'), cpu: of('cpu_ns') / 1e9, use};
+    return {...row, per_s: of('requests'), calls_s: of('calls'), cpu: of('cpu_ns') / 1e9, use, beside};
   });
 }
 
@@ -268,6 +269,15 @@ function use(quota) {
   return element('span', {class: part >= 0.9 ? 'bad' : part >= 0.8 ? 'mind' : null, title: text}, `${quota.name} ${percent(part)}`);
 }
 
+// How many times as long requests take beside neighbours.
+function besideText(row) {
+  if (!row.isolation) return '–';
+  const {class: kind, quiet_p99_ns, beside_p99_ns, ratio_per_mille} = row.isolation;
+  const ratio = ratio_per_mille / 1000;
+  const title = `p99 of ${kind}: ${duration(quiet_p99_ns)} when it is quiet, ${duration(beside_p99_ns)} beside neighbours`;
+  return element('span', {class: ratio >= 3 ? 'mind' : null, title}, `${ratio.toFixed(1)} x`);
+}
+
 function tenantsTable(rows, caption) {
   return table('tenants', caption, [
     ['name', 'Tenant', (row) => tenantLink(row.name)],
@@ -276,6 +286,7 @@ function tenantsTable(rows, caption) {
     ['calls_s', 'Calls/s', (row) => count(row.calls_s), true],
     ['cpu', 'CPU', (row) => Number.isNaN(row.cpu) ? '–' : percent(row.cpu), true],
     ['p99_ns', 'p99 since created', (row) => duration(row.p99_ns), true],
+    ['beside', 'Beside neighbours', (row) => besideText(row), true],
     ['killed', 'Kills', (row) => count(row.killed), true],
     ['over_quota', 'Refused', (row) => count(row.over_quota), true],
     ['dropped_early_per_mille', 'Dropped', (row) => row.dropped_early_per_mille ? element('span', {class: 'bad'}, percent(row.dropped_early_per_mille / 1000)) : '0', true],
@@ -473,6 +484,18 @@ function findings(found) {
   return [element('h2', {}, 'Findings'), element('ul', {class: 'findings', id: 'findings'}, items)];
 }
 
+/** Keys that take much of their table's accesses; without the keys themselves. */
+function hotKeys(found) {
+  if (!found.length) return [];
+  return [element('h2', {}, 'Hot keys'), table('hot', 'One key takes so much of its table now', [
+    ['tenant', 'Tenant', (row) => tenantLink(row.tenant)],
+    ['table', 'Table', (row) => itemLink('table', row.tenant, row.table)],
+    ['key_digest', 'Key', (row) => `#${row.key_digest}`],
+    ['share', 'Share', (row) => percent(row.share), true],
+    ['per_s', 'Requests/s', (row) => count(row.per_s), true],
+  ], found, 'per_s')];
+}
+
 // ---- views ----
 
 const DRAW = {
@@ -492,6 +515,7 @@ const DRAW = {
       element('div', {class: 'charts'},
         chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count), chart('CPU of calls, of a core', ['cpu'], percent),
         chart('Busiest worker', ['busy'], percent), chart('Kills/s', ['kills'], count)),
+      hotKeys(read.hot),
       element('h2', {}, 'Busiest tenants'), tenantsTable(tenantRows().slice(0, 10), 'The ten with most requests'),
       element('h2', {}, 'Extensions with most CPU time'), extensionsTable(extensionRows().slice(0, 10), 'The ten with most CPU time'),
       element('h2', {}, 'Latest kills'), killsTable(read.kills.slice(0, 5), 'The latest five'),
@@ -551,10 +575,12 @@ const DRAW = {
       element('h2', {}, 'Tenant ', tenant.name),
       element('ul', {class: 'cards'},
         card('requests', count(row.requests), 'requests'), card('p99 of all requests since it was created', duration(row.p99_ns)), card('kills', count(row.killed), 'kills'),
+        card('p99 beside neighbours over p99 when quiet', besideText(row)),
         card('refused by a quota', count(row.over_quota)), card('bytes of records', bytes(row.record_bytes), 'record_bytes'),
         card('calls under way', tenant.running), card('code', tenant.code), card('home worker', tenant.home_worker)),
       element('div', {class: 'charts'}, chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count),
         chart('CPU of calls, of a core', ['cpu'], percent), chart('Refused/s', ['refused'], count)),
+      ...hotKeys(read.hot),
       element('h2', {}, 'Latency'),
       table('latency', 'Since the tenant was created, or its extension loaded', [
         ['class', 'Kind', (one) => one.extension === null ? one.class : `${one.class} ${one.extension} v${one.version}`],

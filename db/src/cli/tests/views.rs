@@ -101,6 +101,8 @@ fn the_commands_that_show_them_parse() {
         "slow --threshold-us 0",
         "explain 17",
         "hot items --seconds 3 --limit 5 --tenant acme",
+        "hot",
+        "hot --tenant acme --limit 5",
         "history --by hours --since 7d --sort p99 --limit 3 --tenant acme",
         "history",
         "top",
@@ -172,6 +174,12 @@ fn client_and_server_have_the_same_uses() {
             slowed: 16,
             quota: server::QuotaUseResponse { name: "tables".into(), used: 1, limit: 2 },
             latency: latency(),
+            isolation: Some(server::IsolationResponse {
+                class: "get",
+                quiet_p99_ns: 1,
+                beside_p99_ns: 2,
+                ratio_per_mille: 2_000,
+            }),
         }],
         extensions: vec![server::ExtensionUseResponse {
             tenant: "a".into(),
@@ -286,6 +294,19 @@ fn client_and_server_have_the_same_hot_keys() {
         by_bytes: vec![key()],
         cpu_ns: 5,
         by_cpu: vec![key()],
+    });
+    mirrors::<sandstorm_client::control::HotSpotsReport>(server::HotSpotsResponse {
+        at_ms: 1,
+        keys: vec![server::HotSpotResponse {
+            tenant: "a".into(),
+            table: "t".into(),
+            key: Some("k".into()),
+            key_digest: "0".into(),
+            key_bytes: 1,
+            share: 0.5,
+            per_s: 2.5,
+            samples: 3,
+        }],
     });
 }
 

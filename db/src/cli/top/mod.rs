@@ -142,7 +142,7 @@ fn batch_text(at_ms: u64, rows: &[TopRow]) -> String {
 fn json_of(view: TopView, at_ms: u64, rows: &[TopRow]) -> Value {
     let value = |cell: &TopValue| match cell {
         TopValue::Text(text) => json!(text),
-        TopValue::Percent(value) | TopValue::Rate(value) => json!(value),
+        TopValue::Percent(value) | TopValue::Rate(value) | TopValue::Times(value) => json!(value),
         TopValue::DurationNs(ns) => json!(*ns as f64 / 1e3),
         TopValue::Bytes(value) | TopValue::Count(value) => json!(value),
     };

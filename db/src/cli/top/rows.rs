@@ -32,6 +32,8 @@ pub(super) enum TopValue {
     /// A second.
     Rate(f64),
     DurationNs(u64),
+    /// How many times as much; 0: not known.
+    Times(f64),
     Bytes(u64),
     Count(u64),
 }
@@ -49,7 +51,8 @@ impl TopValue {
             TopValue::Percent(value) => format!("{value:.0}"),
             TopValue::Rate(value) if *value > 0.0 && *value < 9.95 => format!("{value:.1}"),
             TopValue::Rate(value) => format!("{value:.0}"),
-            TopValue::DurationNs(0) => "-".to_owned(),
+            TopValue::DurationNs(0) | TopValue::Times(0.0) => "-".to_owned(),
+            TopValue::Times(value) => format!("{value:.1}x"),
             TopValue::DurationNs(ns) => format_duration(*ns),
             TopValue::Bytes(bytes) => format_bytes(*bytes),
             TopValue::Count(count) => count.to_string(),
@@ -60,7 +63,7 @@ impl TopValue {
     pub(super) fn plain(&self) -> String {
         match self {
             TopValue::Text(text) => text.clone(),
-            TopValue::Percent(value) | TopValue::Rate(value) => format!("{value:.2}"),
+            TopValue::Percent(value) | TopValue::Rate(value) | TopValue::Times(value) => format!("{value:.2}"),
             TopValue::DurationNs(ns) => format!("{:.3}", *ns as f64 / 1e3),
             TopValue::Bytes(value) | TopValue::Count(value) => value.to_string(),
         }
@@ -74,7 +77,7 @@ impl TopValue {
     fn number(&self) -> f64 {
         match self {
             TopValue::Text(_) => 0.0,
-            TopValue::Percent(value) | TopValue::Rate(value) => *value,
+            TopValue::Percent(value) | TopValue::Rate(value) | TopValue::Times(value) => *value,
             TopValue::DurationNs(value) | TopValue::Bytes(value) | TopValue::Count(value) => *value as f64,
         }
     }
@@ -149,6 +152,7 @@ impl TopView {
             column("SLOWED", "slowed", 6),
             column("CONNS", "connections", 6),
             column("RECORDS", "records", 10),
+            column("BESIDE", "isolation_ratio", 6),
         ];
         const EXTENSIONS: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -282,6 +286,7 @@ impl UsePeriod {
             TopValue::Count(new.slowed),
             TopValue::Count(new.connections),
             TopValue::Count(new.records),
+            TopValue::Times(new.isolation.as_ref().map_or(0.0, |beside| beside.ratio_per_mille as f64 / 1e3)),
         ];
         (cells, [cpu, requests, p99_us(&latency)])
     }

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use sandstorm_client::control::{DurationStats, ExtensionUse, QuotaUse, TableUse, TenantUse, TopReport};
+use sandstorm_client::control::{
+    DurationStats, ExtensionUse, QuotaUse, TableUse, TenantIsolation, TenantUse, TopReport,
+};
 
 use super::keys::TerminalKey;
 use super::model::{KeyOutcome, TopModel};
@@ -78,6 +80,13 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
     };
     assert_eq!(quota(&report(10, 1), &flood), ["100.00", "requests_per_s"]);
     assert_eq!(quota(&flood, &later), ["0.00", "table t"]);
+    // What neighbours cost is no rate.
+    let mut beside = report(12, 2);
+    let isolation = TenantIsolation { class: "get".into(), ratio_per_mille: 3_140, ..TenantIsolation::default() };
+    beside.tenants[1].isolation = Some(isolation);
+    let rows = view.rows(Some(&report(10, 2)), &beside);
+    let of = |row: usize| rows[row].cells.last().expect("a cell");
+    assert_eq!([of(0).shown(), of(1).shown(), of(1).plain()], ["-", "3.1x", "3.14"]);
 }
 
 #[test]
@@ -173,7 +182,8 @@ proptest! {
             let quota = QuotaUse { name: format!("table {name}"), used: 1, limit: 2 };
             now.tenants.push(TenantUse { name: tenant.clone(), id: number as u32, quota, ..TenantUse::default() });
             let (one, two) = (tenant.clone(), name.clone());
-            now.extensions.push(ExtensionUse { tenant: one, name: two, version: number as u64, ..ExtensionUse::default() });
+            let version = number as u64;
+            now.extensions.push(ExtensionUse { tenant: one, name: two, version, ..ExtensionUse::default() });
             now.tables.push(TableUse { tenant, name, id: number as u64, ..TableUse::default() });
         }
         for view in [TopView::Tenants, TopView::Extensions, TopView::Tables] {

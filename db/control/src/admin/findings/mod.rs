@@ -1,8 +1,10 @@
 //! What is wrong with the running server, in prose: a reading of the server, and rules that are pure functions of it.
 
+mod listing;
 mod reader;
 mod reading;
 mod rules;
+mod tenant_rules;
 #[cfg(test)]
 mod tests;
 

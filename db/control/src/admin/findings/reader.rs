@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
+use super::reading::{ExtensionState, HotTableKey, LiveReading, MachineState, TableLoad, TenantPressure};
+use crate::admin::hot::hot_spots;
 use crate::admin::quota_use::{quota_uses, table_used_per_mille};
 use crate::admin::stat::{server_counters, tenant_counters, worker_counters};
+use crate::admin::types::HotSpotResponse;
 use crate::admin::{ControlState, MAX_PUSHES, now_ms};
-use crate::limits::LIVE_SAMPLE_INTERVAL;
+use crate::limits::{HOT_KEYS, LIVE_SAMPLE_INTERVAL};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::KILL_CAUSES;
 
@@ -35,8 +37,8 @@ struct LiveSample {
     busy_us: Vec<u64>,
     usage: HashMap<u32, TenantCounts>,
     killed: HashMap<(u32, String), Vec<u64>>,
-    /// Writes that tables have refused.
-    refusals: HashMap<u64, u64>,
+    /// Writes that tables have refused, by the ids of tenant and table.
+    refusals: HashMap<(u32, u64), u64>,
 }
 
 /// The two latest samples, the older first.
@@ -86,7 +88,7 @@ fn sample(control: &ControlState) -> LiveSample {
             sample.killed.insert(key, extension.stats.read().killed.to_vec());
         }
         for entry in view.tables.values() {
-            sample.refusals.insert(entry.id, entry.table.stats().refusals);
+            sample.refusals.insert((view.tenant.id, entry.id), entry.table.stats().refusals);
         }
     }
     sample
@@ -128,9 +130,10 @@ pub(in crate::admin) fn read(control: &ControlState) -> LiveReading {
         seconds,
         growth: now.counters.iter().map(grown).collect(),
         busy: busy.collect(),
-        tenants: views.iter().map(|view| tenant(view, &now, &before)).collect(),
+        tenants: views.iter().map(|view| tenant(control, view, &now, &before)).collect(),
         extensions: views.iter().flat_map(|view| extensions(control, view, &before)).collect(),
         tables: views.iter().flat_map(|view| tables(view, &before)).collect(),
+        hot_keys: hot_keys(control, &views),
         no_builder: control.artifact_sources.builder.as_ref().err().cloned(),
         build_places: MAX_PUSHES as u64,
         changes_refused: control.directory.not_kept().map(|(_, why)| why),
@@ -143,12 +146,21 @@ pub(in crate::admin) fn read(control: &ControlState) -> LiveReading {
     }
 }
 
+fn hot_keys(control: &ControlState, views: &[&Arc<TenantView>]) -> Vec<HotTableKey> {
+    let views: Vec<Arc<TenantView>> = views.iter().map(|view| Arc::clone(view)).collect();
+    let of = |spot: HotSpotResponse| {
+        let HotSpotResponse { tenant, table, key_digest, share, per_s, .. } = spot;
+        HotTableKey { tenant, table, key_digest, share, per_s }
+    };
+    hot_spots(control, &views, HOT_KEYS, false).into_iter().map(of).collect()
+}
+
 fn clock_step_ms(now: &LiveSample, before: &LiveSample, elapsed: Duration) -> i64 {
     let by_wall = i64::try_from(now.wall_ms).unwrap_or(0) - i64::try_from(before.wall_ms).unwrap_or(0);
     by_wall - i64::try_from(elapsed.as_millis()).unwrap_or(0)
 }
 
-fn tenant(view: &TenantView, now: &LiveSample, before: &LiveSample) -> TenantPressure {
+fn tenant(control: &ControlState, view: &TenantView, now: &LiveSample, before: &LiveSample) -> TenantPressure {
     let id = view.tenant.id;
     let counts = now.usage.get(&id).copied().unwrap_or_default();
     // A tenant that was made since has no earlier count.
@@ -161,6 +173,8 @@ fn tenant(view: &TenantView, now: &LiveSample, before: &LiveSample) -> TenantPre
         requests: counts.requests.saturating_sub(since.requests),
         over_quota: counts.over_quota.saturating_sub(since.over_quota),
         over_rate: counts.over_rate.saturating_sub(since.over_rate),
+        home_worker: view.tenant.home_worker,
+        isolation: control.isolation.worst_of(id),
     }
 }
 
@@ -191,7 +205,7 @@ fn extensions(control: &ControlState, view: &TenantView, before: &LiveSample) ->
 fn tables(view: &TenantView, before: &LiveSample) -> Vec<TableLoad> {
     let of = |entry: &Arc<sandstorm_catalog::TableEntry>| {
         let stats = entry.table.stats();
-        let refusals = before.refusals.get(&entry.id).copied().unwrap_or(stats.refusals);
+        let refusals = before.refusals.get(&(view.tenant.id, entry.id)).copied().unwrap_or(stats.refusals);
         TableLoad {
             tenant: view.tenant.name.clone(),
             name: entry.name().to_string(),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::isolation::IsolationReading;
+
 /// A reading of the server.
 #[derive(Clone, Debug, Default)]
 pub(in crate::admin) struct LiveReading {
@@ -19,6 +21,8 @@ pub(in crate::admin) struct LiveReading {
     pub(super) extensions: Vec<ExtensionState>,
     /// Tables.
     pub(super) tables: Vec<TableLoad>,
+    /// Keys that take much of their table's accesses.
+    pub(super) hot_keys: Vec<HotTableKey>,
     /// Why there is no builder.
     pub(super) no_builder: Option<String>,
     /// Pushes that may wait, all tenants together.
@@ -52,6 +56,10 @@ pub(super) struct TenantPressure {
     /// Operations refused by a quota in that time, and those of them by requests_per_s.
     pub(super) over_quota: u64,
     pub(super) over_rate: u64,
+    /// Its home worker.
+    pub(super) home_worker: u32,
+    /// What neighbours cost it, if that is known.
+    pub(super) isolation: Option<IsolationReading>,
 }
 
 impl TenantPressure {
@@ -89,6 +97,18 @@ pub(super) struct TableLoad {
     pub(super) garbage_bytes: u64,
     /// Writes refused by its quota in the time of the reading.
     pub(super) refusals: u64,
+}
+
+/// A key that takes much of its table's accesses now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HotTableKey {
+    pub(super) tenant: String,
+    pub(super) table: String,
+    pub(super) key_digest: String,
+    /// Its part of the accesses.
+    pub(super) share: f64,
+    /// Accesses of the key a second.
+    pub(super) per_s: f64,
 }
 
 /// The machine.

@@ -1,13 +1,13 @@
 //! The rules. Each looks at one thing, and says what it found with its number, its cause and the setting that changes
 //! it.
 
+use super::listing::{finding, worst};
 use super::reading::{LiveReading, TenantPressure};
+use super::tenant_rules;
 use crate::admin::finding::{FindingSeverity, ServerFinding};
 use crate::limits::NEARLY_USED_PER_MILLE;
 use FindingSeverity::{Bad, Mind};
 
-/// Findings of one rule, at most: an operator reads the worst few, and their number.
-const PER_RULE: usize = 5;
 /// A quota counts as nearly used from this part on.
 const NEARLY_USED: f64 = 0.9;
 /// A worker that is busy for so much of its time has none left.
@@ -35,33 +35,21 @@ const LARGE_TABLE_BYTES: u64 = 1 << 30;
 
 /// All findings, the worst first.
 pub(super) fn findings(reading: &LiveReading) -> Vec<ServerFinding> {
-    let rules: [fn(&LiveReading) -> Vec<ServerFinding>; 8] =
-        [kept, quotas, extensions, workers, network, builder, memory, control];
+    let rules: [fn(&LiveReading) -> Vec<ServerFinding>; 10] = [
+        kept,
+        quotas,
+        tenant_rules::neighbours,
+        tenant_rules::hot_keys,
+        extensions,
+        workers,
+        network,
+        builder,
+        memory,
+        control,
+    ];
     let mut all: Vec<ServerFinding> = rules.iter().flat_map(|rule| rule(reading)).collect();
     all.sort_by_key(|finding| finding.severity);
     all
-}
-
-fn finding(
-    code: &'static str,
-    severity: FindingSeverity,
-    title: impl Into<String>,
-    text: String,
-    advice: impl Into<String>,
-) -> ServerFinding {
-    ServerFinding { code, severity, title: title.into(), text, advice: advice.into() }
-}
-
-/// The worst few, by their measure, and how many more there are.
-fn worst(mut found: Vec<(f64, ServerFinding)>) -> Vec<ServerFinding> {
-    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    let more = found.len().saturating_sub(PER_RULE);
-    found.truncate(PER_RULE);
-    let mut kept: Vec<ServerFinding> = found.into_iter().map(|(_, finding)| finding).collect();
-    if let (true, Some(last)) = (more > 0, kept.last_mut()) {
-        last.text.push_str(&format!(" ({more} more like this.)"));
-    }
-    kept
 }
 
 /// What is kept on the disk.
@@ -213,7 +201,8 @@ fn full_tables(reading: &LiveReading) -> Vec<ServerFinding> {
             let text =
                 format!("{tenant}/{name} has {used} of its quota of {quota} ({part:.0} %); a full one refuses writes.");
             let advice = format!(
-                "`sandstorm table set {name} --tenant {tenant} --quota BYTES` raises it, within the tenant's memory_bytes; or delete records."
+                "`sandstorm table set {name} --tenant {tenant} --quota BYTES` raises it, within the tenant's \
+                 memory_bytes; or delete records."
             );
             nearly.push((part, finding("table_nearly_full", Mind, "A table is nearly full.", text, advice)));
         }
@@ -225,7 +214,8 @@ fn full_tables(reading: &LiveReading) -> Vec<ServerFinding> {
             "{refusals} writes to {tenant}/{name} were refused in {:.0} s: it has reached its quota.",
             reading.seconds
         );
-        let advice = "Raise the tenant's memory_bytes and make a larger table, delete records, or make it a cache (`--mode cache`).";
+        let advice = "Raise the tenant's memory_bytes and make a larger table, delete records, or make it a cache \
+            (`--mode cache`).";
         full.push((refusals as f64, finding("table_full", Bad, "A table is full.", text, advice)));
     }
     [worst(full), worst(nearly)].concat()
@@ -272,7 +262,14 @@ fn extensions(reading: &LiveReading) -> Vec<ServerFinding> {
     if crowded > 0.1 {
         let text =
             format!("{crowded:.1} calls a second are killed because they held up the memory of replaced records.");
-        found.push(finding("calls_crowded", Mind, "Calls read for too long.", text, "`sandstorm kills --cause crowded` names their extensions; they should read less at once, or their tenants write less."));
+        found.push(finding(
+            "calls_crowded",
+            Mind,
+            "Calls read for too long.",
+            text,
+            "`sandstorm kills --cause \
+            crowded` names their extensions; they should read less at once, or their tenants write less.",
+        ));
     }
     found
 }
@@ -291,7 +288,8 @@ fn workers(reading: &LiveReading) -> Vec<ServerFinding> {
         let percent = reading.busy.iter().fold(0.0_f64, |most, busy| most.max(*busy)) * 100.0;
         let text = format!("{busy} of {all} workers are busy for {percent:.0} % of the time, such as worker {first}.");
         let advice = if busy < all {
-            "Move tenants from it: `sandstorm stat` shows the workers, `sandstorm tenant set NAME --home-worker NUMBER` moves one."
+            "Move tenants from it: `sandstorm stat` shows the workers, `sandstorm tenant set NAME --home-worker \
+             NUMBER` moves one."
         } else {
             "Give the server more processors (`workers`), or its tenants quotas (requests_per_s, weight)."
         };
@@ -350,7 +348,8 @@ fn network(reading: &LiveReading) -> Vec<ServerFinding> {
             text.push_str(&format!(" Tenant {bounded} sends most: {per_s:.0} operations a second arrive of it."));
         }
         let advice = format!(
-            "`sandstorm tenant set {bounded} --quota requests_per_s=NUMBER` bounds a tenant, `sandstorm top tenants --sort requests_per_s` shows the next; net.core.rmem_max makes room for bursts."
+            "`sandstorm tenant set {bounded} --quota requests_per_s=NUMBER` bounds a tenant, `sandstorm top tenants \
+             --sort requests_per_s` shows the next; net.core.rmem_max makes room for bursts."
         );
         found.push(finding("packets_dropped", Mind, "Received packets are dropped.", text, advice));
     }
@@ -453,7 +452,17 @@ fn tables(reading: &LiveReading) -> Vec<ServerFinding> {
         if table.slots > 0 && table.records > table.slots {
             let part = table.records as f64 / table.slots as f64;
             let text = format!("{what} has {part:.1} records for each slot, so look-ups follow chains.");
-            crowded.push((part, finding("table_chains", Mind, "A hash table is too small for its records.", text, "It grows by itself while there is memory: see memory_bytes of the tenant, and `writes_without_memory`.")));
+            crowded.push((
+                part,
+                finding(
+                    "table_chains",
+                    Mind,
+                    "A hash table is too small for its records.",
+                    text,
+                    "It \
+                grows by itself while there is memory: see memory_bytes of the tenant, and `writes_without_memory`.",
+                ),
+            ));
         }
     }
     [worst(garbage), worst(crowded)].concat()

@@ -1,8 +1,9 @@
 //! Each finding is provoked by numbers, and by nothing else.
 
-use super::reading::{ExtensionState, LiveReading, MachineState, TableLoad, TenantPressure};
+use super::reading::{ExtensionState, HotTableKey, LiveReading, MachineState, TableLoad, TenantPressure};
 use super::rules;
 use crate::admin::finding::FindingSeverity;
+use crate::isolation::IsolationReading;
 
 /// A server with which nothing is wrong.
 fn healthy() -> LiveReading {
@@ -63,6 +64,14 @@ const PROVOCATIONS: &[Provocation] = &[
     ("quota_nearly_used", |reading| reading.tenants[0].quotas[0].1 = 60),
     ("tenant_throttled", |reading| reading.tenants[0].dropped_early_per_mille = 120),
     ("tenant_over_quota", |reading| reading.tenants[0].over_quota = 100),
+    ("tenant_beside_neighbours", |reading| {
+        reading.tenants[0].isolation =
+            Some(IsolationReading { tenant: 1, class: 0, quiet_p99_ns: 500_000, beside_p99_ns: 2_000_000 });
+    }),
+    ("hot_key", |reading| {
+        let (tenant, table) = ("a".to_owned(), "t".to_owned());
+        reading.hot_keys = vec![HotTableKey { tenant, table, share: 0.4, per_s: 9_000.0, ..HotTableKey::default() }];
+    }),
     ("table_full", |reading| reading.tables[0].refusals = 5),
     ("table_nearly_full", |reading| (reading.tables[0].used_per_mille, reading.tables[0].quota_bytes) = (910, 100)),
     ("extension_killed", |reading| {
@@ -161,6 +170,34 @@ fn findings_name_the_table_the_tenant_and_the_quota() {
     reading.tenants[0].over_rate = 10;
     reading.tenants[0].quotas.push(("concurrent_invocations", 64, 200));
     assert!(said(&reading, "tenant_over_quota").contains("a quota of its calls: concurrent_invocations (200)"));
+}
+
+#[test]
+fn neighbours_are_named_where_they_cost_much_and_not_where_no_client_notices() {
+    let beside = |quiet_p99_ns, beside_p99_ns| {
+        let mut reading = healthy();
+        let found = IsolationReading { tenant: 1, class: 3, quiet_p99_ns, beside_p99_ns };
+        reading.tenants[0].isolation = Some(found);
+        rules::findings(&reading).pop().map(|finding| finding.text)
+    };
+    let said = beside(1_000_000, 4_500_000).expect("a finding");
+    assert!(said.contains("of a (call)") && said.contains("4.50 ms") && said.contains("4.5 times"), "{said}");
+    assert_eq!(beside(1_000_000, 2_900_000), None, "less than three times as long");
+    assert_eq!(beside(10_000, 900_000), None, "less than a millisecond");
+}
+
+#[test]
+fn a_hot_key_is_told_by_its_share_where_the_table_is_busy() {
+    let hot = |share: f64, per_s: f64| {
+        let (tenant, table, key_digest) = ("a".to_owned(), "t".to_owned(), "00ff".to_owned());
+        let hot_keys = vec![HotTableKey { tenant, table, key_digest, share, per_s }];
+        rules::findings(&LiveReading { hot_keys, ..healthy() }).pop().map(|finding| finding.text)
+    };
+    assert_eq!(
+        hot(0.413, 12_345.0).expect("a finding"),
+        "One key of table t of tenant a takes 41 % of its requests, 12345 a second (#00ff)."
+    );
+    assert_eq!((hot(0.9, 10.0), hot(0.1, 50_000.0)), (None, None), "few requests, or a small part");
 }
 
 #[test]

@@ -67,3 +67,52 @@ fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
     let (status, busy) = server.operator("GET", path, Value::Null);
     assert_eq!((status, busy["code"].as_str()), (503, Some("busy")), "{busy}");
 }
+
+#[test]
+fn keys_of_all_tables_are_found_without_a_watch_and_shown_to_their_tenant_alone() {
+    let epochs = Epochs::new();
+    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+    let directory = Directory::with_options(Arc::clone(&epochs), options);
+    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
+    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
+    let participant = epochs.register();
+    let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
+    let viewer = |path: &str| {
+        let (status, made) = server.operator("POST", path, json!({"name": "v"}));
+        assert_eq!(status, 201, "{made}");
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (of_all, of_own) = (viewer("/v1/tokens"), viewer("/v1/tenants/a/tokens"));
+    assert_eq!(server.json("GET", "/v1/hot", &of_a, Value::Null).1["keys"], json!([]), "nothing is known yet");
+    // More than are needed: the server itself draws some of them.
+    for _ in 0..4 * crate::limits::HOT_SAMPLES {
+        write(&server, &participant, b"hot", 30);
+        write(&server, &participant, b"cool", 10);
+        write(&server, &participant, b"hot", 30);
+        server.control.hot_keys.look(&server.control.directory.snapshot(), now_ms());
+    }
+    let of = |token: &str, path: &str| {
+        let (status, found) = server.json("GET", path, token, Value::Null);
+        assert_eq!(status, 200, "{found}");
+        found["keys"].as_array().unwrap().first().cloned().unwrap_or_default()
+    };
+    let own = of(&of_a, "/v1/hot");
+    assert_eq!((&own["tenant"], &own["table"], &own["key"]), (&json!("a"), &json!("t"), &json!("hot")), "{own}");
+    let share = own["share"].as_f64().unwrap();
+    assert!((0.7..0.97).contains(&share) && own["per_s"].as_f64().unwrap() > 0.0, "six of seven: {own}");
+    let path = "/v1/hot?tenant=a&limit=1";
+    for (token, path) in [(&server.operator, path), (&of_all, "/v1/hot"), (&of_all, path), (&of_own, "/v1/hot")] {
+        let shown = of(token, path);
+        assert_eq!(
+            (&shown["table"], &shown["key"], &shown["key_digest"]),
+            (&json!("t"), &Value::Null, &own["key_digest"])
+        );
+    }
+    assert_eq!(of(&of_b, "/v1/hot"), Value::Null, "another tenant sees nothing of it");
+    assert_eq!(server.json("GET", path, &of_b, Value::Null).0, 403);
+    for (token, path) in [(&server.operator, "/v1/overview"), (&of_a, "/v1/overview")] {
+        let (_, page) = server.json("GET", path, token, Value::Null);
+        assert_eq!((&page["hot"][0]["table"], &page["hot"][0]["key"]), (&json!("t"), &Value::Null), "{page}");
+    }
+}

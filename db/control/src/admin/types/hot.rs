@@ -23,6 +23,36 @@ pub struct HotResponse {
     pub by_cpu: Vec<HotKeyResponse>,
 }
 
+/// `GET /v1/hot`.
+#[derive(Clone, Debug, Serialize)]
+pub struct HotSpotsResponse {
+    /// When it was read, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Keys that take much of their table's accesses now, those with most a second first.
+    pub keys: Vec<HotSpotResponse>,
+}
+
+/// A key that takes much of its table's accesses now.
+#[derive(Clone, Debug, Serialize)]
+pub struct HotSpotResponse {
+    /// The tenant whose table it is.
+    pub tenant: String,
+    /// The table.
+    pub table: String,
+    /// The key's first 64 bytes, for its tenant alone. Bytes that are no text are replaced.
+    pub key: Option<String>,
+    /// A digest of the key, as slow requests have it.
+    pub key_digest: String,
+    /// Bytes of the key.
+    pub key_bytes: u64,
+    /// Its part of the table's accesses, at least.
+    pub share: f64,
+    /// Accesses of the key a second, about.
+    pub per_s: f64,
+    /// Drawn accesses of the table by which that is known.
+    pub samples: u64,
+}
+
 /// A key that is used much.
 #[derive(Clone, Debug, Serialize)]
 pub struct HotKeyResponse {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    ExtensionSummaryResponse, KillResponse, LatencyRowResponse, QuotaUseResponse, TableResponse, TenantResponse,
+    ExtensionSummaryResponse, HotSpotResponse, IsolationResponse, KillResponse, LatencyRowResponse, QuotaUseResponse,
+    TableResponse, TenantResponse,
 };
 use crate::admin::finding::ServerFinding;
 use crate::events::ServerEvent;
@@ -54,6 +55,8 @@ pub struct OverviewResponse {
     pub extensions: Vec<ExtensionSummaryResponse>,
     /// The latest kills, the newest first.
     pub kills: Vec<KillResponse>,
+    /// Keys that take much of their table's accesses now, without their bytes.
+    pub hot: Vec<HotSpotResponse>,
     /// The latest events, the newest last.
     pub events: Vec<ServerEvent>,
 }
@@ -87,6 +90,8 @@ pub struct TenantRowResponse {
     pub p99_ns: u64,
     /// The quota of which most is used, those of its tables included.
     pub fullest: Option<QuotaUseResponse>,
+    /// What neighbours cost it, of the kind of its requests that they cost most; `null`: not known.
+    pub isolation: Option<IsolationResponse>,
 }
 
 /// A quota and its use.

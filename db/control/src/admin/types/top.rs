@@ -2,11 +2,12 @@
 
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::{InvocationTotals, LoadedExtension};
-use sandstorm_metrics::histogram::DurationCounts;
+use sandstorm_metrics::histogram::{DurationCounts, REQUEST_CLASSES};
 use sandstorm_net::CodeTier;
 use serde::Serialize;
 
 use super::DurationResponse;
+use crate::isolation::IsolationReading;
 
 /// `GET /v1/top`. Counters grow: two answers make rates.
 #[derive(Clone, Debug, Serialize)]
@@ -68,6 +69,33 @@ pub struct TenantUseResponse {
     pub quota: QuotaUseResponse,
     /// How long its requests took, of all kinds together; with buckets.
     pub latency: DurationResponse,
+    /// What neighbours cost it, of the kind of its requests that they cost most; `null`: not known.
+    pub isolation: Option<IsolationResponse>,
+}
+
+/// What neighbours cost a tenant.
+#[derive(Clone, Debug, Serialize)]
+pub struct IsolationResponse {
+    /// The kind of the requests.
+    pub class: &'static str,
+    /// 99 of a hundred took at most so many nanoseconds while others used little of the tenant's workers.
+    pub quiet_p99_ns: u64,
+    /// The same while others used much of them.
+    pub beside_p99_ns: u64,
+    /// The second over the first, in thousandths.
+    pub ratio_per_mille: u64,
+}
+
+impl IsolationResponse {
+    /// Of a reading.
+    pub fn of(reading: &IsolationReading) -> IsolationResponse {
+        IsolationResponse {
+            class: REQUEST_CLASSES.get(reading.class).copied().unwrap_or("unknown"),
+            quiet_p99_ns: reading.quiet_p99_ns,
+            beside_p99_ns: reading.beside_p99_ns,
+            ratio_per_mille: reading.per_mille(),
+        }
+    }
 }
 
 /// How much of a quota is used.
@@ -141,7 +169,7 @@ pub struct TableUseResponse {
 
 impl TenantUseResponse {
     /// What the tenant of `view` uses.
-    pub fn of(view: &TenantView, now_ms: u64) -> TenantUseResponse {
+    pub fn of(view: &TenantView, isolation: Option<&IsolationReading>, now_ms: u64) -> TenantUseResponse {
         let (tenant, usage) = (&view.tenant, &view.tenant.usage);
         let totals = usage.totals();
         let tables = || view.tables.values().map(|table| table.table.stats());
@@ -168,6 +196,7 @@ impl TenantUseResponse {
             slowed: view.extensions.values().filter(|one| one.throttle.calls_per_s() > 0).count() as u64,
             quota: nearest_quota(view, now_ms),
             latency: DurationResponse::of(&latency, true),
+            isolation: isolation.map(IsolationResponse::of),
         }
     }
 }

@@ -1,0 +1,369 @@
+//! Keys that are used much, over all tables, before anybody suspects one: of each table an access is drawn some ten
+//! times a second, one of 32 on average, and counted here.
+//!
+//! The workers do nothing for it but what a watch of a table costs them, for the few accesses until the drawn one. A
+//! table's counts are those of the space-saving algorithm, as with a watch, and are halved twice a minute: so they are
+//! about what happens now, and a key that has taken a tenth of a table's accesses for some seconds is there.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use sandstorm_catalog::{DirectorySnapshot, TableEntry};
+use sandstorm_store::SampledAccess;
+
+use crate::limits::{
+    HOT_SAMPLE_ACCESSES, HOT_SAMPLE_COUNTERS, HOT_SAMPLE_HALF_MS, HOT_SAMPLE_KEYS, HOT_SAMPLE_TABLES, HOT_SAMPLES,
+};
+
+/// A key that takes much of a table's accesses now.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HotSpot {
+    /// The tenant whose table it is.
+    pub(crate) tenant: u32,
+    /// The table's id.
+    pub(crate) table: u64,
+    /// The table's hash of the whole key.
+    pub(crate) hash: u64,
+    /// The beginning of the key.
+    pub(crate) prefix: Vec<u8>,
+    /// Bytes of the whole key.
+    pub(crate) key_len: usize,
+    /// The key's part of the table's accesses, at least.
+    pub(crate) share: f64,
+    /// Accesses of the table a second.
+    pub(crate) table_per_s: f64,
+    /// Drawn accesses by which that is known.
+    pub(crate) samples: u64,
+}
+
+impl HotSpot {
+    /// Accesses of the key a second.
+    pub(crate) fn per_s(&self) -> f64 {
+        self.share * self.table_per_s
+    }
+}
+
+/// Draws accesses of all tables.
+#[derive(Debug, Default)]
+pub(crate) struct HotKeySampler(Mutex<SamplerState>);
+
+#[derive(Debug, Default)]
+struct SamplerState {
+    halved_ms: u64,
+    /// Of a generator of numbers that no tenant has to be unable to guess.
+    random: u64,
+    /// By the ids of the tenant and of its table.
+    tables: HashMap<(u32, u64), TableSketch>,
+}
+
+/// What was drawn of a table.
+#[derive(Debug, Default)]
+struct TableSketch {
+    /// The table: another may have its ids.
+    entry: Weak<TableEntry>,
+    /// Accesses that were drawn, lately.
+    samples: u64,
+    /// Accesses until those came, and the time that they took.
+    accesses: u64,
+    took: Duration,
+    keys: Vec<SketchedKey>,
+}
+
+/// A key with its count.
+#[derive(Debug)]
+struct SketchedKey {
+    hash: u64,
+    prefix: Vec<u8>,
+    key_len: usize,
+    count: u64,
+    /// How much of that may be other keys'.
+    error: u64,
+}
+
+impl HotKeySampler {
+    /// Takes the accesses that were drawn since the last call, and asks each table for another one.
+    pub(crate) fn look(&self, snapshot: &DirectorySnapshot, now_ms: u64) {
+        let mut state = self.0.lock();
+        if now_ms.abs_diff(state.halved_ms) >= HOT_SAMPLE_HALF_MS {
+            state.halved_ms = now_ms;
+            state.halve();
+        }
+        for view in snapshot.iter() {
+            for entry in view.tables.values() {
+                state.draw(view.tenant.id, entry);
+            }
+        }
+        state.tables.retain(|(tenant, table), sketch| {
+            let entry = snapshot.tenant(*tenant).and_then(|view| view.tables.get(table));
+            entry.is_some_and(|entry| sketch.is_of(entry))
+        });
+    }
+
+    /// The keys of these tenants' tables that take most accesses now, over all of them: those that take a large part
+    /// of their table's.
+    pub(crate) fn hottest(&self, is_asked: impl Fn(u32) -> bool, most: usize) -> Vec<HotSpot> {
+        let state = self.0.lock();
+        let asked = state.tables.iter().filter(|((tenant, _), _)| is_asked(*tenant));
+        let mut spots: Vec<HotSpot> = asked.flat_map(|(ids, sketch)| sketch.spots(*ids)).collect();
+        spots.sort_by(|one, two| two.per_s().total_cmp(&one.per_s()).then_with(|| one.hash.cmp(&two.hash)));
+        spots.truncate(most);
+        spots
+    }
+}
+
+impl SamplerState {
+    fn draw(&mut self, tenant: u32, entry: &Arc<TableEntry>) {
+        // A range of which the middle is the average: what comes together, in whatever number, is drawn as what comes
+        // alone.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let accesses = 1 + (self.random >> 33) as u32 % (2 * HOT_SAMPLE_ACCESSES - 1);
+        let Some(drawn) = entry.table.sample_access(accesses) else { return };
+        let ids = (tenant, entry.id);
+        if let Some(sketch) = self.tables.get_mut(&ids).filter(|sketch| sketch.is_of(entry)) {
+            return sketch.add(drawn);
+        }
+        let mut sketch = TableSketch { entry: Arc::downgrade(entry), ..TableSketch::default() };
+        sketch.add(drawn);
+        if self.tables.len() >= HOT_SAMPLE_TABLES && !self.displace(sketch.per_s()) {
+            return;
+        }
+        self.tables.insert(ids, sketch);
+    }
+
+    /// Forgets the table that is used least, if it is used less than that.
+    fn displace(&mut self, per_s: f64) -> bool {
+        let rates = self.tables.iter().map(|(ids, sketch)| (sketch.per_s(), *ids));
+        let least = rates.min_by(|one, two| one.0.total_cmp(&two.0));
+        let displaced = least.filter(|(rate, _)| *rate < per_s);
+        displaced.is_some_and(|(_, ids)| self.tables.remove(&ids).is_some())
+    }
+
+    fn halve(&mut self) {
+        for sketch in self.tables.values_mut() {
+            sketch.samples /= 2;
+            sketch.accesses /= 2;
+            sketch.took /= 2;
+            for key in &mut sketch.keys {
+                (key.count, key.error) = (key.count / 2, key.error / 2);
+            }
+            sketch.keys.retain(|key| key.count > 0);
+        }
+        self.tables.retain(|_, sketch| sketch.samples > 0);
+    }
+}
+
+impl TableSketch {
+    /// Whether it is of this table.
+    fn is_of(&self, entry: &Arc<TableEntry>) -> bool {
+        std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry))
+    }
+
+    fn add(&mut self, drawn: SampledAccess) {
+        self.samples += 1;
+        self.accesses += u64::from(drawn.accesses);
+        self.took += drawn.took;
+        let SampledAccess { hash, prefix, key_len, .. } = drawn;
+        if let Some(known) = self.keys.iter_mut().find(|key| key.hash == hash) {
+            known.count += 1;
+        } else if self.keys.len() < HOT_SAMPLE_COUNTERS {
+            self.keys.push(SketchedKey { hash, prefix, key_len, count: 1, error: 0 });
+        } else if let Some(least) = self.keys.iter_mut().min_by_key(|key| key.count) {
+            let error = least.count;
+            *least = SketchedKey { hash, prefix, key_len, count: error + 1, error };
+        }
+    }
+
+    /// Accesses a second.
+    fn per_s(&self) -> f64 {
+        self.accesses as f64 / self.took.as_secs_f64().max(1e-6)
+    }
+
+    fn spots(&self, (tenant, table): (u32, u64)) -> Vec<HotSpot> {
+        let samples = self.samples;
+        let mut keys: Vec<&SketchedKey> = self.keys.iter().filter(|_| samples >= HOT_SAMPLES).collect();
+        keys.sort_by_key(|key| (Reverse(key.count - key.error), key.hash));
+        let spot = |key: &SketchedKey| HotSpot {
+            tenant,
+            table,
+            hash: key.hash,
+            prefix: key.prefix.clone(),
+            key_len: key.key_len,
+            share: (key.count - key.error) as f64 / samples as f64,
+            table_per_s: self.per_s(),
+            samples,
+        };
+        // Of fewer it may be chance.
+        let is_known = |key: &&&SketchedKey| key.count - key.error >= HOT_SAMPLES / 10;
+        keys.iter().filter(is_known).take(HOT_SAMPLE_KEYS).map(|key| spot(key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_catalog::{Directory, NewTable, NewTenant};
+    use sandstorm_store::{Epochs, Participant};
+
+    use super::*;
+
+    /// A server with tenants that each have a table `t`.
+    struct SampledServer {
+        directory: Arc<Directory>,
+        participant: Participant,
+        sampler: HotKeySampler,
+        now_ms: u64,
+    }
+
+    impl SampledServer {
+        fn new(tenants: &[&str]) -> SampledServer {
+            let epochs = Epochs::new();
+            let directory = Directory::new(Arc::clone(&epochs));
+            for name in tenants {
+                directory.create_tenant(NewTenant::named(name)).expect("a tenant");
+                directory.create_table(*name, NewTable::named("t")).expect("a table");
+            }
+            let sampler = HotKeySampler::default();
+            SampledServer { directory, participant: epochs.register(), sampler, now_ms: 1_000_000 }
+        }
+
+        fn table(&self, tenant: &str) -> Arc<TableEntry> {
+            let snapshot = self.directory.snapshot();
+            let view = snapshot.by_name(tenant).expect("a tenant");
+            Arc::clone(view.tables.values().next().expect("a table"))
+        }
+
+        fn get(&self, entry: &TableEntry, key: &[u8]) {
+            entry.table.get(&self.participant.guard(), entry.table.hash(key), key, 1);
+        }
+
+        fn look(&mut self) {
+            self.now_ms += 100;
+            self.sampler.look(&self.directory.snapshot(), self.now_ms);
+        }
+
+        fn id(&self, tenant: &str) -> u32 {
+            self.directory.snapshot().by_name(tenant).expect("a tenant").tenant.id
+        }
+    }
+
+    /// Numbers that repeat from run to run.
+    fn next(random: &mut u64) -> u64 {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *random >> 33
+    }
+
+    #[test]
+    fn one_hot_key_among_many_tables_is_found_with_its_share_and_forgotten_when_it_is_over() {
+        let names: Vec<String> = (0..20).map(|tenant| format!("t{tenant}")).collect();
+        let mut server = SampledServer::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let tables: Vec<Arc<TableEntry>> = names.iter().map(|name| server.table(name)).collect();
+        let mut random = 7;
+        let mut serve = |server: &mut SampledServer, is_hot: bool, rounds: usize| {
+            for _ in 0..rounds {
+                for (number, entry) in tables.iter().enumerate() {
+                    for _ in 0..100 {
+                        let key = next(&mut random) % 5_000;
+                        // Four in ten of one key, of one table.
+                        let hot = is_hot && number == 13 && next(&mut random) % 10 < 4;
+                        server.get(
+                            entry,
+                            if hot { b"the hot one".to_vec() } else { key.to_le_bytes().to_vec() }.as_slice(),
+                        );
+                    }
+                }
+                server.look();
+            }
+        };
+        serve(&mut server, true, 250);
+        let spots = server.sampler.hottest(|_| true, 10);
+        let [spot] = &spots[..] else { panic!("{spots:?}") };
+        assert_eq!((spot.tenant, spot.table), (server.id("t13"), server.table("t13").id));
+        assert_eq!((spot.prefix.as_slice(), spot.key_len), (&b"the hot one"[..], 11));
+        assert!((0.3..0.5).contains(&spot.share), "{spot:?}");
+        assert!(spot.table_per_s > 0.0 && spot.samples >= HOT_SAMPLES, "{spot:?}");
+        let other = server.id("t1");
+        assert_eq!(server.sampler.hottest(|tenant| tenant == other, 10), [], "it is another's");
+        let ids = (spot.tenant, spot.table);
+        assert_eq!(server.sampler.hottest(|tenant| tenant == ids.0, 10), spots, "its own");
+        serve(&mut server, false, 8 * HOT_SAMPLE_HALF_MS as usize / 100);
+        assert_eq!(server.sampler.hottest(|_| true, 10), [], "it is over");
+        server.directory.delete_tenant("t13").expect("it is there");
+        server.look();
+        assert!(!server.sampler.0.lock().tables.contains_key(&ids), "what is gone is forgotten");
+    }
+
+    #[test]
+    fn the_hottest_of_a_zipf_trace_are_found_in_whatever_order_they_come() {
+        const KEYS: usize = 10_000;
+        let sums: Vec<f64> = (1..=KEYS)
+            .scan(0.0, |sum, rank| {
+                *sum += (rank as f64).powf(-0.99);
+                Some(*sum)
+            })
+            .collect();
+        let whole = *sums.last().expect("a sum");
+        let mut server = SampledServer::new(&["a"]);
+        let (entry, mut random) = (server.table("a"), 3);
+        for _ in 0..250 {
+            // Each batch begins with a key that is asked for once in a batch, as a client's get of its settings.
+            server.get(&entry, b"first");
+            for _ in 0..199 {
+                let at = next(&mut random) as f64 / (1_u64 << 31) as f64 * whole;
+                let number = sums.partition_point(|sum| *sum < at);
+                server.get(&entry, format!("user:{number}").as_bytes());
+            }
+            server.look();
+        }
+        let spots = server.sampler.hottest(|_| true, 10);
+        assert_eq!(spots[0].prefix, b"user:0", "{spots:?}");
+        assert!((spots[0].share - 1.0 / whole).abs() < 0.06, "{} of {spots:?}", 1.0 / whole);
+        let first = spots.iter().find(|spot| spot.prefix == b"first").map_or(0.0, |spot| spot.share);
+        assert!(first < 0.06, "what comes first in each batch is drawn no more often: {spots:?}");
+    }
+
+    #[test]
+    fn a_tenant_that_gets_the_id_of_another_sees_none_of_its_keys() {
+        let mut server = SampledServer::new(&["a"]);
+        let entry = server.table("a");
+        for _ in 0..300 {
+            (0..70).for_each(|_| server.get(&entry, b"secret"));
+            server.look();
+        }
+        let id = server.id("a");
+        assert_eq!(server.sampler.hottest(|tenant| tenant == id, 10).len(), 1);
+        server.directory.delete_tenant("a").expect("it is there");
+        server.directory.create_tenant(NewTenant { id: Some(id), ..NewTenant::named("b") }).expect("a tenant");
+        server.directory.create_table("b", NewTable::named("t")).expect("a table");
+        server.look();
+        assert_eq!((server.id("b"), server.table("b").id), (id, entry.id));
+        assert_eq!(server.sampler.hottest(|_| true, 10), [], "they were another's");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_busy_tables_displace_those_that_are_not() {
+        let mut state = SamplerState::default();
+        let drawn = |accesses: u32| SampledAccess {
+            hash: 1,
+            prefix: vec![1],
+            key_len: 1,
+            accesses,
+            took: Duration::from_millis(100),
+        };
+        for table in 0..HOT_SAMPLE_TABLES as u64 {
+            let mut sketch = TableSketch::default();
+            sketch.add(drawn(10));
+            state.tables.insert((1, table), sketch);
+        }
+        assert!(!state.displace(50.0), "it is used less than all others");
+        assert!(state.displace(5_000.0));
+        assert_eq!(state.tables.len(), HOT_SAMPLE_TABLES - 1);
+        let mut sketch = TableSketch::default();
+        for hash in 0..10_000 {
+            sketch.add(SampledAccess { hash, ..drawn(1) });
+        }
+        assert_eq!(sketch.keys.len(), HOT_SAMPLE_COUNTERS);
+        assert_eq!(sketch.spots((1, 1)), [], "no key is certain to have had more than one in a counter's part");
+    }
+}
