@@ -17,7 +17,7 @@ use crate::limits::{CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_M
 use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
 use sandstorm_catalog::call_key;
 use sandstorm_metrics::cause_name;
-use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus};
+use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus, failure_name};
 use sandstorm_schema::{ExtensionSchema, FunctionSchema, SchemaError};
 use sandstorm_server::workers::LocalCallResult;
 use serde_json::Value;
@@ -301,16 +301,39 @@ fn killed(result: &LocalCallResult, text: &str) -> Response {
 
 /// The response for an error that the extension returned.
 fn failed_by_itself(result: &LocalCallResult, text: String) -> Response {
-    let (status, kind) = match result.number {
-        1 => (StatusCode::NOT_FOUND, "not_found"),
-        2 => (StatusCode::CONFLICT, "conflict"),
-        3 => (StatusCode::NOT_FOUND, "unknown_table"),
-        4 => (StatusCode::INSUFFICIENT_STORAGE, "out_of_memory"),
-        5 => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        6 => (StatusCode::UNPROCESSABLE_ENTITY, "not_a_number"),
-        8 => (StatusCode::BAD_REQUEST, "invalid"),
-        9 => (StatusCode::FORBIDDEN, "read_only"),
-        _ => (StatusCode::UNPROCESSABLE_ENTITY, "other"),
-    };
+    let (status, kind) = failure_kind(result.number);
     failure(status, CallFailure { kind: Some(kind), ..CallFailure::new("failed", text, None) })
+}
+
+/// The status and the name of the kind of an error that an extension returned: the same name as in all protocols.
+fn failure_kind(number: u64) -> (StatusCode, &'static str) {
+    let status = match number {
+        1 | 3 => StatusCode::NOT_FOUND,
+        2 => StatusCode::CONFLICT,
+        4 => StatusCode::INSUFFICIENT_STORAGE,
+        5 => StatusCode::PAYLOAD_TOO_LARGE,
+        8 => StatusCode::BAD_REQUEST,
+        9 => StatusCode::FORBIDDEN,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    (status, failure_name(number).unwrap_or("other"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_errors_have_the_names_that_other_protocols_give_them() {
+        for (number, status, kind) in [
+            (1, 404, "not_found"),
+            (8, 400, "invalid"),
+            (10, 422, "contended"),
+            (17, 422, "not_backed"),
+            (77, 422, "other"),
+        ] {
+            let (found, name) = failure_kind(number);
+            assert_eq!((found.as_u16(), name), (status, kind));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sandstorm_api::redis::encode;
 use sandstorm_net::resp::RespWriter;
-use sandstorm_net::rpc::{RpcStatus, failure_name};
+use sandstorm_net::rpc::{KillCause, RpcStatus, failure_name};
 
 use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::CommandCall;
@@ -17,6 +17,7 @@ use crate::InvocationResult;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use sandstorm_accounts::CommandPreview;
 use sandstorm_extension::LoadedExtension;
+use sandstorm_metrics::cause_name;
 
 const PUSH_REQUIRED: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
 
@@ -105,10 +106,13 @@ pub(super) fn answer(ended: &InvocationResult<'_>, typed: Option<&TypedReply>, r
         RpcStatus::OverQuota => "OVERQUOTA",
         RpcStatus::Overloaded => "BUSY",
         RpcStatus::OutOfMemory => "OOM",
+        RpcStatus::TooLarge => "TOOLARGE",
         _ => "ERR",
     };
+    let cause = || u8::try_from(ended.number).ok().and_then(KillCause::from_byte).map_or("unknown", cause_name);
     let what = match ended.status {
         RpcStatus::Failed => format!(" ({})", failure_name(ended.number).unwrap_or("other")),
+        RpcStatus::Killed => format!(" ({})", cause()),
         RpcStatus::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
         _ => String::new(),
     };

@@ -1,5 +1,6 @@
 //! The answers to clients: by hand, and beside a real Redis.
 
+mod calls;
 mod commands;
 mod differential;
 mod hostile;
