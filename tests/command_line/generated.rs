@@ -6,14 +6,21 @@ use std::process::Command;
 use super::generated_bank::{Account, BankClient, Order, Outcome, Purpose, Transfer};
 use super::typed::bank;
 use crate::common::process::{Server, binary};
-use crate::common::root;
+use crate::common::{certificates, root};
 use sandstorm_client::{Client, Error, TypedCallError};
 
 /// The client of `ext/bank`, written without a server.
 fn written(language: &str) -> String {
+    written_of("ext/bank", &[language])
+}
+
+/// The client of the extension in a folder, with these words behind `--lang`.
+fn written_of(folder: &str, language: &[&str]) -> String {
     let output = binary()
-        .args(["ext", "generate", "--lang", language, "--folder"])
-        .arg(root().join("ext/bank"))
+        .args(["ext", "generate", "--folder"])
+        .arg(root().join(folder))
+        .arg("--lang")
+        .args(language)
         .output()
         .expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -92,7 +99,8 @@ assert typing.get_type_hints(bank.Order_Swap) == {"Swap": typing.Tuple[str, str]
 assert typing.get_type_hints(bank.Order_Move)["Move"] is bank.Order_Move_Fields
 "#;
 
-const TYPESCRIPT_TEST: &str = r#"import { BankClient, SandstormError, type Account, type Order, type Outcome, type Transfer } from "./bank.js";
+const TYPESCRIPT_TEST: &str = r#"import { BankClient, SandstormError } from "./bank.js";
+import type { Account, Order, Outcome, Transfer } from "./bank.js";
 
 declare const process: { env: { SERVER: string; TOKEN: string } };
 
@@ -135,18 +143,115 @@ try {
 }
 "#;
 
+/// As strict as the compiler can be. Without node's types: the client needs none.
+const TYPESCRIPT_OPTIONS: [&str; 16] = [
+    "--strict",
+    "--exactOptionalPropertyTypes",
+    "--noImplicitReturns",
+    "--noUnusedParameters",
+    "--noPropertyAccessFromIndexSignature",
+    "--verbatimModuleSyntax",
+    "--erasableSyntaxOnly",
+    "--noUncheckedIndexedAccess",
+    "--noUnusedLocals",
+    "--target",
+    "es2022",
+    "--lib",
+    "es2022,dom",
+    "--module",
+    "nodenext",
+    "--noImplicitOverride",
+];
+
 /// Checks the client in TypeScript by its compiler, and calls with what that makes, if there is node.
 fn typescript(compiler: &str, server: &Server, token: &str, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("bank.ts"), written("typescript")).unwrap();
     std::fs::write(folder.join("use.ts"), TYPESCRIPT_TEST).unwrap();
     std::fs::write(folder.join("package.json"), "{\"type\": \"module\"}").unwrap();
-    let options = ["--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", "use.ts"];
-    succeeds(Command::new(compiler).args(options).current_dir(folder));
+    succeeds(Command::new(compiler).args(TYPESCRIPT_OPTIONS).arg("use.ts").current_dir(folder));
     if has("node", "--version") {
         let url = format!("http://{}", server.control.trim_start_matches("http://"));
         succeeds(Command::new("node").arg("use.js").current_dir(folder).env("SERVER", url).env("TOKEN", token));
     }
+}
+
+/// The folder of an extension with functions of every shape, and of programs that call them.
+const SHAPES: &str = "tests/command_line/shapes";
+
+/// A server with [`SHAPES`] and ports for Redis clients: the environment of the programs.
+fn shapes_server(folder: &Path) -> (Server, Vec<(&'static str, String)>) {
+    let (certificate, key) = certificates::certificate(folder, "localhost", 2100);
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let unix = format!("unix:{}", text(&folder.join("redis")));
+    let (port_of_shop, certificate_file, key_file) = (format!("{unix}=shop"), text(&certificate), text(&key));
+    let options = [
+        ["--redis", "127.0.0.1:0"],
+        ["--redis", "tls:127.0.0.1:0"],
+        ["--redis", &port_of_shop],
+        ["--port-certificate", &certificate_file],
+        ["--port-key", &key_file],
+        ["--no-pin", "--workers=2"],
+    ]
+    .concat();
+    let server = Server::start_as(&options);
+    let token = server.json("tenant create shop")["token"].as_str().expect("a token").to_owned();
+    server.json("table create default");
+    // As many kills as the programs ask for.
+    server.json("tenant set shop --quota slow_after_kills=0 --quota suspend_after_kills=0");
+    server.json(&format!("ext push {}", text(&root().join(SHAPES))));
+    let port = |at: usize| server.said["redis"][at].as_str().expect("an address");
+    let environment = vec![
+        ("HTTP", format!("http://{}", server.control.trim_start_matches("http://"))),
+        ("RESP", format!("redis://{}", port(0))),
+        ("TLS", format!("rediss://{}", port(1).trim_start_matches("tls:"))),
+        ("UNIX", unix),
+        ("CERTIFICATE", std::fs::read_to_string(&certificate).expect("a file")),
+        ("TOKEN", token),
+    ];
+    (server, environment)
+}
+
+#[test]
+fn clients_give_the_same_over_http_and_resp() {
+    let compiler = std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned());
+    let (with_go, with_typescript) = (has("go", "version"), has(&compiler, "--version"));
+    if !with_go && !with_typescript {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, environment) = shapes_server(folder.path());
+    let copy = |name: &str, to: &Path| std::fs::copy(root().join(SHAPES).join(name), to.join(name)).expect("a copy");
+    if with_typescript {
+        let folder = folder.path().join("typescript");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("shapes.ts"), written_of(SHAPES, &["typescript"])).unwrap();
+        std::fs::write(folder.join("exact.ts"), written_of(SHAPES, &["typescript", "--bigint"])).unwrap();
+        std::fs::write(folder.join("package.json"), "{\"type\": \"module\"}").unwrap();
+        copy("use.ts", &folder);
+        succeeds(Command::new(&compiler).args(TYPESCRIPT_OPTIONS).arg("use.ts").current_dir(&folder));
+        if has("node", "--version") {
+            succeeds(Command::new("node").arg("use.js").current_dir(&folder).envs(environment.clone()));
+        }
+    }
+    if with_go {
+        let folder = folder.path().join("go");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("shapes.go"), written_of(SHAPES, &["go"])).unwrap();
+        std::fs::write(folder.join("go.mod"), "module shapes\n\ngo 1.18\n").unwrap();
+        copy("use_test.go", &folder);
+        succeeds(&mut go_command(&folder, &["vet", "./..."]));
+        succeeds(go_command(&folder, &["test", "./..."]).envs(environment));
+    }
+}
+
+#[test]
+fn bigint_is_for_typescript() {
+    let mut command = binary();
+    command.args(["ext", "generate", "--lang", "go", "--bigint", "--folder"]).arg(root().join("ext/bank"));
+    let output = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("--bigint is for TypeScript"), "{said}");
 }
 
 async fn rust(address: &str, token: &str) {
@@ -180,7 +285,8 @@ import (
 )
 
 func TestBank(t *testing.T) {
-	client := BankClient{Options{Server: os.Getenv("SERVER"), Tenant: "shop", Token: os.Getenv("TOKEN"), Retries: 1}}
+	options := Options{Server: os.Getenv("SERVER"), Tenant: "shop", Token: os.Getenv("TOKEN"), Retries: 1}
+	client := BankClient{Options: options}
 	sum, err := client.Deposit(context.Background(), Account{Name: "gopher", Balance: 5})
 	if err != nil || sum != 5 {
 		t.Fatal(sum, err)
@@ -222,12 +328,14 @@ fn go(server: &Server, token: &str, folder: &Path) {
     std::fs::write(folder.join("bank.go"), written("go")).unwrap();
     std::fs::write(folder.join("bank_test.go"), GO_TEST).unwrap();
     std::fs::write(folder.join("go.mod"), "module bank\n\ngo 1.18\n").unwrap();
+    let url = format!("http://{}", server.control.trim_start_matches("http://"));
+    succeeds(go_command(folder, &["test", "./..."]).env("SERVER", url).env("TOKEN", token));
+}
+
+/// Go's own command, without the network.
+fn go_command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("go");
-    command
-        .args(["test", "./..."])
-        .current_dir(folder)
-        .env("SERVER", format!("http://{}", server.control.trim_start_matches("http://")))
-        .env("TOKEN", token);
+    command.args(arguments).current_dir(folder);
     command.env("GOCACHE", folder.join("cache")).env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
-    succeeds(&mut command);
+    command
 }

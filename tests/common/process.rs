@@ -20,6 +20,8 @@ pub struct Server {
     pub control: String,
     pub data: String,
     pub folder: Arc<TempDir>,
+    /// What it said at its start.
+    pub said: Value,
     /// The network namespace that it is in, if not the test's own.
     namespace: Option<String>,
     /// Additional options that a load needs to reach it.
@@ -117,7 +119,7 @@ impl Server {
         let said: Value = serde_json::from_str(&line).expect("the server says where it is");
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         let (control, data, namespace) = (text("control"), text("data"), namespace.map(str::to_owned));
-        Server { process, control, data, folder, namespace, of_loads: Vec::new() }
+        Server { process, control, data, folder, said, namespace, of_loads: Vec::new() }
     }
 
     pub fn state(&self) -> PathBuf {

@@ -17,8 +17,12 @@ pub(super) struct GenerateArgs {
     name: Option<String>,
     /// The language
     #[arg(long, value_name = "LANGUAGE",
-          value_parser = PossibleValuesParser::new(ClientLanguage::ALL.map(|(name, _)| name)).try_map(|name| name.parse::<ClientLanguage>()))]
+          value_parser = PossibleValuesParser::new(ClientLanguage::ALL.map(|(name, _)| name))
+              .try_map(|name| name.parse::<ClientLanguage>()))]
     lang: ClientLanguage,
+    /// In TypeScript: integers of 64 bits are of the type bigint, which is exact, instead of number
+    #[arg(long)]
+    bigint: bool,
     /// Folder with extension.toml and src/
     #[arg(long, default_value = ".", conflicts_with = "name")]
     folder: PathBuf,
@@ -39,5 +43,10 @@ pub(super) fn run(session: &impl Fn() -> CliSession, args: &GenerateArgs, out: &
         CliError::new(format!("extension {name:?} has no typed functions: there is nothing to write"))
             .hint("docs/types.md says what a typed function is")
     })?;
-    out.raw(schema.client_source(&name, args.lang).as_bytes())
+    let language = match (args.lang, args.bigint) {
+        (ClientLanguage::TypeScript { .. }, bigints) => ClientLanguage::TypeScript { bigints },
+        (_, true) => return Err(CliError::new("--bigint is for TypeScript: integers of other languages are exact")),
+        (language, false) => language,
+    };
+    out.raw(schema.client_source(&name, language).as_bytes())
 }

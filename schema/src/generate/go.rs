@@ -1,247 +1,165 @@
-//! Go, over HTTP.
+//! Go, over HTTP by `net/http` and over RESP by `net`. What all clients have is in `support/`.
 
-use super::{capital_parts, client_name, comment, free_name, head, is_plain};
+use std::collections::BTreeSet;
+
+use super::{capital_parts, client_name, comment, declared_names, free_name, head, is_plain};
 use crate::{
-    EnumType, EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload,
+    EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
+    VariantPayload,
 };
 
-/// What every client has: a call that is repeated with the same key until its answer comes.
-const CALL: &str = r#"
-// SandstormError is a call without a reply: Code, for some Cause or Kind, as docs/control.md lists them.
-type SandstormError struct {
-	Status  int    `json:"-"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Cause   string `json:"cause"`
-	Kind    string `json:"kind"`
-}
-
-func (e *SandstormError) Error() string { return e.Code + ": " + e.Message }
-
-// Options say where the control port is, and as whom to call.
-type Options struct {
-	// Server is such as https://db.example:7399.
-	Server string
-	Tenant string
-	Token  string
-	// Timeout is how long an answer may take; 10 s by default.
-	Timeout time.Duration
-	// Retries is how often a call is sent again when its connection is lost; it runs once all the same.
-	Retries int
-	// HTTP is the client to use; http.DefaultClient by default.
-	HTTP *http.Client
-}
-
-func (o Options) call(ctx context.Context, name string, args, reply any) error {
-	body, err := json.Marshal(args)
-	if err != nil {
-		return err
-	}
-	timeout := o.Timeout
-	if timeout == 0 {
-		timeout = 10 * time.Second
-	}
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return err
-	}
-	for left := o.Retries; ; left-- {
-		err := o.send(ctx, name, hex.EncodeToString(random[:]), timeout, body, reply)
-		var said *SandstormError
-		if err == nil || errors.As(err, &said) || left <= 0 || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-func (o Options) send(ctx context.Context, name, key string, timeout time.Duration, body []byte, reply any) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout+5*time.Second)
-	defer cancel()
-	address := o.Server + "/v1/call/" + url.PathEscape(o.Tenant) + "/" + name
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("authorization", "Bearer "+o.Token)
-	request.Header.Set("content-type", "application/json")
-	request.Header.Set("idempotency-key", key)
-	request.Header.Set("sandstorm-timeout-ms", strconv.FormatInt(timeout.Milliseconds(), 10))
-	client := o.HTTP
-	if client == nil {
-		client = http.DefaultClient
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		failure := &SandstormError{Status: response.StatusCode}
-		if err := json.Unmarshal(said, failure); err != nil {
-			return err
-		}
-		return failure
-	}
-	return json.Unmarshal(said, reply)
-}
-"#;
-
-const IMPORTS: [&str; 11] = [
-    "bytes",
-    "context",
-    "crypto/rand",
-    "encoding/hex",
-    "encoding/json",
-    "errors",
-    "io",
-    "net/http",
-    "net/url",
-    "strconv",
-    "time",
+/// The transports, and how values are read: files of a package.
+const SUPPORT: [&str; 4] = [
+    include_str!("support/transport.go"),
+    include_str!("support/resp_transport.go"),
+    include_str!("support/resp_reader.go"),
+    include_str!("support/values.go"),
 ];
+
+/// Where a file's imports begin and end.
+const IMPORTS: (&str, &str) = ("package client\n\nimport (\n", ")\n");
+
+/// A client under construction.
+struct GoWriter<'s> {
+    schema: &'s ExtensionSchema,
+    /// Names that a type must not have.
+    reserved: Vec<&'s str>,
+    /// Names of the types of variants so far.
+    taken: Vec<String>,
+    out: String,
+}
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let package: String = extension.chars().filter(char::is_ascii_alphanumeric).collect();
     let package =
         if package.starts_with(|first: char| first.is_ascii_digit()) { format!("x{package}") } else { package };
-    let class = client_name(schema, extension);
-    let mut out = format!("// Package {package}: {}\npackage {package}\n\nimport (\n", head(extension));
-    IMPORTS.iter().for_each(|name| out.push_str(&format!("\t\"{name}\"\n")));
-    out.push_str(&format!(")\n{CALL}"));
-    let mut taken = Vec::new();
-    for one in &schema.types {
-        named(&mut out, schema, one, &mut taken);
+    let parts = SUPPORT.map(|file| file.trim_start_matches(IMPORTS.0).split_once(IMPORTS.1).unwrap_or_default());
+    let imports: BTreeSet<&str> = parts.iter().flat_map(|(imports, _)| imports.lines()).collect();
+    let imports: Vec<&str> = imports.into_iter().collect();
+    let out = format!(
+        "// Code generated by sandstorm ext generate; DO NOT EDIT.\n\n// Package {package}: {}\n\
+         package {package}\n\nimport (\n{}\n)\n",
+        head(extension),
+        imports.join("\n")
+    );
+    let mut writer = GoWriter { schema, reserved: declared_names(&SUPPORT), taken: Vec::new(), out };
+    writer.class(extension);
+    schema.types.iter().for_each(|one| writer.named(one));
+    writer.out + &parts.map(|(_, body)| body).concat()
+}
+
+impl GoWriter<'_> {
+    /// The name of a type.
+    fn name(&self, name: &str) -> String {
+        let name = capital_parts(name);
+        if self.reserved.contains(&name.as_str()) { format!("{name}_") } else { name }
     }
-    out.push_str(&format!(
-        "\n// {class} has the functions of the extension.\ntype {class} struct {{\n\tOptions Options\n}}\n"
-    ));
-    for function in &schema.functions {
-        let (takes, gives) = match &function.args {
-            ValueType::Unit => (String::new(), "nil"),
-            args => (format!(", args {}", text(args)), "args"),
-        };
-        let (name, method) = (&function.name, capital_parts(&function.name));
-        out.push('\n');
-        comment(&mut out, "", "//", &function.description);
-        if function.reply == ValueType::Unit {
-            out.push_str(&format!(
-                "func (c *{class}) {method}(ctx context.Context{takes}) error {{\n\tvar reply any\n\treturn c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n}}\n"
-            ));
-            continue;
-        }
-        let reply = text(&function.reply);
-        out.push_str(&format!(
-            "func (c *{class}) {method}(ctx context.Context{takes}) (reply {reply}, err error) {{\n\terr = c.Options.call(ctx, \"{extension}.{name}\", {gives}, &reply)\n\treturn reply, err\n}}\n"
+
+    fn class(&mut self, extension: &str) {
+        let class = client_name(self.schema, extension);
+        self.out.push_str(&format!(
+            r#"
+// {class} has the functions of the extension, over HTTP or RESP: what they return is the same. Goroutines may share it.
+//
+//	over, err := NewRESPTransport(Options{{Server: "redis://db.example:6379", Tenant: tenant, Token: token}})
+//	client := {class}{{Transport: over}}
+type {class} struct {{
+	// Transport carries the calls; without one they go over HTTP, as Options say.
+	Transport Transport
+	Options   Options
+}}
+
+func (c *{class}) over() Transport {{
+	if c.Transport != nil {{
+		return c.Transport
+	}}
+	return NewHTTPTransport(c.Options)
+}}
+"#
         ));
+        let schema = self.schema;
+        schema.functions.iter().for_each(|function| self.method(&class, extension, function));
     }
-    out
-}
 
-fn named(
-    out: &mut String,
-    schema: &ExtensionSchema,
-    NamedType { name, body, description }: &NamedType,
-    taken: &mut Vec<String>,
-) {
-    out.push('\n');
-    comment(out, "", "//", description);
-    let name = capital_parts(name);
-    match body {
-        TypeBody::Struct(StructType { fields }) => structure(out, &name, fields),
-        TypeBody::Enum(body) if is_plain(body) => {
-            out.push_str(&format!("type {name} string\n\nconst (\n"));
-            for EnumVariant { name: variant, .. } in &body.variants {
-                out.push_str(&format!("\t{name}{} {name} = \"{variant}\"\n", capital_parts(variant)));
+    fn method(
+        &mut self,
+        class: &str,
+        extension: &str,
+        FunctionSchema { name, args, reply, description, .. }: &FunctionSchema,
+    ) {
+        let (takes, gives) = match args {
+            ValueType::Unit => (String::new(), "nil".to_owned()),
+            args => (format!(", args {}", self.text(args)), self.written(args, "args")),
+        };
+        let method = capital_parts(name);
+        // The names of the fields.
+        let method = if ["Transport", "Options"].contains(&method.as_str()) { format!("{method}_") } else { method };
+        self.out.push('\n');
+        comment(&mut self.out, "", "//", description);
+        let call = format!("callBy(ctx, c.over(), \"{extension}.{name}\", {gives}, &reply, {})", self.reader(reply));
+        self.out.push_str(&match reply {
+            ValueType::Unit => format!(
+                "func (c *{class}) {method}(ctx context.Context{takes}) error {{\n\tvar reply any\n\t\
+                 return {call}\n}}\n"
+            ),
+            reply => format!(
+                "func (c *{class}) {method}(ctx context.Context{takes}) (reply {}, err error) {{\n\terr = {call}\n\t\
+                 return reply, err\n}}\n",
+                self.text(reply)
+            ),
+        });
+    }
+
+    fn named(&mut self, NamedType { name, body, description }: &NamedType) {
+        self.out.push('\n');
+        comment(&mut self.out, "", "//", description);
+        let name = self.name(name);
+        match body {
+            TypeBody::Struct(StructType { fields }) => {
+                let text = self.structure(&name, fields);
+                self.out.push_str(&text);
             }
-            out.push_str(")\n");
-        }
-        TypeBody::Enum(body) => union(out, (schema, taken), &name, body),
-    }
-}
-
-fn structure(out: &mut String, name: &str, fields: &[StructField]) {
-    out.push_str(&format!("type {name} struct {{\n"));
-    for field in fields {
-        comment(out, "\t", "//", &field.description);
-        out.push_str(&format!("\t{} {} `json:\"{}\"`\n", capital_parts(&field.name), text(&field.value), field.name));
-    }
-    out.push_str("}\n");
-}
-
-/// What is written of a union.
-#[derive(Default)]
-struct UnionParts {
-    /// Fields of the struct.
-    fields: String,
-    /// Types of the variants with several parts.
-    types: String,
-    /// Cases of `MarshalJSON`.
-    writes: String,
-    /// Cases of `UnmarshalJSON` for variants without a payload, and with one.
-    names: String,
-    reads: String,
-}
-
-impl UnionParts {
-    /// Adds a variant of the union of that name.
-    fn add(&mut self, (schema, taken): (&ExtensionSchema, &mut Vec<String>), union: &str, one: &EnumVariant) {
-        let EnumVariant { name: variant, payload, description } = one;
-        let field = capital_parts(variant);
-        comment(&mut self.fields, "\t", "//", description);
-        let place = format!("v.{field}");
-        let (holds, value, read) = match payload {
-            VariantPayload::Unit => {
-                self.fields.push_str(&format!("\t{field} bool\n"));
-                self.writes.push_str(&format!("\tcase {place}:\n\t\treturn json.Marshal(\"{variant}\")\n"));
-                self.names.push_str(&format!("\t\tcase \"{variant}\":\n\t\t\t{place} = true\n\t\t\treturn nil\n"));
-                return;
-            }
-            VariantPayload::Tuple(values) => match &values[..] {
-                [value] => (text(value), place.clone(), place.clone()),
-                values => {
-                    let holds = free_name(schema, taken, &format!("{union}{field}"));
-                    self.types.push_str(&format!("\n// {holds} is an array in JSON.\ntype {holds} struct {{\n"));
-                    for (at, value) in values.iter().enumerate() {
-                        self.types.push_str(&format!("\tV{at} {}\n", text(value)));
-                    }
-                    self.types.push_str("}\n");
-                    let list = |mark: &str| {
-                        let all: Vec<String> = (0..values.len()).map(|at| format!("{mark}{place}.V{at}")).collect();
-                        format!("[]any{{{}}}", all.join(", "))
-                    };
-                    (holds, list(""), format!("&{}", list("&")))
+            TypeBody::Enum(body) if is_plain(body) => {
+                let mut lines = AlignedLines::default();
+                for EnumVariant { name: variant, .. } in &body.variants {
+                    let value = format!("{name} = \"{variant}\"");
+                    lines.add("", vec![format!("{name}{}", capital_parts(variant)), value]);
                 }
-            },
-            VariantPayload::Struct(fields) => {
-                let holds = free_name(schema, taken, &format!("{union}{field}"));
-                self.types.push('\n');
-                structure(&mut self.types, &holds, fields);
-                (holds, place.clone(), place.clone())
+                self.out.push_str(&format!("type {name} string\n\nconst (\n{})\n", lines.text()));
             }
-        };
-        self.fields.push_str(&format!("\t{field} *{holds}\n"));
-        self.writes.push_str(&format!(
-            "\tcase {place} != nil:\n\t\treturn json.Marshal(map[string]any{{\"{variant}\": {value}}})\n"
-        ));
-        self.reads.push_str(&format!(
-            "\t\tcase \"{variant}\":\n\t\t\t{place} = new({holds})\n\t\t\treturn json.Unmarshal(payload, {read})\n"
-        ));
+            TypeBody::Enum(body) => self.union(&name, body),
+        }
     }
-}
 
-/// A struct with a field for each variant, of which one is set, and its JSON.
-fn union(out: &mut String, schema: (&ExtensionSchema, &mut Vec<String>), name: &str, EnumType { variants }: &EnumType) {
-    let (schema, taken) = schema;
-    let mut parts = UnionParts::default();
-    variants.iter().for_each(|variant| parts.add((schema, &mut *taken), name, variant));
-    let UnionParts { fields, types, writes, names, reads } = parts;
-    out.push_str(&format!("// One field of {name} is set.\ntype {name} struct {{\n{fields}}}\n{types}"));
-    out.push_str(&format!(
-        r#"
+    /// A struct, how it is read, and how it is written where JSON would write it in another way.
+    fn structure(&self, name: &str, fields: &[StructField]) -> String {
+        let (mut lines, mut reads, mut writes) = (AlignedLines::default(), String::new(), String::new());
+        for StructField { name: field, value, description } in fields {
+            let go_name = capital_parts(field);
+            lines.add(description, vec![go_name.clone(), self.text(value), format!("`json:\"{field}\"`")]);
+            reads.push_str(&format!(",\n\t\tfield(\"{field}\", &to.{go_name}, {})", self.reader(value)));
+            writes.push_str(&format!("\tfields[\"{field}\"] = {}\n", self.written(value, &format!("v.{go_name}"))));
+        }
+        let mut text = format!("type {name} struct {{\n{}}}\n", lines.text());
+        if fields.iter().any(|field| has_lists(&field.value)) {
+            text.push_str(&format!(
+                "\n// MarshalJSON writes lists that are nil as empty ones.\n\
+                 func (v {name}) MarshalJSON() ([]byte, error) {{\n\tfields := map[string]any{{}}\n{writes}\t\
+                 return json.Marshal(fields)\n}}\n"
+            ));
+        }
+        text + &format!("\nfunc read{name}(from any, to *{name}) error {{\n\treturn fieldsOf(from{reads})\n}}\n")
+    }
+
+    /// A struct with a field for each variant, of which one is set, its JSON, and how it is read.
+    fn union(&mut self, name: &str, EnumType { variants }: &EnumType) {
+        let mut parts = UnionParts::default();
+        variants.iter().for_each(|variant| self.variant(&mut parts, name, variant));
+        let UnionParts { fields, types, writes, reads } = parts;
+        let fields = fields.text();
+        self.out.push_str(&format!("// One field of {name} is set.\ntype {name} struct {{\n{fields}}}\n{types}"));
+        self.out.push_str(&format!(
+            r#"
 func (v {name}) MarshalJSON() ([]byte, error) {{
 	switch {{
 {writes}	}}
@@ -249,40 +167,174 @@ func (v {name}) MarshalJSON() ([]byte, error) {{
 }}
 
 func (v *{name}) UnmarshalJSON(data []byte) error {{
-	*v = {name}{{}}
-	var said string
-	if json.Unmarshal(data, &said) == nil {{
-		switch said {{
-{names}		}}
-		return errors.New("{name}: there is no " + said)
-	}}
-	var one map[string]json.RawMessage
-	if err := json.Unmarshal(data, &one); err != nil {{
+	from, err := treeOf(data)
+	if err != nil {{
 		return err
 	}}
-	for said, payload := range one {{
-		switch said {{
-{reads}		}}
-		return errors.New("{name}: there is no " + said)
+	return read{name}(from, v)
+}}
+
+func read{name}(from any, to *{name}) error {{
+	*to = {name}{{}}
+	name, inside, err := variantOf(from)
+	if err != nil {{
+		return err
 	}}
-	return errors.New("{name}: an empty object")
+	switch name {{
+{reads}	}}
+	return errors.New("{name}: there is no " + name)
 }}
 "#
-    ));
+        ));
+    }
+
+    /// Adds a variant of the union of that name.
+    fn variant(&mut self, parts: &mut UnionParts, union: &str, one: &EnumVariant) {
+        let EnumVariant { name: variant, payload, description } = one;
+        let field = capital_parts(variant);
+        let (holds, value, read) = match payload {
+            VariantPayload::Unit => {
+                parts.fields.add(description, vec![field.clone(), "bool".to_owned()]);
+                parts.writes.push_str(&format!("\tcase v.{field}:\n\t\treturn json.Marshal(\"{variant}\")\n"));
+                let is_name = format!("to.{field} = inside == nil");
+                parts.reads.push_str(&format!(
+                    "\tcase \"{variant}\":\n\t\t{is_name}\n\t\tif to.{field} {{\n\t\t\treturn nil\n\t\t}}\n"
+                ));
+                return;
+            }
+            VariantPayload::Tuple(values) => match &values[..] {
+                [value] => {
+                    let read = format!("{}(inside, to.{field})", self.reader(value));
+                    (self.text(value), self.written(value, &format!("*v.{field}")), read)
+                }
+                values => {
+                    let holds = free_name(self.schema, &mut self.taken, &format!("{union}{field}"));
+                    let (mut lines, mut written, mut reads) = (AlignedLines::default(), Vec::new(), String::new());
+                    for (at, value) in values.iter().enumerate() {
+                        lines.add("", vec![format!("V{at}"), self.text(value)]);
+                        written.push(self.written(value, &format!("v.{field}.V{at}")));
+                        reads.push_str(&format!(", part(&to.{field}.V{at}, {})", self.reader(value)));
+                    }
+                    parts.types.push_str(&format!(
+                        "\n// {holds} is an array in JSON.\ntype {holds} struct {{\n{}}}\n",
+                        lines.text()
+                    ));
+                    (holds, format!("[]any{{{}}}", written.join(", ")), format!("partsOf(inside{reads})"))
+                }
+            },
+            VariantPayload::Struct(fields) => {
+                let holds = free_name(self.schema, &mut self.taken, &format!("{union}{field}"));
+                parts.types.push_str(&format!("\n{}", self.structure(&holds, fields)));
+                let read = format!("read{holds}(inside, to.{field})");
+                (holds, format!("v.{field}"), read)
+            }
+        };
+        parts.fields.add(description, vec![field.clone(), format!("*{holds}")]);
+        parts.writes.push_str(&format!(
+            "\tcase v.{field} != nil:\n\t\treturn json.Marshal(map[string]any{{\"{variant}\": {value}}})\n"
+        ));
+        parts.reads.push_str(&format!("\tcase \"{variant}\":\n\t\tto.{field} = new({holds})\n\t\treturn {read}\n"));
+    }
+
+    fn text(&self, value: &ValueType) -> String {
+        match value {
+            ValueType::Unit => "any".to_owned(),
+            ValueType::Bool => "bool".to_owned(),
+            ValueType::Unsigned(bits) => format!("uint{bits}"),
+            ValueType::Signed(bits) => format!("int{bits}"),
+            ValueType::Float(bits) => format!("float{bits}"),
+            ValueType::Text => "string".to_owned(),
+            // As base64 in JSON.
+            ValueType::Bytes => "[]byte".to_owned(),
+            ValueType::Optional(inner) => format!("*{}", self.text(inner)),
+            ValueType::List(inner) => format!("[]{}", self.text(inner)),
+            ValueType::Named(name) => self.name(name),
+        }
+    }
+
+    /// The function that reads a type from what a transport gives.
+    fn reader(&self, value: &ValueType) -> String {
+        match value {
+            ValueType::Unit => "nothingOf".to_owned(),
+            ValueType::Bool => "boolOf".to_owned(),
+            ValueType::Unsigned(_) | ValueType::Signed(_) => format!("integerOf[{}]", self.text(value)),
+            ValueType::Float(bits) => format!("floatOf[float{bits}]"),
+            ValueType::Text => "textOf[string]".to_owned(),
+            ValueType::Bytes => "bytesOf".to_owned(),
+            ValueType::Optional(inner) => format!("optionalOf({})", self.reader(inner)),
+            ValueType::List(inner) => format!("listOf({})", self.reader(inner)),
+            ValueType::Named(name) => match self.schema.named(name) {
+                Some(TypeBody::Enum(body)) if is_plain(body) => format!("textOf[{}]", self.name(name)),
+                _ => format!("read{}", self.name(name)),
+            },
+        }
+    }
+
+    /// What JSON is to be made of, for a value of that type.
+    fn written(&self, value: &ValueType, place: &str) -> String {
+        let of_each = |how: &str, inner: &ValueType| {
+            format!("{how}({place}, func(v {}) any {{ return {} }})", self.text(inner), self.written(inner, "v"))
+        };
+        match value {
+            ValueType::Optional(inner) if has_lists(inner) => of_each("ifAny", inner),
+            ValueType::List(inner) if has_lists(inner) => of_each("each", inner),
+            ValueType::Bytes | ValueType::List(_) => format!("notNil({place})"),
+            _ => place.to_owned(),
+        }
+    }
 }
 
-fn text(value: &ValueType) -> String {
+/// Whether there are lists in it, named types left out: these write themselves.
+fn has_lists(value: &ValueType) -> bool {
     match value {
-        ValueType::Unit => "any".to_owned(),
-        ValueType::Bool => "bool".to_owned(),
-        ValueType::Unsigned(bits) => format!("uint{bits}"),
-        ValueType::Signed(bits) => format!("int{bits}"),
-        ValueType::Float(bits) => format!("float{bits}"),
-        ValueType::Text => "string".to_owned(),
-        // As base64 in JSON.
-        ValueType::Bytes => "[]byte".to_owned(),
-        ValueType::Optional(inner) => format!("*{}", text(inner)),
-        ValueType::List(inner) => format!("[]{}", text(inner)),
-        ValueType::Named(name) => capital_parts(name),
+        ValueType::Bytes | ValueType::List(_) => true,
+        ValueType::Optional(inner) => has_lists(inner),
+        _ => false,
+    }
+}
+
+/// What is written of a union.
+#[derive(Default)]
+struct UnionParts {
+    /// Fields of the struct.
+    fields: AlignedLines,
+    /// Types of the variants with several parts.
+    types: String,
+    /// Cases of `MarshalJSON`.
+    writes: String,
+    /// Cases of the function that reads it.
+    reads: String,
+}
+
+/// Lines of words in columns, as gofmt has them: a line behind a comment begins anew.
+#[derive(Default)]
+struct AlignedLines {
+    out: String,
+    group: Vec<Vec<String>>,
+}
+
+impl AlignedLines {
+    fn add(&mut self, description: &str, words: Vec<String>) {
+        if !description.is_empty() {
+            self.end_group();
+            comment(&mut self.out, "\t", "//", description);
+        }
+        self.group.push(words);
+    }
+
+    fn end_group(&mut self) {
+        let group = std::mem::take(&mut self.group);
+        let columns = group.first().map_or(0, Vec::len);
+        let width = |at: usize| group.iter().map(|words| words[at].len()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for words in &group {
+            let padded = words.iter().zip(&widths).map(|(word, width)| format!("{word:width$}"));
+            self.out.push_str(&format!("\t{}\n", padded.collect::<Vec<_>>().join(" ").trim_end()));
+        }
+    }
+
+    fn text(mut self) -> String {
+        self.end_group();
+        self.out
     }
 }

@@ -7,7 +7,7 @@ mod typescript;
 
 use std::str::FromStr;
 
-use crate::{EnumType, ExtensionSchema, VariantPayload};
+use crate::{EnumType, ExtensionSchema, ValueType, VariantPayload};
 
 /// A language that clients are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +16,12 @@ pub enum ClientLanguage {
     Rust,
     /// Over the Python client, plain and for asyncio.
     Python,
-    /// Over HTTP, by `fetch`.
-    TypeScript,
-    /// Over HTTP, by `net/http`.
+    /// Over HTTP, by `fetch`, and over RESP, by node's sockets.
+    TypeScript {
+        /// Whether integers of 64 bits are of the type `bigint`, which is exact, instead of `number`.
+        bigints: bool,
+    },
+    /// Over HTTP, by `net/http`, and over RESP, by `net`.
     Go,
 }
 
@@ -27,7 +30,7 @@ impl ClientLanguage {
     pub const ALL: [(&'static str, ClientLanguage); 4] = [
         ("rust", ClientLanguage::Rust),
         ("python", ClientLanguage::Python),
-        ("typescript", ClientLanguage::TypeScript),
+        ("typescript", ClientLanguage::TypeScript { bigints: false }),
         ("go", ClientLanguage::Go),
     ];
 }
@@ -47,7 +50,7 @@ impl ExtensionSchema {
         match language {
             ClientLanguage::Rust => rust::write(self, extension),
             ClientLanguage::Python => python::write(self, extension),
-            ClientLanguage::TypeScript => typescript::write(self, extension),
+            ClientLanguage::TypeScript { bigints } => typescript::write(self, extension, bigints),
             ClientLanguage::Go => go::write(self, extension),
         }
     }
@@ -91,6 +94,29 @@ fn is_plain(EnumType { variants }: &EnumType) -> bool {
     variants.iter().all(|variant| variant.payload == VariantPayload::Unit)
 }
 
+/// The named type in a type.
+fn part_of(value: &ValueType) -> Option<&str> {
+    match value {
+        ValueType::Optional(inner) | ValueType::List(inner) => part_of(inner),
+        ValueType::Named(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// The names of types and functions that the part which all clients have declares: none of the extension's may be one.
+fn declared_names<'s>(support: &[&'s str]) -> Vec<&'s str> {
+    const WORDS: [&str; 7] = ["class ", "interface ", "type ", "func ", "function ", "async function ", "const "];
+    support
+        .iter()
+        .flat_map(|file| file.lines())
+        .filter_map(|line| {
+            let line = line.strip_prefix("export ").unwrap_or(line);
+            let rest = WORDS.iter().find_map(|word| line.strip_prefix(word))?;
+            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+        })
+        .collect()
+}
+
 /// The lines of a description, each after this.
 fn comment(out: &mut String, indent: &str, mark: &str, description: &str) {
     // What a tenant writes must not end a comment.
@@ -131,6 +157,30 @@ mod tests {
         };
         assert_eq!(client_name(&types("Features"), "features"), "FeaturesClient");
         assert_eq!(client_name(&types("FeaturesClient"), "features"), "FeaturesClientX");
+    }
+
+    #[test]
+    fn a_type_has_no_name_that_the_file_needs_for_itself() {
+        let used = declared_names(&[
+            "export class A {}\nasync function b<T>() {}\n",
+            "type C[T any] struct{}\n  const d = 1;\n",
+        ]);
+        assert_eq!(used, ["A", "b", "C"]);
+        let body = TypeBody::Struct(StructType {
+            fields: vec![crate::StructField { name: "x".into(), value: ValueType::Bool, description: String::new() }],
+        });
+        let named = |name: &str| NamedType { name: name.into(), body: body.clone(), description: String::new() };
+        let schema = ExtensionSchema { types: vec![named("Transport"), named("Order")], functions: Vec::new() };
+        let typescript = schema.client_source("bank", ClientLanguage::TypeScript { bigints: false });
+        let go = schema.client_source("bank", ClientLanguage::Go);
+        for (text, part) in [
+            (&typescript, "export interface Transport_ {"),
+            (&typescript, "export interface Order {"),
+            (&go, "type Transport_ struct {"),
+            (&go, "type Order struct {"),
+        ] {
+            assert!(text.contains(part), "{part}");
+        }
     }
 
     #[test]

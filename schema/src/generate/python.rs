@@ -1,6 +1,6 @@
 //! Python, over the Python client.
 
-use super::{capital_parts, client_name, comment, free_name, head, is_plain};
+use super::{capital_parts, client_name, comment, free_name, head, is_plain, part_of};
 use crate::{
     EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
@@ -126,15 +126,6 @@ fn variant(
     comment(out, "", "#", description);
     out.push_str(&format!("{whole} = TypedDict(\"{whole}\", {{\"{name}\": {value}}})\n"));
     whole
-}
-
-/// The named type in a type.
-fn part_of(value: &ValueType) -> Option<&str> {
-    match value {
-        ValueType::Optional(inner) | ValueType::List(inner) => part_of(inner),
-        ValueType::Named(name) => Some(name),
-        _ => None,
-    }
 }
 
 fn ident(name: &str) -> String {

@@ -1,148 +1,253 @@
-//! TypeScript, over HTTP.
+//! TypeScript, over HTTP by `fetch` and over RESP by node's sockets. What all clients have is in
+//! `support/`.
 
-use super::{client_name, comment, head, is_plain};
-use crate::{EnumVariant, ExtensionSchema, NamedType, StructField, StructType, TypeBody, ValueType, VariantPayload};
+use super::{client_name, declared_names, head, is_plain, part_of};
+use crate::{
+    EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
+    VariantPayload,
+};
 
-/// What every client has: a call that is repeated with the same key until its answer comes.
-const CALL: &str = r#"
-/** A call without a reply: `code`, for some `cause` or `kind`, as docs/control.md lists them. */
-export class SandstormError extends Error {
-  readonly status: number;
-  readonly code: string;
-  readonly cause_?: string;
-  readonly kind?: string;
+/// The transports, and how values are written and read.
+const SUPPORT: [&str; 4] = [
+    include_str!("support/transport.ts"),
+    include_str!("support/resp_transport.ts"),
+    include_str!("support/resp_reader.ts"),
+    include_str!("support/values.ts"),
+];
 
-  constructor(status: number, said: { code: string; message: string; cause?: string; kind?: string }) {
-    super(said.message);
-    this.status = status;
-    this.code = said.code;
-    this.cause_ = said.cause;
-    this.kind = said.kind;
-  }
+/// Types of the language that the file itself uses: one of the extension's would stand in front of them.
+const LANGUAGE_NAMES: [&str; 22] = [
+    "AbortController",
+    "AbortSignal",
+    "Array",
+    "Error",
+    "Map",
+    "Omit",
+    "Partial",
+    "Promise",
+    "Record",
+    "RequestInit",
+    "Symbol",
+    "Uint8Array",
+    "any",
+    "bigint",
+    "boolean",
+    "never",
+    "number",
+    "object",
+    "string",
+    "symbol",
+    "undefined",
+    "unknown",
+];
+
+/// A client under construction.
+struct TypeScriptWriter<'s> {
+    schema: &'s ExtensionSchema,
+    /// Names that a type must not have.
+    reserved: Vec<&'s str>,
+    /// Whether integers of 64 bits are `bigint`.
+    bigints: bool,
+    out: String,
 }
 
-/** Where the control port is, and as whom to call. */
-export interface SandstormOptions {
-  /** Such as `https://db.example:7399`. */
-  server: string;
-  tenant: string;
-  token: string;
-  /** Milliseconds that an answer may take; 10,000 by default. */
-  timeoutMs?: number;
-  /** How often a call is sent again when its connection is lost; it runs once all the same. */
-  retries?: number;
+pub(super) fn write(schema: &ExtensionSchema, extension: &str, bigints: bool) -> String {
+    let mut reserved = declared_names(&SUPPORT);
+    reserved.extend(LANGUAGE_NAMES);
+    let out = format!("/** {} */\n", head(extension));
+    let mut writer = TypeScriptWriter { schema, reserved, bigints, out };
+    schema.types.iter().for_each(|one| writer.named(one));
+    writer.class(extension);
+    SUPPORT.iter().for_each(|part| writer.out.push_str(&format!("\n{part}")));
+    // A type stands behind those that it is made of.
+    let mut written = Vec::new();
+    schema.types.iter().for_each(|one| writer.codec(one, &mut written));
+    writer.out
 }
 
-async function call(options: SandstormOptions, name: string, args: unknown): Promise<unknown> {
-  const timeoutMs = options.timeoutMs ?? 10_000;
-  const headers = {
-    authorization: `Bearer ${options.token}`,
-    "content-type": "application/json",
-    "idempotency-key": crypto.randomUUID(),
-    "sandstorm-timeout-ms": String(timeoutMs),
-  };
-  const url = `${options.server}/v1/call/${encodeURIComponent(options.tenant)}/${name}`;
-  const body = args === undefined ? "null" : JSON.stringify(args);
-  for (let left = options.retries ?? 2; ; left--) {
-    try {
-      const signal = AbortSignal.timeout(timeoutMs + 5_000);
-      const response = await fetch(url, { method: "POST", headers, body, signal });
-      const said = await response.json();
-      if (!response.ok) throw new SandstormError(response.status, said);
-      return said;
-    } catch (error) {
-      if (error instanceof SandstormError || left <= 0) throw error;
+impl TypeScriptWriter<'_> {
+    fn name(&self, name: &str) -> String {
+        if self.reserved.contains(&name) { format!("{name}_") } else { name.to_owned() }
     }
-  }
-}
-"#;
 
-pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
-    let mut out = format!("/** {} Integers beyond 2^53 are not exact. */\n{CALL}", head(extension));
-    for one in &schema.types {
-        named(&mut out, one);
+    fn class(&mut self, extension: &str) {
+        let class = client_name(self.schema, extension);
+        self.out.push_str(&format!(
+            r#"
+/**
+ * The functions of the extension, over HTTP or RESP: what they give and what they throw is the same.
+ *
+ *     new {class}(new RespTransport({{ server: "redis://db.example:6379", tenant, token }}))
+ *     new {class}(new HttpTransport({{ server: "https://db.example:7399", tenant, token }}))
+ */
+export class {class} {{
+  readonly #transport: Transport;
+
+  /** Options alone: over HTTP. */
+  constructor(over: Transport | SandstormOptions) {{
+    this.#transport = transportOf(over);
+  }}
+"#
+        ));
+        let schema = self.schema;
+        schema.functions.iter().for_each(|function| self.method(extension, function));
+        self.out.push_str("}\n");
     }
-    out.push_str(&format!(
-        "\n/** The functions of the extension. */\nexport class {} {{\n",
-        client_name(schema, extension)
-    ));
-    out.push_str("  private readonly options: SandstormOptions;\n\n");
-    out.push_str("  constructor(options: SandstormOptions) {\n    this.options = options;\n  }\n");
-    for function in &schema.functions {
-        let (takes, gives) = match &function.args {
-            ValueType::Unit => (String::new(), "undefined"),
-            args => (format!("args: {}", text(args)), "args"),
+
+    fn method(&mut self, extension: &str, FunctionSchema { name, args, reply, description, .. }: &FunctionSchema) {
+        let (takes, gives) = match args {
+            ValueType::Unit => (String::new(), "null".to_owned()),
+            args => (format!("args: {}, ", self.text(args)), format!("[{}, args]", self.value_codec(args))),
         };
-        let (name, reply) = (&function.name, text(&function.reply));
-        out.push('\n');
-        if !function.description.is_empty() {
-            out.push_str(&format!("  /** {} */\n", function.description.replace("*/", "* /")));
-        }
-        out.push_str(&format!(
-            "  async {name}({takes}): Promise<{reply}> {{\n    return (await call(this.options, \"{extension}.{name}\", {gives})) as {reply};\n  }}\n"
+        self.out.push('\n');
+        describe(&mut self.out, "  ", description);
+        let method = if name == "constructor" { "constructor_" } else { name };
+        let (type_text, codec) = (self.text(reply), self.value_codec(reply));
+        self.out.push_str(&format!(
+            "  {method}({takes}options?: CallOptions): Promise<{type_text}> {{\n    \
+             return callBy(this.#transport, \"{extension}.{name}\", {gives}, {codec}, options);\n  }}\n"
         ));
     }
-    out.push_str("}\n");
-    out
-}
 
-fn named(out: &mut String, NamedType { name, body, description }: &NamedType) {
-    out.push('\n');
-    comment(out, "", "//", description);
-    match body {
-        TypeBody::Struct(StructType { fields }) => {
-            out.push_str(&format!("export interface {name} {{\n"));
-            for field in fields {
-                comment(out, "  ", "//", &field.description);
-                out.push_str(&format!("  {};\n", field_text(field)));
+    fn named(&mut self, NamedType { name, body, description }: &NamedType) {
+        let name = self.name(name);
+        self.out.push('\n');
+        describe(&mut self.out, "", description);
+        match body {
+            TypeBody::Struct(StructType { fields }) => {
+                self.out.push_str(&format!("export interface {name} {{\n"));
+                for field in fields {
+                    describe(&mut self.out, "  ", &field.description);
+                    let text = self.field_text(field);
+                    self.out.push_str(&format!("  {text};\n"));
+                }
+                self.out.push_str("}\n");
             }
-            out.push_str("}\n");
-        }
-        TypeBody::Enum(body) if is_plain(body) => {
-            let variants: Vec<String> = body.variants.iter().map(variant_text).collect();
-            out.push_str(&format!("export type {name} = {};\n", variants.join(" | ")));
-        }
-        TypeBody::Enum(body) => {
-            out.push_str(&format!("export type {name} ="));
-            for variant in &body.variants {
-                out.push('\n');
-                comment(out, "  ", "//", &variant.description);
-                out.push_str(&format!("  | {}", variant_text(variant)));
+            TypeBody::Enum(body) if is_plain(body) => {
+                let variants: Vec<String> = body.variants.iter().map(|one| self.variant_text(one)).collect();
+                self.out.push_str(&format!("export type {name} = {};\n", variants.join(" | ")));
             }
-            out.push_str(";\n");
+            TypeBody::Enum(body) => {
+                self.out.push_str(&format!("export type {name} ="));
+                for variant in &body.variants {
+                    self.out.push('\n');
+                    describe(&mut self.out, "  ", &variant.description);
+                    let text = self.variant_text(variant);
+                    self.out.push_str(&format!("  | {text}"));
+                }
+                self.out.push_str(";\n");
+            }
+        }
+    }
+
+    /// A variant: its name, or an object of that name with what is in it.
+    fn variant_text(&self, EnumVariant { name, payload, .. }: &EnumVariant) -> String {
+        match payload {
+            VariantPayload::Unit => format!("\"{name}\""),
+            VariantPayload::Tuple(values) => match &values[..] {
+                [value] => format!("{{ {name}: {} }}", self.text(value)),
+                values => {
+                    let values: Vec<String> = values.iter().map(|value| self.text(value)).collect();
+                    format!("{{ {name}: [{}] }}", values.join(", "))
+                }
+            },
+            VariantPayload::Struct(fields) => {
+                let fields: Vec<String> = fields.iter().map(|field| self.field_text(field)).collect();
+                format!("{{ {name}: {{ {} }} }}", fields.join("; "))
+            }
+        }
+    }
+
+    fn field_text(&self, field: &StructField) -> String {
+        let mark = if matches!(field.value, ValueType::Optional(_)) { "?" } else { "" };
+        format!("{}{mark}: {}", field.name, self.text(&field.value))
+    }
+
+    fn text(&self, value: &ValueType) -> String {
+        match value {
+            ValueType::Unit => "null".to_owned(),
+            ValueType::Bool => "boolean".to_owned(),
+            ValueType::Unsigned(64) | ValueType::Signed(64) if self.bigints => "bigint".to_owned(),
+            ValueType::Unsigned(_) | ValueType::Signed(_) | ValueType::Float(_) => "number".to_owned(),
+            // Bytes in base64.
+            ValueType::Text | ValueType::Bytes => "string".to_owned(),
+            ValueType::Optional(inner) => format!("{} | null", self.text(inner)),
+            ValueType::List(inner) if matches!(**inner, ValueType::Optional(_)) => format!("({})[]", self.text(inner)),
+            ValueType::List(inner) => format!("{}[]", self.text(inner)),
+            ValueType::Named(name) => self.name(name),
+        }
+    }
+
+    /// What writes and reads a type.
+    fn codec(&mut self, one: &NamedType, written: &mut Vec<String>) {
+        let NamedType { name, body, .. } = one;
+        if written.contains(name) {
+            return;
+        }
+        written.push(name.clone());
+        let schema = self.schema;
+        for part in body.parts().filter_map(part_of) {
+            if let Some(part) = schema.types.iter().find(|one| one.name == part) {
+                self.codec(part, written);
+            }
+        }
+        let type_name = self.name(name);
+        let codec = match body {
+            TypeBody::Struct(StructType { fields }) => {
+                let fields: String = self.fields_codec(fields).map(|field| format!("  {field},\n")).collect();
+                format!("record<{type_name}>({{\n{fields}}})")
+            }
+            TypeBody::Enum(body) if is_plain(body) => format!("names<{type_name}>()"),
+            TypeBody::Enum(EnumType { variants }) => {
+                let parts: String = variants
+                    .iter()
+                    .map(|one| format!("  {}: {},\n", one.name, self.variant_codec(&one.payload)))
+                    .collect();
+                format!("union<{type_name}>({{\n{parts}}})")
+            }
+        };
+        self.out.push_str(&format!("\nconst {type_name}Codec = {codec};\n"));
+    }
+
+    fn fields_codec<'f>(&self, fields: &'f [StructField]) -> impl Iterator<Item = String> + use<'_, 'f> {
+        fields.iter().map(|field| format!("{}: {}", field.name, self.value_codec(&field.value)))
+    }
+
+    fn variant_codec(&self, payload: &VariantPayload) -> String {
+        match payload {
+            VariantPayload::Unit => "null".to_owned(),
+            VariantPayload::Tuple(values) => match &values[..] {
+                [value] => self.value_codec(value),
+                values => {
+                    let values: Vec<String> = values.iter().map(|value| self.value_codec(value)).collect();
+                    format!("tuple({})", values.join(", "))
+                }
+            },
+            VariantPayload::Struct(fields) => {
+                format!("record<any>({{ {} }})", self.fields_codec(fields).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    fn value_codec(&self, value: &ValueType) -> String {
+        match value {
+            ValueType::Unit => "codecs.unit".to_owned(),
+            ValueType::Bool => "codecs.bool".to_owned(),
+            ValueType::Unsigned(64) | ValueType::Signed(64) if self.bigints => "codecs.bigint".to_owned(),
+            ValueType::Unsigned(_) | ValueType::Signed(_) => "codecs.integer".to_owned(),
+            ValueType::Float(_) => "codecs.float".to_owned(),
+            ValueType::Text => "codecs.text".to_owned(),
+            ValueType::Bytes => "codecs.bytes".to_owned(),
+            ValueType::Optional(inner) => format!("optional({})", self.value_codec(inner)),
+            ValueType::List(inner) => format!("list({})", self.value_codec(inner)),
+            ValueType::Named(name) => format!("{}Codec", self.name(name)),
         }
     }
 }
 
-/// A variant: its name, or an object of that name with what is in it.
-fn variant_text(EnumVariant { name, payload, .. }: &EnumVariant) -> String {
-    match payload {
-        VariantPayload::Unit => format!("\"{name}\""),
-        VariantPayload::Tuple(values) => match &values[..] {
-            [value] => format!("{{ {name}: {} }}", text(value)),
-            values => format!("{{ {name}: [{}] }}", values.iter().map(text).collect::<Vec<_>>().join(", ")),
-        },
-        VariantPayload::Struct(fields) => {
-            let fields: Vec<String> = fields.iter().map(field_text).collect();
-            format!("{{ {name}: {{ {} }} }}", fields.join("; "))
-        }
-    }
-}
-
-fn field_text(field: &StructField) -> String {
-    let mark = if matches!(field.value, ValueType::Optional(_)) { "?" } else { "" };
-    format!("{}{mark}: {}", field.name, text(&field.value))
-}
-
-fn text(value: &ValueType) -> String {
-    match value {
-        ValueType::Unit => "null".to_owned(),
-        ValueType::Bool => "boolean".to_owned(),
-        ValueType::Unsigned(_) | ValueType::Signed(_) | ValueType::Float(_) => "number".to_owned(),
-        // Bytes in base64.
-        ValueType::Text | ValueType::Bytes => "string".to_owned(),
-        ValueType::Optional(inner) => format!("({} | null)", text(inner)),
-        ValueType::List(inner) => format!("{}[]", text(inner)),
-        ValueType::Named(name) => name.clone(),
+/// A description, as editors show it.
+fn describe(out: &mut String, indent: &str, description: &str) {
+    if !description.is_empty() {
+        out.push_str(&format!("{indent}/** {} */\n", description.replace("*/", "* /")));
     }
 }

@@ -1,0 +1,200 @@
+/** What a call without a reply is. Those from "failed" to "timeout" are the server's, as docs/control.md lists them. */
+export type SandstormCode =
+  | "failed" // the extension returned an error, of some `kind`
+  | "killed" // the server ended it, for some `cause_`
+  | "conflict" // its transaction met others each time
+  | "invalid" // the argument is not of its type: it has not run
+  | "too_large"
+  | "not_found" // no such extension or function
+  | "unauthorised"
+  | "suspended"
+  | "over_quota"
+  | "busy"
+  | "overloaded"
+  | "shutting_down"
+  | "not_durable" // it ran, and a crash may take it back
+  | "timeout" // no answer yet: it goes on, and may run
+  | "reply" // it has run, and its reply is not of the type that this file has
+  | "unreachable" // no server was reached: it has not run
+  | "lost" // the connection ended before the answer: it may have run
+  | "closed" // by `close`: it may have run, if it was under way
+  | "cancelled" // by `signal`: it may run all the same
+  | "protocol" // what answered is no server of Sandstorm
+  | (string & {});
+
+/** A call without a reply, from whichever transport: `code`, for some `cause_` or `kind`. */
+export class SandstormError extends Error {
+  /** HTTP's; 0 over RESP, and where there was no answer. */
+  readonly status: number;
+  readonly code: SandstormCode;
+  /** Why a call was killed, such as "panic". */
+  readonly cause_: string | undefined;
+  /** Of an error that the extension returned, such as "not_found". */
+  readonly kind: string | undefined;
+
+  constructor(
+    status: number,
+    said: { code: SandstormCode; message: string; cause?: string; kind?: string },
+    below?: unknown,
+  ) {
+    super(said.message, below === undefined ? undefined : { cause: below });
+    this.name = "SandstormError";
+    this.status = status;
+    this.code = said.code;
+    this.cause_ = said.cause;
+    this.kind = said.kind;
+  }
+}
+
+function failure(code: SandstormCode, message: string, below?: unknown): SandstormError {
+  return new SandstormError(0, { code, message }, below);
+}
+
+/** Where the server is, and as whom to call. */
+export interface SandstormOptions {
+  /**
+   * Over HTTP the control port, such as `https://db.example:7399`. Over RESP a port for Redis clients:
+   * `redis://db.example:6379`, `rediss://…` with TLS, or `unix:/PATH`.
+   */
+  server: string;
+  tenant: string;
+  /** The tenant's. Over RESP it may be empty, at a port that acts for a tenant. */
+  token: string;
+  /** Milliseconds that an answer may take; 10,000 by default. */
+  timeoutMs?: number;
+  /**
+   * Over HTTP: how often a call is sent again when its connection is lost; it runs once all the same. 2 by default.
+   * Over RESP a call is sent once.
+   */
+  retries?: number;
+  /**
+   * Over RESP: connections at most; each runs one call after the other, so more are opened while calls are under way.
+   * 4 by default.
+   */
+  connections?: number;
+  /** Over RESP with TLS: what node's `tls.connect` takes, such as `ca` and `servername`. */
+  tls?: Record<string, unknown>;
+}
+
+/** What a single call may say. */
+export interface CallOptions {
+  /** Ends the wait; the call may run all the same. */
+  signal?: AbortSignal;
+  /** Instead of that of the options. */
+  timeoutMs?: number;
+}
+
+/** What carries calls: `HttpTransport`, `RespTransport`, or what a test puts in their place. */
+export interface Transport {
+  /**
+   * Calls a function with its argument as JSON. The reply is as JSON has it, where an integer may be a `bigint` or its
+   * digits, bytes a `Uint8Array`, and an object a `Map`.
+   */
+  call(name: string, json: string, options?: CallOptions): Promise<unknown>;
+  /** Ends its connections; what is under way is rejected. */
+  close(): Promise<void>;
+}
+
+function transportOf(over: Transport | SandstormOptions): Transport {
+  return "call" in over ? over : new HttpTransport(over);
+}
+
+async function callBy<A, R>(
+  over: Transport,
+  name: string,
+  argument: readonly [Codec<A>, A] | null,
+  reply: Codec<R>,
+  options?: CallOptions,
+): Promise<R> {
+  const said = await over.call(name, argument === null ? "null" : (argument[0].write(argument[1]) ?? "null"), options);
+  try {
+    return reply.read(said);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw failure("reply", `${name} has run, and its reply is not of its type: ${why}`, error);
+  }
+}
+
+const DEFAULT_TIMEOUT_MS = 10_000;
+/** Connections of a RESP transport unless its options say otherwise: a few slow calls do not hold up the others. */
+const DEFAULT_CONNECTIONS = 4;
+
+/** Calls over HTTP, by `fetch`. */
+export class HttpTransport implements Transport {
+  private readonly options: SandstormOptions;
+
+  constructor(options: SandstormOptions) {
+    this.options = options;
+  }
+
+  async call(name: string, json: string, { signal, timeoutMs }: CallOptions = {}): Promise<unknown> {
+    const most = timeoutMs ?? this.options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    const headers = {
+      authorization: `Bearer ${this.options.token}`,
+      "content-type": "application/json",
+      "idempotency-key": crypto.randomUUID(),
+      "sandstorm-timeout-ms": String(most),
+    };
+    for (let left = this.options.retries ?? 2; ; left--) {
+      try {
+        return await this.send(name, { method: "POST", headers, body: json }, most + 5_000, signal);
+      } catch (error) {
+        const hasNoAnswer = error instanceof SandstormError && error.status === 0 && error.code !== "cancelled";
+        if (!hasNoAnswer || left <= 0) throw error;
+      }
+    }
+  }
+
+  async close(): Promise<void> {}
+
+  private async send(name: string, request: RequestInit, mostMs: number, signal?: AbortSignal): Promise<unknown> {
+    const url = `${this.options.server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
+    const ends = new AbortController();
+    const cancel = () => ends.abort();
+    const timer = setTimeout(cancel, mostMs);
+    signal?.addEventListener("abort", cancel);
+    try {
+      if (signal?.aborted) cancel();
+      const response = await fetch(url, { ...request, signal: ends.signal });
+      const text = await response.text();
+      const said = parsedJson(text);
+      if (response.ok && said !== undefined) return said;
+      if (isFailure(said)) throw new SandstormError(response.status, said);
+      const message = `no answer of a server: ${text.slice(0, 200)}`;
+      throw new SandstormError(response.status, { code: "protocol", message });
+    } catch (error) {
+      if (error instanceof SandstormError) throw error;
+      if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it may run all the same", error);
+      if (ends.signal.aborted) throw failure("timeout", `no answer in ${mostMs} ms: it may have run`, error);
+      const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
+      const why = `${below?.message ?? error}`;
+      if (NOTHING_SENT.includes(`${below?.code}`)) throw failure("unreachable", `no answer from ${this.options.server}: ${why}`, error);
+      throw failure("lost", `the connection ended before the answer came: ${why}; the call may have run`, error);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+}
+
+/** What node says of a connection that was not made. */
+const NOTHING_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"];
+
+/**
+ * JSON whose integers of 16 digits and more are texts of their digits: a number would be rounded. `undefined`: it is
+ * none.
+ */
+function parsedJson(text: string): unknown {
+  const token = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+  const exact = (part: string) => (/^-?\d{16,}$/.test(part) ? `"${part}"` : part);
+  try {
+    return JSON.parse(/\d{16}/.test(text) ? text.replace(token, exact) : text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isFailure(said: unknown): said is { code: string; message: string; cause?: string; kind?: string } {
+  if (typeof said !== "object" || said === null) return false;
+  return "code" in said && typeof said.code === "string" && "message" in said;
+}
