@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sandstorm_schema::ExtensionSchema;
 
 use crate::Error;
-use crate::control::{Control, ControlError};
+use crate::control::{ChangePage, Control, ControlError};
 
 /// The reason why a client is not opened, or does not know a name. Its text says what is missing.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,24 @@ impl LearnedNames {
                 let tables = names(all.into_iter().map(|table| table.name));
                 Err(ClientOpenError::UnknownTable { tenant: self.tenant.clone(), table: table.to_owned(), tables })
             }
+            Err(error) => Err(self.control_error(error)),
+        }
+    }
+
+    /// A page of a table's changes: see [`Control::changes`].
+    pub(crate) fn find_changes(
+        &self,
+        table: &str,
+        after: Option<&str>,
+        wait_s: u64,
+    ) -> Result<ChangePage, ClientOpenError> {
+        match self.control.changes(&self.tenant, table, after, wait_s) {
+            Ok(page) => Ok(page),
+            // Its name is wrong, or it was dropped: the error says which there are.
+            Err(error @ ControlError::NotFound { .. }) => match self.find_table(table) {
+                Err(unknown) => Err(unknown),
+                Ok(_) => Err(self.control_error(error)),
+            },
             Err(error) => Err(self.control_error(error)),
         }
     }

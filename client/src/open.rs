@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::Client;
-use crate::control::{Control, Trust};
+use crate::control::{ChangePage, Control, Trust};
 use crate::names::{ClientOpenError, LearnedNames};
 use crate::{Config, Error, Sealing, limits};
 
@@ -127,6 +127,20 @@ impl Client {
         let id = beside(move || asked.find_table(&table)).await??;
         names.tables.lock().insert(name.to_owned(), id);
         Ok(id)
+    }
+
+    /// Changes of a table behind a position, in their order, as they are on the disk; `None` gives the end of the log,
+    /// where to begin. If there is none yet, the answer comes with the next one, or after `wait_s` seconds. Go on from
+    /// `next` of the page, or from the `position` of a change behind which there is no other of the same position.
+    ///
+    /// # Errors
+    /// [`ClientOpenError::UnknownTable`] with the names that there are. [`ClientOpenError::Control`] with the code
+    /// `too_old`: the log does not go back so far; `not_logged`: the table has durability `none`; `busy`: as many feeds
+    /// wait as a tenant may have.
+    pub async fn changes(&self, table: &str, after: Option<&str>, wait_s: u64) -> Result<ChangePage, ClientOpenError> {
+        let names = self.names().ok_or(ClientOpenError::NotOpened)?;
+        let (asked, table, after) = (Arc::clone(names), table.to_owned(), after.map(str::to_owned));
+        beside(move || asked.find_changes(&table, after.as_deref(), wait_s)).await?
     }
 
     /// The types of an extension's functions; `None`: it takes and gives bytes. It is asked for once.

@@ -69,6 +69,10 @@ fn the_python_client_is_installed_from_its_wheel_and_keeps_its_promises() {
     server.json("ext push ../ext/bad");
     server.json("table create items");
     server.json("table create words --ordered");
+    for table in ["feed", "waits", "async", "large"] {
+        server.json(&format!("table create {table}"));
+    }
+    server.json("table create memory --durability none");
     let address = server.control.trim_start_matches("http://");
     let given = serde_json::json!([address, "shop", token]).to_string();
     let tests = super::common::root().join("clients/python/tests/test_client.py");

@@ -57,7 +57,14 @@ impl From<ClientOpenError> for Failure {
     fn from(error: ClientOpenError) -> Failure {
         let code = match error {
             ClientOpenError::Data(error) => return error.into(),
-            ClientOpenError::Control { .. } => "control",
+            // What a change feed may be refused for is for programs.
+            ClientOpenError::Control { ref source, .. } => match source.code() {
+                "too_old" => "too_old",
+                "not_logged" => "not_logged",
+                "invalid" => "invalid",
+                "busy" => "busy",
+                _ => "control",
+            },
             ClientOpenError::UnknownTable { .. } => "unknown_table",
             ClientOpenError::UnknownExtension { .. } => "unknown_extension",
             ClientOpenError::DataAddress { .. } => "data_address",

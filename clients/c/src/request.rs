@@ -1,7 +1,9 @@
 //! Reads a request, has the client do it, and writes its answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use sandstorm_client::control::{ChangePage, TableChange};
 use sandstorm_client::raw::{CommitMessage, CommitRow, CommitRows, CommitStep, push_commit_row};
 use sandstorm_client::{Client, Direction, MeasuredCall, PutOptions, Record, TypedCallError};
 use serde_json::Value;
@@ -85,8 +87,28 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
             client.commit_steps(&commit_steps(fields)?).await?;
             Ok(result)
         }
+        13 => {
+            let (table, has_after, after) = (fields.text()?, fields.byte()? != 0, fields.text()?);
+            let wait_s = fields.u32()?;
+            fields.end()?;
+            change_page(&client.changes(table, has_after.then_some(after), wait_s.into()).await?, result)
+        }
         _ => Err(malformed("there is no such operation")),
     }
+}
+
+/// A page of a table's changes.
+fn change_page(page: &ChangePage, result: AnswerBytes) -> Result<AnswerBytes, Failure> {
+    let wrong = |why: String| Failure::new("protocol", format!("a change of the feed: {why}"));
+    let mut result = result.counted(page.next.as_bytes()).bool(page.at_end);
+    for TableChange { position, op, record } in &page.changes {
+        let key = if op == "clear" { Cow::default() } else { record.key_bytes().map_err(wrong)? };
+        let value = if op == "put" { record.value_bytes().map_err(wrong)? } else { Cow::default() };
+        result = result.counted(position.as_bytes()).counted(op.as_bytes()).counted(&key).counted(&value);
+        result = result.put(&record.version.to_le_bytes()).put(&record.flags.to_le_bytes());
+        result = result.put(&record.expires_at_ms.to_le_bytes());
+    }
+    Ok(result)
 }
 
 /// Operations on records.
@@ -246,6 +268,7 @@ async fn calls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sandstorm_client::control::ExportedRecord;
 
     #[test]
     fn fields_that_are_not_there_are_an_error() {
@@ -255,6 +278,23 @@ mod tests {
         assert_eq!(fields.byte().ok(), Some(1));
         assert!(RequestFields(&[255, 255, 255, 255, 0]).bytes().is_err());
         assert!(RequestFields(&[1, 0, 0, 0, 0xff]).text().is_err());
+    }
+
+    #[test]
+    fn a_change_that_is_none_is_an_error() {
+        let change = |op: &str, key: Option<&str>| TableChange {
+            position: "12".to_owned(),
+            op: op.to_owned(),
+            record: ExportedRecord { key: key.map(str::to_owned), version: 3, ..ExportedRecord::default() },
+        };
+        let page = |change| ChangePage { changes: vec![change], next: "12".to_owned(), at_end: true };
+        let encode = |change| change_page(&page(change), AnswerBytes::result()).map(AnswerBytes::done).ok();
+        let fields = [&[3_u8, 0, 0, 0, 0, 0, 0, 0][..], &[0; 12]].concat();
+        let deleted = [&b"\0\x02\0\0\x0012\x01\x02\0\0\x0012\x06\0\0\0delete\x01\0\0\0k\0\0\0\0"[..], &fields].concat();
+        assert_eq!(encode(change("delete", Some("k"))), Some(deleted));
+        assert!(encode(change("clear", None)).is_some());
+        assert_eq!(encode(change("delete", None)), None, "it has no key");
+        assert_eq!(encode(change("put", Some("k"))), None, "it has no value");
     }
 
     #[test]

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import queue
 import threading
 import unittest
+from unittest import mock
 
 import sandstorm
 
@@ -140,7 +143,7 @@ class PlainTest(unittest.TestCase):
         self.assertGreater(measured.cost.cpu_ns, 0)
         with self.assertRaises(sandstorm.UnknownExtension):
             client.invoke("nothing")
-        with self.assertRaisesRegex(sandstorm.UnknownTable, "it has: accounts, items, words"):
+        with self.assertRaisesRegex(sandstorm.UnknownTable, "it has: accounts, async, feed, items, large, memory, waits, words"):
             client.get("itmes", b"k")
         with self.assertRaisesRegex(sandstorm.ConnectionFailed, "not authorised"):
             sandstorm.Client(SERVER, TENANT, "wrong")
@@ -148,6 +151,106 @@ class PlainTest(unittest.TestCase):
             sandstorm.Client("127.0.0.1:1", TENANT, TOKEN)
         with self.assertRaises(ValueError):
             client.put("items", b"k", b"v", if_absent=True, if_present=True)
+
+    def test_changes_from_a_position(self) -> None:
+        client = self.client
+        begin = client.end_of_changes("feed")
+        version = client.put("feed", b"one", b"\xff\0", flags=3)
+        client.put("feed", "short", "lived", ttl=600)
+        client.delete("feed", "one")
+        client.put("items", "of another table", "")
+        with client.transaction() as transaction:
+            transaction.put("feed", "two", "2")
+            transaction.put("feed", "three", "3")
+        feed = client.changes("feed", begin)
+        found = list(itertools.islice(feed, 5))
+        first = found[0]
+        self.assertEqual((first.op, first.key, first.value), ("put", b"one", b"\xff\0"))
+        self.assertEqual((first.version, first.flags, first.expires_at_ms, first.is_last), (version, 3, 0, True))
+        self.assertGreater(found[1].expires_at_ms, 0)
+        self.assertEqual([(change.op, change.key) for change in found[2:3]], [("delete", b"one")])
+        self.assertGreater(found[2].version, version)
+        # A transaction has one position, and is whole behind its last change.
+        self.assertEqual(found[3].position, found[4].position)
+        self.assertEqual([change.is_last for change in found], [True, True, True, False, True])
+        self.assertEqual({change.key for change in found[3:]}, {b"two", b"three"})
+        # The transaction may be under way.
+        assert feed.position is not None
+        self.assertTrue(int(found[2].position) <= int(feed.position) < int(found[3].position))
+        # From each position it goes on behind that.
+        for change in found:
+            behind = [one for one in found if int(one.position) > int(change.position)]
+            again = client.changes("feed", change.position)
+            self.assertEqual(list(itertools.islice(again, len(behind))), behind)
+        over = client.changes("feed", found[-1].position, wait=0)
+        self.assertEqual((list(over), list(over)), ([], []), "it stays at its end")
+        assert over.position is not None
+        self.assertGreaterEqual(int(over.position), int(found[-1].position))
+        with self.assertRaisesRegex(sandstorm.UnknownTable, "it has: "):
+            next(client.changes("nothing"))
+        with self.assertRaises(sandstorm.NoChangeFeed) as no_feed:
+            client.end_of_changes("memory")
+        self.assertEqual(no_feed.exception.code, "not_logged")
+        with self.assertRaises(sandstorm.NotSent) as invalid:
+            next(client.changes("feed", "99999999999999"))
+        self.assertEqual(invalid.exception.code, "invalid")
+
+    def test_a_feed_waits_for_changes_and_ends_with_its_client(self) -> None:
+        client = sandstorm.Client(SERVER, TENANT, TOKEN, timeout=30)
+        feed = client.changes("waits", client.end_of_changes("waits"))
+        self.assertIs(iter(feed), feed)
+        found: "queue.SimpleQueue[object]" = queue.SimpleQueue()
+
+        def follow() -> None:
+            try:
+                for change in feed:
+                    assert feed.position is not None
+                    found.put((change.key, int(feed.position) < int(change.position)))
+            except sandstorm.ClosedError as closed:
+                found.put(closed.code)
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        for key in (b"first", b"second"):
+            self.client.put("waits", key, b"")
+            # Only what was handled is behind its position.
+            self.assertEqual(found.get(), (key, True))
+        client.close()
+        self.assertEqual(found.get(), "closed")
+        follower.join()
+
+    def test_a_feed_goes_on_after_an_error(self) -> None:
+        client = self.client
+        feed = client.changes("feed", client.end_of_changes("feed"))
+        client.put("feed", "errors", "")
+        errors = [sandstorm.Busy("busy", "as asked"), sandstorm.ConnectionFailed("control", "as asked")]
+        ask = client._ask
+
+        def fails(request: object, timeout: object) -> object:
+            if errors:
+                raise errors.pop(0)
+            return ask(request, timeout)
+
+        with mock.patch.object(client, "_ask", fails):
+            with self.assertRaises(sandstorm.ConnectionFailed):
+                next(feed)
+            self.assertEqual((errors, next(feed).key), ([], b"errors"))
+        # It asks again while there is no room for it, and not for ever.
+        busy = mock.Mock(side_effect=sandstorm.Busy("busy", "as asked"))
+        with mock.patch("sandstorm.change_feed.BUSY_PAUSES", (0.0, 0.0)), mock.patch.object(client, "_ask", busy):
+            with self.assertRaises(sandstorm.Busy):
+                next(feed)
+        self.assertEqual(busy.call_count, 3)
+
+    def test_a_position_that_the_log_has_no_more_is_refused(self) -> None:
+        begin = self.client.end_of_changes("feed")
+        large = os.urandom(4 << 20)
+        with self.assertRaises(sandstorm.PositionTooOld) as old:
+            while True:
+                # The log keeps 64 MiB behind a checkpoint, which comes after 128 MiB.
+                self.client.put("large", "one", large)
+                next(self.client.changes("large", begin))
+        self.assertEqual(old.exception.code, "too_old")
 
     def test_threads_share_a_client(self) -> None:
         def add() -> None:
@@ -197,6 +300,38 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                     await transaction.delete("items", "counted")
                     await client.put("items", "counted", "0")
             self.assertEqual(await client.get("items", "counted"), b"0")
+
+    async def test_changes(self) -> None:
+        async with await sandstorm.AsyncClient.open(SERVER, TENANT, TOKEN, timeout=30) as client:
+            begin = await client.end_of_changes("async")
+            feed = client.changes("async", begin)
+            await asyncio.gather(*(client.put("async", f"key{number}", str(number)) for number in range(50)))
+            found = [await feed.__anext__() for _ in range(50)]
+            self.assertEqual({change.key: change.value for change in found}, {b"key%d" % n: b"%d" % n for n in range(50)})
+            # A step that is cancelled has taken nothing.
+            waits = asyncio.ensure_future(feed.__anext__())
+            await asyncio.sleep(0)
+            waits.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waits
+            assert feed.position is not None
+            self.assertGreaterEqual(int(feed.position), int(found[-1].position))
+            await client.delete("async", "key7")
+            async for change in feed:
+                self.assertEqual((change.op, change.key, change.value), ("delete", b"key7", b""))
+                break
+            again = client.changes("async", begin)
+            self.assertEqual([await again.__anext__() for _ in range(50)], found)
+            ends = client.changes("async", again.position, wait=0)
+            self.assertLessEqual(len([change async for change in ends]), 2)
+            # Requests go on while a feed waits.
+            waits = asyncio.ensure_future(client.changes("async").__anext__())
+            self.assertEqual(await client.get("async", "key8"), b"8")
+            waits.cancel()
+            with self.assertRaises(sandstorm.NoChangeFeed):
+                await client.changes("memory").__anext__()
+            with self.assertRaises(sandstorm.UnknownTable):
+                await client.end_of_changes("nothing")
 
     async def test_a_wrong_token_is_an_error_and_a_cancelled_request_is_none(self) -> None:
         with self.assertRaises(sandstorm.ConnectionFailed):

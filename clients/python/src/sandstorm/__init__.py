@@ -10,8 +10,8 @@
 `AsyncClient` is the same for asyncio. docs/python.md is the guide.
 """
 
-from .aio import AsyncClient, AsyncTransaction
-from .client import Client, Transaction
+from .aio import AsyncChangeFeed, AsyncClient, AsyncTransaction
+from .client import ChangeFeed, Client, Transaction
 from .errors import (
     Busy,
     ClosedError,
@@ -19,7 +19,9 @@ from .errors import (
     ConnectionFailed,
     Failed,
     Killed,
+    NoChangeFeed,
     NotSent,
+    PositionTooOld,
     SandstormError,
     Timeout,
     TransactionConflict,
@@ -28,12 +30,15 @@ from .errors import (
     UnknownExtension,
     UnknownTable,
 )
-from .operations import Cost, KeyedRecord, Measured, Record
+from .operations import Change, Cost, KeyedRecord, Measured, Record
 
 __all__ = [
+    "AsyncChangeFeed",
     "AsyncClient",
     "AsyncTransaction",
     "Busy",
+    "Change",
+    "ChangeFeed",
     "Client",
     "ClosedError",
     "Conflict",
@@ -43,7 +48,9 @@ __all__ = [
     "KeyedRecord",
     "Killed",
     "Measured",
+    "NoChangeFeed",
     "NotSent",
+    "PositionTooOld",
     "Record",
     "SandstormError",
     "Timeout",

@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Type, TypeVar
 
 from . import operations
-from .errors import TransactionConflict
+from .change_feed import FeedState
+from .errors import Busy, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, KeyedRecord, Measured, Record, Request
+from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
 from .transaction_state import PAUSES, TransactionState
 
 T = TypeVar("T")
@@ -184,6 +185,20 @@ class AsyncClient:
         """The types of an extension's functions; None: it takes and gives bytes."""
         return await self._ask(operations.schema(extension), None)
 
+    async def end_of_changes(self, table: str) -> str:
+        """Where the log of a table's changes ends now: what is read of the table from now on has all before."""
+        return (await self._ask(operations.changes(table, None, 0), None)).next
+
+    def changes(
+        self, table: str, from_position: Optional[str] = None, *, wait: Optional[float] = None
+    ) -> "AsyncChangeFeed":
+        """The changes of a table behind a position, in their order: `async for change in client.changes("items", …)`.
+
+        Without a position: those from the first step on. It waits for more for ever, or ends after `wait` seconds
+        without one; 0: at the log's end. The table needs durability.
+        """
+        return AsyncChangeFeed(self, table, from_position, wait)
+
     def transaction(self, *, timeout: Optional[float] = None) -> "AsyncTransaction":
         """Begins a transaction: `async with client.transaction() as transaction:` commits it at the block's end."""
         return AsyncTransaction(self, timeout)
@@ -277,3 +292,34 @@ class AsyncTransaction:
         steps = self._state.steps()
         if steps:
             await self._client._ask(operations.commit(steps), self._timeout)
+
+
+class AsyncChangeFeed:
+    """The changes of a table. One that has raised an error, such as ConnectionFailed, or whose step was cancelled,
+    may be asked again: it goes on from where it was."""
+
+    def __init__(self, client: "AsyncClient", table: str, from_position: Optional[str], wait: Optional[float]) -> None:
+        self._client = client
+        self._state = FeedState(table, from_position, wait)
+
+    @property
+    def position(self) -> Optional[str]:
+        """Where to go on another time: behind what was handled before the last step. It moves on while other tables
+        change, too. None: before the first step."""
+        return self._state.position
+
+    def __aiter__(self) -> "AsyncChangeFeed":
+        return self
+
+    async def __anext__(self) -> Change:
+        while True:
+            change = self._state.take()
+            if change is not None:
+                return change
+            request = self._state.request()
+            if request is None:
+                raise StopAsyncIteration
+            try:
+                self._state.note(await self._client._ask(request, None))
+            except Busy as busy:
+                await asyncio.sleep(self._state.pause(busy))

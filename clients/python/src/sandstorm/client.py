@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
 
 from . import operations
-from .errors import TransactionConflict
+from .change_feed import FeedState
+from .errors import Busy, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, KeyedRecord, Measured, Record, Request
+from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
 from .transaction_state import PAUSES, TransactionState
 
 T = TypeVar("T")
@@ -162,6 +163,18 @@ class Client:
         """The types of an extension's functions; None: it takes and gives bytes."""
         return self._ask(operations.schema(extension), None)
 
+    def end_of_changes(self, table: str) -> str:
+        """Where the log of a table's changes ends now: what is read of the table from now on has all before."""
+        return self._ask(operations.changes(table, None, 0), None).next
+
+    def changes(self, table: str, from_position: Optional[str] = None, *, wait: Optional[float] = None) -> "ChangeFeed":
+        """The changes of a table behind a position, in their order: `for change in client.changes("items", position)`.
+
+        Without a position: those from the first step on. It waits for more for ever, or ends after `wait` seconds
+        without one; 0: at the log's end. The table needs durability.
+        """
+        return ChangeFeed(self, table, from_position, wait)
+
     def transaction(self, *, timeout: Optional[float] = None) -> "Transaction":
         """Begins a transaction: `with client.transaction() as transaction:` commits it at the block's end."""
         return Transaction(self, timeout)
@@ -255,3 +268,34 @@ class Transaction:
         steps = self._state.steps()
         if steps:
             self._client._ask(operations.commit(steps), self._timeout)
+
+
+class ChangeFeed:
+    """The changes of a table. One that has raised an error, such as ConnectionFailed, may be asked again: it goes on
+    from where it was. Closing the client ends the wait with ClosedError."""
+
+    def __init__(self, client: "Client", table: str, from_position: Optional[str], wait: Optional[float]) -> None:
+        self._client = client
+        self._state = FeedState(table, from_position, wait)
+
+    @property
+    def position(self) -> Optional[str]:
+        """Where to go on another time: behind what was handled before the last step. It moves on while other tables
+        change, too. None: before the first step."""
+        return self._state.position
+
+    def __iter__(self) -> "ChangeFeed":
+        return self
+
+    def __next__(self) -> Change:
+        while True:
+            change = self._state.take()
+            if change is not None:
+                return change
+            request = self._state.request()
+            if request is None:
+                raise StopIteration
+            try:
+                self._state.note(self._client._ask(request, None))
+            except Busy as busy:
+                time.sleep(self._state.pause(busy))

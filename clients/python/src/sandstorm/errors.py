@@ -62,6 +62,14 @@ class TypesError(NotSent):
     """Arguments are not of the function's types; the text says where."""
 
 
+class NoChangeFeed(NotSent):
+    """The table has durability `none`: its changes are in no log."""
+
+
+class PositionTooOld(NotSent):
+    """The log does not go back to that position: read the table anew, and follow it from the log's end."""
+
+
 class Killed(SandstormError):
     """The server ended the call, for `cause`. What it wrote outside of a transaction stays."""
 
@@ -85,13 +93,16 @@ _BY_CODE: Dict[str, Type[SandstormError]] = {
     "control": ConnectionFailed,
     "data_address": ConnectionFailed,
     "io": ConnectionFailed,
+    "invalid": NotSent,
     "not_backed": Busy,
+    "not_logged": NoChangeFeed,
     "options": NotSent,
     "over_quota": Busy,
     "overloaded": Busy,
     "shutting_down": Busy,
     "timeout": Timeout,
     "stale": Timeout,
+    "too_old": PositionTooOld,
     "types": TypesError,
     "unauthenticated": Unauthenticated,
     "unknown_extension": UnknownExtension,

@@ -34,6 +34,33 @@ class KeyedRecord:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A change of a table. `op` is `put`, `delete`, `expire`, or `clear` of all records up to `version`."""
+
+    position: str
+    """The position behind it; the changes of one transaction have the same."""
+    op: str
+    key: bytes
+    value: bytes
+    """Of a put; else empty."""
+    version: int
+    flags: int
+    expires_at_ms: int
+    """Milliseconds since the Unix epoch from which on the record counts as absent, or did; 0: never."""
+    is_last: bool
+    """Whether no other change of the same position follows: now `position` may be remembered."""
+
+
+@dataclass(frozen=True)
+class ChangePage:
+    """Changes of a table, the position behind them, and whether the log ended there."""
+
+    changes: List[Change]
+    next: str
+    at_end: bool
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one call cost: docs/wire.md, "What a call cost"."""
 
@@ -133,6 +160,24 @@ def _range(result: bytes) -> List[KeyedRecord]:
     return records
 
 
+def _changes(result: bytes) -> ChangePage:
+    following, at = _take(result, 0)
+    at_end, at = result[at] != 0, at + 1
+    found: List[Tuple[str, str, bytes, bytes, int, int, int]] = []
+    while at < len(result):
+        position, at = _take(result, at)
+        op, at = _take(result, at)
+        key, at = _take(result, at)
+        value, at = _take(result, at)
+        version, flags, expires_at_ms = struct.unpack_from("<QIQ", result, at)
+        at += 20
+        found.append((position.decode(), op.decode(), key, value, version, flags, expires_at_ms))
+    # A page ends where a unit of the log does.
+    behind = [one[0] for one in found[1:]] + [""]
+    changes = [Change(*one, is_last=one[0] != after) for one, after in zip(found, behind)]
+    return ChangePage(changes, following.decode(), at_end)
+
+
 def _measured(result: bytes) -> Measured:
     has_cost, rest = result[0] != 0, result[1:]
     cost = Cost(*struct.unpack("<QQQIIQQQ", rest[:56])) if has_cost else None
@@ -211,6 +256,12 @@ def measure(extension: str, args: Bytes, version: int) -> Request[Measured]:
 
 def commit(steps: Sequence[bytes]) -> Request[None]:
     return Request(12, struct.pack("<I", len(steps)) + b"".join(steps), _nothing)
+
+
+def changes(table: str, after: Optional[str], wait_s: int) -> Request[ChangePage]:
+    """A page of changes; without `after` none, and the log's end."""
+    position = struct.pack("<B", after is not None) + _counted(after or "")
+    return Request(13, _counted(table) + position + struct.pack("<I", wait_s), _changes)
 
 
 def _step(kind: int, table: int, key: bytes) -> bytes:
