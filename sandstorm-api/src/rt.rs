@@ -122,12 +122,14 @@ pub struct ArenaAllocator;
 
 const MIN_BLOCK_BYTES: usize = 16;
 
+#[inline]
 fn size_class(layout: Layout) -> usize {
     layout.size().max(layout.align()).max(MIN_BLOCK_BYTES).next_power_of_two().trailing_zeros() as usize - 4
 }
 
 /// Length of the block at `block` of a class: all of the class's size, but for the one that the quota's end cuts short.
 /// Never depends on how far the arena has grown: a block has the same length when it is given back.
+#[inline]
 fn block_len(arena: &InvocationArena, block: *mut u8, class: usize) -> usize {
     (MIN_BLOCK_BYTES << class).min(arena.limit.addr() - block.addr())
 }
@@ -160,6 +162,7 @@ unsafe fn grow_arena(arena: *mut InvocationArena, to: usize) -> bool {
 ///
 /// # Safety
 /// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
+#[inline]
 pub unsafe fn allocate(arena: *mut InvocationArena, layout: Layout) -> *mut u8 {
     if layout.size() > isize::MAX as usize / 2 {
         return core::ptr::null_mut();
@@ -197,6 +200,7 @@ pub unsafe fn allocate(arena: *mut InvocationArena, layout: Layout) -> *mut u8 {
 ///
 /// # Safety
 /// `block` came from [`allocate`] or [`extend_last_block`] on this arena with this layout and is not used any more.
+#[inline]
 pub unsafe fn release(arena: *mut InvocationArena, block: *mut u8, layout: Layout) {
     let class = size_class(layout);
     // SAFETY: the block is ours again and holds at least one word.
@@ -231,16 +235,19 @@ pub unsafe fn extend_last_block(arena: *mut InvocationArena, block: *mut u8, old
 // SAFETY: blocks come from `allocate`, which hands out disjoint ranges with the layout's size and alignment, and are
 // only reused after `dealloc`. One invocation runs on one worker at a time, so its arena has one user.
 unsafe impl GlobalAlloc for ArenaAllocator {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the running invocation is live, and its arena is this thread's while it runs.
         unsafe { allocate(&raw mut (*current_invocation()).arena, layout) }
     }
 
+    #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as in `alloc`; the block came from there.
         unsafe { release(&raw mut (*current_invocation()).arena, block, layout) }
     }
 
+    #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as in `alloc`; the block came from there; GlobalAlloc's contract is that of `reallocate`.
         unsafe { reallocate(&raw mut (*current_invocation()).arena, block, layout, new_size) }

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::Error;
+use crate::{Db, Error};
 
 /// Reads the arguments of a call.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ macro_rules! numbers {
             )*
         }
 
-        impl Encoder {
+        impl Encoder<'_> {
             $(
                 /// Writes a number.
                 #[inline]
                 pub fn $type(&mut self, number: $type) {
-                    self.bytes.extend_from_slice(&number.to_le_bytes());
+                    self.put(&number.to_le_bytes());
                 }
             )*
         }
@@ -135,31 +135,79 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Bytes of a reply for which there is room from the start: most are no longer, and memory of a call that nobody
-/// touches costs nothing.
-const START_BYTES: usize = 256;
+/// Bytes of a reply that are gathered before the server gets them: most replies are no longer, and one call hands them
+/// over. What is longer goes there from where it lies. The buffer is filled with zeroes: a module writes so many with
+/// eight stores, and more by a call of the server.
+const GATHERED_BYTES: usize = if cfg!(target_arch = "wasm32") { 64 } else { 192 };
 
-/// Writes a reply.
-#[derive(Debug, Default)]
-pub struct Encoder {
-    bytes: Vec<u8>,
+/// Writes a reply. It takes no memory of the call: what it gathers lies on the stack.
+pub struct Encoder<'a> {
+    db: Db<'a>,
+    gathered: [u8; GATHERED_BYTES],
+    len: usize,
+    /// The first error, after which nothing is handed over.
+    outcome: Result<(), Error>,
 }
 
-impl Encoder {
-    /// An empty reply.
-    pub fn new() -> Encoder {
-        Encoder { bytes: Vec::with_capacity(START_BYTES) }
+impl core::fmt::Debug for Encoder<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Encoder").field("gathered", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Encoder<'a> {
+    /// An empty reply of a call.
+    #[inline]
+    pub fn new(db: Db<'a>) -> Encoder<'a> {
+        Encoder { db, gathered: [0; GATHERED_BYTES], len: 0, outcome: Ok(()) }
     }
 
-    /// What was written.
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        match self.gathered.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            None => self.put_long(bytes),
+        }
+    }
+
+    /// Hands over what was gathered, and bytes for which it had no room; few of them are gathered.
+    fn put_long(&mut self, bytes: &[u8]) {
+        self.hand_over();
+        match self.gathered.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len = bytes.len();
+            }
+            None if self.outcome.is_ok() => self.outcome = self.db.reply(bytes),
+            None => {}
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if self.outcome.is_ok() && self.len > 0 {
+            let gathered = self.gathered.get(..self.len).unwrap_or_default();
+            self.outcome = self.db.reply(gathered);
+        }
+        self.len = 0;
+    }
+
+    /// Ends the reply.
+    ///
+    /// # Errors
+    /// It is longer than the call's budget allows.
+    #[inline]
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.hand_over();
+        core::mem::replace(&mut self.outcome, Ok(()))
     }
 
     /// Writes a boolean.
     #[inline]
     pub fn bool(&mut self, on: bool) {
-        self.bytes.push(u8::from(on));
+        self.u8(u8::from(on));
     }
 
     /// Writes a text.
@@ -171,10 +219,8 @@ impl Encoder {
     /// Writes bytes; more than a reply may have are refused when the reply is made.
     #[inline]
     pub fn slice(&mut self, bytes: &[u8]) {
-        // At once, and not for its length and for itself.
-        self.bytes.reserve(bytes.len().saturating_add(size_of::<u32>()));
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-        self.bytes.extend_from_slice(bytes);
+        self.put(bytes);
     }
 
     /// Writes a value, or that there is none.
@@ -202,25 +248,71 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::ErrorKind;
+    use crate::testing::TestStore;
+
+    /// The reply of a call that writes one.
+    fn reply(write: impl Fn(&mut Encoder<'_>)) -> Result<Vec<u8>, Error> {
+        TestStore::new().invoke(
+            async |db: Db<'_>, _: &[u8]| {
+                let mut to = Encoder::new(db);
+                write(&mut to);
+                to.finish()
+            },
+            b"",
+        )
+    }
 
     #[test]
     fn what_is_written_is_read() {
-        let mut to = Encoder::new();
-        to.u8(1);
-        to.i64(-2);
-        to.f32(0.5);
-        to.bool(true);
-        to.string("ä");
-        to.slice(b"\0\x01");
-        to.option(&None::<u16>, |to, value| to.u16(*value));
-        to.option(&Some(3), |to, value| to.u16(*value));
-        to.list(&[4, 5], |to, value| to.u32(*value));
-        let mut from = Decoder::new(to.as_slice());
+        let written = reply(|to| {
+            to.u8(1);
+            to.i64(-2);
+            to.f32(0.5);
+            to.bool(true);
+            to.string("ä");
+            to.slice(b"\0\x01");
+            to.option(&None::<u16>, |to, value| to.u16(*value));
+            to.option(&Some(3), |to, value| to.u16(*value));
+            to.list(&[4, 5], |to, value| to.u32(*value));
+        });
+        let written = written.expect("a short reply");
+        let mut from = Decoder::new(&written);
         assert_eq!((from.u8(), from.i64(), from.f32(), from.bool()), (Ok(1), Ok(-2), Ok(0.5), Ok(true)));
         assert_eq!((from.string(), from.bytes()), (Ok("ä".to_string()), Ok(vec![0, 1])));
         assert_eq!((from.option(Decoder::u16), from.option(Decoder::u16)), (Ok(None), Ok(Some(3))));
         assert!(from.finish().is_err());
         assert_eq!((from.list(Decoder::u32), from.finish()), (Ok(vec![4, 5]), Ok(())));
+    }
+
+    /// However its parts lie to what is gathered, the reply has all of them in their order.
+    #[test]
+    fn a_reply_of_any_length_arrives_whole() {
+        for first in [0, 1, 7, GATHERED_BYTES - 9, GATHERED_BYTES - 4, GATHERED_BYTES, 3 * GATHERED_BYTES] {
+            for second in [0, 1, GATHERED_BYTES - 4, GATHERED_BYTES, 1_000] {
+                let (one, other) = (vec![1; first], vec![2; second]);
+                let written = reply(|to| {
+                    to.slice(&one);
+                    to.u64(7);
+                    to.slice(&other);
+                    to.bool(true);
+                });
+                let written = written.expect("it fits");
+                let mut from = Decoder::new(&written);
+                let read = (from.bytes(), from.u64(), from.bytes(), from.bool(), from.finish());
+                assert_eq!(read, (Ok(one), Ok(7), Ok(other), Ok(true), Ok(())));
+            }
+        }
+        assert_eq!(reply(|_| {}), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_reply_beyond_its_limit_is_an_error() {
+        let long = reply(|to| {
+            (0..64).for_each(|_| to.slice(&[0; 1 << 20]));
+            to.u8(1);
+        });
+        assert_eq!(long.map_err(|error| error.kind()), Err(ErrorKind::TooLarge));
     }
 
     #[test]

@@ -16,3 +16,4 @@ mod shell;
 mod transaction;
 mod typed;
 mod typed_redis;
+mod typed_replies;

@@ -10,7 +10,8 @@ pub(super) const ENTRY: &str = "typed::run";
 /// The module with the entry.
 pub(super) fn write(schema: &ExtensionSchema) -> String {
     let mut out = String::from(
-        "#[deny(unsafe_code)]\nmod typed {\nuse sandstorm_api::typed::{Decoder, Encoder};\nuse sandstorm_api::{Db, Error};\n",
+        "#[deny(unsafe_code)]\nmod typed {\nuse sandstorm_api::typed::{Decoder, Encoder};\n\
+         use sandstorm_api::{Db, Error};\n",
     );
     for one in &schema.types {
         match &one.body {
@@ -48,9 +49,9 @@ fn arm(out: &mut String, FunctionSchema { name, args, reply, fingerprint, .. }: 
         line(out, "let () = reply;\nOk(())\n}");
         return;
     }
-    line(out, "let to = &mut Encoder::new();");
+    line(out, "let to = &mut Encoder::new(db);");
     let _ = writeln!(out, "{};", write_value(reply, "reply", true));
-    line(out, "db.reply(to.as_slice())\n}");
+    line(out, "to.finish()\n}");
 }
 
 fn structure(out: &mut String, name: &str, StructType { fields }: &StructType) {
@@ -60,7 +61,7 @@ fn structure(out: &mut String, name: &str, StructType { fields }: &StructType) {
         let _ = writeln!(out, "r#{}: {},", field.name, read(&field.value));
     }
     line(out, "})\n}");
-    let _ = writeln!(out, "fn write_{name}(to: &mut Encoder, value: &tenant::r#{name}) {{");
+    let _ = writeln!(out, "fn write_{name}(to: &mut Encoder<'_>, value: &tenant::r#{name}) {{");
     for field in fields {
         let _ = writeln!(out, "{};", write_value(&field.value, &format!("value.r#{}", field.name), true));
     }
@@ -84,9 +85,10 @@ fn enumeration(out: &mut String, name: &str, EnumType { variants }: &EnumType) {
     // With 256 variants there is no other byte.
     line(
         out,
-        "#[allow(unreachable_patterns)]\n_ => Err(from.wrong(\"have an enum without a variant of that number\")),\n}\n}",
+        "#[allow(unreachable_patterns)]\n\
+         _ => Err(from.wrong(\"have an enum without a variant of that number\")),\n}\n}",
     );
-    let _ = writeln!(out, "fn write_{name}(to: &mut Encoder, value: &tenant::r#{name}) {{");
+    let _ = writeln!(out, "fn write_{name}(to: &mut Encoder<'_>, value: &tenant::r#{name}) {{");
     line(out, "match value {");
     for (number, variant) in variants.iter().enumerate() {
         let parts = match &variant.payload {
