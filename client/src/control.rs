@@ -20,10 +20,7 @@ mod watches;
 
 pub use async_control::AsyncControl;
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
-pub use cluster::{
-    ClusterMemberStatus, ClusterStatus, PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveCount,
-    SlotMoveSpec, SlotMoveStatus,
-};
+pub use cluster::*;
 pub use error::ControlError;
 pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
@@ -54,7 +51,8 @@ const TLS_HINTS: TlsHints = TlsHints {
     known: "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE",
     expired: "renew it on the server; it is taken without a restart",
     name: "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)",
-    pinned: "ask the operator for the fingerprint; if the certificate was not replaced, another machine intercepts the connection",
+    pinned: "ask the operator for the fingerprint; if the certificate was not replaced, another \
+             machine intercepts the connection",
     plain: "is it a control port? one without TLS is reached with http:// before the address",
     other: "is it a sandstorm control port of this version?",
 };
