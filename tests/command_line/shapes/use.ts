@@ -146,9 +146,28 @@ try {
   if (!(error instanceof SandstormError)) throw error;
 }
 
-// A server that says what no server of ours says. The connection after one that ended is another one.
+// Connections that the server ends: a call that was under way is lost, and the next one has another connection.
 const module = "node:net";
-const { createServer } = await import(module);
+const { connect, createServer } = await import(module);
+const other: FakeSocket = connect({ path: unix.slice("unix:".length) });
+const killed = await new Promise<string>((resolve) => {
+  other.on("data", (bytes) => resolve(bytes.toString()));
+  other.write("CLIENT KILL TYPE normal SKIPME yes\r\n");
+});
+if (!/^:[1-9]/.test(killed)) throw new Error(`no connection was ended: ${killed}`);
+other.destroy();
+for (const over of transports.slice(1)) {
+  for (let isAnswered = false; !isAnswered; ) {
+    try {
+      same(await new ShapesClient(over).integer(5), 5, "another connection");
+      isAnswered = true;
+    } catch (error) {
+      if (!(error instanceof SandstormError && error.code === "lost")) throw error;
+    }
+  }
+}
+
+// A server that says what no server of ours says. The connection after one that ended is another one.
 const hello = "%1\r\n$5\r\nproto\r\n:3\r\n";
 const said: (string | null)[] = [];
 const server = createServer((socket: FakeSocket) => {

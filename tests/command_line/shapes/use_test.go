@@ -204,6 +204,32 @@ func TestWhoIsRefused(t *testing.T) {
 	}
 }
 
+func TestConnectionsThatTheServerEndsAreFollowedByOthers(t *testing.T) {
+	client := ShapesClient{Transport: overRESP(t, options(os.Getenv("RESP")))}
+	for at := 0; at < 3; at++ {
+		if _, err := client.Integer(background, 5); err != nil {
+			t.Fatal(err)
+		}
+		other, err := net.Dial("unix", strings.TrimPrefix(os.Getenv("UNIX"), "unix:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(other, "CLIENT KILL TYPE normal SKIPME yes\r\n")
+		if killed, err := bufio.NewReader(other).ReadString('\n'); err != nil || !strings.HasPrefix(killed, ":") || killed == ":0\r\n" {
+			t.Fatal(killed, err)
+		}
+		other.Close()
+		for {
+			// A call that was under way is lost, and the next one has another connection.
+			found, err := client.Integer(background, 5)
+			if !errors.Is(err, &SandstormError{Code: "lost"}) {
+				same(t, found, err, uint64(5))
+				break
+			}
+		}
+	}
+}
+
 // fakeServer answers what a test says: "" says nothing, "!" ends the connection.
 func fakeServer(t *testing.T, said chan string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

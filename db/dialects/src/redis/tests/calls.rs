@@ -7,7 +7,7 @@ use crate::InvocationResult;
 
 #[test]
 fn an_extension_is_called_and_its_end_is_told() {
-    let mut world = World::new();
+    let world = World::new();
     let mut client = world.client(Some("shop"));
     for (status, number, value, expected) in [
         (RpcStatus::Ok, 1, "sum", "$3\r\nsum\r\n"),
