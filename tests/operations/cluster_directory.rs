@@ -66,6 +66,7 @@ fn what_is_changed_at_one_server_holds_at_all() {
     assert!(within_a_minute(|| servers.iter().all(|server| server.json("cluster status")["epoch"] == 1)));
 
     check_tenants_and_grants(&servers);
+    check_revocations(&servers);
     check_extensions(&servers);
     check_changes_at_the_same_moment(&servers);
     check_without_etcd(&mut etcd, &servers);
@@ -112,6 +113,31 @@ fn check_tenants_and_grants(servers: &[Server]) {
         servers[number % 3].json(&format!("put items key:{number} {number} --tenant shop"));
     }
     assert!(failure(&servers[2], "tenant create shop").contains("shop"), "the name is taken everywhere");
+}
+
+/// What takes rights away is answered once it holds everywhere, and an error names the server where it may not.
+fn check_revocations(servers: &[Server]) {
+    let token = |told: Value| told["token"].as_str().unwrap().to_owned();
+    let mut current = token(servers[0].json("tenant create old"));
+    for number in 0..9 {
+        let (by, at) = (&servers[number % 3], &servers[(number + 1) % 3]);
+        let before = std::mem::replace(&mut current, token(by.json("tenant rotate old --grace 1h")));
+        let reads = |server: &Server| {
+            let mut command = server.command();
+            command.args(["table", "list", "--tenant", "old", "--token", &before]).output().unwrap().status.success()
+        };
+        assert!(reads(at), "round {number}: the old token holds for an hour");
+        by.json("tenant rotate old --revoke-old");
+        assert!(!reads(at) && !reads(&servers[(number + 2) % 3]), "round {number}: it is void everywhere");
+    }
+    let process = rustix::process::Pid::from_child(&servers[2].process);
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let refused = failure(&servers[0], "tenant set old --quota requests_per_s=7");
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    assert!(refused.contains("it is done") && refused.contains("has not taken it over"), "{refused}");
+    let quota = |server: &Server| server.json("tenant show old")["quotas"]["requests_per_s"].clone();
+    assert!(within_a_minute(|| servers.iter().all(|server| quota(server) == 7)));
+    servers[0].json("tenant delete old");
 }
 
 fn check_extensions(servers: &[Server]) {

@@ -160,7 +160,10 @@ impl AgentLoop {
         self.digest_of = change;
         digest.iter().for_each(|digest| self.member.set_directory(digest));
         self.member.step(&mut self.store)?;
-        (self.follow)(self.member.directory_revision()).map_err(MemberError::State)
+        let revision = self.member.directory_revision();
+        (self.follow)(revision).map_err(MemberError::State)?;
+        // Told at once: the answer to what takes rights away waits for it.
+        if self.member.set_taken_over(revision) { self.member.step(&mut self.store) } else { Ok(()) }
     }
 
     fn note(&mut self, error: &MemberError) {

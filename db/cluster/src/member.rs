@@ -120,8 +120,9 @@ impl ClusterMember {
     /// Sets where the others reach this server, which is told in the next step.
     pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
         let MemberAddresses { data, redis, memcached, control, fingerprint } = addresses.clone();
-        let (directory, boot) = (String::new(), self.desk.boot());
-        self.own = Some(ServerState { format: FORMAT, boot, data, redis, memcached, control, fingerprint, directory });
+        let (format, boot, directory, taken_over) = (FORMAT, self.desk.boot(), String::new(), 0);
+        self.own =
+            Some(ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over });
     }
 
     /// Sets the digest of the server's tenants, tables and extensions, which is told in the next step.
@@ -135,6 +136,13 @@ impl ClusterMember {
     /// there are none yet.
     pub fn directory_revision(&self) -> u64 {
         self.directory_revision
+    }
+
+    /// Sets the revision of the newest change of the directory that the server has taken over; returns whether it is a
+    /// newer one, which is told in the next step.
+    pub fn set_taken_over(&mut self, revision: u64) -> bool {
+        let Some(own) = &mut self.own else { return false };
+        std::mem::replace(&mut own.taken_over, revision) != revision
     }
 
     /// The key that says that this server lives.
@@ -253,6 +261,8 @@ impl ClusterMember {
     fn adopt(&self, state: &ClusterState) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
         self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
-        self.desk.adopt((revision, stored), KnownServers { all: &state.servers, live: &state.live }, &state.peer_key);
+        let known = KnownServers { all: &state.servers, live: &state.live };
+        self.desk.adopt((revision, stored), known, &state.peer_key);
+        self.desk.set_directory_revision(state.directory_revision);
     }
 }

@@ -63,6 +63,15 @@ pub struct CopyProgress {
     pub state: String,
 }
 
+/// A server that has not taken a change of the directory over yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaggingServer {
+    /// Its id.
+    pub id: String,
+    /// Whether it has told of itself lately.
+    pub lives: bool,
+}
+
 /// What somebody wants of the map.
 #[derive(Clone, Debug)]
 enum MapRequest {
@@ -109,6 +118,8 @@ struct MoveDeskState {
     peer_key: String,
     /// The revision of that map.
     revision: u64,
+    /// The revision of the newest change of the directory that was read.
+    directory_revision: u64,
     /// Whether another process has this server's id: it owns nothing then.
     is_replaced: bool,
     /// Of what the slots that this server owns were set last.
@@ -167,8 +178,8 @@ impl MoveDesk {
         self.state.lock().agent = Some(agent);
     }
 
-    /// Has the map read now.
-    pub(crate) fn wake_agent(&self) {
+    /// Has the cluster's state read now.
+    pub fn wake_agent(&self) {
         self.state.lock().agent.iter().for_each(Thread::unpark);
     }
 
@@ -200,6 +211,22 @@ impl MoveDesk {
         }
         self.own(state);
         self.changed.notify_all();
+    }
+
+    pub(crate) fn set_directory_revision(&self, revision: u64) {
+        self.state.lock().directory_revision = revision;
+    }
+
+    /// The revision of the newest change of tenants that was read.
+    pub fn directory_revision(&self) -> u64 {
+        self.state.lock().directory_revision
+    }
+
+    /// The servers that have not said that they have taken over that change, or a later one.
+    pub fn servers_behind(&self, revision: u64) -> Vec<LaggingServer> {
+        let state = self.state.lock();
+        let behind = state.servers.iter().filter(|(_, server)| server.taken_over < revision);
+        behind.map(|(id, _)| LaggingServer { id: id.clone(), lives: state.live.contains(id) }).collect()
     }
 
     /// Another process has this server's id.

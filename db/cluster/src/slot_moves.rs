@@ -187,6 +187,7 @@ mod tests {
                 control: String::new(),
                 fingerprint: String::new(),
                 directory: String::new(),
+                taken_over: 0,
             };
             ((*id).to_owned(), state)
         };

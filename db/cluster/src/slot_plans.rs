@@ -329,8 +329,9 @@ mod tests {
             let data = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
             let (control, fingerprint, directory) = (String::new(), String::new(), String::new());
             let (redis, memcached) = (None, None);
+            let (format, boot, taken_over) = (FORMAT, 1, 0);
             let state =
-                ServerState { format: FORMAT, boot: 1, data, redis, memcached, control, fingerprint, directory };
+                ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over };
             (id.to_owned(), state)
         };
         IDS.into_iter().map(server).collect()

@@ -111,6 +111,9 @@ pub(crate) struct ServerState {
     /// The digest of its tenants, tables and extensions.
     #[serde(default)]
     pub(crate) directory: String,
+    /// The revision of the newest change of the directory that it has taken over.
+    #[serde(default)]
+    pub(crate) taken_over: u64,
 }
 
 impl StoredSlots {

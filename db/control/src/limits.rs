@@ -385,5 +385,8 @@ pub const FOLLOW_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which a request waits for the server's next look at its cluster, where it names what this server does not
 /// know: the server looks ten times a second, and more seldom where etcd is slow.
 pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// Time for which the answer to what takes rights away waits for the other servers of a cluster that live. Each takes a
+/// change over within some tenths of a second.
+pub const EVERYWHERE_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two questions whether it has looked.
 pub const LOOK_PAUSE: Duration = Duration::from_millis(10);

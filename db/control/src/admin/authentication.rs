@@ -91,7 +91,13 @@ pub(super) fn token_caller(token: &[u8], control: &ControlState) -> Option<Reque
 fn session_caller(session: &[u8], control: &ControlState) -> Option<RequestCaller> {
     let found = control.page_sessions.find(session)?;
     let view = match &found.tenant {
-        Some((name, id)) => Some(tenant_view(control, name, *id)?),
+        Some((name, id)) => {
+            let view = tenant_view(control, name, *id)?;
+            if !found.credentials.iter().all(|one| view.tenant.has_credential(*one)) {
+                return None;
+            }
+            Some(view)
+        }
         None => None,
     };
     Some(RequestCaller::made(found.role, view, found.source, found.expires_ms))

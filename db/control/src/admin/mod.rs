@@ -56,6 +56,7 @@ mod rebuild;
 mod recheck;
 mod records;
 mod response;
+mod revocations;
 mod role;
 mod routes;
 mod secrets;

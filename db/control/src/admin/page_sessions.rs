@@ -34,6 +34,9 @@ pub(super) struct PageViewer {
     pub(super) source: CallerSource,
     /// When that token ends by itself, in milliseconds since 1970.
     pub(super) expires_ms: Option<u64>,
+    /// If it came of a tenant's own token: the credentials of that tenant, all of which have to hold still. Another
+    /// server of the cluster may have replaced the token.
+    pub(super) credentials: Vec<u64>,
 }
 
 impl PageViewer {
@@ -44,6 +47,10 @@ impl PageViewer {
             tenant: caller.own().map(|own| (own.tenant.name.clone(), own.tenant.id)),
             source: caller.source().clone(),
             expires_ms: caller.expires_ms(),
+            credentials: match (caller.source(), caller.own()) {
+                (CallerSource::Tenant(_), Some(own)) => own.tenant.credentials().collect(),
+                _ => Vec::new(),
+            },
         }
     }
 

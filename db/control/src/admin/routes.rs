@@ -22,6 +22,7 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
+use super::revocations::confirm_everywhere;
 use super::types::{
     ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
     CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
@@ -190,6 +191,7 @@ fn router(control: Arc<ControlState>) -> Router {
                 .hint("the header `allow` names those that it takes")
         })
         .layer(middleware::from_fn_with_state(control.clone(), record_change))
+        .layer(middleware::from_fn_with_state(control.clone(), confirm_everywhere))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(control)
 }

@@ -133,6 +133,20 @@ fn a_session_reads_what_its_token_reads_and_changes_nothing() {
     assert_eq!(events["events"].as_array().unwrap().len(), 2, "{events}");
 }
 
+/// As another server of a cluster does it: no request of this one says so.
+#[test]
+fn a_session_ends_with_a_token_that_was_replaced_elsewhere() {
+    let server = Server::without_builder();
+    let own = server.tenant("a");
+    let cookie = sign_in(&server, &own).cookie();
+    let get = || ask(&server, "GET", "/v1/overview", &[("cookie", &cookie)], "").status;
+    assert_eq!(get(), 200);
+    server.control.directory.rotate_with_grace("a", Duration::from_secs(3_600)).unwrap();
+    assert_eq!(get(), 200, "the old token works for an hour");
+    server.control.directory.revoke_old_token("a").unwrap();
+    assert_eq!(get(), 401);
+}
+
 #[test]
 fn a_code_works_once_and_a_foreign_page_cannot_sign_anybody_in() {
     let server = Server::without_builder();
