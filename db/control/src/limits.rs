@@ -352,6 +352,9 @@ pub const TRIGGER_SLOTS: usize = 64;
 pub const TRIGGER_QUEUE_CALLS: usize = 4_096;
 /// Bytes of their arguments from which on no more changes are read.
 pub const TRIGGER_QUEUE_BYTES: usize = 4 << 20;
+/// Calls of a trigger, those that are over among them, of which a list says whether they are: one that waits for its
+/// next try keeps the list long. Calls from before it are looked up by number.
+pub const TRIGGER_QUEUE_NUMBERS: usize = 4 * TRIGGER_QUEUE_CALLS;
 /// Changes that a trigger may ask for in one call, at most: they are handled or fail together.
 pub const TRIGGER_BATCH: u32 = 256;
 /// Full batches that fit before one is tried that is larger, after one has taken more than its call's budget: what

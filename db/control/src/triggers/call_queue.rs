@@ -7,11 +7,11 @@
 //! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
 //! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::limits::{
     TRIGGER_BATCH_BYTES, TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS,
-    TRIGGER_SLOTS,
+    TRIGGER_QUEUE_NUMBERS, TRIGGER_SLOTS,
 };
 use sandstorm_api::change::Changes;
 
@@ -116,6 +116,9 @@ pub(crate) struct CallQueue {
     /// Positions grow with numbers, but for calls that are no changes.
     open: VecDeque<Option<u64>>,
     first_open: u64,
+    /// The same of calls before that number which are not over: one that waits for its next try while many others
+    /// succeed would make the list above long.
+    waiting: BTreeMap<u64, u64>,
     /// Calls that are not over.
     open_calls: usize,
     /// Numbers of those that are changes of the whole table.
@@ -136,6 +139,7 @@ impl Default for CallQueue {
             next_invocation: 1,
             open: VecDeque::new(),
             first_open: 1,
+            waiting: BTreeMap::new(),
             open_calls: 0,
             barriers: VecDeque::new(),
             bytes: 0,
@@ -165,6 +169,10 @@ impl CallQueue {
         self.next_number += 1;
         self.open.push_back(Some(call.before));
         self.open_calls += 1;
+        while self.open.len() > TRIGGER_QUEUE_NUMBERS {
+            self.waiting.extend(self.open.pop_front().flatten().map(|before| (self.first_open, before)));
+            self.first_open += 1;
+        }
         self.bytes += call.args.len();
         if key.is_none() {
             self.barriers.push_back(call.number);
@@ -212,9 +220,10 @@ impl CallQueue {
     /// Takes those of a slot's first calls into an invocation that may begin and fit.
     fn collect(&self, at: usize, now_ms: u64, found: &mut CollectedCalls) {
         let barrier = self.barriers.front().copied();
+        let is_first = |number| self.waiting.is_empty() && self.first_open == number;
         let may_begin = |call: &TriggerCall| {
-            let is_in_order = barrier
-                .is_none_or(|barrier| call.number < barrier || call.number == barrier && self.first_open == barrier);
+            let is_in_order =
+                barrier.is_none_or(|barrier| call.number < barrier || call.number == barrier && is_first(barrier));
             call.not_before_ms <= now_ms && is_in_order
         };
         for (place, call) in self.slots[at].calls.iter().enumerate() {
@@ -297,8 +306,9 @@ impl CallQueue {
                 let Some(call) = self.slots[at].calls.pop_front() else { break };
                 self.bytes -= call.args.len();
                 self.open_calls -= 1;
-                if let Some(open) = self.open.get_mut((call.number - self.first_open) as usize) {
-                    *open = None;
+                match call.number.checked_sub(self.first_open) {
+                    Some(at) => self.open.get_mut(at as usize).into_iter().for_each(|open| *open = None),
+                    None => drop(self.waiting.remove(&call.number)),
                 }
                 if self.barriers.front() == Some(&call.number) {
                     self.barriers.pop_front();
@@ -316,7 +326,8 @@ impl CallQueue {
     /// The position up to which all changes are over, if those up to `read` were added.
     pub(crate) fn handled(&self, read: u64) -> u64 {
         // Those that are no changes have no position.
-        let first = self.open.iter().flatten().copied().find(|before| *before != u64::MAX);
+        let mut open = self.waiting.values().chain(self.open.iter().flatten()).copied();
+        let first = open.find(|before| *before != u64::MAX);
         first.unwrap_or(u64::MAX).min(read)
     }
 }

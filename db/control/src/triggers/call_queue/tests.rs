@@ -252,3 +252,32 @@ fn a_dead_letter_is_replayed_alone() {
     seen.sort_unstable();
     assert_eq!(seen, [vec![1], vec![2]]);
 }
+
+/// One that waits for its next try while others succeed costs the same memory, however many these are.
+#[test]
+fn a_call_that_waits_keeps_no_list_of_those_that_are_over() {
+    let mut queue = CallQueue::default();
+    let call = |number: u64| TriggerCall::of_change(Vec::new(), (number, number + 1), None);
+    queue.push(Some(b"k"), call(0));
+    let failed = queue.begin(0, None).expect("it may begin").place;
+    assert_eq!(queue.end(failed, CallEnd::Failed, (1, 0)), Some(CallFate::Again));
+    let changes = 3 * TRIGGER_QUEUE_NUMBERS as u64;
+    for number in 1..changes {
+        queue.push(Some(b"other"), call(number));
+        let place = queue.begin(0, None).expect("it may begin").place;
+        assert!(queue.end(place, CallEnd::Done, (1, 0)).is_some());
+        assert!(queue.open.len() <= TRIGGER_QUEUE_NUMBERS + 1);
+    }
+    assert_eq!((queue.handled(changes), queue.len()), (0, 1));
+    // A change of the whole table waits for it all the same.
+    queue.push(None, call(changes));
+    assert_eq!(queue.begin(0, None), None);
+    let again = queue.next_begin_ms().expect("it waits").max(TRIGGER_PAUSE_MAX_MS);
+    for left in [1, 0] {
+        let place = queue.begin(again, None).expect("it may begin").place;
+        assert_eq!(queue.begin(again, None), None, "one behind the other");
+        assert!(queue.end(place, CallEnd::Done, (1, again)).is_some());
+        assert_eq!(queue.len(), left);
+    }
+    assert_eq!((queue.handled(changes + 1), queue.waiting.len()), (changes + 1, 0));
+}
