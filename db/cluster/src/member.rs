@@ -3,6 +3,7 @@
 //! Ownership is one key, the map of slots with its epoch, and every change of it compares that key's revision. So each
 //! epoch has one map. A server owns a slot if the last map that it read says so. Nothing takes a slot from a server but
 //! that server itself, so that a map that it has not read yet takes nothing from it: two servers never both own a slot.
+//! The exception is a server whose records are given up: whoever asks for that has to know that it does not run.
 //! Signs of life are hints. They decide who is counted when a cluster is founded, and nothing later.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,10 +192,11 @@ impl ClusterMember {
         let put = vec![(SLOTS_KEY.to_owned(), value)];
         let mut wanted = MetadataChange { compared, put, removed: vec![] };
         if let Some(id) = &change.removed_server {
-            // If it has started again meanwhile, its key has changed. The servers that stay get a new key for what they
-            // say to each other.
+            // If it has started again meanwhile, its key has changed; if it only was late, it has told that it lives. The
+            // servers that stay get a new key for what they say to each other.
             let key = format!("{SERVERS}{id}");
             wanted.compared.push((key.clone(), state.revisions.get(id).copied().unwrap_or(0)));
+            wanted.compared.push((format!("{LIVE}{id}"), 0));
             wanted.put.push((PEER_KEY.to_owned(), new_peer_key()));
             wanted.removed.push((key.clone(), format!("{key}0")));
         }

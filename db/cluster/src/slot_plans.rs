@@ -255,18 +255,23 @@ impl StoredSlots {
                 "server {server} lives: stop it first. One that was killed counts as silent ten seconds later"
             ));
         }
-        // What it has handed over, and would have to remove yet, is not asked for any more.
-        let is_over = |one: &StoredMove| one.handed_over && one.source == server && gives_up_records;
-        if let Some(one) = self.moves.iter().find(|one| !is_over(one)) {
+        // What it has handed over, and would have to remove yet, is not asked for any more. Nor do moves between others
+        // matter: one of them may be silent, too, and to be removed next.
+        let is_over = |one: &StoredMove| one.handed_over && one.source == server;
+        let is_own = |one: &StoredMove| one.source == server || one.target == server;
+        if let Some(one) = self.moves.iter().find(|one| is_own(one) && !is_over(one)) {
+            let what = match one.handed_over {
+                true => "wait until that server has removed its records of them, or remove it first",
+                false => "cancel that with `sandstorm cluster move SLOTS --cancel`",
+            };
             return Err(format!(
-                "slots {}-{} are moving from server {} to {}: wait until `sandstorm cluster status` shows no moves, or \
-                 cancel them",
+                "slots {}-{} are moving from server {} to {}: {what}",
                 one.first, one.last, one.source, one.target
             ));
         }
         let owned: Vec<SlotSpan> = self.spans_of(server).collect();
         let mut map = self.next_epoch();
-        map.moves.clear();
+        map.moves.retain(|one| !is_over(one));
         if !owned.is_empty() {
             if !gives_up_records {
                 return Err(format!(
@@ -428,6 +433,34 @@ mod tests {
         let lost = remove(&moving, "a", true).unwrap();
         assert!(lost.moves.is_empty() && lost.owns("b", 0) && !lost.owns("a", 10));
         assert!(remove(&moving, "a", false).is_err());
+        // What it has handed over is the other's: nothing has to be given up for it.
+        moving.assign(SlotSpan { first: 0, last: 16_383 }, "b");
+        assert!(remove(&moving, "a", false).unwrap().moves.is_empty());
+    }
+
+    /// Two servers that were killed one after the other are removed one after the other, whatever each had to do yet.
+    #[test]
+    fn what_others_move_keeps_no_lost_server() {
+        let (all, live) = (servers(), ids(&["b", "c", "d"]));
+        let (span, other) = (SlotSpan { first: 0, last: 9 }, SlotSpan { first: 12_000, last: 12_009 });
+        let mut map = divided(&["a", "b", "c"]);
+        map.push_move(span, "a", "b", 0, 1);
+        map.push_move(other, "c", "b", 0, 2);
+        map = map.hand_over(1).and_then(|map| map.hand_over(2)).unwrap();
+        let gone = ServerChange::Remove { gives_up_records: true };
+        let remove = |map: &StoredSlots, server, silent: &str| {
+            let live: BTreeSet<String> = live.iter().filter(|id| *id != silent).cloned().collect();
+            let known = KnownServers { all: &all, live: &live };
+            map.change_server(server, gone, known, || 0).map(|(map, _)| map)
+        };
+        let without = remove(&map, "a", "c").unwrap();
+        assert_eq!((without.check(), without.moves.len(), without.moves[0].id), (Ok(()), 1, 2));
+        let without = remove(&without, "c", "c").unwrap();
+        assert_eq!((without.check(), without.moves.len()), (Ok(()), 0));
+        assert!([0, 5_000, 12_000, 16_383].iter().all(|slot| without.owns("b", *slot) || without.owns("d", *slot)));
+        // The records of what a server has given to the lost one are there until it has removed them.
+        let refused = remove(&map, "b", "b").unwrap_err();
+        assert!(refused.contains("has removed its records"), "{refused}");
     }
 
     /// Whatever is asked for, in whatever order: the map stays sound, only what is given up changes its owner at once,
