@@ -23,7 +23,7 @@ mod top;
 mod triggers;
 mod versions;
 
-pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode};
+pub use access::{AccessTokenSpec, AccessTokenStatus, CreatedAccessToken, LiveFinding, PageCode, RotatedToken};
 pub use backing::{BackingPatch, BackingSpec, BackingStatus, ConflictRemedy, FlushReport, FlushSpec, WritePolicy};
 pub use events::{EventBatch, EventQuery, EventRecord};
 pub use heat::{BigRecordReport, BigReport, HeatMapRange, HeatMapReport};
@@ -233,17 +233,6 @@ pub struct TokenRotation {
     /// Seconds that the old token works on; left out: an hour; 0: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u64>,
-}
-
-/// The answer to a rotation: the only time that the new token is shown.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RotatedToken {
-    /// The new secret.
-    pub token: String,
-    /// The time until which the old one works, in milliseconds since 1970; left out if it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub old_until_ms: Option<u64>,
 }
 
 /// `GET /v1/operator`.
@@ -589,12 +578,5 @@ impl std::fmt::Debug for TenantSpec {
 impl std::fmt::Debug for CreatedTenant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TenantCreated").field("tenant", &self.tenant).field("token", &HIDDEN).finish()
-    }
-}
-
-impl std::fmt::Debug for RotatedToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("TokenRotated");
-        shown.field("token", &HIDDEN).field("old_until_ms", &self.old_until_ms).finish()
     }
 }

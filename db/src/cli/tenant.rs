@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use sandstorm_client::control::{QuotaMap, TenantPatch, TenantSpec, TenantStatus};
+use sandstorm_client::control::{QuotaMap, RotatedToken, TenantPatch, TenantSpec, TenantStatus};
 use sandstorm_net::CodePolicy;
 use serde_json::json;
 
@@ -150,7 +150,7 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         TenantCommand::Token { name } => {
             let rotated = control.rotate_token(&name)?;
             session.save_token(&name, &rotated.token);
-            out.show(&rotated, |rotated| format!("token: {}\nthe old one is void\n", rotated.token))
+            out.show(&rotated, describe_rotated)
         }
         TenantCommand::Rotate { name, revoke_old: true, .. } => {
             control.revoke_old_token(&name)?;
@@ -159,11 +159,15 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         TenantCommand::Rotate { name, grace, .. } => {
             let rotated = control.rotate_with_grace(&name, grace)?;
             session.save_token(&name, &rotated.token);
-            out.show(&rotated, |rotated| {
-                format!("token: {}\n{}\n", rotated.token, describe_old_token(rotated.old_until_ms))
-            })
+            out.show(&rotated, describe_rotated)
         }
     }
+}
+
+fn describe_rotated(rotated: &RotatedToken) -> String {
+    let old = describe_old_token(rotated.old_until_ms);
+    let not_everywhere = rotated.not_everywhere.iter().map(|why| format!("{why}\n"));
+    format!("token: {}\n{old}\n{}", rotated.token, not_everywhere.collect::<String>())
 }
 
 fn list(tenants: &[TenantStatus]) -> String {

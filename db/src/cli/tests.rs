@@ -228,7 +228,11 @@ fn client_and_server_have_the_same_tenants_and_tables() {
     };
     mirrors::<client::TenantStatus>(tenant());
     mirrors::<client::CreatedTenant>(server::CreateTenantResponse { tenant: tenant(), token: "t".into() });
-    mirrors::<client::RotatedToken>(server::RotateTokenResponse { token: "t".into(), old_until_ms: Some(1) });
+    mirrors::<client::RotatedToken>(server::RotateTokenResponse {
+        token: "t".into(),
+        old_until_ms: Some(1),
+        not_everywhere: Some("server b".into()),
+    });
     mirrors::<client::TableStatus>(server::TableResponse {
         id: 1,
         name: "t".into(),

@@ -1,6 +1,8 @@
-//! The JSON bodies about roles: tokens of viewers, codes for the page; and what is found to be wrong.
+//! The JSON bodies about roles: tokens of viewers, new tokens, codes for the page; and what is found to be wrong.
 
 use serde::{Deserialize, Serialize};
+
+use super::HIDDEN;
 
 /// A token of a viewer that is to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,29 @@ pub struct CreatedAccessToken {
     pub access: AccessTokenStatus,
     /// The token.
     pub token: String,
+}
+
+/// The answer to a rotation: the only time that the new token is shown.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RotatedToken {
+    /// The new secret.
+    pub token: String,
+    /// The time until which the old one works, in milliseconds since 1970; left out if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+    /// Why the new token, and the end of the old one, are not known to hold at all servers of the cluster; left out if
+    /// they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_everywhere: Option<String>,
+}
+
+impl std::fmt::Debug for RotatedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("TokenRotated");
+        shown.field("token", &HIDDEN).field("old_until_ms", &self.old_until_ms);
+        shown.field("not_everywhere", &self.not_everywhere).finish()
+    }
 }
 
 /// A code that begins one session of the page.

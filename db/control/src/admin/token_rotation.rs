@@ -10,6 +10,7 @@ use super::body::OptionalJsonBody;
 use super::caller::{CallerSource, CurrentTokenCaller};
 use super::error::ApiError;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
+use super::revocations::why_not_everywhere;
 use super::types::{OperatorTokenResponse, RotateTokenRequest, RotateTokenResponse, TenantResponse};
 use crate::limits::OLD_TOKEN_GRACE;
 use sandstorm_catalog::OldToken;
@@ -36,7 +37,9 @@ pub(super) async fn rotate_token(
     control.page_sessions.end_of(&CallerSource::Tenant(id));
     let snapshot = control.directory.snapshot();
     let old_until_ms = snapshot.find(id)?.tenant.old_token().map(OldToken::until_ms);
-    Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
+    // Not as an error: who does not get the new token has none.
+    let not_everywhere = why_not_everywhere(&control).await;
+    Ok(axum::Json(RotateTokenResponse { token, old_until_ms, not_everywhere }))
 }
 
 pub(super) async fn revoke_old_token(
@@ -62,7 +65,7 @@ pub(super) async fn rotate_operator(
     let rotated = control.operator.rotate(grace(rotate)?);
     control.page_sessions.end_of(&CallerSource::Operator);
     let (token, old_until_ms) = rotated.map_err(|error| ApiError::internal(error.to_string()))?;
-    Ok(axum::Json(RotateTokenResponse { token, old_until_ms }))
+    Ok(axum::Json(RotateTokenResponse { token, old_until_ms, not_everywhere: None }))
 }
 
 pub(super) async fn revoke_old_operator(

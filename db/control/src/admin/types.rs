@@ -242,6 +242,10 @@ pub struct RotateTokenResponse {
     /// The end of the old token's grace period, in milliseconds since 1970; omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_until_ms: Option<u64>,
+    /// Why the new token, and the end of the old one, are not known to hold at all servers of the cluster; omitted if
+    /// they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_everywhere: Option<String>,
 }
 
 /// `GET /v1/operator`.
