@@ -142,6 +142,15 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
     assert!(at_call > 0.9, "and done for the line that calls it: {at_call}\n{}", shown(&reads));
 }
 
+/// Tells a loop to end.
+struct SetOnDrop<'s>(&'s AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn calls_that_are_over_at_once_are_found_with_their_lines() {
     let plane = data_plane(1);
@@ -152,6 +161,8 @@ fn calls_that_are_over_at_once_are_found_with_their_lines() {
     let over = AtomicBool::new(false);
     let (samples, at_lines) = std::thread::scope(|scope| {
         let taken = scope.spawn(|| {
+            // Also if a check fails: the calls end only then.
+            let _ends = SetOnDrop(&over);
             let never = AtomicBool::new(false);
             let (mut samples, mut at_lines) = (0, 0);
             // A busy machine gives the worker, or whoever samples, little time.
@@ -165,7 +176,6 @@ fn calls_that_are_over_at_once_are_found_with_their_lines() {
                     break;
                 }
             }
-            over.store(true, Ordering::Relaxed);
             (samples, at_lines)
         });
         while !over.load(Ordering::Relaxed) {

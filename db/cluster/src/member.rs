@@ -192,8 +192,8 @@ impl ClusterMember {
         let put = vec![(SLOTS_KEY.to_owned(), value)];
         let mut wanted = MetadataChange { compared, put, removed: vec![] };
         if let Some(id) = &change.removed_server {
-            // If it has started again meanwhile, its key has changed; if it only was late, it has told that it lives. The
-            // servers that stay get a new key for what they say to each other.
+            // If it has started again meanwhile, its key has changed; if it only was late, it has told that it lives.
+            // The servers that stay get a new key for what they say to each other.
             let key = format!("{SERVERS}{id}");
             wanted.compared.push((key.clone(), state.revisions.get(id).copied().unwrap_or(0)));
             wanted.compared.push((format!("{LIVE}{id}"), 0));

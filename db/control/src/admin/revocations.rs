@@ -16,8 +16,8 @@ use super::cluster::newer_state;
 use super::error::ApiError;
 use crate::limits::{EVERYWHERE_PATIENCE, LOOK_PAUSE};
 
-/// The routes that may take rights away, of those that the servers of a cluster agree on. A new token is another matter:
-/// its answer has the token, which is shown only once ([`why_not_everywhere`]).
+/// The routes that may take rights away, of those that the servers of a cluster agree on. That of a new token is not
+/// among them: its answer has the token, which is shown only once ([`why_not_everywhere`]).
 const REVOCATIONS: &[(&str, &str)] = &[
     ("DELETE", "/v1/tenants/{tenant}"),
     ("PATCH", "/v1/tenants/{tenant}"),
@@ -47,8 +47,8 @@ fn is_revocation(request: &Request) -> bool {
     REVOCATIONS.iter().any(|(method, template)| Some(*template) == path && *method == request.method().as_str())
 }
 
-/// Waits as the layer does. Returns what its error would say: `None`, if all that was agreed before this moment holds at
-/// every server, or there is no cluster.
+/// Waits as the layer does. Returns what its error would say: `None`, if all that was agreed before this moment holds
+/// at every server, or there is no cluster.
 pub(super) async fn why_not_everywhere(control: &ControlState) -> Option<String> {
     let desk = control.moves.as_ref()?;
     confirmed(control, desk).await.err().map(|error| error.message().to_owned())
