@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use crate::common::PATIENT;
+use crate::common::EVENTUALLY;
 use crate::common::process::Server;
 
 /// A command that runs until it is dropped, and its lines.
@@ -13,7 +13,7 @@ struct RunningCommand(Child, Receiver<String>);
 
 impl RunningCommand {
     fn wait_for(&self, text: &str) {
-        let (until, mut seen) = (Instant::now() + PATIENT, Vec::new());
+        let (until, mut seen) = (Instant::now() + EVENTUALLY, Vec::new());
         loop {
             match self.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(text) => return,

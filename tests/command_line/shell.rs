@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::typed::bank;
-use crate::common::PATIENT;
+use crate::common::EVENTUALLY;
 use crate::common::process::Server;
 
 /// What a shell that is given these lines prints, and whether all went well.
@@ -109,7 +109,7 @@ impl Terminal {
 
     /// Waits until a text is shown behind a place; returns the place behind it.
     fn wait_for(&self, from: usize, text: &str) -> usize {
-        let until = Instant::now() + PATIENT;
+        let until = Instant::now() + EVENTUALLY;
         loop {
             let shown = self.shown();
             if let Some(at) = shown.get(from..).and_then(|rest| rest.find(text)) {
@@ -135,7 +135,7 @@ impl Terminal {
 
     /// Waits for the end; returns whether all went well.
     fn end(&mut self) -> bool {
-        let until = Instant::now() + PATIENT;
+        let until = Instant::now() + EVENTUALLY;
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status.success();
@@ -188,7 +188,7 @@ fn at_a_terminal_a_shell_completes_remembers_and_is_not_ended_by_what_its_comman
     // And a command that would follow for ever, but not the shell.
     let from = terminal.shown().len();
     terminal.press("changes accounts --follow\r");
-    let until = Instant::now() + PATIENT;
+    let until = Instant::now() + EVENTUALLY;
     while !terminal.since(from).contains("live") {
         server.json("put accounts live 1");
         assert!(Instant::now() < until, "{:?}", terminal.shown());

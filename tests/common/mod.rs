@@ -363,7 +363,7 @@ pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
         let places: u64 = (0..plane.metrics.workers()).map(|worker| usage.worker(worker).invocations_live.get()).sum();
         (usage.running(), usage.invocation_memory_bytes(), places)
     };
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if usage() == (0, 0, 0) {
             return;
         }
@@ -372,11 +372,15 @@ pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
     panic!("still charged: {:?} invocations, bytes of memory, places", usage());
 }
 
-/// Returns whether the condition comes true within a minute: other threads take as long as the machine lets them.
-pub fn within_a_minute(mut it: impl FnMut() -> bool) -> bool {
+/// Time for what takes a moment on a machine that does nothing else: a build of an extension beside other programs, at
+/// the lowest priority, has taken over a minute.
+pub const EVENTUALLY: Duration = Duration::from_secs(300);
+
+/// Returns whether the condition comes true: other threads and processes take as long as the machine lets them.
+pub fn eventually(mut it: impl FnMut() -> bool) -> bool {
     let asked = std::time::Instant::now();
     while !it() {
-        if asked.elapsed() > Duration::from_secs(60) {
+        if asked.elapsed() > EVENTUALLY {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));

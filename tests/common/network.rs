@@ -218,7 +218,7 @@ pub mod memif {
         outbox.send((server, 9).into(), &[b"who is there?"]);
         let is_known = |(ip, _, answered_us): &(IpAddr, _, u64)| *ip == server && *answered_us > 0;
         while !client.interface().neighbours().iter().any(is_known) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{server} does not answer");
+            assert!(begun.elapsed() < crate::common::EVENTUALLY, "{server} does not answer");
             driver.transmit(&mut outbox);
             driver.receive(&mut burst);
             std::thread::yield_now();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
-use super::within_a_minute;
+use super::eventually;
 use sandstorm_catalog::testing::code;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -162,7 +162,7 @@ impl Drop for Server {
         let stopped = self.command().arg("stop").output();
         let is_ending = stopped.is_ok_and(|output| output.status.success());
         // One that says that it ends and does not must not hold up all tests.
-        if !is_ending || !within_a_minute(|| !matches!(self.process.try_wait(), Ok(None))) {
+        if !is_ending || !eventually(|| !matches!(self.process.try_wait(), Ok(None))) {
             let _ended_already = self.process.kill();
         }
         let _status = self.process.wait();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Wire, client, data_plane, load, tenant_with, within_a_minute};
+use crate::common::{Wire, client, data_plane, eventually, load, tenant_with};
 use sandstorm_catalog::{BackingAlteration, BackingPolicy, BackingSettings, ConflictChoice, NewTable, QuotaChanges};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_instance::DataPlane;
@@ -115,7 +115,7 @@ fn a_damaged_object_is_an_answer_and_a_backing_that_is_gone_another_one() {
     assert_eq!(answer.status, RpcStatus::NotDurable, "{}", answer.text());
     assert_eq!(ours.one(Operation::get(BACKED, b"short")).value, b"a value of some length");
     std::fs::rename(&aside, folder.path()).expect("renamed");
-    assert!(within_a_minute(|| has(folder.path(), "later", b"1")), "it is tried again");
+    assert!(eventually(|| has(folder.path(), "later", b"1")), "it is tried again");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::spill_clients::{MEMCACHED, REDIS, RawClient, bulk};
-use crate::common::{Wire, data_plane_with, tenant_with, within_a_minute};
+use crate::common::{Wire, data_plane_with, eventually, tenant_with};
 use sandstorm_backing::faulty::FaultyObjects;
 use sandstorm_backing::{BackingStats, MemoryObjects, ObjectRecord, ObjectStore, WriteCondition, object_name};
 use sandstorm_catalog::{BackingAlteration, BackingPolicy, BackingSettings, NewTable, QuotaChanges};
@@ -185,7 +185,7 @@ fn transactions_of_redis_clients_load_what_they_need_before_anything_is_done() {
     redis.expect("EXEC\r\n", "-EXECABORT Transaction discarded because of:");
     assert!(line(&mut redis).contains("backing"));
     bench.faults.is_gone.store(false, Relaxed);
-    assert!(within_a_minute(|| !bench.stats().is_down));
+    assert!(eventually(|| !bench.stats().is_down));
     redis.expect("GET counter\r\n", "$2\r\n42\r\n");
     // Amounts are moved whole, by many at once, over accounts that are loaded meanwhile.
     (0..20).for_each(|number| bench.store(&format!("account{number}"), "100"));
@@ -318,13 +318,13 @@ fn a_backing_that_fails_or_has_too_much_to_take_has_its_answers() {
     assert_eq!(redis.0.read(&mut [0; 8]).expect("the end"), 0);
     // It counts as down: further writes are refused at once, loads as well, and what is in memory is served.
     let (mut redis, mut other) = (bench.client(REDIS), bench.client(MEMCACHED));
-    assert!(within_a_minute(|| bench.stats().is_down));
+    assert!(eventually(|| bench.stats().is_down));
     redis.expect("GET nowhere\r\n", "-ERR the table's backing does not answer");
     line(&mut redis);
     other.0.write_all(b"get nowhere\r\n").expect("sent");
     assert!(line(&mut other).starts_with("SERVER_ERROR the table's backing does not answer"));
     bench.faults.is_gone.store(false, Relaxed);
-    assert!(within_a_minute(|| bench.stored("there").as_deref() == Some("2")), "it is tried again");
+    assert!(eventually(|| bench.stored("there").as_deref() == Some("2")), "it is tried again");
     let mut redis = bench.client(REDIS);
     redis.expect("GET there\r\n", "$1\r\n2\r\n");
 }
@@ -392,7 +392,7 @@ fn commands_that_change_several_keys_are_made_whole_or_not_at_all() {
     for (key, value) in [("there", Some("123")), ("a", None), ("b", None), ("d", Some("x")), ("e", Some("x"))] {
         assert_eq!(bench.stored(key).as_deref(), value, "{key}");
     }
-    assert!(within_a_minute(|| bench.stats().dirty_bytes == 0), "{:?}", bench.stats());
+    assert!(eventually(|| bench.stats().dirty_bytes == 0), "{:?}", bench.stats());
     // With read-through a transaction that writes is refused as a whole as well.
     bench.set(&BackingAlteration { policy: Some(BackingPolicy::ReadThrough), ..BackingAlteration::default() });
     queue(&mut redis, &["DEL there", "SET d y"]);
@@ -425,7 +425,7 @@ fn a_command_over_several_keys_of_which_one_cannot_be_loaded_has_one_error_and_i
         "$2\r\nv2\r\n*2\r\n$2\r\nv3\r\n$2\r\nv4\r\n",
     );
     bench.faults.is_gone.store(false, Relaxed);
-    assert!(within_a_minute(|| !bench.stats().is_down));
+    assert!(eventually(|| !bench.stats().is_down));
     redis.expect(&format!("MGET{}\r\nDEL{}\r\n", keys(300), keys(300)), &format!("{}:300\r\n", answer(300)));
     assert_eq!(bench.stored("k299"), None);
 }

@@ -82,7 +82,7 @@ fn a_transaction_shows_its_own_writes_and_makes_all_of_them_at_its_commit() {
     let mut short = client.transaction();
     short.put_with(TABLE, b"short", b"", 0, Some(Duration::from_millis(1)));
     assert_eq!(short.commit(), Ok(()));
-    assert!(crate::common::within_a_minute(|| value(&client, TABLE, b"short").is_none()), "it expires");
+    assert!(crate::common::eventually(|| value(&client, TABLE, b"short").is_none()), "it expires");
 }
 
 type Reads = fn(&mut BlockingTransaction);

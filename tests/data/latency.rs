@@ -13,7 +13,7 @@ use sandstorm_net::rpc::{Operation, RpcStatus};
 /// The numbers of a tenant's requests by kind, as soon as there are `expected` in all. A worker counts the last answers
 /// at its next turn.
 fn counted(plane: &DataPlane, name: &str, expected: u64) -> Vec<(&'static str, LatencyCounts)> {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + crate::common::EVENTUALLY;
     loop {
         let snapshot = plane.directory.snapshot();
         let latencies = snapshot.by_name(name).expect("the tenant").tenant.usage.latencies();
@@ -84,7 +84,7 @@ fn a_slow_request_is_kept_with_what_it_did_and_whose_turns_it_waited_for() {
     assert_eq!(kept("alice"), [], "none is slow at first: this server's threshold is off");
     // From now on all are. The worker takes the threshold over with the next requests.
     plane.metrics.slow.set_ns(0);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + crate::common::EVENTUALLY;
     let mut found = Vec::new();
     while found.len() < 2 && Instant::now() < until {
         assert_eq!(of_bob.one(Operation::invoke(b"get", &args)).status, RpcStatus::Ok);

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::common;
 use crate::common::network::{self, Socket, is_memif};
-use crate::common::{Wire, data_plane, data_plane_with, get_args, load, single_packet, tenant, within_a_minute};
+use crate::common::{Wire, data_plane, data_plane_with, eventually, get_args, load, single_packet, tenant};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error, Sealing, raw};
 use sandstorm_instance::DataPlane;
@@ -157,7 +157,7 @@ fn forged_repeated_and_cut_packets_change_nothing() {
     }
     assert_eq!(client.increment(1, b"n", 1), Ok(201));
     let are_counted = || [1, 2, 4].iter().all(|reason| refused(&plane, *reason) > 0);
-    assert!(within_a_minute(are_counted), "counted by reason");
+    assert!(eventually(are_counted), "counted by reason");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Wire, client, data_plane, tenant_with, within_a_minute};
+use crate::common::{Wire, client, data_plane, eventually, tenant_with};
 use sandstorm_catalog::{DirectoryError, NewTable, QuotaChanges};
 use sandstorm_client::{Error, Reply};
 use sandstorm_instance::DataPlane;
@@ -160,7 +160,7 @@ fn the_spill_file_goes_with_its_table() {
     assert_eq!(files(), 1);
     plane.directory.drop_table("a", "large").expect("dropped");
     let is_gone = || plane.directory.reap() + files() == 0;
-    assert!(within_a_minute(is_gone), "{} tables wait to be freed", plane.directory.dropped_tables());
+    assert!(eventually(is_gone), "{} tables wait to be freed", plane.directory.dropped_tables());
     // A start empties the folder of what an earlier one has left.
     std::fs::write(folder.path().join("1-2-3.spill"), b"left").expect("written");
     let next = data_plane(1);

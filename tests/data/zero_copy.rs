@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::common::alone::ran_alone;
-use crate::common::{data_plane_with, network::Socket, tenant, within_a_minute};
+use crate::common::{data_plane_with, eventually, network::Socket, tenant};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_catalog::NewTable;
 use sandstorm_instance::DataPlane;
@@ -230,7 +230,7 @@ fn unacknowledged_responses_are_released() {
         assert_eq!(writer.one(id, Operation::delete(1, &key.to_le_bytes())), RpcStatus::Ok);
     }
     let ping = Operation::new(OpKind::Ping);
-    let gone = within_a_minute(|| writer.one(id, ping) == RpcStatus::Ok && slab_bytes() < before + 6_000_000);
+    let gone = eventually(|| writer.one(id, ping) == RpcStatus::Ok && slab_bytes() < before + 6_000_000);
     assert!(gone, "{before} bytes before, {full} full, {} now", slab_bytes());
     drop(reader);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::common::alone::ran_alone;
-use crate::common::{data_plane_over_memif, load, network, tenant, within_a_minute};
+use crate::common::{data_plane_over_memif, eventually, load, network, tenant};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
@@ -87,7 +87,7 @@ fn every_packet_buffer_comes_back() {
     // The idle state: the rings have their buffers from the start, and each side has returned what it received last.
     let buffers = || (plane.packet_buffers().expect("a device"), device.buffers_in_use());
     let look = |what: &str, resting: (u32, u32)| {
-        let back = within_a_minute(|| {
+        let back = eventually(|| {
             // The client's side returns what it received last when it polls again.
             drop(Connection::connect(&tenants[0].0).expect("a connection"));
             std::thread::sleep(Duration::from_millis(5));
@@ -120,6 +120,6 @@ fn every_packet_buffer_comes_back() {
             client.delete(1, &key.to_le_bytes()).expect("an answer");
         }
     }
-    assert!(within_a_minute(|| kept() == 0), "{} buffers are kept for nothing", kept());
+    assert!(eventually(|| kept() == 0), "{} buffers are kept for nothing", kept());
     look("after all of it", resting);
 }

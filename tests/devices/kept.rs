@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::alone::ran_alone;
-use crate::common::{PATIENT, load, tenant, within_a_minute};
+use crate::common::{PATIENT, eventually, load, tenant};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
@@ -96,7 +96,7 @@ fn share(plane: &DataPlane, client: &Client, next: &Client) {
         }
     };
     // Buffers of replaced values return a moment later.
-    let is_full = within_a_minute(|| {
+    let is_full = eventually(|| {
         put(client);
         kept() >= PART
     });
@@ -105,7 +105,7 @@ fn share(plane: &DataPlane, client: &Client, next: &Client) {
     assert!(kept() < u64::from(BUFFERS) && before == 0, "{} are kept of one tenant", kept());
     put(next);
     // The same rule, for the rest: a little more than two thirds of it.
-    let has_some = within_a_minute(|| {
+    let has_some = eventually(|| {
         next.ping().expect("an answer");
         (PART + 8..u64::from(BUFFERS)).contains(&kept())
     });
@@ -178,7 +178,7 @@ fn values_that_stay_in_their_packets_are_like_any_others_and_give_their_buffers_
     for key in 0..KEYS {
         client.delete(1, &key.to_le_bytes()).expect("an answer");
     }
-    let back = within_a_minute(|| {
+    let back = eventually(|| {
         client.ping().expect("an answer");
         std::thread::sleep(Duration::from_millis(2));
         let out = (plane.packet_buffers().expect("a device"), other.buffers_in_use());

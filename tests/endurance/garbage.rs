@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::alone::ran_alone;
-use crate::common::{Stop, Wire, client, data_plane, data_plane_with, load_with, tenant, within_a_minute};
+use crate::common::{Stop, Wire, client, data_plane, data_plane_with, eventually, load_with, tenant};
 use sandstorm_catalog::NewTable;
 use sandstorm_client::PutOptions;
 use sandstorm_extension::BudgetOverride;
@@ -49,7 +49,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
             }
         });
         let alice = client(&plane, alice);
-        assert!(within_a_minute(|| plane.epochs.stats().pins > 0), "an invocation is under way");
+        assert!(eventually(|| plane.epochs.stats().pins > 0), "an invocation is under way");
         let (value, mut written) = (vec![7; VALUE], 0);
         // The last invocation ends when there is a reason, too.
         while written < WRITTEN || !yields.is_finished() {
@@ -61,7 +61,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
     assert_eq!(small.table.stats().held_back, 0);
     assert!(plane.metrics.kills() > 0, "it was mallory's invocations that ended");
     let left = || (plane.epochs.stats().limbo_bytes, small.table.stats().garbage_bytes, plane.epochs.stats().pins);
-    assert!(within_a_minute(|| left() == (0, 0, 0)), "{:?}, {:?}", left(), plane.epochs.stats());
+    assert!(eventually(|| left() == (0, 0, 0)), "{:?}, {:?}", left(), plane.epochs.stats());
 }
 
 /// The rest of an emptied or dropped table is freed without any requests: by workers before they sleep, and by the
@@ -85,15 +85,15 @@ fn memory_of_an_emptied_table_is_freed_without_requests() {
     };
     let left = || (plane.epochs.stats().limbo_items, plane.epochs.stats().limbo_bytes);
     fill();
-    assert!(within_a_minute(|| left() == (0, 0)), "the array that grew: {:?}", left());
+    assert!(eventually(|| left() == (0, 0)), "the array that grew: {:?}", left());
     let mut stream = TcpStream::connect(plane.listening()[0]).expect("a connection");
     stream.write_all(b"FLUSHALL\r\n").expect("sent");
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"+OK\r\n");
-    assert!(within_a_minute(|| left() == (0, 0)), "a worker flushed it, and has nothing else to do: {:?}", left());
+    assert!(eventually(|| left() == (0, 0)), "a worker flushed it, and has nothing else to do: {:?}", left());
     fill();
     plane.directory.drop_table("shop", "t").expect("it is there");
     drop(entry);
-    assert!(within_a_minute(|| left() == (0, 0)), "nobody's worker dropped it: {:?}", left());
+    assert!(eventually(|| left() == (0, 0)), "nobody's worker dropped it: {:?}", left());
 }

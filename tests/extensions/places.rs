@@ -32,7 +32,7 @@ const PLACES: [(&str, &str, &str); 13] = [
 
 fn newest_kill(plane: &DataPlane, tenant: u32) -> KillRecord {
     let usage = &plane.directory.snapshot().tenant(tenant).expect("the tenant is there").tenant.usage.clone();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let until = std::time::Instant::now() + crate::common::EVENTUALLY;
     loop {
         // The answer may come a moment before its kill is counted.
         match usage.kills().into_iter().next() {

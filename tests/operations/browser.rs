@@ -124,7 +124,7 @@ impl Browser {
 
     /// Waits until an expression is true.
     fn wait_for(&mut self, expression: &str) {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + crate::common::EVENTUALLY;
         while self.evaluate(expression) != json!(true) {
             assert!(Instant::now() < until, "{expression}: {}", self.evaluate("document.body.innerText"));
             std::thread::sleep(Duration::from_millis(50));
@@ -293,7 +293,7 @@ fn what_is_looked_at_closely_is_drawn_and_takes_no_text_for_markup() {
 
 /// Requests of tenants, one more than others, so that pictures for the docs show something.
 fn use_for_a_while(server: &Server) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + crate::common::EVENTUALLY;
     let mut number = 0_u32;
     while Instant::now() < until {
         number += 1;

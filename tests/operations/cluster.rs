@@ -15,9 +15,9 @@ use sandstorm_client::{Config, Error, Reply, blocking};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::eventually;
 use crate::common::ports::free_port;
 use crate::common::process::Server;
-use crate::common::within_a_minute;
 
 const SERVERS: usize = 3;
 /// The id of the table in the configuration.
@@ -136,7 +136,7 @@ fn redis_cli(address: &str, words: &[&str]) -> String {
 /// All servers have founded the cluster together, and have the slots between them.
 fn check_division(servers: &[Server]) {
     for server in servers {
-        assert!(within_a_minute(|| status(server)["epoch"] == 1), "{}", status(server));
+        assert!(eventually(|| status(server)["epoch"] == 1), "{}", status(server));
         let told = status(server);
         assert_eq!(told["unowned"].as_array().map(Vec::len), Some(0), "{told}");
         let all: BTreeSet<String> =
@@ -224,7 +224,7 @@ fn three_servers_share_the_keys() {
         "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'disk' }]\n";
     fs::write(&config, tenant).unwrap();
     // Clients of etcd are answered once it has found its leader.
-    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     let options = options(&etcd, &config);
     let new = || Arc::new(tempfile::tempdir().unwrap());
     let mut servers: Vec<Server> = (0..2).map(|_| start(new(), &options)).collect();
@@ -330,7 +330,7 @@ fn check_load(server: &Server) {
 
 fn own_when_known(server: &Server) -> String {
     let is_known = || status(server)["servers"].as_array().unwrap().iter().any(|server| server["is_this"] == true);
-    assert!(within_a_minute(is_known));
+    assert!(eventually(is_known));
     own(server, "redis_address")
 }
 
@@ -340,23 +340,23 @@ fn check_tenants(servers: &[Server]) {
         let told = status(server);
         told["servers"].as_array().unwrap().iter().filter(|server| server["has_same_tenants"] == false).count()
     };
-    assert!(within_a_minute(|| servers.iter().all(|server| differ(server) == 0)));
+    assert!(eventually(|| servers.iter().all(|server| differ(server) == 0)));
     servers[0].json("table create more --tenant shop");
     let has_it = |server: &Server| server.json("table list --tenant shop").to_string().contains("\"more\"");
-    assert!(within_a_minute(|| servers.iter().all(has_it)));
-    assert!(within_a_minute(|| servers.iter().all(|server| differ(server) == 0)));
+    assert!(eventually(|| servers.iter().all(has_it)));
+    assert!(eventually(|| servers.iter().all(|server| differ(server) == 0)));
 }
 
 /// While etcd is away each server goes on with what it owns, and says so.
 fn check_without_etcd(etcd: &mut EtcdProcess, servers: &[Server], ports: &[String]) {
     etcd.stop();
-    assert!(within_a_minute(|| status(&servers[0])["trouble"].is_string()));
+    assert!(eventually(|| status(&servers[0])["trouble"].is_string()));
     let health = servers[0].json("health");
     assert!(health["warnings"].to_string().contains("goes on with what it owns"), "{health}");
     let owner = ports.iter().position(|port| ask(port, "set foo bar\r\n") == "+OK").expect("still its owner");
     assert_eq!(ask(&ports[(owner + 1) % SERVERS], "get foo\r\n"), format!("-MOVED 12182 {}", ports[owner]));
     etcd.restart();
-    assert!(within_a_minute(|| status(&servers[0])["trouble"].is_null()), "{}", status(&servers[0]));
+    assert!(eventually(|| status(&servers[0])["trouble"].is_null()), "{}", status(&servers[0]));
     assert_eq!(status(&servers[0])["epoch"], 1);
 }
 
@@ -371,12 +371,12 @@ fn check_restart(mut servers: Vec<Server>, ports: &[String], options: &[String])
         let found = told["servers"].as_array().unwrap().iter().find(|server| server["id"] == id).cloned();
         found.expect("it is still a member")
     };
-    assert!(within_a_minute(|| of_stopped(&servers[0])["lives"] == false));
+    assert!(eventually(|| of_stopped(&servers[0])["lives"] == false));
     assert_eq!(of_stopped(&servers[0])["slots"].as_array().map(Vec::len), Some(1), "its slots stay its own");
     let back = start(folder, options);
     assert_eq!(status(&back)["server"], id);
-    assert!(within_a_minute(|| of_stopped(&servers[0])["lives"] == true));
+    assert!(eventually(|| of_stopped(&servers[0])["lives"] == true));
     let port = own_when_known(&back);
     assert_eq!(ask(&port, "get foo\r\n"), "$3\r\nbar");
-    assert!(within_a_minute(|| of_stopped(&servers[0])["redis_address"] == port.as_str()));
+    assert!(eventually(|| of_stopped(&servers[0])["redis_address"] == port.as_str()));
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::cluster::EtcdProcess;
 use crate::common::certificates::{certificate, unnamed_certificate};
+use crate::common::eventually;
 use crate::common::process::{Server, serve};
-use crate::common::within_a_minute;
 
 const PASSWORD: &str = "a password with spaces";
 
@@ -57,7 +57,7 @@ fn an_etcd_is_reached_over_tls_by_a_user_of_its_own() {
     fs::write(&trusted, [&etcds, &own].map(|path| fs::read_to_string(path).unwrap()).concat()).unwrap();
     let tls = ["--cert-file", &etcds, "--key-file", &etcds_key, "--trusted-ca-file", &trusted, "--client-cert-auth"];
     let Some(mut etcd) = EtcdProcess::start_with(("https", tls.map(str::to_owned).to_vec())) else { return };
-    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     if set_up_users(&etcd, [&etcds, &own, &key]).is_none() {
         return;
     }
@@ -100,13 +100,13 @@ fn an_etcd_is_reached_over_tls_by_a_user_of_its_own() {
     let line = with(&cluster, &[&[ca][..], &identity, &user].concat());
     let words: Vec<&str> = line.iter().map(String::as_str).collect();
     let server = Server::start_in(None, Arc::new(tempfile::tempdir().unwrap()), &words);
-    assert!(within_a_minute(|| server.json("cluster status")["epoch"] == 1));
+    assert!(eventually(|| server.json("cluster status")["epoch"] == 1));
     server.json("tenant create shop --open");
     // It forgets its tokens when it starts again, so that the server shows its password once more.
     etcd.stop();
-    assert!(within_a_minute(|| server.json("cluster status")["trouble"].is_string()));
+    assert!(eventually(|| server.json("cluster status")["trouble"].is_string()));
     etcd.restart();
-    assert!(within_a_minute(|| server.json("cluster status")["trouble"].is_null()));
+    assert!(eventually(|| server.json("cluster status")["trouble"].is_null()));
     server.json("table create items --tenant shop");
     server.json("put items apple 3 --tenant shop");
 }

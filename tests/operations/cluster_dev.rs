@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::common::eventually;
 use crate::common::process::binary;
-use crate::common::within_a_minute;
 
 /// Ports of such a cluster, from its first.
 const PORTS: [u16; 11] = [0, 1, 10, 11, 12, 20, 21, 22, 30, 31, 32];
@@ -28,7 +28,7 @@ struct DevCluster(Child);
 impl Drop for DevCluster {
     fn drop(&mut self) {
         terminate(&self.0);
-        if !within_a_minute(|| !matches!(self.0.try_wait(), Ok(None))) {
+        if !eventually(|| !matches!(self.0.try_wait(), Ok(None))) {
             let _ended_already = self.0.kill();
         }
         let _status = self.0.wait();
@@ -80,7 +80,7 @@ fn a_cluster_to_try_out_serves_and_leaves_nothing_behind() {
         assert_eq!(run(1 + (number + 1) % 3, &["get", "items", &key, "--tenant", "dev"]), value);
     }
     terminate(&dev.0);
-    assert!(within_a_minute(|| !matches!(dev.0.try_wait(), Ok(None))), "it does not end");
-    assert!(within_a_minute(|| are_free(first)), "a process was left behind");
+    assert!(eventually(|| !matches!(dev.0.try_wait(), Ok(None))), "it does not end");
+    assert!(eventually(|| are_free(first)), "a process was left behind");
     assert!(dev.0.wait().unwrap().success());
 }

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::cluster::EtcdProcess;
+use crate::common::eventually;
 use crate::common::process::{Server, serve, state_in};
-use crate::common::within_a_minute;
 
 /// The options of a server; only one of them builds.
 fn start(etcd: &EtcdProcess, folder: &Arc<TempDir>, config: &Path, builds: bool) -> Server {
@@ -49,13 +49,13 @@ fn version(server: &Server) -> u64 {
 fn all_call(servers: &[Server], wanted: u64) {
     let is_so = || servers.iter().all(|server| version(server) == wanted);
     let found: Vec<u64> = servers.iter().map(version).collect();
-    assert!(within_a_minute(is_so), "version {wanted} of `get` is wanted: {found:?}");
+    assert!(eventually(is_so), "version {wanted} of `get` is wanted: {found:?}");
 }
 
 #[test]
 fn what_is_changed_at_one_server_holds_at_all() {
     let Some(mut etcd) = EtcdProcess::start() else { return };
-    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     let folders: Vec<Arc<TempDir>> = (0..4).map(|_| Arc::new(tempfile::tempdir().unwrap())).collect();
     let config = folders[0].path().join("sandstorm.toml");
     let builder = state_in(folders[0].path()).join("builder");
@@ -63,7 +63,7 @@ fn what_is_changed_at_one_server_holds_at_all() {
     let key = BuilderKey::open(&builder).unwrap().public();
     fs::write(&config, format!("[builder]\ntrusted_keys = ['{key}']\n")).unwrap();
     let mut servers: Vec<Server> = (0..3).map(|at| start(&etcd, &folders[at], &config, at == 0)).collect();
-    assert!(within_a_minute(|| servers.iter().all(|server| server.json("cluster status")["epoch"] == 1)));
+    assert!(eventually(|| servers.iter().all(|server| server.json("cluster status")["epoch"] == 1)));
 
     check_tenants_and_grants(&servers);
     check_revocations(&servers);
@@ -76,7 +76,7 @@ fn what_is_changed_at_one_server_holds_at_all() {
     let tables = names(&servers[0].json("table list --tenant shop"));
     assert_eq!(names(&servers[3].json("table list --tenant shop")), tables);
     // An artifact that etcd did not give in time is asked for again.
-    assert!(within_a_minute(|| version(&servers[3]) == 2));
+    assert!(eventually(|| version(&servers[3]) == 2));
     let stopped = servers.remove(1);
     drop(stopped);
     servers[0].json("table drop late --tenant shop");
@@ -84,7 +84,7 @@ fn what_is_changed_at_one_server_holds_at_all() {
     let back = start(&etcd, &folders[1], &config, false);
     assert!(names(&back.json("tenant list")).contains(&"later".to_owned()));
     assert!(!names(&back.json("table list --tenant shop")).contains(&"late".to_owned()));
-    assert!(within_a_minute(|| version(&back) == 2));
+    assert!(eventually(|| version(&back) == 2));
     let told = back.output("get items key:1 --tenant shop");
     assert_eq!(String::from_utf8_lossy(&told.stdout).trim_end(), "1", "records outlive it");
     check_strangers(&etcd);
@@ -102,12 +102,12 @@ fn check_tenants_and_grants(servers: &[Server]) {
     servers[2].json("tenant create guest --open");
     servers[1].json("grant add items --to guest --tenant shop");
     let tables = |server: &Server| names(&server.json("table list --tenant guest")).join(" ");
-    assert!(within_a_minute(|| servers.iter().all(|server| tables(server).contains("shop/items"))));
+    assert!(eventually(|| servers.iter().all(|server| tables(server).contains("shop/items"))));
     servers[0].json("grant revoke items --to guest --tenant shop");
-    assert!(within_a_minute(|| servers.iter().all(|server| !tables(server).contains("shop/items"))));
+    assert!(eventually(|| servers.iter().all(|server| !tables(server).contains("shop/items"))));
     servers[2].json("tenant set shop --quota requests_per_s=5000");
     let quota = |server: &Server| server.json("tenant show shop")["quotas"]["requests_per_s"].clone();
-    assert!(within_a_minute(|| servers.iter().all(|server| quota(server) == 5000)), "{}", quota(&servers[0]));
+    assert!(eventually(|| servers.iter().all(|server| quota(server) == 5000)), "{}", quota(&servers[0]));
     servers[1].json("tenant set shop --quota requests_per_s=0");
     for number in 0..9 {
         servers[number % 3].json(&format!("put items key:{number} {number} --tenant shop"));
@@ -143,9 +143,9 @@ fn check_revocations(servers: &[Server]) {
         command.args(["table", "list", "--tenant", "old", "--token", rotated["token"].as_str().unwrap()]);
         command.output().unwrap().status.success()
     };
-    assert!(within_a_minute(|| servers.iter().all(reads)), "the new token holds at all servers in the end");
+    assert!(eventually(|| servers.iter().all(reads)), "the new token holds at all servers in the end");
     let quota = |server: &Server| server.json("tenant show old")["quotas"]["requests_per_s"].clone();
-    assert!(within_a_minute(|| servers.iter().all(|server| quota(server) == 7)));
+    assert!(eventually(|| servers.iter().all(|server| quota(server) == 7)));
     servers[0].json("tenant delete old");
 }
 
@@ -178,7 +178,7 @@ fn check_changes_at_the_same_moment(servers: &[Server]) {
         }
     });
     let tables = |server: &Server| names(&server.json("table list --tenant shop"));
-    assert!(within_a_minute(|| servers.iter().all(|server| tables(server).len() == 16)), "{:?}", tables(&servers[0]));
+    assert!(eventually(|| servers.iter().all(|server| tables(server).len() == 16)), "{:?}", tables(&servers[0]));
     let ids = |server: &Server| {
         let list = server.json("table list --tenant shop");
         let mut ids: Vec<(u64, String)> = list
@@ -195,16 +195,16 @@ fn check_changes_at_the_same_moment(servers: &[Server]) {
 
 fn check_without_etcd(etcd: &mut EtcdProcess, servers: &[Server]) {
     etcd.stop();
-    assert!(within_a_minute(|| servers[1].json("cluster status")["trouble"].is_string()));
+    assert!(eventually(|| servers[1].json("cluster status")["trouble"].is_string()));
     let refused = failure(&servers[1], "table create late --tenant shop");
     assert!(refused.contains("cannot agree") && refused.contains("cluster status"), "{refused}");
     let told = servers[1].output("get items key:1 --tenant shop");
     assert_eq!(String::from_utf8_lossy(&told.stdout).trim_end(), "1", "records are served");
     etcd.restart();
-    assert!(within_a_minute(|| servers.iter().all(|server| server.json("cluster status")["trouble"].is_null())));
+    assert!(eventually(|| servers.iter().all(|server| server.json("cluster status")["trouble"].is_null())));
     servers[1].json("table create late --tenant shop --quota 1048576");
     let has_it = |server: &Server| names(&server.json("table list --tenant shop")).contains(&"late".to_owned());
-    assert!(within_a_minute(|| servers.iter().all(has_it)));
+    assert!(eventually(|| servers.iter().all(has_it)));
 }
 
 /// A server with tables of its own does not lose them to a cluster.

@@ -18,8 +18,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::cluster::EtcdProcess;
+use crate::common::eventually;
 use crate::common::process::Server;
-use crate::common::within_a_minute;
 
 /// The id of the table in the configuration.
 const ITEMS: u64 = 1;
@@ -184,7 +184,7 @@ impl MovingCluster {
         let options: Vec<String> = all.iter().chain(&more).map(|word| (*word).to_owned()).collect();
         let servers: Vec<Server> = (0..2).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
         for server in &servers {
-            assert!(within_a_minute(|| status(server)["epoch"].as_u64() >= Some(1)), "{}", status(server));
+            assert!(eventually(|| status(server)["epoch"].as_u64() >= Some(1)), "{}", status(server));
         }
         let addresses = Arc::new(Mutex::new(vec![(String::new(), String::new()); 2]));
         let cluster = MovingCluster { servers, options, addresses };
@@ -195,7 +195,7 @@ impl MovingCluster {
     fn note_address(&self, at: usize) {
         let server = &self.servers[at];
         // Until it has told of itself the map has where it was before.
-        assert!(within_a_minute(|| own(server).is_some_and(|own| own["data_address"] == server.data.as_str())));
+        assert!(eventually(|| own(server).is_some_and(|own| own["data_address"] == server.data.as_str())));
         let redis = own(server).unwrap()["redis_address"].as_str().unwrap().to_owned();
         self.addresses.lock().unwrap()[at] = (server.data.clone(), redis);
     }
@@ -233,7 +233,7 @@ impl MovingCluster {
     /// Waits until records are copied to a server; also where the move is over by then.
     fn await_copying(&self, target: usize) {
         let copies = |one: &Value| one["records"].as_u64() > Some(0) || one["handed_over"] == true;
-        assert!(within_a_minute(|| {
+        assert!(eventually(|| {
             let moves = self.moves(target);
             moves.is_empty() || moves.iter().any(copies)
         }));
@@ -242,7 +242,7 @@ impl MovingCluster {
     /// Waits until no move is under way.
     fn await_end(&self) {
         let ended = || (0..2).all(|at| self.moves(at).is_empty());
-        assert!(within_a_minute(ended), "{}", status(&self.servers[0]));
+        assert!(eventually(ended), "{}", status(&self.servers[0]));
     }
 }
 
@@ -302,7 +302,7 @@ fn start_load(server: &Server) -> Child {
 }
 
 fn check_load(mut load: Child) {
-    if !within_a_minute(|| load.try_wait().unwrap().is_some()) {
+    if !eventually(|| load.try_wait().unwrap().is_some()) {
         load.kill().unwrap();
     }
     let output = load.wait_with_output().unwrap();
@@ -319,7 +319,7 @@ fn slots_move_under_load_while_both_servers_are_killed() {
     let tenant =
         "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'disk' }]\n";
     fs::write(&config, tenant).unwrap();
-    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     let mut cluster = MovingCluster::start(&etcd, &config);
     let fill =
         format!("load --tenant shop --table items --records {RECORDS} --value-bytes {VALUE_BYTES} --fill --seconds 0");
@@ -346,13 +346,13 @@ fn slots_move_under_load_while_both_servers_are_killed() {
     cluster.await_copying(target);
     cluster.kill(target);
     cluster.await_end();
-    assert!(within_a_minute(|| cluster.slots(target) == r#"[Some("[[1000,16383]]"), Some("[[1000,16383]]")]"#));
+    assert!(eventually(|| cluster.slots(target) == r#"[Some("[[1000,16383]]"), Some("[[1000,16383]]")]"#));
 
     // And back, while a load follows its keys.
     let load = start_load(&cluster.servers[target]);
     cluster.servers[source].json(&format!("cluster move 1000-8191 --to {}", cluster.id(source)));
     cluster.await_end();
-    assert!(within_a_minute(|| cluster.slots(source) == r#"[Some("[[0,8191]]"), Some("[[0,8191]]")]"#));
+    assert!(eventually(|| cluster.slots(source) == r#"[Some("[[0,8191]]"), Some("[[0,8191]]")]"#));
     check_load(load);
 
     stop.store(true, Ordering::Release);
@@ -360,7 +360,7 @@ fn slots_move_under_load_while_both_servers_are_killed() {
     let there = check(&cluster, &known);
     // What was copied for the moves that were cancelled goes behind them.
     let is_once = || count_records(&cluster) == RECORDS as u64 + there;
-    assert!(within_a_minute(is_once), "each record is at one server: {}", count_records(&cluster));
+    assert!(eventually(is_once), "each record is at one server: {}", count_records(&cluster));
 }
 
 /// A move that is cancelled leaves the slots where they are, but for what was handed over before.
@@ -376,7 +376,7 @@ fn check_cancel(cluster: &MovingCluster, source: usize, target: usize) {
         server.json(&format!("cluster move 0-8191 --to {}", cluster.id(source)));
         cluster.await_end();
     }
-    assert!(within_a_minute(|| cluster.slots(source) == before), "{cancelled:?}");
+    assert!(eventually(|| cluster.slots(source) == before), "{cancelled:?}");
     for (line, why) in [
         ("cluster move 0-8191 --cancel".to_owned(), "none of these slots is moving"),
         ("cluster move 50 --to ffffffffffffffffffffff".to_owned(), "no server of the cluster"),

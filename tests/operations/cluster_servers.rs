@@ -12,8 +12,8 @@ use sandstorm_client::{Config, blocking};
 use serde_json::Value;
 
 use super::cluster::EtcdProcess;
+use crate::common::eventually;
 use crate::common::process::{Server, serve};
-use crate::common::within_a_minute;
 
 /// The id of the table in the configuration.
 const ITEMS: u64 = 1;
@@ -51,7 +51,7 @@ fn slots_of(by: &Server, id: &str) -> usize {
 fn await_slots(by: &Server, id: &str, wanted: usize) {
     let is_there =
         || slots_of(by, id) == wanted && by.json("cluster status")["moves"].as_array().is_none_or(Vec::is_empty);
-    assert!(within_a_minute(is_there), "{wanted} slots of {id}: {}", by.json("cluster status"));
+    assert!(eventually(is_there), "{wanted} slots of {id}: {}", by.json("cluster status"));
 }
 
 fn client(server: &Server) -> blocking::Client {
@@ -102,13 +102,13 @@ fn servers_are_added_drained_removed_and_replaced_under_load() {
     let tenant =
         "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'disk' }]\n";
     fs::write(&config, tenant).unwrap();
-    assert!(within_a_minute(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     let options = options(&etcd, &config);
     let [first, second] = [start(&options), start(&options)];
-    assert!(within_a_minute(|| first.json("cluster status")["epoch"].as_u64() >= Some(1)));
+    assert!(eventually(|| first.json("cluster status")["epoch"].as_u64() >= Some(1)));
     let third = start(&options);
     let [a, b, c] = [&first, &second, &third].map(id);
-    assert!(within_a_minute(|| shown(&first, &c).is_some_and(|server| server["lives"] == true)));
+    assert!(eventually(|| shown(&first, &c).is_some_and(|server| server["lives"] == true)));
 
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
@@ -156,10 +156,10 @@ fn check_drained(first: &Server, [a, b, c]: [&str; 3]) {
 
 /// The first server was stopped, and is removed.
 fn check_removed(by: &Server, a: &str) {
-    assert!(within_a_minute(|| shown(by, a).is_some_and(|server| server["lives"] == false)));
+    assert!(eventually(|| shown(by, a).is_some_and(|server| server["lives"] == false)));
     let removed = by.output(&format!("cluster remove {a}"));
     assert_eq!(String::from_utf8_lossy(&removed.stdout), "removed\n", "{removed:?}");
-    assert!(within_a_minute(|| shown(by, a).is_none()));
+    assert!(eventually(|| shown(by, a).is_none()));
     assert!(fails(by, &format!("cluster remove {a}")).contains("no server of the cluster"));
     let events = by.output("events --json");
     assert!(String::from_utf8_lossy(&events.stdout).contains("cluster.server_removed"), "{events:?}");
@@ -180,14 +180,14 @@ fn check_lost(second: &Server, mut third: Server, c: &str, options: &[String], r
     third.process.kill().unwrap();
     third.process.wait().unwrap();
     let d = id(&fourth);
-    assert!(within_a_minute(|| shown(second, c).is_some_and(|server| server["lives"] == false)));
-    assert!(within_a_minute(|| shown(second, &d).is_some_and(|server| server["lives"] == true)));
+    assert!(eventually(|| shown(second, c).is_some_and(|server| server["lives"] == false)));
+    assert!(eventually(|| shown(second, &d).is_some_and(|server| server["lives"] == true)));
     assert!(fails(second, &format!("cluster remove {c}")).contains("--give-up-records"));
     second.json(&format!("cluster remove {c} --give-up-records"));
-    assert!(within_a_minute(|| shown(second, c).is_none()));
-    assert!(within_a_minute(|| slots_of(second, &d) == SLOTS / 2), "the one that has fewer gets them");
+    assert!(eventually(|| shown(second, c).is_none()));
+    assert!(eventually(|| slots_of(second, &d) == SLOTS / 2), "the one that has fewer gets them");
     // It has to have read that itself: else it sends its clients to the one that is gone, and they wait for that.
-    assert!(within_a_minute(|| slots_of(&fourth, &d) == SLOTS / 2 && shown(&fourth, c).is_none()));
+    assert!(eventually(|| slots_of(&fourth, &d) == SLOTS / 2 && shown(&fourth, c).is_none()));
     let there = check(&fourth, rounds);
     assert!((KEYS / 4..KEYS * 3 / 4).contains(&there), "{there} keys are left");
     // All slots are served.

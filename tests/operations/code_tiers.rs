@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::process::Server;
-use crate::common::{PATIENT, within_a_minute};
+use crate::common::{PATIENT, eventually};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error};
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn without_code_nothing_is_called_and_calls_that_run_end_on_their_library() {
     assert_eq!(&*client.invoke("get", &args(b"k")).unwrap(), b"value");
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| runner.invoke("bad", &args(b"loop")));
-        assert!(within_a_minute(|| server.json("tenant show shop")["running"] == 1));
+        assert!(eventually(|| server.json("tenant show shop")["running"] == 1));
         let moved = server.json("tenant set shop --code none");
         assert_eq!(results(&moved), [("bad", "suspended"), ("get", "suspended")], "{moved}");
         match client.invoke("get", &args(b"k")) {
@@ -124,7 +124,7 @@ fn a_policy_outlives_a_restart_and_what_was_loaded_comes_back_with_its_version()
         fs::write(artifact, b"sandart\x01").unwrap();
     }
     let server = again();
-    assert!(within_a_minute(|| server.json("ext list").as_array().unwrap().len() == 2), "built again by itself");
+    assert!(eventually(|| server.json("ext list").as_array().unwrap().len() == 2), "built again by itself");
     assert_eq!(server.json("ext show get")["version"], 2);
     server.json("put t k value");
     assert_eq!(server.json("invoke get table:t k --version 2")["text"], "value");

@@ -11,8 +11,8 @@ use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, PutOptions};
 use serde_json::Value;
 
+use crate::common::eventually;
 use crate::common::process::{Server, binary};
-use crate::common::within_a_minute;
 
 const OPTIONS: [&str; 6] = ["--data", "127.0.0.1:0", "--no-pin", "--workers", "1", "--no-builder"];
 /// Records, and bytes of each: more than one part.
@@ -147,7 +147,7 @@ fn what_is_not_as_it_was_is_found_and_what_was_not_made_whole_is_no_backup() {
     // One that is killed in the middle: there is no manifest, so it is none.
     store.slow_ms.store(200, Relaxed);
     let mut killed = command(&[&["backup"][..], &create].concat(), Some(KEYS)).spawn().unwrap();
-    assert!(within_a_minute(|| store.names().iter().any(|name| name.contains("/part-"))));
+    assert!(eventually(|| store.names().iter().any(|name| name.contains("/part-"))));
     killed.kill().unwrap();
     killed.wait().unwrap();
     store.slow_ms.store(0, Relaxed);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn a_collector_gets_what_prometheus_would_read() {
     for number in 0..20 {
         server.json(&format!("put items key{number} value --tenant shop"));
     }
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + crate::common::EVENTUALLY;
     let pushed = loop {
         let (head, body) = gets.recv_timeout(until - Instant::now()).expect("a push with what is there now");
         assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
@@ -137,7 +137,7 @@ fn what_is_pushed_is_read_by_the_types_that_opentelemetry_publishes() {
     server.json("tenant create shop");
     server.json("table create items --tenant shop");
     server.json("put items key value --tenant shop");
-    let (_, body) = gets.recv_timeout(Duration::from_secs(60)).expect("a push");
+    let (_, body) = gets.recv_timeout(crate::common::EVENTUALLY).expect("a push");
     let mut reader = Command::new("python3")
         .args(["-c", READER])
         .env("PYTHONPATH", packages.path())
@@ -173,7 +173,7 @@ fn a_collector_that_never_answers_or_is_not_there_costs_nobody_anything() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
     let url = format!("http://{closed}/v1/metrics?key=secret");
     let server = Server::start_as(&["--no-builder", "--ephemeral", "--otlp", &url]);
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + crate::common::EVENTUALLY;
     loop {
         let events = server.json("events --code otlp.failing");
         let found = events.to_string();

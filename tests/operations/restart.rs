@@ -514,7 +514,7 @@ fn a_server_whose_disk_takes_nothing_starts_with_what_is_there_and_goes_on_by_it
     disk.make_room();
     let since = Instant::now();
     while server.control.health().unwrap().changes != "kept" {
-        assert!(since.elapsed() < Duration::from_secs(60), "it tries again by itself");
+        assert!(since.elapsed() < crate::common::EVENTUALLY, "it tries again by itself");
         std::thread::sleep(Duration::from_millis(50));
     }
     server.control.create_table("shop", &table("more")).expect("changes are made again");
@@ -536,7 +536,7 @@ fn a_server_whose_output_and_log_take_nothing_serves_all_the_same() {
     let mut process = command.spawn().unwrap();
     let since = Instant::now();
     while !state(folder).join("control.json").exists() {
-        assert!(process.try_wait().unwrap().is_none() && since.elapsed() < Duration::from_secs(60), "it starts");
+        assert!(process.try_wait().unwrap().is_none() && since.elapsed() < crate::common::EVENTUALLY, "it starts");
         std::thread::sleep(Duration::from_millis(10));
     }
     let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();

@@ -186,11 +186,14 @@ fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_never() {
     hang_up(&server);
     let waited = Instant::now();
     while !server.afar(&url, &["--ca", ca]).status.success() {
-        assert!(waited.elapsed() < Duration::from_secs(60), "the new certificate is not shown");
+        assert!(waited.elapsed() < crate::common::EVENTUALLY, "the new certificate is not shown");
     }
     assert!(fails(&server.afar(&url, &["--fingerprint", &first])).contains("not the one that is pinned"));
     while !server.here("tenant list").status.success() {
-        assert!(waited.elapsed() < Duration::from_secs(60), "the command line here does not know the new certificate");
+        assert!(
+            waited.elapsed() < crate::common::EVENTUALLY,
+            "the command line here does not know the new certificate"
+        );
     }
 }
 

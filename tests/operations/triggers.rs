@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::PATIENT;
+use crate::common::EVENTUALLY;
 use crate::common::process::Server;
 
 const OPTIONS: [&str; 3] = ["--no-pin", "--workers", "2"];
@@ -56,7 +56,7 @@ const TICK: &str = "
 
 /// A command's result, once it holds.
 fn wait_for(server: &Server, line: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
-    let until = Instant::now() + PATIENT;
+    let until = Instant::now() + EVENTUALLY;
     loop {
         let value = server.json(line);
         if holds(&value) {
@@ -78,7 +78,7 @@ impl Reader<'_> {
     }
 
     fn wait_for(&self, key: &str, wanted: &str) {
-        let until = Instant::now() + PATIENT;
+        let until = Instant::now() + EVENTUALLY;
         while self.value(key) != wanted {
             let triggers = self.0.json("trigger list");
             assert!(Instant::now() < until, "{key}: {:?} and not {wanted:?}; {triggers}", self.value(key));
@@ -259,7 +259,7 @@ fn expiries_reach_triggers_and_the_feed_also_over_a_restart() {
     let end = server.output("changes items");
     let end = String::from_utf8(end.stdout).unwrap().trim().to_owned();
     let wait_for_expiry = |server: &Server, key: &str| {
-        let until = Instant::now() + PATIENT;
+        let until = Instant::now() + EVENTUALLY;
         loop {
             let feed = String::from_utf8(server.output(&format!("changes items --after {end}")).stdout).unwrap();
             if feed.lines().any(|line| line.contains(" expire ") && line.contains(key)) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::common::process::Server;
-use crate::common::{PATIENT, within_a_minute};
+use crate::common::{PATIENT, eventually};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error};
 use serde_json::Value;
@@ -119,14 +119,14 @@ fn a_bad_version_on_a_share_of_the_calls_loses_it_by_itself_and_no_call_is_lost_
         }
         let deployed = server.json("ext deploy counter@2 --percent 50");
         assert_eq!((&deployed["deployment"]["version"], &deployed["version"]), (&2.into(), &1.into()), "{deployed}");
-        assert!(within_a_minute(|| server.json("ext show counter")["deployment"].is_null()), "it is judged");
+        assert!(eventually(|| server.json("ext show counter")["deployment"].is_null()), "it is judged");
         done.store(true, Relaxed);
     });
     let sum = String::from_utf8(server.output("get t n --raw").stdout).unwrap();
     let calls = good.load(Relaxed) + killed.load(Relaxed);
     assert_eq!(sum.trim().parse::<u64>().unwrap(), calls, "each call ran once, the killed ones up to their panic");
     let mut text = String::new();
-    let is_told = within_a_minute(|| {
+    let is_told = eventually(|| {
         let events = server.output("events --json --code extension.deployment_ended");
         text = String::from_utf8(events.stdout).unwrap();
         text.contains("were killed, of the other version 0 of")

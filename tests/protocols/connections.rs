@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::memcached::peer::{self, connect, read_until, request, talk, text};
-use crate::common::{data_plane_with, tenant_with, within_a_minute};
+use crate::common::{data_plane_with, eventually, tenant_with};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTenant, QuotaChanges};
@@ -107,9 +107,9 @@ fn a_connection_comes_to_its_home_worker() {
     let at = |worker: usize| {
         flat(&plane.metrics.read_worker(worker)).find(|(name, _)| name == "connections").map_or(0, |(_, value)| value)
     };
-    assert!(within_a_minute(|| at(2) >= 20 && at(0) + at(1) + at(2) == 40));
+    assert!(eventually(|| at(2) >= 20 && at(0) + at(1) + at(2) == 40));
     drop((streams, others));
-    assert!(within_a_minute(|| at(0) + at(1) + at(2) == 0));
+    assert!(eventually(|| at(0) + at(1) + at(2) == 0));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn who_does_not_read_is_closed_and_others_do_not_notice() {
     assert_eq!(text(&read_until(&mut stream, b"\r\n")), "STORED\r\n");
     let mut lazy = connect(port);
     lazy.set_nonblocking(true).expect("a stream that does not wait");
-    let closed = within_a_minute(|| {
+    let closed = eventually(|| {
         // Sends requests without end, as long as the server reads them.
         let sent = lazy.write(&b"get large\r\n".repeat(100));
         assert_eq!(text(&talk(&mut stream, b"get small")), "END\r\nMN\r\n");
@@ -263,7 +263,7 @@ fn junk_ends_its_own_connection_at_most() {
         assert_eq!(text(&talk(&mut stream, b"get a")), "END\r\nMN\r\n");
     }
     assert!(metric(&plane, "connections_refused.protocol") > 0);
-    assert!(within_a_minute(|| metric(&plane, "connections") == 1));
+    assert!(eventually(|| metric(&plane, "connections") == 1));
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn datagrams_are_answered_in_as_many_as_it_takes() {
         socket.send(&[&b"\0\x07\0\0\0\x01\0\0"[..], sent.as_bytes()].concat()).expect("sent");
     }
     assert_eq!(request(8, 1, "mn\r\n").0, "MN\r\n");
-    assert!(within_a_minute(|| metric(&plane, "packets_dropped") >= dropped + answers.len() as u64));
+    assert!(eventually(|| metric(&plane, "packets_dropped") >= dropped + answers.len() as u64));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common;
-use crate::common::{data_plane_with, load, root, within_a_minute};
+use crate::common::{data_plane_with, eventually, load, root};
 use sandstorm_catalog::QuotaChanges;
 use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
@@ -315,7 +315,7 @@ fn who_calls_what_is_killed_again_and_again_is_told_of_the_quota() {
         };
         plane.directory.set_quotas("shop", &soon).expect("set");
         let mut seen = BTreeSet::new();
-        let is_told = within_a_minute(|| {
+        let is_told = eventually(|| {
             let received = exchange(&mut stream, "FCALL called 0 loop\r\nPING\r\n", "+PONG\r\n");
             let is_told = received.starts_with(told);
             seen.insert(received);
@@ -336,7 +336,7 @@ fn who_never_reads_is_closed_and_others_do_not_notice() {
     );
     let mut lazy = TcpStream::connect(port).expect("a connection");
     lazy.set_nonblocking(true).expect("a stream that does not wait");
-    let closed = within_a_minute(|| {
+    let closed = eventually(|| {
         // Sends requests without end, as long as the server reads them.
         let sent = lazy.write(&b"GET k\r\n".repeat(200));
         assert_eq!(exchange(&mut stream, "GET other\r\n", "\r\n"), "$-1\r\n");

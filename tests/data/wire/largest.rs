@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::common::{Answer, Stop, library_of, within_a_minute};
+use crate::common::{Answer, Stop, eventually, library_of};
 use sandstorm_api::limits::RANGE_LIMIT;
 use sandstorm_catalog::NewTable;
 use sandstorm_dialects::limits::MULTIGET_KEYS;
@@ -464,7 +464,7 @@ fn the_largest_form_of_every_operation_is_run_in_pieces_beside_a_neighbour() {
                 let longest = counted_at(&plane, "longest_piece");
                 println!("{op:?}, {what}: {longest} requests in the longest piece so far");
                 assert!(longest <= ONE_PIECE, "{op:?}, {what}: {longest} requests' work in one go, of {ONE_PIECE}");
-                assert!(within_a_minute(|| answered.load(Ordering::SeqCst) > before), "{op:?}, {what}");
+                assert!(eventually(|| answered.load(Ordering::SeqCst) > before), "{op:?}, {what}");
             }
         }
     });
@@ -490,11 +490,11 @@ fn a_neighbour_is_answered_between_two_large_messages() {
         messages.iter().zip(1..).for_each(|(message, id)| client.wire.send(id, message));
         assert_eq!(wire.one(Operation::get(TABLE, b"key")).text(), "alice's");
         let read = counted_at(&plane, "records_read") - before;
-        assert!(within_a_minute(|| counted_at(&plane, "records_read") - before > all));
+        assert!(eventually(|| counted_at(&plane, "records_read") - before > all));
         read < all
     };
     // An answer that is late because the machine was busy comes after them.
-    assert!(within_a_minute(|| answered_between(&mut client, &mut wire)), "always behind all of them");
+    assert!(eventually(|| answered_between(&mut client, &mut wire)), "always behind all of them");
     assert!(counted_at(&plane, "longest_piece") <= ONE_PIECE);
 }
 

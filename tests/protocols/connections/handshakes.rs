@@ -10,7 +10,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use super::ports::{Secure, Secured, at, read_from, secure};
 use super::{metric, server};
-use crate::common::within_a_minute;
+use crate::common::eventually;
 use crate::memcached::peer::{connect, read_until, text};
 
 /// Opens so many clients that have all sent their hello, before the first of them continues.
@@ -35,12 +35,12 @@ fn a_handshake_that_waited_is_heard_at_its_home_worker_and_its_end_is_seen() {
             stream.conn.complete_io(&mut stream.sock).expect("a handshake");
         }
         // All are on the home worker before one sends data: from then on only the home worker handles them.
-        assert!(within_a_minute(|| at(&server.plane, 1) == 150), "{}", at(&server.plane, 1));
+        assert!(eventually(|| at(&server.plane, 1) == 150), "{}", at(&server.plane, 1));
         for stream in &mut streams {
             assert_eq!(read_from(stream, b"mn\r\n", b"\r\n"), "MN\r\n");
         }
         drop(streams);
-        assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
+        assert!(eventually(|| metric(&server.plane, "connections") == 0));
     }
 }
 
@@ -52,11 +52,11 @@ fn the_end_of_a_client_is_seen_while_its_handshake_waits() {
         stream.sock.peek(&mut [0]).expect("an answer");
     }
     let all_are_answered = begun.elapsed();
-    assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
+    assert!(eventually(|| metric(&server.plane, "connections") == 0));
     // Closed connections are not answered, so they cost no time.
     let begun = Instant::now();
     drop(greeters(&server, 900, false));
-    assert!(within_a_minute(|| metric(&server.plane, "connections") == 0));
+    assert!(eventually(|| metric(&server.plane, "connections") == 0));
     assert!(begun.elapsed() < all_are_answered / 2, "{:?} of {all_are_answered:?}", begun.elapsed());
     let mut stream = secure(&server.client(&[&TLS13]), server.memcached);
     assert_eq!(read_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
@@ -76,7 +76,7 @@ fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
 fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
     let (plane, _, open) = server(2, 0);
     let mut silent: Vec<TcpStream> = (0..1_024).map(|_| connect(open)).collect();
-    assert!(within_a_minute(|| metric(&plane, "connections") == 1_024));
+    assert!(eventually(|| metric(&plane, "connections") == 1_024));
     let mut more = connect(open);
     let received = text(&read_until(&mut more, b"<closed>"));
     assert!(received.ends_with("<closed>"), "{received}");
@@ -90,7 +90,7 @@ fn one_address_has_so_many_that_have_not_shown_whose_they_are() {
     drop(silent.pop());
     // Counted in no worker while it moves to its home worker, so the count says nothing now; the next arrival does.
     for _ in 0..2 {
-        assert!(within_a_minute(|| {
+        assert!(eventually(|| {
             let mut again = connect(open);
             let is_admitted = again.write_all(b"get a\r\n").is_ok()
                 && text(&read_until(&mut again, b"\r\n")) == "CLIENT_ERROR unauthenticated\r\n";

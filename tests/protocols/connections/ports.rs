@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
 
 use super::metric;
 use crate::common::certificates::certificate;
-use crate::common::{data_plane_with, within_a_minute};
+use crate::common::{data_plane_with, eventually};
 use crate::memcached::peer::{connect, read_until, talk, text};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ fn a_unix_socket_is_a_port_of_this_machine() {
     assert_eq!(read_from(&mut stream, b"GET a\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
     let login = format!("AUTH shop {TOKEN}\r\nGET a\r\n");
     assert_eq!(read_from(&mut stream, login.as_bytes(), b"x\r\n"), "+OK\r\n$1\r\nx\r\n");
-    assert!(within_a_minute(|| at(&plane, 2) == 11));
+    assert!(eventually(|| at(&plane, 2) == 11));
     let path = redis.display().to_string();
     if let Some(sent) =
         tool("redis-cli", &["-s", &path, "--user", "shop", "--pass", TOKEN, "--no-auth-warning", "GET", "a"])
@@ -162,7 +162,7 @@ fn over_tls_all_is_as_without() {
         let config = server.client(versions);
         let mut silent = secure(&config, server.memcached);
         silent.conn.complete_io(&mut silent.sock).expect("a handshake");
-        assert!(within_a_minute(|| at(&server.plane, 2) == 1), "it need not say a word to come to its home worker");
+        assert!(eventually(|| at(&server.plane, 2) == 1), "it need not say a word to come to its home worker");
         let mut stream = secure(&config, server.redis);
         assert_eq!(read_from(&mut stream, b"PING\r\n", b"\r\n"), "-NOAUTH Authentication required.\r\n");
         let login = format!("AUTH shop {TOKEN}\r\nSET a x\r\n");
@@ -187,7 +187,7 @@ fn over_tls_all_is_as_without() {
         stream.flush().expect("said");
         assert_eq!(read_from(&mut stream, b"", b"<closed>"), "VALUE a 0 1\r\nx\r\nEND\r\n".repeat(2) + "<closed>");
         drop(silent);
-        assert!(within_a_minute(|| at(&server.plane, 2) == 1), "Redis' connection is left");
+        assert!(eventually(|| at(&server.plane, 2) == 1), "Redis' connection is left");
     }
     let port = server.redis.port().to_string();
     let file = server.certificate().display().to_string();
@@ -226,7 +226,7 @@ fn what_is_no_handshake_or_never_ends_one_is_closed_and_others_do_not_notice() {
         let received = read_until(&mut stream, b"<closed>");
         assert!(received.ends_with(b"<closed>") && received.len() < 40, "{sent:?}: {}", text(&received));
     }
-    assert!(within_a_minute(|| refused() == 4), "{}", refused());
+    assert!(eventually(|| refused() == 4), "{}", refused());
     // Half a hello, in parts, from many connections; and some that send nothing.
     let config = server.client(&[&TLS13]);
     let mut hello = Vec::new();
@@ -271,7 +271,7 @@ fn another_certificate_is_shown_without_a_restart_and_connections_go_on() {
     certificate(server.folder.path(), "localhost", 4000);
     let new = server.client(&[&TLS13]);
     server.plane.look_at_certificate();
-    assert!(within_a_minute(|| read_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
+    assert!(eventually(|| read_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
     // An old ticket would suffice; a client without one does not accept the new certificate.
     let mut stranger = ClientConfig::clone(&old);
     stranger.resumption = Resumption::disabled();

@@ -48,7 +48,7 @@ impl Memcached {
         let memcached = Memcached { child, address };
         let asked = std::time::Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(asked.elapsed() < Duration::from_secs(60), "memcached listens");
+            assert!(asked.elapsed() < crate::common::EVENTUALLY, "memcached listens");
             std::thread::sleep(Duration::from_millis(5));
         }
         Some(memcached)
