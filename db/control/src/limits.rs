@@ -360,6 +360,9 @@ pub const TRIGGER_BATCH: u32 = 256;
 /// Full batches that fit before one is tried that is larger, after one has taken more than its call's budget: what
 /// takes too much is run for nothing.
 pub const TRIGGER_BATCH_TRIAL_AFTER: u32 = 16;
+/// The same, at most, after it has doubled with each try that took too much: ten thousand calls a second make ten
+/// tries a minute, far fewer than the kills that slow an extension.
+pub const TRIGGER_BATCH_TRIAL_AFTER_MAX: u32 = 65_536;
 /// Bytes of changes that are put together for one call, at most: a call's arguments count in its memory.
 pub const TRIGGER_BATCH_BYTES: usize = 64 << 10;
 /// Bytes of the log that a trigger reads in a turn.

@@ -1,7 +1,7 @@
 //! How many changes a trigger with a batch has in a call: as many as it asks for, or fewer where a call's budget does
 //! not allow so many.
 
-use crate::limits::TRIGGER_BATCH_TRIAL_AFTER;
+use crate::limits::{TRIGGER_BATCH_TRIAL_AFTER, TRIGGER_BATCH_TRIAL_AFTER_MAX};
 
 /// What the end of a call says of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +15,16 @@ pub(crate) enum BatchOutcome {
 }
 
 /// The size of batches. It halves when a call took too much. Then one call at a time tries a larger one, now and then:
-/// all those under way would take too much together.
+/// all those under way would take too much together. After each try that took too much, the next one comes twice as
+/// late: what the server ends counts as a kill of the extension, and many kills suspend it.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSize {
     asked: usize,
     now: usize,
     /// Full batches that fitted since the last one that did not.
     full: u32,
+    /// So many have to fit before one tries more.
+    trial_after: u32,
     /// The call that tries more.
     trial: Option<(usize, u64)>,
 }
@@ -30,12 +33,12 @@ impl BatchSize {
     /// As many as the trigger asks for.
     pub(crate) fn of(asked: u32) -> BatchSize {
         let asked = asked as usize;
-        BatchSize { asked, now: asked, full: 0, trial: None }
+        BatchSize { asked, now: asked, full: 0, trial_after: TRIGGER_BATCH_TRIAL_AFTER, trial: None }
     }
 
     /// Changes that the next call may have.
     pub(crate) fn next(&self) -> usize {
-        let may_try = self.now < self.asked && self.trial.is_none() && self.full >= TRIGGER_BATCH_TRIAL_AFTER;
+        let may_try = self.now < self.asked && self.trial.is_none() && self.full >= self.trial_after;
         if may_try { (self.now + self.now.div_ceil(4)).min(self.asked) } else { self.now }
     }
 
@@ -50,12 +53,19 @@ impl BatchSize {
     pub(crate) fn ended(&mut self, place: (usize, u64), changes: usize, outcome: BatchOutcome) {
         let is_trial = self.trial.take_if(|trial| *trial == place).is_some();
         match outcome {
-            BatchOutcome::Fits if is_trial && changes > self.now => (self.now, self.full) = (changes, 0),
+            BatchOutcome::Fits if is_trial && changes > self.now => self.set(changes),
             BatchOutcome::Fits if changes >= self.now => self.full = self.full.saturating_add(1),
-            BatchOutcome::TooMuch if is_trial => self.full = 0,
-            BatchOutcome::TooMuch => (self.now, self.full) = (self.now.min(changes / 2).max(1), 0),
+            BatchOutcome::TooMuch if is_trial => {
+                self.full = 0;
+                self.trial_after = self.trial_after.saturating_mul(2).min(TRIGGER_BATCH_TRIAL_AFTER_MAX);
+            }
+            BatchOutcome::TooMuch => self.set(self.now.min(changes / 2).max(1)),
             BatchOutcome::Fits | BatchOutcome::Unknown => {}
         }
+    }
+
+    fn set(&mut self, now: usize) {
+        (self.now, self.full, self.trial_after) = (now, 0, TRIGGER_BATCH_TRIAL_AFTER);
     }
 
     /// The calls under way are forgotten.
@@ -101,6 +111,15 @@ mod tests {
             assert_eq!(calls_that_take_too_much(&mut size, 64, 2_000), 0);
             assert_eq!((size.now, size.next()), (64, 64));
         }
+    }
+
+    /// Whatever the number of calls, the tries of larger ones do not add up to what suspends an extension.
+    #[test]
+    fn tries_that_take_too_much_become_rare() {
+        let mut size = BatchSize::of(64);
+        calls_that_take_too_much(&mut size, 10, 1_000);
+        let more = calls_that_take_too_much(&mut size, 10, 300_000);
+        assert!(more <= 16, "{more} calls took too much");
     }
 
     #[test]
