@@ -130,13 +130,17 @@ fn check_revocations(servers: &[Server]) {
         by.json("tenant rotate old --revoke-old");
         assert!(!reads(at) && !reads(&servers[(number + 2) % 3]), "round {number}: it is void everywhere");
     }
+    servers[0].json("tenant rotate old --grace 1h");
     let process = rustix::process::Pid::from_child(&servers[2].process);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-    let refused = failure(&servers[0], "tenant set old --quota requests_per_s=7");
-    // A new token is shown only once, so it is no error.
+    let refused = failure(&servers[0], "tenant rotate old --revoke-old");
+    // What has more to say says it beside that. A quota takes no right away, and waits for none.
+    let closed = servers[1].json("tenant set old --code none");
+    let quota = servers[1].json("tenant set old --quota requests_per_s=7");
     let rotated = servers[1].json("tenant token old");
     rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
     assert!(refused.contains("it is done") && refused.contains("has not taken it over"), "{refused}");
+    assert!(closed["tenant"]["not_everywhere"].is_string() && quota["not_everywhere"].is_null(), "{closed} {quota}");
     assert!(rotated["not_everywhere"].as_str().is_some_and(|why| why.contains("is done")), "{rotated}");
     let reads = |server: &Server| {
         let mut command = server.command();

@@ -143,6 +143,9 @@ pub struct TenantStatus {
     /// The rebuild that a change of its code has begun: see [`Control::rebuild`](super::Control::rebuild).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<u64>,
+    /// Why a change that takes rights away is not known to hold at all servers of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_everywhere: Option<String>,
 }
 
 /// `GET /v1/rebuilds/{id}`: extensions that the server builds again from the sources that it keeps.

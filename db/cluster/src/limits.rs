@@ -38,6 +38,8 @@ pub const ENDPOINTS: usize = 7;
 pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
 /// Ids of removed servers that are kept, so that what starts with one is refused. A cluster has 64 servers at most.
 pub const REMOVED_SERVERS: usize = 1_024;
+/// Changes of the map of slots that wait for etcd at one server, at most. Each look makes up to [`CHANGES_PER_LOOK`].
+pub const MAP_REQUESTS: usize = 64;
 /// Time that somebody who wants slots moved waits for the answer: some requests to etcd.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the target of a move waits for the hand-over, before it asks again. Well below [`TARGET_SILENCE`].

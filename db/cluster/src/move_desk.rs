@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT};
+use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_REQUESTS};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
 use crate::state::{ServerState, StoredMove, StoredSlots};
@@ -74,14 +74,21 @@ pub struct LaggingServer {
 
 /// What somebody wants of the map.
 #[derive(Clone, Debug)]
-enum MapRequest {
+pub(crate) enum MapRequest {
     Begin(WantedMove),
     Cancel(Vec<SlotSpan>),
     Server(String, ServerChange),
 }
 
+/// A wish for a change of the map, and who waits for the answer.
+struct WaitingRequest {
+    wanted: MapRequest,
+    sender: SyncSender<MapAnswer>,
+    asked: Instant,
+}
+
 /// The answer: how many moves were begun or cancelled, or why none was.
-type MapAnswer = Result<usize, String>;
+pub(crate) type MapAnswer = Result<usize, String>;
 
 /// A change of the map that is to be made now, and who waits for it.
 pub(crate) struct MapChange {
@@ -127,7 +134,7 @@ struct MoveDeskState {
     attempt: Option<SourceAttempt>,
     /// Attempts that were handed over, by the target's number: the last one.
     handed_over: Option<u64>,
-    requests: Vec<(MapRequest, SyncSender<MapAnswer>)>,
+    requests: Vec<WaitingRequest>,
     /// Moves whose records this server, their source, has removed.
     cleared: Vec<u64>,
     progress: CopyProgress,
@@ -252,12 +259,14 @@ impl MoveDesk {
         let is_doubtful = |one: &&StoredMove| {
             one.is_copied_from(id) && one.boot != 0 && one.boot != self.boot && !is_broken(MemberRule::MovesAreTakenUp)
         };
-        let doubtful: Vec<SlotSpan> = state.map.moves.iter().filter(is_doubtful).map(StoredMove::span).collect();
+        let is_cleared_first = |one: &&StoredMove| one.is_clearing() && one.source == id;
+        let unserved = |one: &&StoredMove| is_doubtful(one) || is_cleared_first(one);
+        let unserved: Vec<SlotSpan> = state.map.moves.iter().filter(unserved).map(StoredMove::span).collect();
         self.slots.set_owned(|slot| {
             !state.is_replaced
                 && state.map.owns(id, slot)
                 && frozen.is_none_or(|span| !span.contains(slot))
-                && !doubtful.iter().any(|span| span.contains(slot))
+                && !unserved.iter().any(|span| span.contains(slot))
         });
     }
 
@@ -276,7 +285,11 @@ impl MoveDesk {
     pub(crate) fn next_change(&self, revision: u64) -> Option<MapChange> {
         let state = &mut *self.state.lock();
         while !state.requests.is_empty() {
-            let (request, sender) = state.requests.remove(0);
+            let WaitingRequest { wanted: request, sender, asked } = state.requests.remove(0);
+            // The caller was told that etcd does not answer: what it does not wait for is not made later.
+            if asked.elapsed() >= CHANGE_TIMEOUT {
+                continue;
+            }
             let changed = match &request {
                 MapRequest::Begin(wanted) => state.map.begin(wanted, &state.servers, rand::random),
                 MapRequest::Cancel(spans) => state.map.cancel(spans),
@@ -482,6 +495,12 @@ impl MoveDesk {
         state.map.moves.iter().find(own).map(|one| (one.id, one.span()))
     }
 
+    /// Whether this server removes what it has of some slots before it serves them.
+    pub(crate) fn clears_before_serving(&self, move_id: u64) -> bool {
+        let state = self.state.lock();
+        state.map.moves.iter().any(|one| one.id == move_id && one.is_clearing() && one.source == self.slots.own_id())
+    }
+
     /// The records of a move are removed here.
     pub(crate) fn set_cleared(&self, move_id: u64) {
         let mut state = self.state.lock();
@@ -540,10 +559,19 @@ impl MoveDesk {
         Ok(state.map.planned(&map))
     }
 
-    fn ask(&self, request: MapRequest) -> Receiver<MapAnswer> {
+    pub(crate) fn ask(&self, request: MapRequest) -> Receiver<MapAnswer> {
         let (sender, receiver) = sync_channel(1);
         let mut state = self.state.lock();
-        state.requests.push((request, sender));
+        if state.is_replaced || state.requests.len() >= MAP_REQUESTS {
+            let why = match state.is_replaced {
+                true => "this server was removed from the cluster, or another process has its id: ask another server",
+                false => "too many changes of the map of slots wait for etcd: try again",
+            };
+            // There is room for one.
+            let _sent = sender.try_send(Err(why.to_owned()));
+            return receiver;
+        }
+        state.requests.push(WaitingRequest { wanted: request, sender, asked: Instant::now() });
         state.agent.iter().for_each(Thread::unpark);
         receiver
     }
@@ -551,23 +579,5 @@ impl MoveDesk {
     fn wait(answer: &Receiver<MapAnswer>) -> MapAnswer {
         let unknown = "etcd does not answer; `sandstorm cluster status` shows whether it was made, once it does";
         answer.recv_timeout(CHANGE_TIMEOUT).unwrap_or_else(|_| Err(unknown.to_owned()))
-    }
-
-    /// As [`MoveDesk::request_move`], without waiting.
-    #[cfg(test)]
-    pub(crate) fn request_move_later(&self, wanted: WantedMove) {
-        drop(self.ask(MapRequest::Begin(wanted)));
-    }
-
-    /// As [`MoveDesk::change_server`], without waiting.
-    #[cfg(test)]
-    pub(crate) fn change_server_later(&self, id: &str, change: ServerChange) {
-        drop(self.ask(MapRequest::Server(id.to_owned(), change)));
-    }
-
-    /// As [`MoveDesk::cancel_moves`], without waiting.
-    #[cfg(test)]
-    pub(crate) fn cancel_moves_later(&self, spans: Vec<SlotSpan>) {
-        drop(self.ask(MapRequest::Cancel(spans)));
     }
 }

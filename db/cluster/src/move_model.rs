@@ -17,7 +17,7 @@ use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, 
 use crate::limits::CHANGES_ABOVE_BYTES;
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::model::{ModelEtcd, QuestionOutcome};
-use crate::move_desk::MoveDesk;
+use crate::move_desk::{MapRequest, MoveDesk};
 use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::ServerChange;
@@ -47,6 +47,23 @@ struct MovingServer {
     noted: BTreeSet<ModelKey>,
     /// All that a crash leaves.
     records: ModelRecords,
+}
+
+impl MoveDesk {
+    /// As [`MoveDesk::request_move`], without waiting.
+    fn request_move_later(&self, wanted: WantedMove) {
+        drop(self.ask(MapRequest::Begin(wanted)));
+    }
+
+    /// As [`MoveDesk::change_server`], without waiting.
+    fn change_server_later(&self, id: &str, change: ServerChange) {
+        drop(self.ask(MapRequest::Server(id.to_owned(), change)));
+    }
+
+    /// As [`MoveDesk::cancel_moves`], without waiting.
+    fn cancel_moves_later(&self, spans: Vec<SlotSpan>) {
+        drop(self.ask(MapRequest::Cancel(spans)));
+    }
 }
 
 fn id_of(number: usize) -> String {

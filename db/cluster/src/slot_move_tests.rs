@@ -239,3 +239,24 @@ fn what_was_copied_for_a_cancelled_move_is_removed() {
     mover.remove_cancelled();
     assert_eq!((servers.arrived("old"), mover.begun), (1, None));
 }
+
+/// A copy from a server whose records were given up later, by a start of the target that knows of it no more.
+#[test]
+fn slots_of_a_lost_server_are_served_once_old_copies_are_removed() {
+    let servers = TwoServers::start();
+    servers.write("old", b"a").unwrap();
+    copy(&servers, |_, _| {}).unwrap();
+    assert_eq!(servers.arrived("old"), 1);
+    let mut mover = MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]));
+    let taken = StoredMove { source: id_of(1), handed_over: true, boot: 0, ..moving() };
+    servers.adopt(2, &map_of(1, vec![taken]));
+    let desk = &servers.desks[1];
+    assert!(!desk.slots().owns_slot(0), "it would serve an old value");
+    let (move_id, span) = desk.next_to_clear().unwrap();
+    mover.clear(move_id, span);
+    assert_eq!((servers.arrived("old"), desk.slots().owns_slot(0)), (0, false));
+    let change = desk.next_change(2).expect("the map without it");
+    assert!(change.map.moves.is_empty());
+    servers.adopt(3, &change.map);
+    assert!(desk.slots().owns_all() && !mover.may_remove(move_id, span), "what is written now stays");
+}

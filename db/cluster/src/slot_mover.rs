@@ -79,7 +79,7 @@ impl MoverLoop {
     }
 
     /// Removes the records of slots that were handed over.
-    fn clear(&mut self, move_id: u64, span: SlotSpan) {
+    pub(crate) fn clear(&mut self, move_id: u64, span: SlotSpan) {
         // Whoever has looked before whether the slot is this server's may read yet.
         let grace = GracePeriod::begin(&self.own.participant);
         while !grace.is_over() {
@@ -104,10 +104,16 @@ impl MoverLoop {
         }
     }
 
+    /// Whether nothing that this server has of some slots is worth anything.
+    pub(crate) fn may_remove(&self, move_id: u64, span: SlotSpan) -> bool {
+        let is_worthless = self.desk.is_foreign(span) || self.desk.clears_before_serving(move_id);
+        is_worthless && !self.own.owns_any(span)
+    }
+
     /// Removes the records of slots that are not this server's.
     fn remove(&mut self, move_id: u64, span: SlotSpan) {
         self.own.cursor = ClearCursor::default();
-        while !self.stops() && self.desk.is_foreign(span) && !self.own.owns_any(span) {
+        while !self.stops() && self.may_remove(move_id, span) {
             match self.own.clear(span) {
                 Ok(true) => {}
                 Ok(false) => return,

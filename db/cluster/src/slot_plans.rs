@@ -185,7 +185,7 @@ impl StoredSlots {
             ServerChange::Drain { mib_per_s } => self.drain(server, mib_per_s, known, &mut new_id),
             ServerChange::Add { mib_per_s } => self.add(server, mib_per_s, known, &mut new_id),
             ServerChange::Remove { gives_up_records } => {
-                self.remove(server, gives_up_records, known).map(|map| (map, 0))
+                self.remove(server, gives_up_records, known, &mut new_id).map(|map| (map, 0))
             }
         }
     }
@@ -249,7 +249,13 @@ impl StoredSlots {
         Ok((map, begun))
     }
 
-    fn remove(&self, server: &str, gives_up_records: bool, known: KnownServers<'_>) -> Result<StoredSlots, String> {
+    fn remove(
+        &self,
+        server: &str,
+        gives_up_records: bool,
+        known: KnownServers<'_>,
+        new_id: &mut impl FnMut() -> u64,
+    ) -> Result<StoredSlots, String> {
         if known.live.contains(server) {
             return Err(format!(
                 "server {server} lives: stop it first. One that was killed counts as silent ten seconds later"
@@ -285,7 +291,12 @@ impl StoredSlots {
                 return Err(format!("no other server lives that could take the slots of server {server}"));
             }
             let wanted = map.levelled(&takers, count(owned.iter().copied()));
-            divide(&owned, &wanted).iter().for_each(|(span, target)| map.assign(*span, target));
+            for (span, taker) in divide(&owned, &wanted) {
+                map.assign(span, &taker);
+                // It may have copies of an earlier move that was not ended: they are removed before it serves the slots.
+                map.push_move(span, &taker, &taker, 0, new_id());
+                map.moves.last_mut().into_iter().for_each(|one| one.handed_over = true);
+            }
         }
         map.draining.remove(server);
         map.removed.push(server.to_owned());
@@ -296,7 +307,7 @@ impl StoredSlots {
 
     /// What a change would move, before it is made.
     pub(crate) fn planned(&self, change: &StoredSlots) -> Vec<PlannedMove> {
-        let is_new = |one: &&StoredMove| self.moves.iter().all(|old| old.id != one.id);
+        let is_new = |one: &&StoredMove| !one.is_clearing() && self.moves.iter().all(|old| old.id != one.id);
         let moves = change.moves.iter().filter(is_new).map(|one| PlannedMove {
             span: one.span(),
             source: one.source.clone(),
@@ -423,6 +434,9 @@ mod tests {
         assert_eq!((lost.check(), counts(&lost)), (Ok(()), vec![0, 8_192, 8_192, 0, 0]));
         let planned = map.planned(&lost);
         assert!(planned.iter().all(|one| one.source == "a") && count(planned.iter().map(|one| one.span)) == 5_461);
+        // Each taker removes what it has of them before it serves them.
+        let cleared = lost.moves.iter().filter(|one| one.is_clearing()).map(|one| one.span());
+        assert_eq!((count(cleared), lost.moves.len()), (5_461, 2));
         // Not while anything moves: its records may be on the way.
         let span = SlotSpan { first: 0, last: 9 };
         let mut moving = map.clone();
@@ -431,7 +445,7 @@ mod tests {
         moving.moves[0].handed_over = true;
         moving.assign(span, "b");
         let lost = remove(&moving, "a", true).unwrap();
-        assert!(lost.moves.is_empty() && lost.owns("b", 0) && !lost.owns("a", 10));
+        assert!(lost.moves.iter().all(StoredMove::is_clearing) && lost.owns("b", 0) && !lost.owns("a", 10));
         assert!(remove(&moving, "a", false).is_err());
         // What it has handed over is the other's: nothing has to be given up for it.
         moving.assign(SlotSpan { first: 0, last: 16_383 }, "b");
@@ -454,9 +468,10 @@ mod tests {
             map.change_server(server, gone, known, || 0).map(|(map, _)| map)
         };
         let without = remove(&map, "a", "c").unwrap();
-        assert_eq!((without.check(), without.moves.len(), without.moves[0].id), (Ok(()), 1, 2));
+        let moves = |map: &StoredSlots| map.moves.iter().filter(|one| !one.is_clearing()).map(|one| one.id).collect();
+        assert_eq!((without.check(), moves(&without)), (Ok(()), vec![2]));
         let without = remove(&without, "c", "c").unwrap();
-        assert_eq!((without.check(), without.moves.len()), (Ok(()), 0));
+        assert_eq!((without.check(), moves(&without)), (Ok(()), vec![]));
         assert!([0, 5_000, 12_000, 16_383].iter().all(|slot| without.owns("b", *slot) || without.owns("d", *slot)));
         // The records of what a server has given to the lost one are there until it has removed them.
         let refused = remove(&map, "b", "b").unwrap_err();

@@ -84,6 +84,12 @@ impl StoredMove {
         SlotSpan { first: self.first, last: self.last }
     }
 
+    /// Whether it is no move: its server has got the slots of one whose records were given up, and removes what it has
+    /// of them before it serves them.
+    pub(crate) fn is_clearing(&self) -> bool {
+        self.handed_over && self.source == self.target
+    }
+
     /// Whether a server owns the slots and gives them away.
     pub(crate) fn is_copied_from(&self, id: &str) -> bool {
         !self.handed_over && self.source == id

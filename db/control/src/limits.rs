@@ -394,5 +394,7 @@ pub const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for which the answer to what takes rights away waits for the other servers of a cluster that live. Each takes a
 /// change over within some tenths of a second.
 pub const EVERYWHERE_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two looks for that: twice as many as a server makes by itself.
+pub const EVERYWHERE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two questions whether it has looked.
 pub const LOOK_PAUSE: Duration = Duration::from_millis(10);

@@ -174,6 +174,7 @@ fn move_slots(control: &Control, args: &MoveArgs, out: &OutputPrinter) -> Result
 /// What is to be said of a move.
 fn describe_move(one: &SlotMoveStatus) -> Vec<String> {
     let state = match (&one.state, one.handed_over) {
+        _ if one.from == one.to => "removes what it has of them, and then serves them".to_owned(),
         (_, true) => "handed over; the source removes its records".to_owned(),
         (Some(state), false) => state.clone(),
         (None, false) => "under way; its servers know more".to_owned(),

@@ -139,7 +139,8 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
             let Some(id) = changed.rebuild else { return out.show(&changed, show) };
             let rebuild = rebuild::wait(control, id)?;
             out.show(&json!({"tenant": changed, "rebuild": rebuild}), |_| {
-                format!("tenant {name} has code = {}\n{}", code_of(&changed), rebuild::describe(&rebuild))
+                let note = changed.not_everywhere.iter().map(|why| format!("{why}\n")).collect::<String>();
+                format!("tenant {name} has code = {}\n{}{note}", code_of(&changed), rebuild::describe(&rebuild))
             })
         }
         TenantCommand::Delete { name } => {
@@ -210,6 +211,7 @@ fn show(tenant: &TenantStatus) -> String {
     if let Some(until_ms) = tenant.old_token_until_ms {
         rows.push(("old token", format!("works for {} more", describe_time_left(until_ms))));
     }
+    rows.extend(tenant.not_everywhere.iter().map(|why| ("note", why.clone())));
     rows.push(("quotas", String::new()));
     let quotas: Vec<(String, String)> = tenant
         .quotas

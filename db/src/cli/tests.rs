@@ -219,6 +219,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         old_token_until_ms: Some(1),
         used: [("tables".to_owned(), 1)].into(),
         rebuild: Some(1),
+        not_everywhere: Some("server b".into()),
     };
     let given = || server::GivenGrantResponse {
         table: "t".into(),

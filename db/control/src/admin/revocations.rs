@@ -14,13 +14,13 @@ use sandstorm_cluster::move_desk::LaggingServer;
 use super::ControlState;
 use super::cluster::newer_state;
 use super::error::ApiError;
-use crate::limits::{EVERYWHERE_PATIENCE, LOOK_PAUSE};
+use crate::limits::{EVERYWHERE_PATIENCE, EVERYWHERE_PAUSE};
 
-/// The routes that may take rights away, of those that the servers of a cluster agree on. That of a new token is not
-/// among them: its answer has the token, which is shown only once ([`why_not_everywhere`]).
+/// The routes that take rights away, of those that the servers of a cluster agree on, and answer nothing else. Those of
+/// a new token and of a tenant's settings are not among them: their answers, such as the token that is shown only once,
+/// say it in a field ([`why_not_everywhere`]).
 const REVOCATIONS: &[(&str, &str)] = &[
     ("DELETE", "/v1/tenants/{tenant}"),
-    ("PATCH", "/v1/tenants/{tenant}"),
     ("DELETE", "/v1/tenants/{tenant}/old-token"),
     ("DELETE", "/v1/tenants/{tenant}/grants/given/{table}/{to}"),
     ("DELETE", "/v1/tenants/{tenant}/extensions/{name}/share"),
@@ -73,7 +73,7 @@ async fn confirmed(control: &ControlState, desk: &MoveDesk) -> Result<(), ApiErr
             return Err(not_confirmed(&shown.join("; ")));
         }
         desk.wake_agent();
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(EVERYWHERE_PAUSE).await;
     }
 }
 

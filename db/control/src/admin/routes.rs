@@ -22,7 +22,7 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
-use super::revocations::confirm_everywhere;
+use super::revocations::{confirm_everywhere, why_not_everywhere};
 use super::types::{
     ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
     CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
@@ -250,7 +250,10 @@ async fn change_tenant(
     let ChangeTenantRequest { open, home_worker, code, quotas } = change;
     let change = TenantChange { open, home_worker, code, quotas };
     let rebuild = rebuild::change_tenant(&control, &tenant, &change)?;
-    let changed = TenantResponse { rebuild, ..TenantResponse::of(control.directory.snapshot().find(&tenant)?) };
+    let takes_rights = change.open == Some(false) || change.code.is_some();
+    let not_everywhere = if takes_rights { why_not_everywhere(&control).await } else { None };
+    let found = TenantResponse::of(control.directory.snapshot().find(&tenant)?);
+    let changed = TenantResponse { rebuild, not_everywhere, ..found };
     Ok((Extension(note), axum::Json(changed)))
 }
 

@@ -191,6 +191,9 @@ pub struct TenantResponse {
     /// The rebuild that a change of its code has begun; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<u64>,
+    /// Why a change that takes rights away is not known to hold at all servers of the cluster; omitted otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_everywhere: Option<String>,
 }
 
 impl TenantResponse {
@@ -213,6 +216,7 @@ impl TenantResponse {
             old_token_until_ms: tenant.old_token().map(|old| old.until_ms()),
             used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
             rebuild: None,
+            not_everywhere: None,
         }
     }
 }
