@@ -119,6 +119,12 @@ pub struct ServerChangeSpec {
 pub struct ServerChangeReport {
     /// The number of moves.
     pub moves: usize,
+    /// Slots that the server owns.
+    #[serde(default)]
+    pub slots: usize,
+    /// Moves to it or from it that are under way.
+    #[serde(default)]
+    pub moving: usize,
     /// What would be moved, if only the plan was wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planned: Vec<PlannedSlotMove>,

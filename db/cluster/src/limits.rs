@@ -38,6 +38,9 @@ pub const ENDPOINTS: usize = 7;
 pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
 /// Ids of removed servers that are kept, so that what starts with one is refused. A cluster has 64 servers at most.
 pub const REMOVED_SERVERS: usize = 1_024;
+/// Times that a change of the map of slots is made anew because another one was faster. Each server makes some in a
+/// second, while slots move.
+pub const MAP_CHANGE_TRIES: usize = 8;
 /// Changes of the map of slots that wait for etcd at one server, at most. Each look makes up to [`CHANGES_PER_LOOK`].
 pub const MAP_REQUESTS: usize = 64;
 /// Time that somebody who wants slots moved waits for the answer: some requests to etcd.

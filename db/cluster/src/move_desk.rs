@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_REQUESTS};
+use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
 use crate::state::{ServerState, StoredMove, StoredSlots};
@@ -104,13 +104,16 @@ impl MapChange {
         let Some((sender, count)) = self.answer else { return };
         let answer = match made {
             Ok(true) => Ok(count),
-            Ok(false) => Err("another change of the map of slots was faster: try again".to_owned()),
+            Ok(false) => Err(FASTER.to_owned()),
             Err(why) => Err(format!("{why}; `sandstorm cluster status` shows whether it was made, once etcd answers")),
         };
         // Nobody waits any more.
         let _gone = sender.try_send(answer);
     }
 }
+
+/// The answer to a change that another one has overtaken: it is made anew, of the newer map.
+const FASTER: &str = "other changes of the map of slots were faster, again and again: try later";
 
 /// What decides which slots a server owns: the map's revision, whether it is replaced, and the slots that are frozen.
 type OwnedBasis = (u64, bool, Option<SlotSpan>);
@@ -291,7 +294,7 @@ impl MoveDesk {
                 continue;
             }
             let changed = match &request {
-                MapRequest::Begin(wanted) => state.map.begin(wanted, &state.servers, rand::random),
+                MapRequest::Begin(wanted) => state.map.begin(wanted, state.known(), rand::random),
                 MapRequest::Cancel(spans) => state.map.cancel(spans),
                 MapRequest::Server(id, change) => state.map.change_server(id, *change, state.known(), rand::random),
             };
@@ -530,7 +533,7 @@ impl MoveDesk {
     /// # Errors
     /// One line.
     pub fn request_move(&self, wanted: WantedMove) -> Result<usize, String> {
-        Self::wait(&self.ask(MapRequest::Begin(wanted)))
+        self.change(&MapRequest::Begin(wanted))
     }
 
     /// Cancels the moves of some slots that are not handed over yet; returns how many.
@@ -538,7 +541,7 @@ impl MoveDesk {
     /// # Errors
     /// One line.
     pub fn cancel_moves(&self, spans: Vec<SlotSpan>) -> Result<usize, String> {
-        Self::wait(&self.ask(MapRequest::Cancel(spans)))
+        self.change(&MapRequest::Cancel(spans))
     }
 
     /// Changes a server's part in the cluster; returns the number of moves that this begins.
@@ -546,7 +549,7 @@ impl MoveDesk {
     /// # Errors
     /// One line.
     pub fn change_server(&self, id: &str, change: ServerChange) -> Result<usize, String> {
-        Self::wait(&self.ask(MapRequest::Server(id.to_owned(), change)))
+        self.change(&MapRequest::Server(id.to_owned(), change))
     }
 
     /// What such a change would move now.
@@ -557,6 +560,18 @@ impl MoveDesk {
         let state = self.state.lock();
         let (map, _) = state.map.change_server(id, change, state.known(), rand::random)?;
         Ok(state.map.planned(&map))
+    }
+
+    /// Has a change of the map made, and waits for it.
+    fn change(&self, wanted: &MapRequest) -> MapAnswer {
+        let mut made = Err(FASTER.to_owned());
+        for _ in 0..MAP_CHANGE_TRIES {
+            made = Self::wait(&self.ask(wanted.clone()));
+            if made.as_ref().err().is_none_or(|why| why != FASTER) {
+                break;
+            }
+        }
+        made
     }
 
     pub(crate) fn ask(&self, request: MapRequest) -> Receiver<MapAnswer> {

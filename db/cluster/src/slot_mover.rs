@@ -199,7 +199,8 @@ impl MoverLoop {
 
     fn note(&mut self, move_id: u64, why: &str) {
         if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
-            tracing::warn!("slots are not moved yet: {why}; it is tried again");
+            // Most of it is the order in which moves are made; `cluster status` shows it, too.
+            tracing::info!("slots are not moved yet: {why}; it is tried again");
             self.logged = Some(Instant::now());
         }
         self.desk.set_progress(CopyProgress { move_id, state: format!("waits: {why}"), ..CopyProgress::default() });

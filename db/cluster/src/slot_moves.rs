@@ -1,11 +1,10 @@
 //! Changes of the map of slots by moves. Each makes a new map of the next epoch; the caller writes it, if the map is
 //! still the one that it was made of.
 
-use std::collections::BTreeMap;
-
 use sandstorm_store::slots::SlotSpan;
 
-use crate::state::{ServerState, StoredMove, StoredSlots};
+use crate::slot_plans::KnownServers;
+use crate::state::{StoredMove, StoredSlots};
 
 /// Slots that are to be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +53,15 @@ impl StoredSlots {
     pub(crate) fn begin(
         &self,
         wanted: &WantedMove,
-        servers: &BTreeMap<String, ServerState>,
+        known: KnownServers<'_>,
         mut new_id: impl FnMut() -> u64,
     ) -> Result<(StoredSlots, usize), String> {
         let target = &wanted.target;
-        if !servers.contains_key(target) {
+        if !known.all.contains_key(target) {
             return Err(format!("{target:?} is the id of no server of the cluster"));
+        }
+        if !known.live.contains(target) {
+            return Err(format!("server {target} is silent: start it, then move slots to it"));
         }
         if self.draining.contains_key(target) {
             return Err(format!("server {target} gives its slots away: `sandstorm cluster add` ends that"));
@@ -168,12 +170,14 @@ impl StoredSlots {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use sandstorm_net::slots::SLOTS;
 
     use super::*;
-    use crate::state::FORMAT;
+    use crate::state::{FORMAT, ServerState};
 
     fn servers(ids: &[&str]) -> BTreeMap<String, ServerState> {
         let server = |id: &&str| {
@@ -219,20 +223,22 @@ mod tests {
     #[test]
     fn a_move_is_one_for_each_server_that_has_some_of_the_slots() {
         let map = StoredSlots::divided(&["a", "b", "c"].map(str::to_owned));
-        let known = servers(&["a", "b", "c"]);
+        let (all_servers, live) = (servers(&["a", "b", "c"]), ["a", "b"].map(str::to_owned).into());
+        let known = KnownServers { all: &all_servers, live: &live };
         let all = SlotSpan { first: 0, last: SLOTS - 1 };
         let wanted = |target: &str| WantedMove { spans: vec![all], target: target.to_owned(), mib_per_s: 0 };
         let mut ids = 0;
         let (moving, count) = map
-            .begin(&wanted("b"), &known, || {
+            .begin(&wanted("b"), known, || {
                 ids += 1;
                 ids
             })
             .unwrap();
         assert_eq!((count, moving.check()), (2, Ok(())));
         assert!(owners(&moving).into_iter().eq(owners(&map)), "nobody's slots have changed");
-        assert!(moving.begin(&wanted("c"), &known, || 9).unwrap_err().contains("is moved from server a"));
-        assert!(map.begin(&wanted("d"), &known, || 9).unwrap_err().contains("no server"));
+        assert!(moving.begin(&wanted("a"), known, || 9).unwrap_err().contains("is moved from server a"));
+        assert!(map.begin(&wanted("c"), known, || 9).unwrap_err().contains("is silent"));
+        assert!(map.begin(&wanted("d"), known, || 9).unwrap_err().contains("no server"));
         let taken = moving.take_up("a", 7).unwrap();
         assert_eq!((taken.take_up("a", 7), taken.moves[0].boot, taken.moves[1].boot), (None, 7, 0));
         let over = taken.hand_over(1).unwrap();

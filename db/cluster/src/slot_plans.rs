@@ -268,7 +268,7 @@ impl StoredSlots {
         if let Some(one) = self.moves.iter().find(|one| is_own(one) && !is_over(one)) {
             let what = match one.handed_over {
                 true => "wait until that server has removed its records of them, or remove it first",
-                false => "cancel that with `sandstorm cluster move SLOTS --cancel`",
+                false => &format!("`sandstorm cluster move {}-{} --cancel` ends that", one.first, one.last),
             };
             return Err(format!(
                 "slots {}-{} are moving from server {} to {}: {what}",
@@ -293,7 +293,7 @@ impl StoredSlots {
             let wanted = map.levelled(&takers, count(owned.iter().copied()));
             for (span, taker) in divide(&owned, &wanted) {
                 map.assign(span, &taker);
-                // It may have copies of an earlier move that was not ended: they are removed before it serves the slots.
+                // It may have copies of an earlier move that was not ended: it removes them before it serves the slots.
                 map.push_move(span, &taker, &taker, 0, new_id());
                 map.moves.last_mut().into_iter().for_each(|one| one.handed_over = true);
             }

@@ -100,13 +100,18 @@ pub(super) fn run(
             let control = session();
             let change = spec(control.control(), args)?;
             let report = control.control().add_server(&change)?;
-            out.show(&report, |report| told(report, "it has its share of the slots already"))
+            out.show(&report, |report| {
+                told(report, if report.moving > 0 { UNDER_WAY } else { "it has its share of the slots already" })
+            })
         }
         ClusterCommand::Drain(args) => {
             let control = session();
             let change = spec(control.control(), args)?;
             let report = control.control().drain_server(&change)?;
-            out.show(&report, |report| told(report, "it owns no slots that could be moved now"))
+            out.show(&report, |report| {
+                let nothing = if report.slots == 0 { "it owns no slots: stop it, and remove it" } else { UNDER_WAY };
+                told(report, nothing)
+            })
         }
         ClusterCommand::Remove(args) => {
             let control = session();
@@ -122,8 +127,18 @@ pub(super) fn run(
     }
 }
 
+/// Digits of an id that name a server, at least: one or two are soon those of another one.
+const ID_DIGITS: usize = 4;
+const UNDER_WAY: &str = "its moves are under way already: `sandstorm cluster status` shows how far";
+
 /// The id of a server, of which the beginning is given.
 fn id_of(known: &ClusterStatus, wanted: &str) -> Result<String, CliError> {
+    if wanted.len() < ID_DIGITS {
+        return Err(CliError::new(format!(
+            "{wanted:?} is too short: give at least {ID_DIGITS} digits of the server's id"
+        ))
+        .hint("`sandstorm cluster status` shows the servers"));
+    }
     let found: Vec<&ClusterMemberStatus> =
         known.servers.iter().filter(|server| server.id.starts_with(wanted)).collect();
     let [server] = found.as_slice() else {

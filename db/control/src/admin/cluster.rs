@@ -4,12 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 
 use super::ControlState;
 use super::body::{JsonBody, RawBody};
 use super::error::ApiError;
+use super::event_scribe::EventNote;
 use super::response::ApiResult;
 use super::types::{
     BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
@@ -24,6 +27,9 @@ use sandstorm_cluster::slot_source::{PEER_KEY_HEADER, unmovable};
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
 
+/// Ranges of slots that an event names.
+const EVENT_RANGES: usize = 8;
+
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<ClusterResponse> {
     let Some(own) = control.directory.slots() else { return Err(no_cluster()) };
     let mut shown = describe(own, &own.map());
@@ -32,6 +38,7 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
     let move_of = |one: &SlotMove| {
         let own_progress = (progress.move_id == one.id && !one.handed_over).then(|| progress.clone());
         let is_target = one.target == own.own_id();
+        let state = own_progress.as_ref().map(|progress| progress.state.clone()).or_else(|| waits_for(&map, one));
         ClusterMoveResponse {
             slots: [one.span.first, one.span.last],
             from: one.source.clone(),
@@ -40,11 +47,21 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
             mib_per_s: one.mib_per_s,
             records: own_progress.as_ref().filter(|_| is_target).map(|progress| progress.records),
             bytes: own_progress.as_ref().filter(|_| is_target).map(|progress| progress.bytes),
-            state: own_progress.map(|progress| progress.state),
+            state,
         }
     };
     shown.moves = map.moves.iter().map(move_of).collect();
     Ok(axum::Json(shown))
+}
+
+/// What a move waits for, as every server knows it.
+fn waits_for(map: &SlotMap, one: &SlotMove) -> Option<String> {
+    let is_silent = |id: &&String| !map.servers.iter().any(|server| server.id == **id && server.is_alive);
+    match [&one.source, &one.target].into_iter().find(is_silent) {
+        _ if one.handed_over => None,
+        Some(id) => Some(format!("waits: server {} is silent", id.get(..8).unwrap_or(id))),
+        None => Some("under way, or waits for other moves of its servers, which know more".to_owned()),
+    }
 }
 
 fn no_cluster() -> ApiError {
@@ -61,6 +78,12 @@ fn spans(slots: &[[u16; 2]]) -> Result<Vec<SlotSpan>, ApiError> {
         return Err(ApiError::invalid("no slots are named"));
     }
     slots.iter().map(span).collect()
+}
+
+/// Ranges of slots for an event, the first ones.
+fn shown(slots: &[[u16; 2]]) -> String {
+    let all: Vec<String> = slots.iter().take(EVENT_RANGES).map(|[first, last]| format!("{first}-{last}")).collect();
+    all.join(",") + if slots.len() > EVENT_RANGES { ",…" } else { "" }
 }
 
 fn refused(why: String) -> ApiError {
@@ -80,12 +103,13 @@ async fn change(
 pub(super) async fn begin_moves(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<BeginMovesRequest>,
-) -> ApiResult<MovesResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     let BeginMovesRequest { slots, to: target, mib_per_s } = request;
+    let note = EventNote { subject: Some(shown(&slots)), text: format!("to {target}"), ..EventNote::default() };
     let wanted = WantedMove { spans: spans(&slots)?, target, mib_per_s };
     check_movable(&control)?;
     let moves = change(&control, move |desk| desk.request_move(wanted)).await?;
-    Ok(axum::Json(MovesResponse { moves }))
+    Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
 /// No table has records that cannot be moved.
@@ -99,16 +123,17 @@ fn check_movable(control: &ControlState) -> Result<(), ApiError> {
 pub(super) async fn cancel_moves(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<CancelMovesRequest>,
-) -> ApiResult<MovesResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     let spans = spans(&request.slots)?;
+    let note = EventNote { subject: Some(shown(&request.slots)), ..EventNote::default() };
     let moves = change(&control, move |desk| desk.cancel_moves(spans)).await?;
-    Ok(axum::Json(MovesResponse { moves }))
+    Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
 pub(super) async fn drain(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<ChangeServerRequest>,
-) -> ApiResult<ServerChangeResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     check_movable(&control)?;
     let mib_per_s = request.mib_per_s;
     change_server(&control, request, ServerChange::Drain { mib_per_s }).await
@@ -117,7 +142,7 @@ pub(super) async fn drain(
 pub(super) async fn add(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<ChangeServerRequest>,
-) -> ApiResult<ServerChangeResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     check_movable(&control)?;
     let mib_per_s = request.mib_per_s;
     change_server(&control, request, ServerChange::Add { mib_per_s }).await
@@ -126,7 +151,7 @@ pub(super) async fn add(
 pub(super) async fn remove(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<ChangeServerRequest>,
-) -> ApiResult<ServerChangeResponse> {
+) -> Result<impl IntoResponse, ApiError> {
     let gives_up_records = request.give_up_records;
     change_server(&control, request, ServerChange::Remove { gives_up_records }).await
 }
@@ -135,7 +160,7 @@ async fn change_server(
     control: &Arc<ControlState>,
     request: ChangeServerRequest,
     wanted: ServerChange,
-) -> ApiResult<ServerChangeResponse> {
+) -> Result<(Extension<EventNote>, axum::Json<ServerChangeResponse>), ApiError> {
     let is_removal = matches!(wanted, ServerChange::Remove { .. });
     if is_removal && request.mib_per_s != 0 {
         return Err(ApiError::invalid("`mib_per_s` is not for removals: they copy nothing"));
@@ -153,10 +178,30 @@ async fn change_server(
             to: one.target,
         });
         let planned: Vec<PlannedMoveResponse> = planned.collect();
-        return Ok(axum::Json(ServerChangeResponse { moves: planned.len(), planned }));
+        let (slots, moving) = part_of(control, &id);
+        let note = EventNote { is_no_change: true, ..EventNote::default() };
+        let shown = ServerChangeResponse { moves: planned.len(), slots, moving, planned };
+        return Ok((Extension(note), axum::Json(shown)));
     }
+    let server = id.clone();
     let moves = change(control, move |desk| desk.change_server(&id, wanted)).await?;
-    Ok(axum::Json(ServerChangeResponse { moves, planned: Vec::new() }))
+    let (slots, moving) = part_of(control, &server);
+    let text = match wanted {
+        ServerChange::Remove { gives_up_records: true } => "its records were given up".to_owned(),
+        ServerChange::Remove { .. } => String::new(),
+        _ => format!("moves begun: {moves}"),
+    };
+    let note = EventNote { subject: Some(server), text, ..EventNote::default() };
+    Ok((Extension(note), axum::Json(ServerChangeResponse { moves, slots, moving, planned: Vec::new() })))
+}
+
+/// The slots that a server owns, and the moves to or from it that are not handed over.
+fn part_of(control: &ControlState, id: &str) -> (usize, usize) {
+    let Some(own) = control.directory.slots() else { return (0, 0) };
+    let map = own.map();
+    let place = map.servers.iter().position(|server| server.id == id);
+    let is_its = |one: &&SlotMove| !one.handed_over && (one.source == id || one.target == id);
+    (place.map_or(0, |place| map.count(place)), map.moves.iter().filter(is_its).count())
 }
 
 /// What another server of the cluster asks as the target of a move. It shows the cluster's key.

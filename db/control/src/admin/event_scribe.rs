@@ -77,6 +77,8 @@ pub(super) struct EventNote {
     pub(super) subject: Option<String>,
     /// Details, for people.
     pub(super) text: String,
+    /// Whether nothing was changed: there is no event then.
+    pub(super) is_no_change: bool,
 }
 
 /// The address that a request came from.
@@ -99,6 +101,9 @@ pub(super) async fn record_change(State(control): State<Arc<ControlState>>, requ
     // The check of access leaves there who the caller is.
     if let (true, Some(actor)) = (response.status().is_success(), response.extensions().get::<EventActor>().copied()) {
         let note = response.extensions_mut().remove::<EventNote>().unwrap_or_default();
+        if note.is_no_change {
+            return response;
+        }
         let (tenant, subject) = (before.or_else(|| tenant_named(&note.tenant)), note.subject.or(subject));
         control.events.record(NewEvent { code, actor, from, tenant, subject, count: 1, text: note.text });
     }

@@ -118,6 +118,10 @@ pub struct ChangeServerRequest {
 pub struct ServerChangeResponse {
     /// The number of moves that were begun, or are planned.
     pub moves: usize,
+    /// Slots that the server owns.
+    pub slots: usize,
+    /// Moves to it or from it that are under way.
+    pub moving: usize,
     /// What would be moved, if only the plan is wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub planned: Vec<PlannedMoveResponse>,
