@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use sandstorm_api::change::{Change, ChangeOp};
 use sandstorm_catalog::testing::code;
 use serde_json::Value;
 
@@ -262,6 +263,30 @@ fn the_cookbooks_applications_do_what_they_say() {
     terminal.run("sandstorm ext new bank; sandstorm put accounts ann 10");
     fs::write(terminal.here.join("bank/src/lib.rs"), sample).unwrap();
     terminal.follow(session);
+}
+
+/// The copy of the page about triggers is right if an old change comes behind a newer one, as a replay does.
+#[test]
+fn the_copy_of_the_triggers_page_keeps_the_newest_change() {
+    let text = page("docs/triggers.md");
+    let samples = blocks(section(&text, "## For changes of a table"));
+    let (_, sample) = samples.iter().find(|(language, _)| *language == "rust").expect("a sample");
+    let mut terminal = Terminal::open();
+    terminal.run("sandstorm tenant create shop; sandstorm table create copies; sandstorm table create seen");
+    terminal.run("sandstorm ext new copy");
+    let head = "#![no_std]\n#![forbid(unsafe_code)]\n";
+    fs::write(terminal.here.join("copy/src/lib.rs"), format!("{head}{sample}")).unwrap();
+    terminal.run("sandstorm ext push copy");
+    let mut call = |op, value: &[u8], version| {
+        let change = Change { op, key: b"o17", value, version, expires_at_ms: 0, position: version };
+        fs::write(terminal.here.join("change"), change.encode()).unwrap();
+        terminal.run("sandstorm invoke copy - < change");
+        terminal.run("sandstorm get copies o17 --raw || true")
+    };
+    assert_eq!(call(ChangeOp::Put, b"good17", 9), "good17");
+    assert_eq!(call(ChangeOp::Put, b"bad", 7), "good17", "a replay");
+    assert_eq!(call(ChangeOp::Delete, b"", 10), "");
+    assert_eq!(call(ChangeOp::Put, b"good17", 9), "", "a replay behind a delete");
 }
 
 #[test]

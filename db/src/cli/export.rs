@@ -10,7 +10,7 @@ use sandstorm_client::control::{Control, ControlError, RecordPage, TableAccess, 
 use serde::Serialize;
 
 use super::export_file::{EndLine, FORMAT_NAME, FORMAT_VERSION, HeaderLine, TableEndLine, TableLine};
-use super::output::{CliError, OutputPrinter};
+use super::output::{CliError, OutputPrinter, counted};
 use super::progress::ProgressLine;
 use super::session::CliSession;
 
@@ -39,6 +39,13 @@ struct ExportReport {
     seconds: f64,
 }
 
+impl ExportReport {
+    fn describe(&self) -> String {
+        let (records, tables) = (counted(self.records, "record"), counted(self.tables, "table"));
+        format!("exported {records} of {tables} to {}\n", self.file)
+    }
+}
+
 pub(super) fn export(session: &CliSession, args: &ExportArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (control, tenant) = (session.control(), session.tenant()?);
     let (tables, path) = match (args.all, args.paths.as_slice()) {
@@ -63,7 +70,7 @@ pub(super) fn export(session: &CliSession, args: &ExportArgs, out: &OutputPrinte
     let file = path.display().to_string();
     let seconds = begun.elapsed().as_secs_f64();
     let report = ExportReport { file, tables: tables_written, records, seconds };
-    out.show(&report, |report| format!("exported {records} records of {tables_written} tables to {}\n", report.file))
+    out.show(&report, ExportReport::describe)
 }
 
 /// Writes a file under another name first: what has the name is whole.
@@ -152,4 +159,16 @@ fn write_line(into: &mut impl Write, line: &impl Serialize) -> Result<(), CliErr
     serde_json::to_writer(&mut *into, line).map_err(std::io::Error::from)?;
     into.write_all(b"\n")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_table_is_no_tables() {
+        let report = |records, tables| ExportReport { file: "f".into(), tables, records, seconds: 0.0 }.describe();
+        assert_eq!(report(26_983, 1), "exported 26983 records of 1 table to f\n");
+        assert_eq!(report(1, 2), "exported 1 record of 2 tables to f\n");
+    }
 }

@@ -14,7 +14,11 @@ use sandstorm_net::CodeTier;
 use serde_json::json;
 
 use super::output::{CliError, OutputPrinter, format_bytes};
+use super::shell::given_options;
 use super::test_runner::run_tests;
+
+/// The name that commands are typed with.
+const PROGRAM: &str = "sandstorm";
 
 pub(super) fn new(
     folder: &Path,
@@ -33,14 +37,38 @@ pub(super) fn new(
         error => error.into(),
     })?;
     let shown = folder.display();
+    let given = repeated(&given_options()?);
     out.show(&json!({"name": name, "folder": folder, "template": template.name}), |_| {
-        let tables: String = template.table_commands().map(|command| format!("{command}; ")).collect();
-        format!(
-            "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
-             next: sandstorm ext test {shown}; {tables}sandstorm ext push {shown}; {}\n",
-            template.call_command(&name)
-        )
+        let (test, push) = (format!("sandstorm ext test {shown}"), format!("sandstorm ext push {shown}"));
+        let commands = [test].into_iter().chain(template.table_commands()).chain([push, template.call_command(&name)]);
+        let commands: Vec<String> = commands.map(|command| with_options(&command, &given)).collect();
+        format!("wrote {shown}: extension.toml, src/lib.rs, README.md\nnext: {}\n", commands.join("; "))
     })
+}
+
+/// A command of this program with options of every command.
+fn with_options(command: &str, given: &str) -> String {
+    command.strip_prefix(PROGRAM).map_or_else(|| command.to_owned(), |rest| format!("{PROGRAM}{given}{rest}"))
+}
+
+/// The options of every command that were given, as they are to be typed again, each behind a space. A token is left
+/// out: it is a secret, and what is printed may be kept.
+fn repeated(given: &[(String, String)]) -> String {
+    let option = |(variable, value): &(String, String)| {
+        let name = variable.strip_prefix("SANDSTORM_")?.to_lowercase();
+        (name != "token").then(|| format!(" --{name} {}", quoted(value)))
+    };
+    given.iter().filter_map(option).collect()
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@=,+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Writes the project file for editors.
@@ -154,4 +182,19 @@ pub(super) fn check_module(file: &Path, out: &OutputPrinter) -> Result<(), CliEr
         let (code, memory) = (format_bytes(code_bytes), format_bytes(memory_bytes));
         format!("ok: it compiles for the tier sandboxed: {code} of machine code, {memory} of memory at the start ({ms} ms)\n")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_commands_repeat_the_options_that_were_given_and_no_token() {
+        let given = [("SERVER", "db:7399"), ("TOKEN", "secret"), ("TENANT", "shop"), ("STATE", "/tmp/it's here")];
+        let given = given.map(|(name, value)| (format!("SANDSTORM_{name}"), value.to_owned()));
+        let options = repeated(&given);
+        assert_eq!(options, r" --server db:7399 --tenant shop --state '/tmp/it'\''s here'");
+        assert_eq!(with_options("sandstorm ext push sum", &options), format!("sandstorm{options} ext push sum"));
+        assert_eq!(with_options("sandstorm ext push sum", &repeated(&[])), "sandstorm ext push sum");
+    }
 }

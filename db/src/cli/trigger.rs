@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{DeadLetterReport, TriggerReport, TriggerSpec};
 
-use super::output::{CliError, OutputPrinter, columns, format_bytes};
+use super::output::{CliError, OutputPrinter, columns, counted, format_bytes};
 use super::session::CliSession;
 use sandstorm_terminal::escape_one_line;
 
@@ -126,8 +126,8 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
         TriggerCommand::Replay { name, from } => {
             let letters = control.replay_trigger(&tenant, &name, from.as_deref())?;
             let text = match from {
-                Some(from) => format!("trigger {name} goes on from position {from}"),
-                None => format!("{letters} calls of trigger {name} are made again"),
+                Some(from) => going_on(&name, &from),
+                None => replaying(&name, letters),
             };
             out.done(&text)
         }
@@ -143,6 +143,20 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
             out.done(&format!("deleted trigger {name}"))
         }
     }
+}
+
+/// From where a trigger goes on.
+fn going_on(name: &str, from: &str) -> String {
+    match from {
+        "end" => format!("trigger {name} goes on from the end of the log"),
+        from => format!("trigger {name} goes on from position {from}"),
+    }
+}
+
+/// How many dead letters are replayed.
+fn replaying(name: &str, letters: u64) -> String {
+    let are = if letters == 1 { "is" } else { "are" };
+    format!("{} of trigger {name} {are} made again", counted(letters, "call"))
 }
 
 /// What a trigger waits for.
@@ -174,18 +188,91 @@ fn list(triggers: &[TriggerReport]) -> String {
             trigger.succeeded.to_string(),
             trigger.failed.to_string(),
             trigger.dead_letters.to_string(),
-            escape_one_line(if trigger.reason.is_empty() { &trigger.last_error } else { &trigger.reason }),
+            reason_or_error(trigger),
         ]
     };
     let head = ["NAME", "EXTENSION", "WHEN", "STATE", "NEXT", "OK", "FAILED", "DEAD", "REASON OR LAST ERROR"];
     columns(&head, &triggers.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Why a trigger makes no calls; else its last error, and when that was: later calls may have succeeded.
+fn reason_or_error(trigger: &TriggerReport) -> String {
+    match (trigger.reason.as_str(), trigger.last_error_at_ms) {
+        ("", Some(at_ms)) => format!("{}: {}", format_utc(at_ms), escape_one_line(&trigger.last_error)),
+        // A server of an earlier version does not say when.
+        ("", None) => escape_one_line(&trigger.last_error),
+        (reason, _) => escape_one_line(reason),
+    }
+}
+
 fn dead_letters(letters: &[DeadLetterReport]) -> String {
     let row = |letter: &DeadLetterReport| {
         let args = letter.args_base64.as_ref().map_or_else(|| "too long to be kept".to_owned(), String::clone);
         let (id, tries) = (letter.id.to_string(), letter.tries.to_string());
-        vec![id, format_utc(letter.at_ms), letter.position.clone(), tries, escape_one_line(&letter.error), args]
+        let (op, version) = (letter.op.as_deref().unwrap_or("-"), letter.version);
+        let key = match (&letter.key, &letter.key_base64) {
+            (Some(key), _) => escape_one_line(key),
+            (None, Some(base64)) => format!("base64:{}", escape_one_line(base64)),
+            (None, None) => "-".to_owned(),
+        };
+        vec![
+            id,
+            format_utc(letter.at_ms),
+            letter.position.clone(),
+            escape_one_line(op),
+            key,
+            version.map_or_else(|| "-".to_owned(), |version| version.to_string()),
+            tries,
+            escape_one_line(&letter.error),
+            args,
+        ]
     };
-    columns(&["ID", "AT", "POSITION", "TRIES", "ERROR", "ARGS (BASE64)"], &letters.iter().map(row).collect::<Vec<_>>())
+    let head = ["ID", "AT", "POSITION", "OP", "KEY", "VERSION", "TRIES", "ERROR", "ARGS (BASE64)"];
+    columns(&head, &letters.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_shows_its_change_on_one_line() {
+        let put = DeadLetterReport {
+            position: "2066".into(),
+            op: Some("put".into()),
+            key: Some("o17\n\u{1b}[2J".into()),
+            version: Some(9),
+            ..DeadLetterReport::default()
+        };
+        let bytes = DeadLetterReport { key: None, key_base64: Some("/wA=".into()), ..put.clone() };
+        let shown = dead_letters(&[put, bytes, DeadLetterReport::default()]);
+        let words = |line: usize| shown.lines().nth(line).expect("a line").split_whitespace().collect::<Vec<_>>();
+        assert_eq!(shown.lines().count(), 4, "{shown}");
+        for (line, wanted) in [(1, ["2066", "put", "o17\\n\\u{1b}[2J", "9"]), (2, ["2066", "put", "base64:/wA=", "9"])]
+        {
+            assert!(words(line).windows(4).any(|found| found == wanted), "{shown}");
+        }
+        assert!(words(3).windows(3).any(|found| found == ["-", "-", "-"]), "{shown}");
+    }
+
+    #[test]
+    fn an_error_says_when_it_was() {
+        let failed = TriggerReport {
+            last_error: "Failed: a bad\nvalue".into(),
+            last_error_at_ms: Some(1_700_000_000_000),
+            ..TriggerReport::default()
+        };
+        let shown = reason_or_error(&failed);
+        assert!(shown.starts_with("2023-11-14") && shown.ends_with(": Failed: a bad\\nvalue"), "{shown}");
+        assert_eq!(reason_or_error(&TriggerReport { reason: "paused".into(), ..failed }), "paused");
+        assert_eq!(reason_or_error(&TriggerReport::default()), "");
+    }
+
+    #[test]
+    fn a_replay_is_told_in_good_english() {
+        assert_eq!(replaying("moves", 1), "1 call of trigger moves is made again");
+        assert_eq!(replaying("moves", 2), "2 calls of trigger moves are made again");
+        assert_eq!(going_on("moves", "end"), "trigger moves goes on from the end of the log");
+        assert_eq!(going_on("moves", "70"), "trigger moves goes on from position 70");
+    }
 }

@@ -157,8 +157,18 @@ pub fn summarize_names(names: &[String]) -> String {
     }
 }
 
+/// A number of things, by a noun whose plural ends in `s`.
+///
+/// ```
+/// use sandstorm_terminal::output::counted;
+/// assert_eq!((counted(1, "record"), counted(0, "record")), ("1 record".into(), "0 records".into()));
+/// ```
+pub fn counted(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
 fn remark_count(remarks: usize) -> String {
-    if remarks == 1 { "1 remark".into() } else { format!("{remarks} remarks") }
+    counted(remarks as u64, "remark")
 }
 
 /// Diagnostics in the compiler's format.

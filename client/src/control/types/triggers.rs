@@ -62,8 +62,10 @@ pub struct TriggerReport {
     pub skipped: u64,
     /// Calls whose tries are over.
     pub dead_letters: u64,
-    /// The last error; empty: there was none.
+    /// The last error since the server started; empty: there was none. It stays when later calls succeed.
     pub last_error: String,
+    /// When that was, in milliseconds since 1970.
+    pub last_error_at_ms: Option<u64>,
 }
 
 /// `GET /v1/tenants/{tenant}/triggers/{name}/dead-letters`: one of them.
@@ -82,4 +84,16 @@ pub struct DeadLetterReport {
     pub error: String,
     /// The arguments in base64; `None`: they were too long to be kept.
     pub args_base64: Option<String>,
+    /// `put`, `delete`, `expire` or `clear`; `None`: it is no change, or its arguments were too long to be kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// The key of its change, if it is short as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Any other key, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+    /// The version of its change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
 }

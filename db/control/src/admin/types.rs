@@ -73,7 +73,9 @@ pub(super) use top::nearest_quota;
 pub use top::{
     ExtensionUseResponse, IsolationResponse, QuotaUseResponse, TableUseResponse, TenantUseResponse, TopResponse,
 };
-pub use triggers::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
+pub use triggers::{
+    DeadChangeResponse, DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse,
+};
 pub use versions::{DeployRequest, DeploymentResponse, RollBackRequest, VersionResponse};
 
 /// `GET /v1/health`.

@@ -44,8 +44,10 @@ pub struct TriggerStatus {
     pub calls: TriggerCounts,
     /// Calls whose tries are over.
     pub dead_letters: usize,
-    /// The last error.
+    /// The last error; empty: there was none since the server started.
     pub last_error: String,
+    /// When that was, in milliseconds since 1970.
+    pub last_error_at_ms: Option<u64>,
 }
 
 /// Calls of a trigger since the server started.
@@ -86,6 +88,7 @@ pub(super) struct ActiveTrigger {
     dead_bytes: usize,
     counts: TriggerCounts,
     last_error: String,
+    last_error_at_ms: Option<u64>,
 }
 
 /// A trigger's tenant and name.
@@ -125,6 +128,7 @@ impl ActiveTrigger {
             dead_bytes,
             counts: TriggerCounts::default(),
             last_error: String::new(),
+            last_error_at_ms: None,
         })
     }
 
@@ -194,6 +198,7 @@ impl ActiveTrigger {
             calls: self.counts,
             dead_letters: self.dead.len(),
             last_error: self.last_error.clone(),
+            last_error_at_ms: self.last_error_at_ms,
         }
     }
 
@@ -210,7 +215,7 @@ impl ActiveTrigger {
                     if self.queue.len() > 0 {
                         self.counts.skipped += 1;
                     } else {
-                        self.queue.push(Some(b""), TriggerCall::plain(self.spec.args.clone().into_bytes(), None));
+                        self.queue.push(Some(b""), TriggerCall::plain(self.spec.args.clone().into_bytes()));
                     }
                 }
                 true
@@ -249,7 +254,7 @@ impl ActiveTrigger {
                 if change.table == number
                     && let Some((key, args)) = call_of(spec, position, change)
                 {
-                    queue.push(key, TriggerCall::of_change(args, (before, position), None));
+                    queue.push(key, TriggerCall::of_change(args, (before, position)));
                 }
                 queue.has_room()
             })?;
@@ -303,6 +308,7 @@ impl ActiveTrigger {
         if end != CallEnd::Done {
             let text = String::from_utf8_lossy(text);
             self.last_error = format!("{status:?}: {}", text.chars().take(500).collect::<String>());
+            self.last_error_at_ms = Some(now_ms);
         }
         match end {
             CallEnd::Done => {}
@@ -376,14 +382,14 @@ impl ActiveTrigger {
 
     /// Makes the calls of all dead letters again that have their arguments. Returns their number.
     pub(super) fn replay_letters(&mut self) -> usize {
-        let letters: Vec<(u64, Vec<u8>)> = (self.dead.values())
-            .filter_map(|letter| Some((letter.id, BASE64.decode(letter.args.as_ref()?.as_bytes()).ok()?)))
-            .collect();
-        for (id, args) in &letters {
-            let key = Change::decode(args).map(|change| change.key.to_vec()).unwrap_or_default();
-            self.queue.push(Some(&key), TriggerCall::plain(args.clone(), Some(*id)));
+        let letters = self.dead.values().filter_map(|letter| Some((letter, letter.decoded_args()?)));
+        let mut replayed = 0;
+        for (DeadLetter { id, position, .. }, args) in letters {
+            let key = Change::decode(&args).map(|change| change.key.to_vec()).unwrap_or_default();
+            self.queue.push(Some(&key), TriggerCall::replayed(args, *id, *position));
+            replayed += 1;
         }
-        letters.len()
+        replayed
     }
 
     /// Goes on from a position: what is under way is forgotten.

@@ -64,14 +64,21 @@ pub(crate) struct TriggerCall {
 
 impl TriggerCall {
     /// A call that is no change of a table. It is made alone.
-    pub(crate) fn plain(args: Vec<u8>, letter: Option<u64>) -> TriggerCall {
-        TriggerCall { most_together: 1, ..TriggerCall::of_change(args, (u64::MAX, 0), letter) }
+    pub(crate) fn plain(args: Vec<u8>) -> TriggerCall {
+        TriggerCall { most_together: 1, ..TriggerCall::of_change(args, (u64::MAX, 0)) }
+    }
+
+    /// A call that replays a dead letter. It is made alone, and what is handled of the log does not wait for it.
+    /// `position`: that of the letter, which another failure keeps.
+    pub(crate) fn replayed(args: Vec<u8>, letter: u64, position: u64) -> TriggerCall {
+        TriggerCall { letter: Some(letter), position, ..TriggerCall::plain(args) }
     }
 
     /// A call for a change between two positions.
-    pub(crate) fn of_change(args: Vec<u8>, (before, position): (u64, u64), letter: Option<u64>) -> TriggerCall {
+    pub(crate) fn of_change(args: Vec<u8>, (before, position): (u64, u64)) -> TriggerCall {
         let (delays, not_before_ms, most_together) = (0, 0, usize::MAX);
-        TriggerCall { number: 0, args, before, position, letter, failures: 0, most_together, delays, not_before_ms }
+        let (number, letter, failures) = (0, None, 0);
+        TriggerCall { number, args, before, position, letter, failures, most_together, delays, not_before_ms }
     }
 }
 

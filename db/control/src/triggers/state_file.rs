@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::definition::TriggerDefinition;
@@ -30,6 +31,13 @@ pub(crate) struct DeadLetter {
     pub(crate) error: String,
     /// The arguments in base64; `None`: they were too long to be kept.
     pub(crate) args: Option<String>,
+}
+
+impl DeadLetter {
+    /// The arguments; `None`: they were too long to be kept.
+    pub(crate) fn decoded_args(&self) -> Option<Vec<u8>> {
+        BASE64.decode(self.args.as_ref()?.as_bytes()).ok()
+    }
 }
 
 /// A trigger in the file.

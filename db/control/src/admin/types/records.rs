@@ -57,7 +57,7 @@ impl RecordResponse {
 }
 
 /// Bytes as text or in base64, whichever is no longer in JSON: a control character takes six bytes there.
-fn in_json(bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub(super) fn in_json(bytes: &[u8]) -> (Option<String>, Option<String>) {
     let text = std::str::from_utf8(bytes).ok().filter(|text| {
         let escapes: usize =
             text.bytes().map(|byte| if byte < 0x20 { 5 } else { usize::from(b"\"\\".contains(&byte)) }).sum();

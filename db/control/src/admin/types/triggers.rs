@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use sandstorm_api::change::{Change, ChangeOp};
+
+use super::records::in_json;
 use crate::triggers::{DeadLetter, TriggerDefinition, TriggerPhase, TriggerStatus};
 
 /// `GET /v1/tenants/{tenant}/triggers`, one of them.
@@ -35,14 +38,18 @@ pub struct TriggerResponse {
     pub skipped: u64,
     /// Calls whose tries are over.
     pub dead_letters: usize,
-    /// The last error; empty: there was none.
+    /// The last error since the server started; empty: there was none. It stays when later calls succeed.
     pub last_error: String,
+    /// When that was, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error_at_ms: Option<u64>,
 }
 
 impl TriggerResponse {
     /// The body about a trigger.
     pub fn of(status: TriggerStatus) -> TriggerResponse {
-        let TriggerStatus { spec, phase, position, next_due_ms, open, calls, dead_letters, last_error } = status;
+        let TriggerStatus { spec, phase, position, next_due_ms, open, calls, dead_letters, .. } = status;
+        let (last_error, last_error_at_ms) = (status.last_error, status.last_error_at_ms);
         let (state, reason) = match phase {
             TriggerPhase::Running => ("running", String::new()),
             TriggerPhase::Paused(why) => ("paused", why),
@@ -62,6 +69,7 @@ impl TriggerResponse {
             skipped: calls.skipped,
             dead_letters,
             last_error,
+            last_error_at_ms,
         }
     }
 }
@@ -97,12 +105,76 @@ pub struct DeadLetterResponse {
     pub error: String,
     /// The arguments in base64; `null`: they were too long to be kept.
     pub args_base64: Option<String>,
+    /// The change that they are; none of a call by the clock, or if they were too long to be kept.
+    #[serde(flatten)]
+    pub change: Option<DeadChangeResponse>,
+}
+
+/// The change of a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeadChangeResponse {
+    /// `put`, `delete`, `expire` or `clear`.
+    pub op: &'static str,
+    /// The key, if it is short as text; none of `clear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Any other key, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+    /// The version of the record, or of its deletion.
+    pub version: u64,
+}
+
+impl DeadChangeResponse {
+    /// The body about a change.
+    fn of(change: &Change<'_>) -> DeadChangeResponse {
+        let op = match change.op {
+            ChangeOp::Put => "put",
+            ChangeOp::Delete => "delete",
+            ChangeOp::Clear => "clear",
+            ChangeOp::Expire => "expire",
+        };
+        let (key, key_base64) = if change.op == ChangeOp::Clear { (None, None) } else { in_json(change.key) };
+        DeadChangeResponse { op, key, key_base64, version: change.version }
+    }
 }
 
 impl DeadLetterResponse {
     /// The body about a dead letter.
     pub(crate) fn of(letter: DeadLetter) -> DeadLetterResponse {
+        let change = letter.decoded_args();
+        let change = change.and_then(|args| Change::decode(&args).ok().map(|change| DeadChangeResponse::of(&change)));
         let DeadLetter { id, at_ms, position, tries, error, args } = letter;
-        DeadLetterResponse { id, at_ms, position: position.to_string(), tries, error, args_base64: args }
+        DeadLetterResponse { id, at_ms, position: position.to_string(), tries, error, args_base64: args, change }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use data_encoding::BASE64;
+
+    use super::*;
+
+    /// What a dead letter with these arguments is in JSON.
+    fn shown(args: Option<&[u8]>) -> serde_json::Value {
+        let (error, args) = ("Failed: no".to_owned(), args.map(|args| BASE64.encode(args)));
+        let letter = DeadLetter { id: 1, at_ms: 2, position: 3, tries: 4, error, args };
+        serde_json::to_value(DeadLetterResponse::of(letter)).expect("JSON")
+    }
+
+    #[test]
+    fn a_dead_letter_says_which_change_it_is() {
+        let of =
+            |op, key| shown(Some(&Change { op, key, value: b"v", version: 7, expires_at_ms: 0, position: 3 }.encode()));
+        let put = of(ChangeOp::Put, b"apple");
+        assert_eq!((&put["op"], &put["key"], &put["version"]), (&"put".into(), &"apple".into(), &7.into()), "{put}");
+        let bytes = of(ChangeOp::Delete, b"\xff\0");
+        assert_eq!((&bytes["op"], &bytes["key_base64"]), (&"delete".into(), &"/wA=".into()), "{bytes}");
+        assert!(bytes.get("key").is_none());
+        let clear = of(ChangeOp::Clear, b"");
+        assert!(clear["op"] == "clear" && clear.get("key").is_none() && clear.get("key_base64").is_none(), "{clear}");
+        for other in [shown(Some(b"daily")), shown(None)] {
+            assert!(other.get("op").is_none() && other["position"] == "3", "{other}");
+        }
     }
 }

@@ -73,7 +73,7 @@ impl Simulation {
         let op = if key.is_some() { ChangeOp::Put } else { ChangeOp::Clear };
         let key_bytes = key.map_or(Vec::new(), |key| vec![key]);
         let change = Change { op, key: &key_bytes, value: b"", version: number, expires_at_ms: 0, position };
-        let call = TriggerCall::of_change(change.encode(), (self.read, position), None);
+        let call = TriggerCall::of_change(change.encode(), (self.read, position));
         self.queue.push(key.map(|_| key_bytes.as_slice()), call);
         self.made.push((key, position));
         self.read = position;
@@ -199,7 +199,7 @@ fn a_batch_has_so_many_bytes_at_most_and_a_large_change_goes_alone() {
     {
         let (value, version, position) = (vec![7; bytes], number as u64, number as u64 + 1);
         let change = Change { op: ChangeOp::Put, key: b"k", value: &value, version, expires_at_ms: 0, position };
-        queue.push(Some(b"k"), TriggerCall::of_change(change.encode(), (version, position), None));
+        queue.push(Some(b"k"), TriggerCall::of_change(change.encode(), (version, position)));
     }
     for count in [1, 1, 1, 1] {
         let begun = queue.begin(0, Some(8)).expect("it may begin");
@@ -213,7 +213,7 @@ fn a_batch_has_so_many_bytes_at_most_and_a_large_change_goes_alone() {
 fn pauses_grow_up_to_a_bound_and_only_failures_are_counted() {
     assert_eq!((pause_ms(1), pause_ms(2), pause_ms(90)), (100, 200, TRIGGER_PAUSE_MAX_MS));
     let mut queue = CallQueue::default();
-    queue.push(Some(b"k"), TriggerCall::plain(b"args".to_vec(), Some(7)));
+    queue.push(Some(b"k"), TriggerCall::replayed(b"args".to_vec(), 7, 3));
     let mut now_ms = 0;
     for _ in 0..50 {
         let place = queue.begin(now_ms, None).expect("it is due").place;
@@ -241,8 +241,8 @@ fn a_dead_letter_is_replayed_alone() {
         expires_at_ms: 0,
         position: number,
     };
-    queue.push(Some(b"k"), TriggerCall::plain(change(1).encode(), Some(9)));
-    queue.push(Some(b"other"), TriggerCall::of_change(change(2).encode(), (1, 2), None));
+    queue.push(Some(b"k"), TriggerCall::replayed(change(1).encode(), 9, 1));
+    queue.push(Some(b"other"), TriggerCall::of_change(change(2).encode(), (1, 2)));
     let mut seen = Vec::new();
     while let Some(begun) = queue.begin(0, Some(8)) {
         seen.push(Changes::decode(&begun.args).expect("changes").map(|change| change.version).collect::<Vec<_>>());
@@ -257,7 +257,7 @@ fn a_dead_letter_is_replayed_alone() {
 #[test]
 fn a_call_that_waits_keeps_no_list_of_those_that_are_over() {
     let mut queue = CallQueue::default();
-    let call = |number: u64| TriggerCall::of_change(Vec::new(), (number, number + 1), None);
+    let call = |number: u64| TriggerCall::of_change(Vec::new(), (number, number + 1));
     queue.push(Some(b"k"), call(0));
     let failed = queue.begin(0, None).expect("it may begin").place;
     assert_eq!(queue.end(failed, CallEnd::Failed, (1, 0)), Some(CallFate::Again));

@@ -225,6 +225,16 @@ fn keeps_what_keeps_failing_and_makes_it_again(batch: Option<u32>) {
     let letters = runner.dead_letters(world.id(), "t").expect("the trigger");
     assert_eq!(letters.len(), bad.len());
     assert!(letters.iter().all(|letter| letter.tries == 2 && letter.error.contains("as it was told")), "{letters:?}");
+    // Another failure of a replay keeps what is known of them.
+    let positions = |letters: &[DeadLetter]| letters.iter().map(|letter| letter.position).collect::<Vec<_>>();
+    assert!(letters.iter().all(|letter| letter.position > 0), "{letters:?}");
+    let failed = status(&runner, world.id(), "t").calls.failed;
+    assert_eq!(runner.replay(world.id(), "t", None), Ok(bad.len()));
+    wait_until(|| status(&runner, world.id(), "t").open == 0);
+    let again = runner.dead_letters(world.id(), "t").expect("the trigger");
+    let state = status(&runner, world.id(), "t");
+    assert_eq!((positions(&again), state.calls.failed), (positions(&letters), failed + 2 * bad.len() as u64));
+    assert!(again.iter().any(|letter| Some(letter.at_ms) == state.last_error_at_ms), "{state:?}");
     // They outlive the process, and go when their calls succeed.
     drop(runner);
     let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
