@@ -10,7 +10,7 @@ use sandstorm_net::rpc::MAX_OPERATIONS;
 use sandstorm_store::clock_ms;
 use serde::Serialize;
 
-use crate::cli::output::{CliError, fields};
+use crate::cli::output::{CliError, counted, fields};
 use crate::cli::session::CliSession;
 
 /// Bytes of records in a message, about: as much more as the largest record has may follow.
@@ -88,7 +88,8 @@ impl ImportReport {
             text.push_str(&format!("and {} more\n", self.rejected - self.problems.len() as u64));
         }
         for (kind, count) in &self.skipped {
-            text.push_str(&format!("skipped: {count} keys of type {kind}, which has no counterpart here\n"));
+            let keys = counted(*count, "key");
+            text.push_str(&format!("skipped: {keys} of type {kind}, which has no counterpart here\n"));
         }
         text
     }
