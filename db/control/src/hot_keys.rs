@@ -2,10 +2,13 @@
 //! times a second, one of 32 on average, and counted here.
 //!
 //! The workers do nothing for it but what a watch of a table costs them, for the few accesses until the drawn one. A
-//! table's counts are those of the space-saving algorithm, as with a watch, and are halved twice a minute: so they are
-//! about what happens now, and a key that has taken a tenth of a table's accesses for some seconds is there.
+//! table's counts are those of the space-saving algorithm, as with a watch, and count half after half a minute: so they
+//! are about what happens now, and a key that has taken a large part of a table's accesses for ten seconds is there.
+//!
+//! An access of an idle table is waited for long, those of a busy one come at once. So a rate is no quotient over all
+//! draws, where one long wait outweighs hundreds of short ones: each second has its own, and all seconds weigh the same
+//! but for their age.
 
-use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,8 +18,12 @@ use sandstorm_catalog::{DirectorySnapshot, TableEntry};
 use sandstorm_store::SampledAccess;
 
 use crate::limits::{
-    HOT_SAMPLE_ACCESSES, HOT_SAMPLE_COUNTERS, HOT_SAMPLE_HALF_MS, HOT_SAMPLE_KEYS, HOT_SAMPLE_TABLES, HOT_SAMPLES,
+    HOT_RATE_HALF_MS, HOT_RATE_STEP_MS, HOT_SAMPLE_ACCESSES, HOT_SAMPLE_COUNTERS, HOT_SAMPLE_HALF_MS, HOT_SAMPLE_KEYS,
+    HOT_SAMPLE_TABLES, HOT_SAMPLES, HOT_SAMPLES_OF_KEY,
 };
+
+/// Accesses after which one is drawn, at most.
+const MOST_ACCESSES: u32 = 2 * HOT_SAMPLE_ACCESSES - 1;
 
 /// A key that takes much of a table's accesses now.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +59,8 @@ pub(crate) struct HotKeySampler(Mutex<SamplerState>);
 
 #[derive(Debug, Default)]
 struct SamplerState {
-    halved_ms: u64,
+    /// When the last step of the rates ended.
+    stepped_ms: u64,
     /// Of a generator of numbers that no tenant has to be unable to guess.
     random: u64,
     /// By the ids of the tenant and of its table.
@@ -64,11 +72,9 @@ struct SamplerState {
 struct TableSketch {
     /// The table: another may have its ids.
     entry: Weak<TableEntry>,
-    /// Accesses that were drawn, lately.
-    samples: u64,
-    /// Accesses until those came, and the time that they took.
-    accesses: u64,
-    took: Duration,
+    /// Accesses that were drawn; an older one counts less.
+    samples: f64,
+    rate: TableRate,
     keys: Vec<SketchedKey>,
 }
 
@@ -78,19 +84,74 @@ struct SketchedKey {
     hash: u64,
     prefix: Vec<u8>,
     key_len: usize,
-    count: u64,
+    count: f64,
     /// How much of that may be other keys'.
-    error: u64,
+    error: f64,
+}
+
+impl SketchedKey {
+    /// Accesses that were certainly its own.
+    fn own(&self) -> f64 {
+        self.count - self.error
+    }
+}
+
+/// How often a table is used.
+#[derive(Debug, Default)]
+struct TableRate {
+    /// Accesses in this step until one was drawn, and the time that they took.
+    accesses: u64,
+    took: Duration,
+    /// Seconds since one was drawn, before this step.
+    waited_s: f64,
+    /// The sum of the earlier steps' accesses a second, each times its weight, and that of the weights.
+    weighted_per_s: f64,
+    weight: f64,
+}
+
+impl TableRate {
+    fn add(&mut self, drawn: &SampledAccess) {
+        self.accesses += u64::from(drawn.accesses);
+        self.took += drawn.took;
+    }
+
+    /// Ends a step of so many seconds.
+    fn step(&mut self, seconds: f64) {
+        let now = self.step_per_s().unwrap_or_else(|| {
+            // Fewer accesses than one is drawn after have come in all that time.
+            self.waited_s += seconds;
+            self.per_s().min(f64::from(MOST_ACCESSES) / self.waited_s)
+        });
+        if self.accesses > 0 {
+            self.waited_s = 0.0;
+        }
+        (self.accesses, self.took) = (0, Duration::ZERO);
+        let kept = left_of(seconds, HOT_RATE_HALF_MS);
+        self.weighted_per_s = self.weighted_per_s * kept + now * (1.0 - kept);
+        self.weight = self.weight * kept + (1.0 - kept);
+    }
+
+    /// What this step's draws say alone, if there are any.
+    fn step_per_s(&self) -> Option<f64> {
+        (self.accesses > 0).then(|| self.accesses as f64 / self.took.as_secs_f64().max(1e-6))
+    }
+
+    /// Accesses a second.
+    fn per_s(&self) -> f64 {
+        if self.weight > 0.0 { self.weighted_per_s / self.weight } else { self.step_per_s().unwrap_or(0.0) }
+    }
+}
+
+/// What is left after so many seconds of what counts half after `half_ms`.
+fn left_of(seconds: f64, half_ms: u64) -> f64 {
+    0.5_f64.powf(seconds * 1e3 / half_ms as f64)
 }
 
 impl HotKeySampler {
     /// Takes the accesses that were drawn since the last call, and asks each table for another one.
     pub(crate) fn look(&self, snapshot: &DirectorySnapshot, now_ms: u64) {
         let mut state = self.0.lock();
-        if now_ms.abs_diff(state.halved_ms) >= HOT_SAMPLE_HALF_MS {
-            state.halved_ms = now_ms;
-            state.halve();
-        }
+        state.step(now_ms);
         for view in snapshot.iter() {
             for entry in view.tables.values() {
                 state.draw(view.tenant.id, entry);
@@ -119,15 +180,20 @@ impl SamplerState {
         // A range of which the middle is the average: what comes together, in whatever number, is drawn as what comes
         // alone.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let accesses = 1 + (self.random >> 33) as u32 % (2 * HOT_SAMPLE_ACCESSES - 1);
-        let Some(drawn) = entry.table.sample_access(accesses) else { return };
+        let accesses = 1 + (self.random >> 33) as u32 % MOST_ACCESSES;
+        if let Some(drawn) = entry.table.sample_access(accesses) {
+            self.add(tenant, entry, drawn);
+        }
+    }
+
+    fn add(&mut self, tenant: u32, entry: &Arc<TableEntry>, drawn: SampledAccess) {
         let ids = (tenant, entry.id);
         if let Some(sketch) = self.tables.get_mut(&ids).filter(|sketch| sketch.is_of(entry)) {
             return sketch.add(drawn);
         }
         let mut sketch = TableSketch { entry: Arc::downgrade(entry), ..TableSketch::default() };
         sketch.add(drawn);
-        if self.tables.len() >= HOT_SAMPLE_TABLES && !self.displace(sketch.per_s()) {
+        if self.tables.len() >= HOT_SAMPLE_TABLES && !self.displace(sketch.rate.per_s()) {
             return;
         }
         self.tables.insert(ids, sketch);
@@ -135,25 +201,36 @@ impl SamplerState {
 
     /// Forgets the table that is used least, if it is used less than that.
     fn displace(&mut self, per_s: f64) -> bool {
-        let rates = self.tables.iter().map(|(ids, sketch)| (sketch.per_s(), *ids));
+        let rates = self.tables.iter().map(|(ids, sketch)| (sketch.rate.per_s(), *ids));
         let least = rates.min_by(|one, two| one.0.total_cmp(&two.0));
         let displaced = least.filter(|(rate, _)| *rate < per_s);
         displaced.is_some_and(|(_, ids)| self.tables.remove(&ids).is_some())
     }
 
-    fn halve(&mut self) {
-        for sketch in self.tables.values_mut() {
-            sketch.samples /= 2;
-            sketch.accesses /= 2;
-            sketch.took /= 2;
-            for key in &mut sketch.keys {
-                (key.count, key.error) = (key.count / 2, key.error / 2);
-            }
-            sketch.keys.retain(|key| key.count > 0);
+    /// Ends a step of the rates, if one is over, and lets what was drawn before count less.
+    fn step(&mut self, now_ms: u64) {
+        let elapsed_ms = now_ms.abs_diff(self.stepped_ms);
+        if elapsed_ms < HOT_RATE_STEP_MS {
+            return;
         }
-        self.tables.retain(|_, sketch| sketch.samples > 0);
+        // The first one, and one after the clock was set, began nowhere.
+        let seconds = elapsed_ms.min(HOT_SAMPLE_HALF_MS) as f64 / 1e3;
+        self.stepped_ms = now_ms;
+        let kept = left_of(seconds, HOT_SAMPLE_HALF_MS);
+        for sketch in self.tables.values_mut() {
+            sketch.rate.step(seconds);
+            sketch.samples *= kept;
+            for key in &mut sketch.keys {
+                (key.count, key.error) = (key.count * kept, key.error * kept);
+            }
+            sketch.keys.retain(|key| key.count >= LEAST_COUNT);
+        }
+        self.tables.retain(|_, sketch| sketch.samples >= LEAST_COUNT);
     }
 }
+
+/// What counts less is forgotten: one access of a minute ago and more.
+const LEAST_COUNT: f64 = 0.25;
 
 impl TableSketch {
     /// Whether it is of this table.
@@ -162,41 +239,35 @@ impl TableSketch {
     }
 
     fn add(&mut self, drawn: SampledAccess) {
-        self.samples += 1;
-        self.accesses += u64::from(drawn.accesses);
-        self.took += drawn.took;
+        self.samples += 1.0;
+        self.rate.add(&drawn);
         let SampledAccess { hash, prefix, key_len, .. } = drawn;
         if let Some(known) = self.keys.iter_mut().find(|key| key.hash == hash) {
-            known.count += 1;
+            known.count += 1.0;
         } else if self.keys.len() < HOT_SAMPLE_COUNTERS {
-            self.keys.push(SketchedKey { hash, prefix, key_len, count: 1, error: 0 });
-        } else if let Some(least) = self.keys.iter_mut().min_by_key(|key| key.count) {
+            self.keys.push(SketchedKey { hash, prefix, key_len, count: 1.0, error: 0.0 });
+        } else if let Some(least) = self.keys.iter_mut().min_by(|one, two| one.count.total_cmp(&two.count)) {
             let error = least.count;
-            *least = SketchedKey { hash, prefix, key_len, count: error + 1, error };
+            *least = SketchedKey { hash, prefix, key_len, count: error + 1.0, error };
         }
-    }
-
-    /// Accesses a second.
-    fn per_s(&self) -> f64 {
-        self.accesses as f64 / self.took.as_secs_f64().max(1e-6)
     }
 
     fn spots(&self, (tenant, table): (u32, u64)) -> Vec<HotSpot> {
         let samples = self.samples;
-        let mut keys: Vec<&SketchedKey> = self.keys.iter().filter(|_| samples >= HOT_SAMPLES).collect();
-        keys.sort_by_key(|key| (Reverse(key.count - key.error), key.hash));
+        let mut keys: Vec<&SketchedKey> = self.keys.iter().filter(|_| samples >= HOT_SAMPLES as f64).collect();
+        keys.sort_by(|one, two| two.own().total_cmp(&one.own()).then_with(|| one.hash.cmp(&two.hash)));
         let spot = |key: &SketchedKey| HotSpot {
             tenant,
             table,
             hash: key.hash,
             prefix: key.prefix.clone(),
             key_len: key.key_len,
-            share: (key.count - key.error) as f64 / samples as f64,
-            table_per_s: self.per_s(),
-            samples,
+            share: key.own() / samples,
+            table_per_s: self.rate.per_s(),
+            samples: samples as u64,
         };
         // Of fewer it may be chance.
-        let is_known = |key: &&&SketchedKey| key.count - key.error >= HOT_SAMPLES / 10;
+        let is_known = |key: &&&SketchedKey| key.own() >= HOT_SAMPLES_OF_KEY;
         keys.iter().filter(is_known).take(HOT_SAMPLE_KEYS).map(|key| spot(key)).collect()
     }
 }
@@ -339,6 +410,76 @@ mod tests {
         server.look();
         assert_eq!((server.id("b"), server.table("b").id), (id, entry.id));
         assert_eq!(server.sampler.hottest(|_| true, 10), [], "they were another's");
+    }
+
+    /// Draws what a table with so many accesses a second has drawn in a tenth of a second, four in five of one key, by
+    /// a clock that is the test's.
+    fn simulate_tick(state: &mut SamplerState, entry: &Arc<TableEntry>, now_ms: &mut u64, per_s: f64, idle: Duration) {
+        *now_ms += 100;
+        state.step(*now_ms);
+        let accesses = 1 + (*now_ms / 100 * 37 % u64::from(MOST_ACCESSES)) as u32;
+        let took = idle + Duration::from_secs_f64(f64::from(accesses) / per_s);
+        let hash = if (*now_ms / 100).is_multiple_of(5) { *now_ms } else { 1 };
+        state.add(1, entry, SampledAccess { hash, prefix: vec![1], key_len: 1, accesses, took });
+    }
+
+    #[test]
+    fn a_hot_key_of_a_table_that_was_idle_is_there_after_ten_seconds_with_its_rate() {
+        let server = SampledServer::new(&["a"]);
+        let entry = server.table("a");
+        // Of a table that no access was drawn of, of one that had few, and in whatever part of a minute it begins.
+        for (had_few, idle_s, begins_ms) in [(false, 43, 0), (true, 43, 0), (false, 3_600, 17_300), (true, 7, 25_900)] {
+            let (mut state, mut now_ms) = (SamplerState::default(), 1_000_000 + begins_ms);
+            if had_few {
+                simulate_tick(&mut state, &entry, &mut now_ms, 1.0, Duration::ZERO);
+            }
+            for _ in 0..10 * idle_s {
+                now_ms += 100;
+                state.step(now_ms);
+            }
+            let mut idle = Duration::from_secs(idle_s);
+            for second in 1..=60 {
+                for _ in 0..10 {
+                    simulate_tick(&mut state, &entry, &mut now_ms, 3_000.0, std::mem::take(&mut idle));
+                }
+                let spots = state.tables[&(1, entry.id)].spots((1, entry.id));
+                let Some(spot) = spots.first() else {
+                    assert!(second < 10, "{second} s, after {idle_s} idle ones");
+                    continue;
+                };
+                assert!((spot.share - 0.8).abs() < 0.05, "{second} s: {spot:?}");
+                let off = spot.per_s() / 2_400.0;
+                assert!((if second < 10 { 0.6 } else { 0.8 }..1.1).contains(&off), "{second} s: {off}, {spot:?}");
+            }
+            // It ends: of the rate little is left after some ten seconds, though the keys are still known.
+            for _ in 0..150 {
+                now_ms += 100;
+                state.step(now_ms);
+            }
+            let spots = state.tables[&(1, entry.id)].spots((1, entry.id));
+            assert!(spots[0].per_s() < 200.0 && (spots[0].share - 0.8).abs() < 0.05, "{spots:?}");
+        }
+    }
+
+    #[test]
+    fn the_rate_of_a_slow_table_is_right_though_one_is_drawn_less_than_once_a_second() {
+        let server = SampledServer::new(&["a"]);
+        let (entry, per_s) = (server.table("a"), 8.0);
+        let (mut state, mut now_ms) = (SamplerState::default(), 1_000_000);
+        let mut next_ms = now_ms;
+        for turn in 0..200_u64 {
+            let accesses = 1 + (turn * 37 % u64::from(MOST_ACCESSES)) as u32;
+            let took = Duration::from_secs_f64(f64::from(accesses) / per_s);
+            next_ms += took.as_millis() as u64;
+            while now_ms < next_ms {
+                now_ms += 100;
+                state.step(now_ms);
+            }
+            let drawn = SampledAccess { hash: 1, prefix: vec![1], key_len: 1, accesses, took };
+            state.add(1, &entry, drawn);
+            let told = state.tables[&(1, entry.id)].rate.per_s();
+            assert!((told - per_s).abs() < 0.5, "{turn}: {told}");
+        }
     }
 
     #[test]

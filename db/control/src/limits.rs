@@ -199,8 +199,14 @@ pub const HISTORY_PER_PAGE: usize = HISTORY_MINUTES;
 pub const HOT_SAMPLE_ACCESSES: u32 = 32;
 /// Milliseconds after which what was drawn counts half.
 pub const HOT_SAMPLE_HALF_MS: u64 = 30_000;
-/// Drawn accesses of a table, at least, before its keys are told: ten seconds of a busy one.
-pub const HOT_SAMPLES: u64 = 100;
+/// Milliseconds of which a table's rate is one value, all of equal weight: some ten accesses are drawn in them.
+pub const HOT_RATE_STEP_MS: u64 = 1_000;
+/// Milliseconds after which such a value counts half: the rate of ten seconds ago is a tenth of the one that is told.
+pub const HOT_RATE_HALF_MS: u64 = 3_000;
+/// Drawn accesses of a table, at least, before its keys are told: some eight seconds of a busy one.
+pub const HOT_SAMPLES: u64 = 64;
+/// Drawn accesses of a key, certainly its own, before it is told: of fewer it may be chance.
+pub const HOT_SAMPLES_OF_KEY: f64 = 10.0;
 /// Keys of a table that are counted: one with more than a 64th of what was drawn is among them.
 pub const HOT_SAMPLE_COUNTERS: usize = 64;
 /// Keys of one table that are told, at most.
