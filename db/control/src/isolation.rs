@@ -36,6 +36,8 @@ pub struct IsolationReading {
     pub quiet_p99_ns: u64,
     /// The same when others used much of them.
     pub beside_p99_ns: u64,
+    /// Of a thousand parts of what its workers did then, those that it used itself.
+    pub own_per_mille: u64,
 }
 
 impl IsolationReading {
@@ -108,6 +110,8 @@ struct MeasuredTenant {
     before: Vec<DurationCounts>,
     quiet: SlidingCounts,
     beside: SlidingCounts,
+    /// Of a thousand parts of what its workers did in seconds beside neighbours, those that it used.
+    own_per_mille: Option<u64>,
 }
 
 impl IsolationMeter {
@@ -162,7 +166,11 @@ impl MeterState {
         self.choose(snapshot, now_ms);
         for (id, measured) in &mut self.measured {
             let (Some(view), Some(own)) = (snapshot.tenant(*id), own.get(id)) else { continue };
-            let kind = neighbours_per_mille(&workers, own, passed_ms).and_then(kind_of);
+            let used = WorkerParts::of(&workers, own, passed_ms);
+            let kind = used.as_ref().and_then(|used| kind_of(used.neighbours_per_mille));
+            if let (Some(used), Some(SecondKind::Beside)) = (used, kind) {
+                measured.note_own_part(used.own_of_used_per_mille);
+            }
             measured.add(view, kind, now_ms);
         }
     }
@@ -221,19 +229,33 @@ impl MeterState {
     }
 }
 
-/// Of a thousand parts of the workers' time, those that others than the tenant used, each worker weighted by the
-/// tenant's own requests there; `None`: it sent none.
-fn neighbours_per_mille(workers: &[WorkerSecond], own: &[WorkerUse], passed_ms: u64) -> Option<u64> {
-    let (mut sum, mut requests) = (0.0, 0);
-    for (worker, own) in workers.iter().zip(own) {
-        let plain_us = worker.busy_us.saturating_sub(worker.all.cpu_us) as f64;
-        let own_part = own.requests as f64 / worker.all.requests.max(1) as f64;
-        let others_us = worker.busy_us as f64 - own.cpu_us as f64 - plain_us * own_part;
-        sum += others_us.max(0.0) / passed_ms.max(1) as f64 * own.requests as f64;
-        requests += own.requests;
+/// Who used the workers of a tenant in a second: each worker is weighted by the tenant's own requests there.
+struct WorkerParts {
+    /// Of a thousand parts of the workers' time, those that others than the tenant used.
+    neighbours_per_mille: u64,
+    /// Of a thousand parts of what was used, those that the tenant used.
+    own_of_used_per_mille: u64,
+}
+
+impl WorkerParts {
+    /// `None`: the tenant sent no requests.
+    fn of(workers: &[WorkerSecond], own: &[WorkerUse], passed_ms: u64) -> Option<WorkerParts> {
+        let (mut others_sum, mut own_sum, mut requests) = (0.0, 0.0, 0);
+        for (worker, own) in workers.iter().zip(own) {
+            let plain_us = worker.busy_us.saturating_sub(worker.all.cpu_us) as f64;
+            let own_part = own.requests as f64 / worker.all.requests.max(1) as f64;
+            let own_us = own.cpu_us as f64 + plain_us * own_part;
+            // A microsecond of a millisecond is one of a thousand parts.
+            let weight = own.requests as f64 / passed_ms.max(1) as f64;
+            others_sum += (worker.busy_us as f64 - own_us).max(0.0) * weight;
+            own_sum += own_us * weight;
+            requests += own.requests;
+        }
+        (requests > 0).then(|| WorkerParts {
+            neighbours_per_mille: (others_sum / requests as f64) as u64,
+            own_of_used_per_mille: (1_000.0 * own_sum / (own_sum + others_sum).max(f64::MIN_POSITIVE)) as u64,
+        })
     }
-    // A microsecond of a millisecond is one of a thousand parts.
-    (requests > 0).then(|| (sum / requests as f64) as u64)
 }
 
 fn kind_of(neighbours_per_mille: u64) -> Option<SecondKind> {
@@ -251,7 +273,14 @@ impl MeasuredTenant {
             before: read_latencies(view),
             quiet: SlidingCounts::new(ISOLATION_QUIET_HALF_MS, now_ms),
             beside: SlidingCounts::new(ISOLATION_BESIDE_HALF_MS, now_ms),
+            own_per_mille: None,
         }
+    }
+
+    /// Counts what the tenant itself used in a second beside neighbours, as an average of some ten such.
+    fn note_own_part(&mut self, per_mille: u64) {
+        let before = self.own_per_mille.unwrap_or(per_mille);
+        self.own_per_mille = Some((before * 9 + per_mille) / 10);
     }
 
     /// Counts what was answered since the last look, as of a second of this kind.
@@ -278,7 +307,8 @@ impl MeasuredTenant {
             let (quiet, beside) = (self.quiet.sum(class), self.beside.sum(class));
             let is_enough = quiet.count().min(beside.count()) >= ISOLATION_REQUESTS;
             let (quiet_p99_ns, beside_p99_ns) = (quiet.quantile_ns(P99), beside.quantile_ns(P99));
-            is_enough.then_some(IsolationReading { tenant, class, quiet_p99_ns, beside_p99_ns })
+            let own_per_mille = self.own_per_mille.unwrap_or(0);
+            is_enough.then_some(IsolationReading { tenant, class, quiet_p99_ns, beside_p99_ns, own_per_mille })
         };
         (0..REQUEST_CLASSES.len()).filter_map(of).collect()
     }
@@ -386,6 +416,23 @@ mod tests {
     }
 
     #[test]
+    fn the_part_that_a_tenant_uses_itself_beside_neighbours_is_known() {
+        let mut server = ClockedServer::new(&["flooder", "small"]);
+        for is_beside in [false, true] {
+            for _ in 0..20 {
+                server.gets("flooder", 6_000, if is_beside { 60_000 } else { 20_000 });
+                if is_beside {
+                    server.gets("small", 4_000, 60_000);
+                }
+                server.busy(900_000);
+                server.second();
+            }
+        }
+        let own = |tenant: &str| server.meter.worst_of(server.id(tenant)).map(|found| found.own_per_mille);
+        assert!(own("flooder").is_some_and(|part| part.abs_diff(600) < 10), "{:?}", own("flooder"));
+    }
+
+    #[test]
     fn requests_beside_a_neighbour_are_compared_with_those_of_quiet_seconds() {
         let mut server = ClockedServer::new(&["small", "loud"]);
         let small = server.id("small");
@@ -411,6 +458,7 @@ mod tests {
         let found = server.meter.worst_of(small).expect("enough of both");
         assert_eq!(found.class, RequestClass::Get as usize);
         assert!(is_about(found.quiet_p99_ns, 20_000) && is_about(found.beside_p99_ns, 60_000), "{found:?}");
+        assert_eq!(found.own_per_mille, 0, "its own part of the worker's time is small");
         assert!(found.per_mille().abs_diff(3_000) < 100, "{found:?}");
         assert_eq!(server.meter.worst_of(server.id("loud")), None, "it has sent no requests of its own");
         // Without neighbours it is forgotten, the quiet seconds are not.

@@ -211,7 +211,9 @@ fn full_tables(reading: &LiveReading) -> Vec<ServerFinding> {
         }
         let (tenant, name, refusals) = (&table.tenant, &table.name, table.refusals);
         let text = format!(
-            "{refusals} writes to {tenant}/{name} were refused in {:.0} s: it has reached its quota.",
+            "{} to {tenant}/{name} {} refused in {:.0} s: it has reached its quota.",
+            if refusals == 1 { "One write".to_owned() } else { format!("{refusals} writes") },
+            if refusals == 1 { "was" } else { "were" },
             reading.seconds
         );
         let advice = "Raise the tenant's memory_bytes and make a larger table, delete records, or make it a cache \
@@ -232,7 +234,8 @@ fn extensions(reading: &LiveReading) -> Vec<ServerFinding> {
         );
         let per_minute = if reading.seconds > 0.0 { extension.killed as f64 * 60.0 / reading.seconds } else { 0.0 };
         if per_minute >= KILLS_PER_MINUTE {
-            let text = format!("{per_minute:.0} calls of {what} a minute are killed, most by {}.", extension.cause);
+            let cause = extension.cause;
+            let text = format!("{per_minute:.0} calls of {what} are killed each minute, most because of {cause}.");
             killed.push((
                 per_minute,
                 finding("extension_killed", Mind, "An extension keeps being killed.", text, kills_command),
@@ -248,8 +251,11 @@ fn extensions(reading: &LiveReading) -> Vec<ServerFinding> {
         }
         if extension.slowed_to_per_s > 0 {
             let text = format!(
-                "{what} may be called {} times a second, because it kept being killed.",
-                extension.slowed_to_per_s
+                "{what} may be called {} a second, because it kept being killed.",
+                match extension.slowed_to_per_s {
+                    1 => "once".to_owned(),
+                    times => format!("{times} times"),
+                }
             );
             slowed.push((
                 1.0,

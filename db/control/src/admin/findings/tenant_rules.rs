@@ -11,6 +11,8 @@ use sandstorm_metrics::histogram::REQUEST_CLASSES;
 const LONGER_PER_MILLE: u64 = 3_000;
 /// … if that is so long: of less no client knows it from its network.
 const LONG_NS: u64 = 1_000_000;
+/// A tenant that uses more of a thousand parts of what its workers do is not slowed down by others but by itself.
+const MOST_PER_MILLE: u64 = 500;
 
 /// Tenants whose requests take much longer while others use their worker.
 pub(super) fn neighbours(reading: &LiveReading) -> Vec<ServerFinding> {
@@ -19,19 +21,25 @@ pub(super) fn neighbours(reading: &LiveReading) -> Vec<ServerFinding> {
         if beside.per_mille() < LONGER_PER_MILLE || beside.beside_p99_ns < LONG_NS {
             return None;
         }
+        if beside.own_per_mille > MOST_PER_MILLE {
+            return None;
+        }
         let times = beside.per_mille() as f64 / 1e3;
         let kind = REQUEST_CLASSES.get(beside.class).copied().unwrap_or("unknown");
         let ms = |ns: u64| ns as f64 / 1e6;
         let text = format!(
-            "Of the requests of {name} ({kind}) 99 of 100 take {:.2} ms while others use worker {home}, {times:.1} \
-             times as \
-             long as without them ({:.2} ms).",
+            "99 of 100 requests of {name} ({kind}) take up to {:.2} ms while others use worker {home}, {times:.1} \
+             times as long as without them ({:.2} ms).",
             ms(beside.beside_p99_ns),
             ms(beside.quiet_p99_ns)
         );
+        let moved = match reading.busy.len() {
+            0 | 1 => String::new(),
+            _ => format!(", or move one of the two: `sandstorm tenant set {name} --home-worker NUMBER`"),
+        };
         let advice = format!(
-            "`sandstorm top` shows who uses most: bound it (weight, requests_per_s), or move one of them: `sandstorm \
-             tenant set {name} --home-worker NUMBER`."
+            "`sandstorm top --sort requests_per_s` shows which tenant sends most, `--sort cpu_percent` whose calls \
+             compute most: bound it (weight, requests_per_s){moved}."
         );
         Some((times, finding("tenant_beside_neighbours", Mind, "Neighbours slow a tenant down.", text, advice)))
     };

@@ -65,8 +65,13 @@ const PROVOCATIONS: &[Provocation] = &[
     ("tenant_throttled", |reading| reading.tenants[0].dropped_early_per_mille = 120),
     ("tenant_over_quota", |reading| reading.tenants[0].over_quota = 100),
     ("tenant_beside_neighbours", |reading| {
-        reading.tenants[0].isolation =
-            Some(IsolationReading { tenant: 1, class: 0, quiet_p99_ns: 500_000, beside_p99_ns: 2_000_000 });
+        reading.tenants[0].isolation = Some(IsolationReading {
+            tenant: 1,
+            class: 0,
+            quiet_p99_ns: 500_000,
+            beside_p99_ns: 2_000_000,
+            own_per_mille: 200,
+        });
     }),
     ("hot_key", |reading| {
         let (tenant, table) = ("a".to_owned(), "t".to_owned());
@@ -173,17 +178,38 @@ fn findings_name_the_table_the_tenant_and_the_quota() {
 }
 
 #[test]
-fn neighbours_are_named_where_they_cost_much_and_not_where_no_client_notices() {
-    let beside = |quiet_p99_ns, beside_p99_ns| {
+fn texts_say_one_of_one_and_name_several() {
+    let said = |change: fn(&mut LiveReading)| {
         let mut reading = healthy();
-        let found = IsolationReading { tenant: 1, class: 3, quiet_p99_ns, beside_p99_ns };
-        reading.tenants[0].isolation = Some(found);
-        rules::findings(&reading).pop().map(|finding| finding.text)
+        change(&mut reading);
+        rules::findings(&reading).pop().map(|finding| finding.text).expect("a finding")
     };
+    assert!(said(|reading| reading.tables[0].refusals = 1).starts_with("One write to a/t was refused in 10 s"));
+    assert!(said(|reading| reading.tables[0].refusals = 2).starts_with("2 writes to a/t were refused in 10 s"));
+    assert!(said(|reading| reading.extensions[0].slowed_to_per_s = 1).contains("may be called once a second"));
+    assert!(said(|reading| reading.extensions[0].slowed_to_per_s = 9).contains("may be called 9 times a second"));
+    let killed = said(|reading| (reading.extensions[0].killed, reading.extensions[0].cause) = (20, "total_budget"));
+    assert_eq!(killed, "120 calls of a/x are killed each minute, most because of total_budget.");
+}
+
+#[test]
+fn neighbours_are_named_where_they_cost_much_and_not_where_no_client_notices() {
+    let found = |quiet_p99_ns, beside_p99_ns, own_per_mille, workers| {
+        let mut reading = LiveReading { busy: vec![0.5; workers], ..healthy() };
+        let found = IsolationReading { tenant: 1, class: 3, quiet_p99_ns, beside_p99_ns, own_per_mille };
+        reading.tenants[0].isolation = Some(found);
+        rules::findings(&reading).pop()
+    };
+    let beside = |quiet, beside| found(quiet, beside, 100, 2).map(|finding| finding.text);
     let said = beside(1_000_000, 4_500_000).expect("a finding");
     assert!(said.contains("of a (call)") && said.contains("4.50 ms") && said.contains("4.5 times"), "{said}");
     assert_eq!(beside(1_000_000, 2_900_000), None, "less than three times as long");
     assert_eq!(beside(10_000, 900_000), None, "less than a millisecond");
+    assert!(found(1_000_000, 4_500_000, 500, 2).is_some(), "it has no more than the others");
+    assert!(found(1_000_000, 4_500_000, 501, 2).is_none(), "it has most of the worker itself: it is no victim");
+    let advice = |workers| found(1_000_000, 4_500_000, 100, workers).expect("a finding").advice;
+    assert!(advice(1).contains("`sandstorm top --sort requests_per_s`") && !advice(1).contains("home-worker"));
+    assert!(advice(2).contains("`sandstorm tenant set a --home-worker NUMBER`"), "{}", advice(2));
 }
 
 #[test]
