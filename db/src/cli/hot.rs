@@ -6,25 +6,29 @@ use sandstorm_client::control::{HotKeyReport, HotReport, HotSpotReport, HotSpots
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
 
-/// The keys that are used most: of a table, or without one, over all tables, as far as is known without counting.
+/// The keys that are used most. Those of a table are counted for some seconds, and nothing is counted before or after.
+/// Without a table they are those that take much of any table's accesses, as far as is known without counting.
 #[derive(Debug, Args)]
 pub(super) struct HotArgs {
-    /// Name of the table
+    /// Name of the table; without one, what is known of all tables is shown at once
     table: Option<String>,
-    /// Seconds to count, at most 60
-    #[arg(long, default_value_t = 5)]
-    seconds: u64,
-    /// Keys to show of each kind
+    /// Seconds to count the accesses of TABLE, at most 60 [default: 5]
+    #[arg(long, requires = "table")]
+    seconds: Option<u64>,
+    /// Keys to show: of each kind, or without TABLE of all tables
     #[arg(long, default_value_t = 10)]
     limit: usize,
 }
+
+/// Seconds for which accesses of a table are counted unless the caller says for how many.
+const SECONDS: u64 = 5;
 
 pub(super) fn run(session: &CliSession, args: &HotArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let Some(name) = &args.table else {
         let report = session.control().hot_spots(session.named_tenant(), args.limit)?;
         return out.show(&report, spots_table);
     };
-    let report = session.control().hot(&session.tenant()?, name, args.seconds, args.limit)?;
+    let report = session.control().hot(&session.tenant()?, name, args.seconds.unwrap_or(SECONDS), args.limit)?;
     out.show(&report, table)
 }
 
@@ -96,6 +100,22 @@ mod tests {
         assert_eq!(lines[1], ["a", "t", "a\\u{1b}[2J", "9", "12346", "41.5", "400"], "{text}");
         assert_eq!(lines[2][2], "#00ff", "{text}");
         assert!(spots_table(&HotSpotsReport::default()).starts_with("no key"));
+    }
+
+    #[test]
+    fn seconds_are_refused_without_a_table_since_nothing_is_counted_then() {
+        use clap::Parser;
+
+        #[derive(Debug, Parser)]
+        struct HotCommand {
+            #[command(flatten)]
+            args: HotArgs,
+        }
+        let parse = |line: &[&str]| HotCommand::try_parse_from([&["hot"], line].concat()).map(|parsed| parsed.args);
+        let refused = parse(&["--seconds", "3"]).expect_err("there is nothing to count").to_string();
+        assert!(refused.contains("<TABLE>"), "{refused}");
+        assert_eq!(parse(&["t", "--seconds", "3"]).expect("a table").seconds, Some(3));
+        assert_eq!(parse(&["--limit", "3"]).expect("all tables").limit, 3);
     }
 
     #[test]

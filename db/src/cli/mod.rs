@@ -225,7 +225,7 @@ enum CliCommand {
     Heat(heat::HeatArgs),
     /// Show the largest records of a table, of all or of as many as are looked at
     Big(heat::BigArgs),
-    /// Show the keys of a table that are used most: counts for some seconds, and only then
+    /// Show the keys that are used most: of a table, counted for some seconds; without one of all tables, at once
     Hot(hot::HotArgs),
     /// Show what was used before now: by seconds, minutes or hours, a month back
     History(history::HistoryArgs),
