@@ -91,6 +91,11 @@ fn divide(spans: &[SlotSpan], wanted: &[(String, usize)]) -> Vec<(SlotSpan, Stri
     parts
 }
 
+fn new_move(span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) -> StoredMove {
+    let (SlotSpan { first, last }, handed_over, boot) = (span, false, 0);
+    StoredMove { id, first, last, source: source.to_owned(), target: target.to_owned(), handed_over, boot, mib_per_s }
+}
+
 impl StoredSlots {
     fn spans_of(&self, server: &str) -> impl Iterator<Item = SlotSpan> {
         let own = self.ranges.iter().filter(move |(_, _, owner)| owner == server);
@@ -139,20 +144,42 @@ impl StoredSlots {
         gains.into_iter().map(|(id, gained)| (id.to_owned(), gained)).collect()
     }
 
-    fn push_move(&mut self, span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) {
-        let (SlotSpan { first, last }, handed_over, boot) = (span, false, 0);
-        let (source, target) = (source.to_owned(), target.to_owned());
-        self.moves.push(StoredMove { id, first, last, source, target, handed_over, boot, mib_per_s });
+    /// Divides the slots of a server among the others that live and keep theirs, so that those have as equal numbers as
+    /// can be in the end.
+    ///
+    /// # Errors
+    /// One line: there is no other.
+    fn dealt(
+        &self,
+        server: &str,
+        spans: &[SlotSpan],
+        known: KnownServers<'_>,
+    ) -> Result<Vec<(SlotSpan, String)>, String> {
+        let takers = known.takers(self, server);
+        if takers.is_empty() {
+            return Err(format!("no other server lives that could take the slots of server {server}"));
+        }
+        Ok(divide(spans, &self.levelled(&takers, count(spans.iter().copied()))))
     }
 
-    /// Begins to give away what a server that is drained has yet; returns the number of moves.
-    fn give_away(&mut self, server: &str, known: KnownServers<'_>, new_id: &mut impl FnMut() -> u64) -> usize {
-        let Some(mib_per_s) = self.draining.get(server).copied() else { return 0 };
-        let free = self.free_spans(server);
-        let wanted = self.levelled(&known.takers(self, server), count(free.iter().copied()));
-        let parts = divide(&free, &wanted);
+    fn push_move(&mut self, span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) {
+        self.moves.push(new_move(span, source, target, mib_per_s, id));
+    }
+
+    /// Begins to give away what a server has yet; returns the number of moves.
+    ///
+    /// # Errors
+    /// As [`StoredSlots::dealt`].
+    fn give_away(
+        &mut self,
+        server: &str,
+        mib_per_s: u64,
+        known: KnownServers<'_>,
+        new_id: &mut impl FnMut() -> u64,
+    ) -> Result<usize, String> {
+        let parts = self.dealt(server, &self.free_spans(server), known)?;
         parts.iter().for_each(|(span, target)| self.push_move(*span, server, target, mib_per_s, new_id()));
-        parts.len()
+        Ok(parts.len())
     }
 
     /// With moves of what a server that is drained owns besides; `None`: there is nothing, or no server to have it.
@@ -162,11 +189,10 @@ impl StoredSlots {
         known: KnownServers<'_>,
         mut new_id: impl FnMut() -> u64,
     ) -> Option<StoredSlots> {
-        if !self.draining.contains_key(server) {
-            return None;
-        }
+        let mib_per_s = *self.draining.get(server)?;
         let mut map = self.next_epoch();
-        (map.give_away(server, known, &mut new_id) > 0).then_some(map)
+        let begun = map.give_away(server, mib_per_s, known, &mut new_id).ok()?;
+        (begun > 0).then_some(map)
     }
 
     /// With a change of a server's part in the cluster; and the number of moves that it begins.
@@ -197,14 +223,11 @@ impl StoredSlots {
         known: KnownServers<'_>,
         new_id: &mut impl FnMut() -> u64,
     ) -> Result<(StoredSlots, usize), String> {
-        if known.takers(self, server).is_empty() {
-            return Err(format!("no other server lives that could take the slots of server {server}"));
-        }
         let mut map = self.next_epoch();
         map.draining.insert(server.to_owned(), mib_per_s);
         // What it was to get stays where it is.
         map.moves.retain(|one| one.handed_over || one.target != server);
-        let begun = map.give_away(server, known, new_id);
+        let begun = map.give_away(server, mib_per_s, known, new_id)?;
         Ok((map, begun))
     }
 
@@ -226,7 +249,7 @@ impl StoredSlots {
         let share = usize::from(SLOTS) / known.takers(&map, "").len().max(1);
         let after = map.after_moves();
         let mut missing = share.saturating_sub(count(after.spans_of(server)));
-        // Whoever has the most gives, one slot after the other.
+        // The server with the most gives, one slot after the other.
         let others = map.ranges.iter().map(|(_, _, owner)| owner.as_str()).filter(|owner| *owner != server);
         let others: BTreeSet<&str> = others.collect();
         let mut most: BinaryHeap<_> = others.iter().map(|id| (count(after.spans_of(id)), *id)).collect();
@@ -286,16 +309,11 @@ impl StoredSlots {
                     count(owned.iter().copied())
                 ));
             }
-            let takers = known.takers(&map, server);
-            if takers.is_empty() {
-                return Err(format!("no other server lives that could take the slots of server {server}"));
-            }
-            let wanted = map.levelled(&takers, count(owned.iter().copied()));
-            for (span, taker) in divide(&owned, &wanted) {
+            for (span, taker) in map.dealt(server, &owned, known)? {
                 map.assign(span, &taker);
                 // It may have copies of an earlier move that was not ended: it removes them before it serves the slots.
-                map.push_move(span, &taker, &taker, 0, new_id());
-                map.moves.last_mut().into_iter().for_each(|one| one.handed_over = true);
+                let clearing = StoredMove { handed_over: true, ..new_move(span, &taker, &taker, 0, new_id()) };
+                map.moves.push(clearing);
             }
         }
         map.draining.remove(server);
