@@ -32,9 +32,9 @@ const EVENT_RANGES: usize = 8;
 
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<ClusterResponse> {
     let Some(own) = control.directory.slots() else { return Err(no_cluster()) };
-    let mut shown = describe(own, &own.map());
-    let progress = control.moves.as_ref().map(|desk| desk.progress()).unwrap_or_default();
     let map = own.map();
+    let mut shown = describe(own, &map);
+    let progress = control.moves.as_ref().map(|desk| desk.progress()).unwrap_or_default();
     let move_of = |one: &SlotMove| {
         let own_progress = (progress.move_id == one.id && !one.handed_over).then(|| progress.clone());
         let is_target = one.target == own.own_id();
