@@ -7,6 +7,19 @@ fn table(view: &sandstorm_catalog::TenantView) -> &sandstorm_store::RecordTable 
     &view.table_by_name("t").unwrap().table
 }
 
+/// A server with two tenants, a table of the first, and the means to write to it.
+fn with_table() -> (Server, Participant, [String; 2]) {
+    let epochs = Epochs::new();
+    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
+    let directory = Directory::with_options(Arc::clone(&epochs), options);
+    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
+    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
+    let participant = epochs.register();
+    let tokens = ["a", "b"].map(|name| server.tenant(name));
+    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
+    (server, participant, tokens)
+}
+
 fn write(server: &Server, participant: &Participant, name: &[u8], times: usize) {
     let snapshot = server.control.directory.snapshot();
     let table = table(snapshot.by_name("a").unwrap());
@@ -17,14 +30,7 @@ fn write(server: &Server, participant: &Participant, name: &[u8], times: usize) 
 
 #[test]
 fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
-    let epochs = Epochs::new();
-    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
-    let directory = Directory::with_options(Arc::clone(&epochs), options);
-    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
-    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
-    let participant = epochs.register();
-    let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
-    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
+    let (server, participant, [of_a, of_b]) = with_table();
     let path = "/v1/tenants/a/tables/t/hot?seconds=1";
     let ask = |token: &str| {
         std::thread::scope(|scope| {
@@ -70,14 +76,7 @@ fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
 
 #[test]
 fn keys_of_all_tables_are_found_without_a_watch_and_shown_to_their_tenant_alone() {
-    let epochs = Epochs::new();
-    let options = DirectoryOptions { workers: 2, code: testing::code(), ..DirectoryOptions::default() };
-    let directory = Directory::with_options(Arc::clone(&epochs), options);
-    let no_builder: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".into());
-    let server = Server::start_with(directory, ArtifactSources::from(no_builder).into());
-    let participant = epochs.register();
-    let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
-    assert_eq!(server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"})).0, 201);
+    let (server, participant, [of_a, of_b]) = with_table();
     let viewer = |path: &str| {
         let (status, made) = server.operator("POST", path, json!({"name": "v"}));
         assert_eq!(status, 201, "{made}");
