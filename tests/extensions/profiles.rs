@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Wire, data_plane, library_of, loaded, tenant};
+use crate::common::{Stop, Wire, data_plane, library_of, loaded, tenant};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
@@ -88,6 +88,7 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| {
+                let _ends = Stop(&over);
                 let never = AtomicBool::new(false);
                 let mut profile = CodeProfile::default();
                 // A busy machine gives the worker, or whoever samples, little time.
@@ -97,7 +98,6 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
                         break;
                     }
                 }
-                over.store(true, Ordering::Relaxed);
                 profile
             });
             while !over.load(Ordering::Relaxed) {
@@ -142,15 +142,6 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
     assert!(at_call > 0.9, "and done for the line that calls it: {at_call}\n{}", shown(&reads));
 }
 
-/// Tells a loop to end.
-struct SetOnDrop<'s>(&'s AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn calls_that_are_over_at_once_are_found_with_their_lines() {
     let plane = data_plane(1);
@@ -162,7 +153,7 @@ fn calls_that_are_over_at_once_are_found_with_their_lines() {
     let (samples, at_lines) = std::thread::scope(|scope| {
         let taken = scope.spawn(|| {
             // Also if a check fails: the calls end only then.
-            let _ends = SetOnDrop(&over);
+            let _ends = Stop(&over);
             let never = AtomicBool::new(false);
             let (mut samples, mut at_lines) = (0, 0);
             // A busy machine gives the worker, or whoever samples, little time.
@@ -226,6 +217,7 @@ fn who_shares_a_library_sees_its_own_calls_alone() {
     let over = AtomicBool::new(false);
     let (of_called, of_rest) = std::thread::scope(|scope| {
         let taken = scope.spawn(|| {
+            let _ends = Stop(&over);
             let samples_of = |extension: &LoadedExtension| {
                 let (length, never) = (Duration::from_millis(300), AtomicBool::new(false));
                 plane.profiler.profile(extension, length, &never).expect("alone").samples
@@ -240,7 +232,6 @@ fn who_shares_a_library_sees_its_own_calls_alone() {
                     break;
                 }
             }
-            over.store(true, Ordering::Relaxed);
             sums
         });
         while !over.load(Ordering::Relaxed) {

@@ -12,8 +12,8 @@ use sandstorm_client::{Config, blocking};
 use serde_json::Value;
 
 use super::cluster::EtcdProcess;
-use crate::common::eventually;
 use crate::common::process::{Server, serve};
+use crate::common::{Stop, eventually};
 
 /// The id of the table in the configuration.
 const ITEMS: u64 = 1;
@@ -57,15 +57,6 @@ fn await_slots(by: &Server, id: &str, wanted: usize) {
 fn client(server: &Server) -> blocking::Client {
     let config = Config::new(server.data.parse().unwrap(), 1).deadline(Duration::from_secs(60));
     blocking::Client::connect(config).unwrap()
-}
-
-/// Ends the writer.
-struct StopOnDrop<'s>(&'s AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Adds one to every key over and over, until it is told to stop; returns how often.
@@ -113,7 +104,7 @@ fn servers_are_added_drained_removed_and_replaced_under_load() {
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         // Also if a check fails: the scope waits for the writer.
-        let ends = StopOnDrop(&stop);
+        let ends = Stop(&stop);
         let writer = scope.spawn(|| count_up(&second, &stop));
         check_added(&first, &c);
         check_drained(&first, [&a, &b, &c]);
