@@ -3,7 +3,7 @@
 //! Ownership is one key, the map of slots with its epoch, and every change of it compares that key's revision. So each
 //! epoch has one map. A server owns a slot if the last map that it read says so. Nothing takes a slot from a server but
 //! that server itself, so that a map that it has not read yet takes nothing from it: two servers never both own a slot.
-//! The exception is a server whose records are given up: whoever asks for that has to know that it does not run.
+//! The exception is a server whose records are given up: the operator has to know that it does not run.
 //! Signs of life are hints. They decide who is counted when a cluster is founded, and nothing later.
 
 use std::collections::{BTreeMap, BTreeSet};

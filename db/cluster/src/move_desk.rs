@@ -80,7 +80,7 @@ pub(crate) enum MapRequest {
     Server(String, ServerChange),
 }
 
-/// A wish for a change of the map, and who waits for the answer.
+/// A change of the map that a caller wants, and the channel to that caller.
 struct WaitingRequest {
     wanted: MapRequest,
     sender: SyncSender<MapAnswer>,

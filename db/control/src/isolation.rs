@@ -229,7 +229,7 @@ impl MeterState {
     }
 }
 
-/// Who used the workers of a tenant in a second: each worker is weighted by the tenant's own requests there.
+/// The shares of a tenant's workers in a second, by user: each worker is weighted by the tenant's own requests there.
 struct WorkerParts {
     /// Of a thousand parts of the workers' time, those that others than the tenant used.
     neighbours_per_mille: u64,

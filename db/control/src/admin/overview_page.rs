@@ -162,7 +162,7 @@ fn common_overview(
         extensions_in_all,
         extensions: loaded.into_iter().map(summary).collect(),
         kills,
-        // The page shows no keys, whoever looks at it.
+        // The page shows no keys to any role.
         hot: hot_spots(control, views, HOT_KEYS, false),
         events: events.events,
         ..OverviewResponse::default()

@@ -37,7 +37,7 @@ pub(super) async fn rotate_token(
     control.page_sessions.end_of(&CallerSource::Tenant(id));
     let snapshot = control.directory.snapshot();
     let old_until_ms = snapshot.find(id)?.tenant.old_token().map(OldToken::until_ms);
-    // Not as an error: who does not get the new token has none.
+    // Not as an error: a caller that does not get the new token has none.
     let not_everywhere = why_not_everywhere(&control).await;
     Ok(axum::Json(RotateTokenResponse { token, old_until_ms, not_everywhere }))
 }

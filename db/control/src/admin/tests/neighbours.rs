@@ -7,7 +7,7 @@ use crate::admin::prometheus::read_metrics;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_metrics::text::{OldNames, prometheus};
 
-/// A control port that nobody serves: its clock is the test's.
+/// A control port that answers no requests: its clock is the test's.
 fn unserved_control(epochs: Arc<Epochs>) -> Arc<ControlState> {
     let options = DirectoryOptions { workers: 1, code: testing::code(), ..DirectoryOptions::default() };
     let directory = Directory::with_options(epochs, options);
