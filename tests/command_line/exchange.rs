@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use crate::common::ports::free_port;
 use crate::common::process::Server;
+use crate::common::{EVENTUALLY, Stop};
 
 /// A key with what belongs to it: value, flags, and whether it expires.
 type Records = BTreeMap<Vec<u8>, (Vec<u8>, u32, bool)>;
@@ -129,6 +131,67 @@ fn what_was_exported_is_imported() {
         })
         .unwrap();
     assert!(cases.get() >= 6);
+}
+
+#[test]
+fn a_table_larger_than_memory_is_exported_whole_and_stays_on_the_disk() {
+    const RECORDS: u32 = 4_000;
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large.json");
+    let file = file.to_str().unwrap();
+    ok(&server, &["tenant", "create", "from", "--open"]);
+    ok(&server, &["tenant", "create", "to", "--open"]);
+    ok(&server, &["table", "create", "items", "--quota", "1MiB", "--mode", "spill", "--tenant", "from"]);
+    let (source, table) = client(&server, "from");
+    let value = |number: u32| vec![number as u8; 700 + number as usize % 600];
+    let mut written = Records::new();
+    for number in 0..RECORDS {
+        let (key, flags, expires) = (number.to_le_bytes().to_vec(), number % 3, number % 5 == 0);
+        let ttl = expires.then_some(Duration::from_secs(LIFE_S));
+        let options = PutOptions { flags, ttl, ..PutOptions::default() };
+        let until = Instant::now() + EVENTUALLY;
+        // The disk may be slower than the writer.
+        while let Err(error) = source.put(table, &key, &value(number), &options) {
+            assert!(Instant::now() < until, "{error}");
+        }
+        written.insert(key, (value(number), flags, expires));
+    }
+    let spilled = |counter: &str| {
+        server.json("table show items --tenant from")["spill"][counter].as_u64().expect("a table of this mode")
+    };
+    let (cold, reads) = (spilled("cold_records"), spilled("reads"));
+    assert!(cold > u64::from(RECORDS) / 2, "{cold}");
+    ok(&server, &["export", "items", file, "--tenant", "from"]);
+    assert!(exported(&fs::read_to_string(file).unwrap())["items"] == written);
+    assert!(spilled("cold_records") == cold && spilled("reads") >= reads + cold, "they stay where they are");
+    ok(&server, &["import", file, "--tenant", "to"]);
+    ok(&server, &["export", "items", file, "--tenant", "to"]);
+    assert!(exported(&fs::read_to_string(file).unwrap())["items"] == written);
+    // While others change the table, what they leave alone is there once; and reads are the tenant's quota.
+    ok(&server, &["tenant", "set", "from", "--quota", "cold_reads_per_s=2000"]);
+    let (held, stop) = (spilled("held_by_quota"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            for number in (0..RECORDS).filter(|number| number % 4 == 0).cycle() {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // One that the disk has no time for is left as it was.
+                let _overloaded = source.put(table, &number.to_le_bytes(), b"changed", &PutOptions::default());
+            }
+        });
+        ok(&server, &["export", "items", file, "--tenant", "from"]);
+    });
+    let now = exported(&fs::read_to_string(file).unwrap()).remove("items").unwrap();
+    assert_eq!(now.len(), RECORDS as usize);
+    for (key, record) in &now {
+        let number = u32::from_le_bytes(key.as_slice().try_into().unwrap());
+        let is_changed = number % 4 == 0 && record.0 == b"changed";
+        assert!(is_changed || *record == written[key], "{number}");
+    }
+    assert!(spilled("held_by_quota") > held, "the export waits for the tenant's quota");
 }
 
 #[test]

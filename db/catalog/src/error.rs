@@ -95,8 +95,8 @@ pub enum DirectoryError {
         /// What it would have to do without.
         why: &'static str,
     },
-    /// The records of a table of mode `spill` are not listed.
-    #[error("table {0:?} is larger than memory (mode `spill`, or a backing): its records are not listed or exported")]
+    /// The records of a table with a backing are not listed: memory has only some of them.
+    #[error("table {0:?} is in front of a backing: its records are not listed or exported, since memory has only some")]
     CannotList(String),
     /// The file of a table of mode `spill` cannot be made.
     #[error("the spill file cannot be made: {0}")]
@@ -393,7 +393,7 @@ impl DirectoryError {
             E::CannotSpill { .. } => "leave out --ordered, or choose the mode `store`",
             E::CannotBack { .. } => "docs/backing.md says what a table with a backing may have",
             E::BackingUnavailable(_) => "`sandstorm table show` says what it said; try again when it is there",
-            E::CannotList(_) => "get them by their keys",
+            E::CannotList(_) => "get them by their keys, or list what the backing has",
             E::NoSpillFile(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::GrantToSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",

@@ -30,12 +30,22 @@ pub(super) struct ExportArgs {
     all: bool,
 }
 
-/// What was written.
+/// How much was written.
+#[derive(Debug, Default)]
+struct WrittenTables {
+    tables: u64,
+    records: u64,
+    /// Records that are not in the file, since their blocks of the server's disk are damaged.
+    unreadable: u64,
+}
+
+/// What was written, as `--json` has it.
 #[derive(Debug, Serialize)]
 struct ExportReport {
     file: String,
     tables: u64,
     records: u64,
+    unreadable: u64,
     seconds: f64,
 }
 
@@ -59,18 +69,23 @@ pub(super) fn export(session: &CliSession, args: &ExportArgs, out: &OutputPrinte
     };
     let begun = Instant::now();
     let is_stdout = path.as_os_str() == "-";
-    let (tables_written, records) = if is_stdout {
+    let written = if is_stdout {
         write_tables(control, &tenant, &tables, &mut BufWriter::new(std::io::stdout().lock()))?
     } else {
         to_file(path, |file| write_tables(control, &tenant, &tables, file))?
     };
-    if is_stdout {
-        return Ok(());
-    }
+    let WrittenTables { tables, records, unreadable } = written;
     let file = path.display().to_string();
-    let seconds = begun.elapsed().as_secs_f64();
-    let report = ExportReport { file, tables: tables_written, records, seconds };
-    out.show(&report, ExportReport::describe)
+    if !is_stdout {
+        let seconds = begun.elapsed().as_secs_f64();
+        out.show(&ExportReport { file: file.clone(), tables, records, unreadable, seconds }, ExportReport::describe)?;
+    }
+    match unreadable {
+        0 => Ok(()),
+        some => Err(CliError::new(format!("{} could not be read from the disk", counted(some, "record")))
+            .hint(format!("{file} has all others; the server's log says which disk"))
+            .code("not_read")),
+    }
 }
 
 /// Writes a file under another name first: what has the name is whole.
@@ -99,18 +114,19 @@ fn write_tables(
     tenant: &str,
     tables: &[TableStatus],
     into: &mut impl Write,
-) -> Result<(u64, u64), CliError> {
+) -> Result<WrittenTables, CliError> {
     let mut progress = ProgressLine::new();
     let program = env!("CARGO_PKG_VERSION");
     let (format, format_version, made_ms) = (FORMAT_NAME, FORMAT_VERSION, sandstorm_store::clock_ms(0));
     write_line(into, &HeaderLine { format, format_version, program, tenant, made_ms })?;
-    let mut all = 0;
+    let mut written = WrittenTables { tables: tables.len() as u64, ..WrittenTables::default() };
     for table in tables {
         write_line(into, &TableLine { table: spec_of(table) })?;
         let (mut records, mut cursor) = (0, None);
         loop {
             let page = page(control, tenant, &table.name, cursor.as_deref())?;
             records += page.records.len() as u64;
+            written.unreadable += page.unreadable;
             page.records.iter().try_for_each(|record| write_line(into, record))?;
             progress.tick(|| format!("{}: {records} of about {} records", table.name, table.records));
             cursor = page.next;
@@ -119,12 +135,11 @@ fn write_tables(
             }
         }
         write_line(into, &TableEndLine { end_of_table: &table.name, records })?;
-        all += records;
+        written.records += records;
     }
-    let tables = tables.len() as u64;
-    write_line(into, &EndLine { end: true, tables, records: all })?;
+    write_line(into, &EndLine { end: true, tables: written.tables, records: written.records })?;
     into.flush()?;
-    Ok((tables, all))
+    Ok(written)
 }
 
 /// What makes such a table again.
@@ -167,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_table_is_no_tables() {
-        let report = |records, tables| ExportReport { file: "f".into(), tables, records, seconds: 0.0 }.describe();
+        let report = |records, tables| ExportReport { file: "f".into(), tables, records, unreadable: 0, seconds: 0.0 }.describe();
         assert_eq!(report(26_983, 1), "exported 26983 records of 1 table to f\n");
         assert_eq!(report(1, 2), "exported 1 record of 2 tables to f\n");
     }

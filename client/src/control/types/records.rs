@@ -13,6 +13,8 @@ pub struct RecordPage {
     pub records: Vec<ExportedRecord>,
     /// The cursor of the next page; `None`: this was the last one.
     pub next: Option<String>,
+    /// Records of the page that are left out since their blocks of the disk are damaged, in a table larger than memory.
+    pub unreadable: u64,
 }
 
 /// A record. Key and value are each text or base64.

@@ -66,6 +66,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).hint("try again in a moment")
     }
 
+    /// The disk does not give what was written to it.
+    pub(super) fn not_read(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_read", message)
+            .hint("see the server's log, and whether the disk of the state directory is broken")
+    }
+
     /// The request has no token, or a wrong one.
     pub(super) fn unauthorized(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::UNAUTHORIZED, "unauthorised", message)

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -15,9 +16,13 @@ use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::types::{RecordPageResponse, RecordResponse};
 use super::{ControlState, now_ms};
-use crate::limits::{RECORD_PAGE_BYTES, RECORD_PAGE_SCANS, RECORD_PAGES, RECORD_PAGES_PER_TENANT, RECORD_SCAN_RECORDS};
+use crate::limits::{
+    RECORD_PAGE_BYTES, RECORD_PAGE_QUOTA_MS, RECORD_PAGE_READ_MS, RECORD_PAGE_SCANS, RECORD_PAGES,
+    RECORD_PAGES_PER_TENANT, RECORD_SCAN_RECORDS,
+};
 use sandstorm_catalog::{DirectoryError, TenantView};
-use sandstorm_store::{Participant, RecordTable};
+use sandstorm_store::spill::SpillReadError;
+use sandstorm_store::{ColdRecord, Participant, RecordTable, ScannedRecord};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,14 +88,14 @@ pub(super) async fn page(
 ) -> Result<Response, ApiError> {
     let view = caller.reach(&control, &tenant)?;
     // Unknown tables are told before anything is counted.
-    if with_table(&view, &name, RecordTable::is_partial)? {
+    if with_table(&view, &name, RecordTable::has_backing)? {
         return Err(DirectoryError::CannotList(name).into());
     }
     let permit = control.record_pages.begin(view.tenant.id)?;
     let made = tokio::task::spawn_blocking(move || {
-        let participant = control.directory.participant();
-        let page =
-            with_table(&view, &name, |table| copy_page(table, &participant, query.cursor.unwrap_or(0), now_ms()))?;
+        let mut participant = control.directory.participant();
+        let from = query.cursor.unwrap_or(0);
+        let page = with_table(&view, &name, |table| copy_page(table, &mut participant, from, now_ms()))??;
         let shown = participant.shown().take();
         drop(participant);
         // Nobody is shown what a crash may take back.
@@ -116,32 +121,115 @@ fn with_table<T>(view: &TenantView, name: &str, read: impl FnOnce(&RecordTable) 
     Ok(read(&entry.table))
 }
 
-/// Copies records from a cursor on: those that fit into a page, and one at least if there are any nearby.
-fn copy_page(table: &RecordTable, participant: &Participant, from: u64, now_ms: u64) -> RecordPageResponse {
-    let (mut records, mut bytes) = (Vec::new(), 0);
+/// A record that a page has met.
+enum MetRecord {
+    Copied(u64, RecordResponse),
+    Cold(ColdRecord),
+}
+
+impl MetRecord {
+    /// Where a page that begins with it begins.
+    fn hash(&self) -> u64 {
+        match self {
+            MetRecord::Copied(hash, _) => *hash,
+            MetRecord::Cold(record) => record.hash(),
+        }
+    }
+}
+
+/// Returns the cursor of a page that begins with the record of a hash, behind one that began at `from`.
+fn cursor_at(hash: u64, from: u64) -> u64 {
+    // A cursor that stood still would never end.
+    if hash == from { hash.saturating_add(1) } else { hash }
+}
+
+/// Copies records from a cursor on: those that fit into a page, and one at least if there are any nearby. Those on the
+/// disk are read from there one by one within their tenant's quota; the page ends early when that takes long.
+fn copy_page(
+    table: &RecordTable,
+    participant: &mut Participant,
+    from: u64,
+    now_ms: u64,
+) -> Result<RecordPageResponse, ApiError> {
+    let (met, mut next) = meet_records(table, participant, from, now_ms);
+    let (begun, mut records, mut unreadable) = (Instant::now(), Vec::with_capacity(met.len()), 0);
+    for record in met {
+        let hash = record.hash();
+        let cold = match record {
+            MetRecord::Copied(_, record) => {
+                records.push(record);
+                continue;
+            }
+            MetRecord::Cold(cold) => cold,
+        };
+        let has_some = !records.is_empty() || unreadable > 0;
+        let until = begun + Duration::from_millis(if has_some { RECORD_PAGE_READ_MS } else { RECORD_PAGE_QUOTA_MS });
+        if has_some && Instant::now() >= until || !table.may_read_cold(&cold, until) {
+            if !has_some {
+                return Err(ApiError::busy("the tenant's quota of cold reads is used up"));
+            }
+            next = Some(cursor_at(hash, from));
+            break;
+        }
+        let read = table.read_cold_now(participant, &cold, &mut |record| {
+            if record.expires_at_ms == 0 || record.expires_at_ms > now_ms {
+                records.push(RecordResponse::of_read(record));
+            }
+        });
+        match read {
+            Ok(_) => {}
+            Err(SpillReadError::Checksum | SpillReadError::Misdirected | SpillReadError::Missing) => unreadable += 1,
+            Err(error) => return Err(ApiError::not_read(format!("a record cannot be read from the disk: {error}"))),
+        }
+    }
+    // What was read from the disk may be of later writes than those that the scan has met.
+    table.note_all_read(participant.shown());
+    Ok(RecordPageResponse { records, next: next.map(|at| at.to_string()), unreadable })
+}
+
+/// Copies the records in memory, and notes those on the disk, of a page; returns them in the order of their hashes, and
+/// where the next page begins.
+fn meet_records(
+    table: &RecordTable,
+    participant: &Participant,
+    from: u64,
+    now_ms: u64,
+) -> (Vec<MetRecord>, Option<u64>) {
+    let (mut met, mut bytes) = (Vec::new(), 0);
     let mut cursor = Some(from);
     let guard = participant.guard();
     for _ in 0..RECORD_PAGE_SCANS {
         let Some(at) = cursor else { break };
         let mut rest = None;
-        cursor = table.scan(&guard, at, RECORD_SCAN_RECORDS, now_ms, &mut |record| {
+        cursor = table.scan_each(&guard, (at, RECORD_SCAN_RECORDS), now_ms, &mut |record| {
+            let hash = match &record {
+                ScannedRecord::InMemory(record) => table.hash(record.key()),
+                ScannedRecord::Cold(record) => record.hash(),
+            };
             if bytes >= RECORD_PAGE_BYTES {
-                rest = rest.or(Some(table.hash(record.key())));
+                rest = rest.or(Some(hash));
                 return;
             }
-            bytes += record.key().len() + record.value().len() + RecordResponse::FRAME_BYTES;
-            records.push(RecordResponse::of(record));
+            match record {
+                ScannedRecord::InMemory(record) => {
+                    bytes += record.key().len() + record.value().len() + RecordResponse::FRAME_BYTES;
+                    met.push(MetRecord::Copied(hash, RecordResponse::of(record)));
+                }
+                ScannedRecord::Cold(record) => {
+                    bytes += record.read_bytes();
+                    met.push(MetRecord::Cold(record));
+                }
+            }
         });
         if let Some(rest) = rest {
-            // A cursor that stood still would never end.
-            cursor = Some(if rest == from { rest.saturating_add(1) } else { rest });
+            cursor = Some(cursor_at(rest, from));
             break;
         }
         if bytes >= RECORD_PAGE_BYTES {
             break;
         }
     }
-    RecordPageResponse { records, next: cursor.map(|at| at.to_string()) }
+    (met, cursor)
 }
 
 #[cfg(test)]
@@ -158,7 +246,7 @@ mod tests {
     fn pages_have_all_records_and_few_bytes() {
         const VALUE_BYTES: usize = 300_000;
         let epochs = Epochs::new();
-        let participant = epochs.register();
+        let mut participant = epochs.register();
         let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
         for number in 0..5_000_u32 {
             let value = vec![b'v'; if number < 50 { VALUE_BYTES } else { 30 }];
@@ -172,7 +260,7 @@ mod tests {
         }
         let (mut found, mut cursor, mut pages) = (BTreeMap::new(), Some(0), 0);
         while let Some(at) = cursor {
-            let page = copy_page(&table, &participant, at, 1_500);
+            let page = copy_page(&table, &mut participant, at, 1_500).expect("a page");
             let bytes = serde_json::to_vec(&page).expect("JSON").len();
             assert!(bytes < RECORD_PAGE_BYTES + 2 * VALUE_BYTES, "{bytes} bytes");
             for record in page.records {

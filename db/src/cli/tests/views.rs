@@ -410,6 +410,7 @@ fn client_and_server_have_the_same_pages_of_records() {
     mirrors::<sandstorm_client::control::RecordPage>(server::RecordPageResponse {
         records: vec![text, bytes],
         next: Some("18446744073709551615".into()),
+        unreadable: 4,
     });
 }
 

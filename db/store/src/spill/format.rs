@@ -46,6 +46,11 @@ impl SpillAddress {
     pub(super) fn blocks(self) -> u32 {
         u32::from(RUN_BLOCKS[usize::from(self.length_class) % RUN_BLOCKS.len()])
     }
+
+    /// Bytes of the run: what is read for one of its records.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.blocks()) * BLOCK_BYTES as u64
+    }
 }
 
 /// Returns the class of the shortest run that takes so many bytes, its header included; `None` beyond the longest.

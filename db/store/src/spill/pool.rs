@@ -11,7 +11,6 @@ use parking_lot::{Condvar, Mutex};
 use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 
 use super::cold_miss::ColdMiss;
-use super::format::BLOCK_BYTES;
 use crate::limits::{SPILL_QUOTA_BURST_NS, SPILL_READERS, SPILL_RETRY_MS};
 use crate::{Epochs, Participant};
 
@@ -128,7 +127,7 @@ impl PoolState {
                 continue;
             }
             let Some(read) = of_tenant.waiting.pop_front() else { continue };
-            of_tenant.charge(&quota, now_ns, &read);
+            of_tenant.charge(&quota, now_ns, read.miss.address.bytes());
             if !of_tenant.waiting.is_empty() {
                 self.turns.push_back(tenant);
             }
@@ -151,13 +150,12 @@ impl TenantReads {
         has_left(&self.reads, quota.reads_per_second) && has_left(&self.bytes, quota.bytes_per_second)
     }
 
-    fn charge(&mut self, quota: &SpillQuota, now_ns: u64, read: &PooledRead) {
+    fn charge(&mut self, quota: &SpillQuota, now_ns: u64, bytes: u64) {
         let now_us = now_ns / 1_000;
         if quota.reads_per_second != u64::MAX {
             self.reads.charge(&rate(quota.reads_per_second), now_us, 1);
         }
         if quota.bytes_per_second != u64::MAX {
-            let bytes = u64::from(read.miss.address.blocks()) * BLOCK_BYTES as u64;
             self.bytes.charge(&rate(quota.bytes_per_second), now_us, bytes);
         }
     }
@@ -212,6 +210,19 @@ impl SpillPool {
     /// Sets what a tenant's cold reads may take from now on.
     pub fn set_quota(&self, tenant: u32, quota: SpillQuota) {
         self.state.lock().quotas.insert(tenant, quota);
+    }
+
+    /// Takes one read of so many bytes out of a tenant's quota; returns false if that is used up at present.
+    pub(super) fn take_quota(&self, tenant: u32, bytes: u64) -> bool {
+        let now_ns = self.begun.elapsed().as_nanos() as u64;
+        let mut state = self.state.lock();
+        let quota = state.quotas.get(&tenant).copied().unwrap_or(SpillQuota::UNLIMITED);
+        let of_tenant = state.tenants.entry(tenant).or_default();
+        let may_read = of_tenant.may_read(&quota, now_ns);
+        if may_read {
+            of_tenant.charge(&quota, now_ns, bytes);
+        }
+        may_read
     }
 
     pub(super) fn add_table(&self, table: &Arc<dyn PooledTable>) {

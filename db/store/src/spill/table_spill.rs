@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -11,8 +12,11 @@ use parking_lot::Mutex;
 use super::cold_miss::{ColdMiss, ColdSource, ColdTicket};
 use super::file::{SpillFile, WriteOutcome};
 use super::pool::{PooledTable, SpillPool};
-use super::{AppendCause, BLOCK_BYTES, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
+use super::{AppendCause, SpillAddress, SpillDevice, SpillReadError, SpillRecord, SpillRefusal};
 use crate::Participant;
+
+/// Time after which a thread that waits for a tenant's quota looks again: that of the threads of the pool.
+const QUOTA_PAUSE: Duration = Duration::from_millis(1);
 
 /// Counters of a table's cold records. Each is right at some moment of the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,6 +179,24 @@ impl TableSpill {
         Ok(address)
     }
 
+    /// Takes a read that this thread makes out of the tenant's quota, and counts it. Waits while the quota is used up;
+    /// returns false if it still is at `until`.
+    pub(crate) fn take_quota(&self, address: SpillAddress, until: Instant) -> bool {
+        let mut was_held = false;
+        while !self.pool.take_quota(self.tenant, address.bytes()) {
+            if !std::mem::replace(&mut was_held, true) {
+                self.note_held();
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(QUOTA_PAUSE);
+        }
+        self.counters.reads.fetch_add(1, Relaxed);
+        self.counters.read_bytes.fetch_add(address.bytes(), Relaxed);
+        true
+    }
+
     /// Tells all who wait for a record.
     fn end_read(&self, which: (u64, u64), done: Result<(), SpillReadError>) {
         let ended = self.under_way.lock().remove(&which);
@@ -242,8 +264,7 @@ impl PooledTable for TableSpill {
             };
         });
         self.counters.reads.fetch_add(1, Relaxed);
-        let bytes = u64::from(miss.address.blocks()) * BLOCK_BYTES as u64;
-        self.counters.read_bytes.fetch_add(bytes, Relaxed);
+        self.counters.read_bytes.fetch_add(miss.address.bytes(), Relaxed);
         self.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
         self.end_read((miss.hash, miss.version), done);
     }

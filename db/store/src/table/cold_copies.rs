@@ -1,7 +1,9 @@
-//! Cold records for whoever copies a whole table: a checkpoint of the log. They are read from the disk, and stay there.
+//! Cold records for whoever copies a whole table: a checkpoint of the log, or pages of records for an export. They are
+//! read from the disk, and stay there.
 
+use std::cell::RefCell;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::RecordTable;
 use super::buckets::stripe_of;
@@ -17,10 +19,40 @@ pub struct ColdRecord {
     pub(super) address: SpillAddress,
 }
 
+impl ColdRecord {
+    /// Returns the hash of its key, where a scan can go on.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Returns the bytes of the disk that are read for it: at least those that its key and value have.
+    pub fn read_bytes(&self) -> usize {
+        self.address.bytes() as usize
+    }
+}
+
+/// A record that a scan shows, wherever its value is.
+#[derive(Clone, Copy, Debug)]
+pub enum ScannedRecord<'g> {
+    /// Its value is in memory.
+    InMemory(RecordRef<'g>),
+    /// Its key and value are on the disk: [`RecordTable::read_cold_now`] reads them.
+    Cold(ColdRecord),
+}
+
 /// Where a record is that was cold.
 enum ColdPlace {
     Moved(SpillAddress),
     InMemory { key: Vec<u8>, value: Vec<u8>, flags: u32, expires_at_ms: u64 },
+}
+
+impl ColdPlace {
+    /// Shows what is in memory.
+    fn show(&self, version: u64, f: &mut dyn FnMut(&RestoredRecord<'_>)) {
+        if let ColdPlace::InMemory { key, value, flags, expires_at_ms } = self {
+            f(&RestoredRecord { version, key, value, flags: *flags, expires_at_ms: *expires_at_ms });
+        }
+    }
 }
 
 /// A record of the disk.
@@ -43,12 +75,64 @@ impl RecordTable {
         f: &mut dyn FnMut(RecordRef<'g>),
         cold: &mut Vec<ColdRecord>,
     ) -> Option<u64> {
-        self.scan_with(guard, cursor, limit, now_ms, f, &mut |hash, record| {
+        self.scan_each(guard, (cursor, limit), now_ms, &mut |record| match record {
+            ScannedRecord::InMemory(record) => f(record),
+            ScannedRecord::Cold(met) => cold.push(met),
+        })
+    }
+
+    /// As [`RecordTable::scan`], with the cold records in their order between the others.
+    pub fn scan_each<'g>(
+        &'g self,
+        guard: &'g EpochGuard<'_>,
+        (cursor, limit): (u64, usize),
+        now_ms: u64,
+        f: &mut dyn FnMut(ScannedRecord<'g>),
+    ) -> Option<u64> {
+        let f = RefCell::new(f);
+        let in_memory = &mut |record| (f.borrow_mut())(ScannedRecord::InMemory(record));
+        let cold = &mut |hash, record: RecordRef<'g>| {
             if let Some(address) = record.cold_address() {
-                cold.push(ColdRecord { hash, version: record.version(), address });
+                (f.borrow_mut())(ScannedRecord::Cold(ColdRecord { hash, version: record.version(), address }));
             }
             true
-        })
+        };
+        self.scan_with(guard, cursor, limit, now_ms, in_memory, cold)
+    }
+
+    /// Takes the read of a cold record out of its tenant's quota. Waits while that is used up; returns false if it still
+    /// is at `until`.
+    pub fn may_read_cold(&self, cold: &ColdRecord, until: Instant) -> bool {
+        self.spill.get().is_none_or(|spill| spill.take_quota(cold.address, until))
+    }
+
+    /// As [`RecordTable::read_cold`]; of a record that was replaced since it was met, shows what it has become. Returns
+    /// false if it was removed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_cold_now(
+        &self,
+        participant: &mut Participant,
+        cold: &ColdRecord,
+        f: &mut dyn FnMut(&RestoredRecord<'_>),
+    ) -> Result<bool, SpillReadError> {
+        let mut met = *cold;
+        for _ in 0..MOVES {
+            if self.read_cold(participant, &met, f)? {
+                return Ok(true);
+            }
+            match self.locate_where(participant, met.hash, |_| true) {
+                None => return Ok(false),
+                Some((version, ColdPlace::Moved(address))) => met = ColdRecord { version, address, ..met },
+                Some((version, in_memory)) => {
+                    participant.offline();
+                    in_memory.show(version, f);
+                    return Ok(true);
+                }
+            }
+        }
+        Err(SpillReadError::Missing)
     }
 
     /// Shows a cold record as it was when it was met, wherever it is now. It stays on the disk. Returns false if it has
@@ -75,9 +159,9 @@ impl RecordTable {
                 None => return Ok(false),
                 Some(ColdPlace::Moved(now)) if now == address => break,
                 Some(ColdPlace::Moved(now)) => address = now,
-                Some(ColdPlace::InMemory { key, value, flags, expires_at_ms }) => {
+                Some(in_memory) => {
                     participant.offline();
-                    f(&RestoredRecord { version, key: &key, value: &value, flags, expires_at_ms });
+                    in_memory.show(version, f);
                     return Ok(true);
                 }
             }
@@ -126,10 +210,20 @@ impl RecordTable {
 
     /// Returns where the record of a hash and a version is now.
     fn locate(&self, participant: &Participant, (hash, version): (u64, u64)) -> Option<ColdPlace> {
+        self.locate_where(participant, hash, |record| record.version() == version).map(|(_, place)| place)
+    }
+
+    /// Returns the version of a record of a hash that is as `wanted`, and where it is now.
+    fn locate_where(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        wanted: impl Fn(RecordRef<'_>) -> bool,
+    ) -> Option<(u64, ColdPlace)> {
         let locked = self.lock_stripe(participant, stripe_of(hash));
-        let record = locked.find_where(hash, |record| record.version() == version)?.record;
+        let record = locked.find_where(hash, wanted)?.record;
         // Copied: who is shown it may wait for another disk, and nobody waits for the lock meanwhile.
-        Some(record.cold_address().map_or_else(
+        let place = record.cold_address().map_or_else(
             || ColdPlace::InMemory {
                 key: record.key().to_vec(),
                 value: record.value().to_vec(),
@@ -137,7 +231,8 @@ impl RecordTable {
                 expires_at_ms: record.expires_at_ms(),
             },
             ColdPlace::Moved,
-        ))
+        );
+        Some((record.version(), place))
     }
 
     /// Moves records to the disk until a table that is restored is about within its quota. Waits for a disk that is

@@ -56,7 +56,7 @@ pub use self::access_watch::{AccessReport, AccessedKey, HotKey, SampledAccess};
 use self::bucket_records::BucketRecords;
 use self::buckets::{BucketArray, DiscardedArray, RetiredArray, stripe_of};
 pub use self::by_head::NewValue;
-pub use self::cold_copies::ColdRecord;
+pub use self::cold_copies::{ColdRecord, ScannedRecord};
 pub use self::cold_records::SpilledTable;
 pub(crate) use self::commit::{CommitAnnouncement, PreparedWrites};
 use self::expiry::ColdExpiries;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -10,8 +11,8 @@ use crate::spill::simulated::{SimulatedSpillDevice, SpillFault};
 use crate::spill::{ColdMiss, SpillPool, SpillQuota, SpillReadError, SpillRefusal};
 use crate::transactions::{KeyRead, commit, snapshot};
 use crate::{
-    Epochs, Participant, RecordTable, RecordUpdate, StorageMode, StoreCondition, StoreError, StripeSet, TableConfig,
-    WriteOptions,
+    Epochs, Participant, RecordTable, RecordUpdate, ScannedRecord, StorageMode, StoreCondition, StoreError, StripeSet,
+    TableConfig, WriteOptions,
 };
 
 /// A table of mode `spill` on a simulated disk, whose threads are this one.
@@ -509,4 +510,61 @@ fn cold_records_that_are_read_together_are_those_that_were_met_and_take_few_read
     cold.device.set_fault(Some(SpillFault::ReadError));
     let failed = table.read_cold_together(&mut cold.participant, &mut met, &|| true, &mut |_| {});
     assert_eq!(failed, Err(SpillReadError::Device));
+}
+
+#[test]
+fn a_cold_record_that_has_changed_since_it_was_met_is_shown_as_it_is_and_counts_for_the_quota() {
+    let mut cold = cold_table(256 << 10, 64 << 20);
+    let value = |number: u32| vec![number as u8; 500];
+    let put = |cold: &ColdTable, number: u32, value: &[u8]| {
+        cold.put(&number.to_le_bytes(), value, &WriteOptions::default(), 1).expect("room");
+    };
+    (0..2_000).for_each(|number| put(&cold, number, &value(number)));
+    let table = Arc::clone(&cold.table);
+    let (mut met, mut last_hash) = (Vec::new(), None);
+    let mut in_memory = 0;
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        let guard = cold.participant.guard();
+        cursor = table.scan_each(&guard, (at, 100), 1, &mut |record| {
+            let hash = match record {
+                ScannedRecord::InMemory(record) => {
+                    in_memory += 1;
+                    table.hash(record.key())
+                }
+                ScannedRecord::Cold(record) => {
+                    met.push(record);
+                    record.hash()
+                }
+            };
+            assert!(last_hash.replace(hash) < Some(hash), "in the order of their hashes");
+        });
+    }
+    assert!(met.len() > 1_000 && met.len() + in_memory == 2_000);
+    // All are removed, and the disk's room is given to others; every third one is there again, most of them cold.
+    table.clear(&cold.participant).expect("no log");
+    for number in (0..6_000_u32).step_by(3) {
+        put(&cold, number, b"other");
+        cold.pool.drive(&mut cold.participant);
+        cold.participant.online();
+    }
+    let before = table.stats().bytes;
+    let (mut shown, mut removed) = (0, 0);
+    for record in &met {
+        let found = table.read_cold_now(&mut cold.participant, record, &mut |found| {
+            let number = u32::from_le_bytes(found.key.try_into().expect("four bytes"));
+            assert!(number.is_multiple_of(3) && found.value == b"other", "{number}");
+            shown += 1;
+        });
+        removed += usize::from(!found.expect("a sound disk"));
+    }
+    assert!(shown > 300 && shown + removed == met.len(), "{shown} shown, {removed} removed of {}", met.len());
+    assert_eq!(table.stats().bytes, before, "nothing came back into memory");
+    // The reads are its tenant's.
+    let (reads, quota) =
+        (cold.table.spill_stats().expect("a file").reads, SpillQuota { reads_per_second: 10, ..SpillQuota::UNLIMITED });
+    cold.pool.set_quota(1, quota);
+    let allowed = met.iter().take_while(|record| table.may_read_cold(record, Instant::now())).count() as u64;
+    assert!(allowed < 100, "{allowed} reads of ten a second");
+    assert_eq!(table.spill_stats().expect("a file").reads - reads, allowed);
 }

@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64;
 use sandstorm_log::{ChangeKind, LoggedChange};
-use sandstorm_store::RecordRef;
+use sandstorm_store::{RecordRef, RestoredRecord};
 use serde::Serialize;
 
 /// `GET /v1/tenants/{tenant}/tables/{name}/records`.
@@ -12,6 +12,8 @@ pub struct RecordPageResponse {
     pub records: Vec<RecordResponse>,
     /// The cursor of the next page, a decimal number; `null`: this was the last one.
     pub next: Option<String>,
+    /// Records of the page that are left out since their blocks of the disk are damaged, in a table larger than memory.
+    pub unreadable: u64,
 }
 
 /// A record: each of key and value as text, or in base64.
@@ -43,16 +45,15 @@ impl RecordResponse {
 
     /// The body about a record.
     pub fn of(record: RecordRef<'_>) -> RecordResponse {
-        let ((key, key_base64), (value, value_base64)) = (in_json(record.key()), in_json(record.value()));
-        RecordResponse {
-            key,
-            key_base64,
-            value,
-            value_base64,
-            version: record.version(),
-            flags: record.flags(),
-            expires_at_ms: record.expires_at_ms(),
-        }
+        let (version, flags, expires_at_ms) = (record.version(), record.flags(), record.expires_at_ms());
+        Self::of_read(&RestoredRecord { version, key: record.key(), value: record.value(), flags, expires_at_ms })
+    }
+
+    /// The body about a record that was read from the disk.
+    pub fn of_read(record: &RestoredRecord<'_>) -> RecordResponse {
+        let ((key, key_base64), (value, value_base64)) = (in_json(record.key), in_json(record.value));
+        let RestoredRecord { version, flags, expires_at_ms, .. } = *record;
+        RecordResponse { key, key_base64, value, value_base64, version, flags, expires_at_ms }
     }
 }
 
