@@ -1,6 +1,7 @@
 //! Promise: whoever asks for a cold record waits for it, and gets it: clients of Redis and memcached, each answer in
 //! its place, and calls, whose records are read together. A command that waits has changed nothing.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -43,6 +44,15 @@ impl RawClient {
         let mut answer = vec![0; bytes];
         self.0.read_exact(&mut answer).expect("an answer");
         String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// A line of an answer, without its end.
+    fn line(&mut self) -> String {
+        let mut line = self.read(2);
+        while !line.ends_with("\r\n") {
+            line += &self.read(1);
+        }
+        line.trim_end().to_owned()
     }
 
     pub(super) fn expect(&mut self, sent: &str, expected: &str) {
@@ -148,7 +158,51 @@ fn what_redis_clients_change_of_cold_records_is_changed_once() {
     redis.expect("CLIENT REPLY SKIP\r\nGET k90\r\nGET k91\r\n", &bulk(&text_value(91)));
     // Expiry, of a record that leaves memory with it.
     redis.expect("PEXPIRE k92 60000\r\nPERSIST k92\r\nTTL k92\r\n", ":1\r\n:1\r\n:-1\r\n");
-    redis.expect("SCAN 0\r\n", "-ERR the table is larger than memory");
+    assert_eq!(stats(&plane).read_errors, 0);
+}
+
+#[test]
+fn redis_clients_list_the_keys_of_cold_records_step_by_step() {
+    const RECORDS: u32 = 6_000;
+    let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
+    let mut redis = RawClient::new(&plane, REDIS);
+    (0..RECORDS).for_each(|number| redis.write(&set(&format!("k{number}"), &text_value(number)), "+OK\r\n"));
+    assert!(stats(&plane).cold_records > 3_000);
+    for (options, expected) in [("COUNT 100", RECORDS), ("", RECORDS), ("MATCH k?? COUNT 1000", 90)] {
+        let (mut cursor, mut found, mut steps) = ("0".to_owned(), BTreeSet::new(), 0);
+        loop {
+            redis.0.write_all(format!("SCAN {cursor} {options}\r\n").as_bytes()).expect("sent");
+            assert_eq!(redis.line(), "*2");
+            redis.line();
+            cursor = redis.line();
+            let keys: usize = redis.line().trim_start_matches('*').parse().expect("a number");
+            found.extend((0..keys).map(|_| {
+                redis.line();
+                redis.line()
+            }));
+            steps += 1;
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found.len(), expected as usize, "{options} in {steps} steps");
+        assert!(found.iter().all(|key| key.starts_with('k')));
+    }
+    // A key at random, most of them from the disk.
+    let random: BTreeSet<_> = (0..50)
+        .map(|_| {
+            redis.0.write_all(b"RANDOMKEY\r\n").expect("sent");
+            redis.line();
+            redis.line()
+        })
+        .collect();
+    assert!(random.len() > 20 && random.iter().all(|key| key.starts_with('k')), "{random:?}");
+    // All at once they are not listed, and a transaction does not wait.
+    redis.expect("KEYS *\r\n", "-ERR the table is larger than memory");
+    redis.line();
+    redis.expect("MULTI\r\nSCAN 0\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n*1\r\n-ERR the table is larger than memory");
+    redis.line();
+    redis.expect("GET k7\r\n", &bulk(&text_value(7)));
     assert_eq!(stats(&plane).read_errors, 0);
 }
 

@@ -182,7 +182,9 @@ mod tests {
 
     #[test]
     fn one_table_is_no_tables() {
-        let report = |records, tables| ExportReport { file: "f".into(), tables, records, unreadable: 0, seconds: 0.0 }.describe();
+        let report = |records, tables| {
+            ExportReport { file: "f".into(), tables, records, unreadable: 0, seconds: 0.0 }.describe()
+        };
         assert_eq!(report(26_983, 1), "exported 26983 records of 1 table to f\n");
         assert_eq!(report(1, 2), "exported 1 record of 2 tables to f\n");
     }

@@ -299,11 +299,16 @@ fn no_table_error(call: &CommandCall<'_, '_>) -> CommandError {
     missing.map_or_else(|| NO_TABLE.into(), |text| format!("ERR {text}").into())
 }
 
-/// A table whose keys are all in memory: those of others are not listed.
+/// A table whose keys are all in memory: those of others are not listed at once.
 pub(super) fn listed(entry: &TableEntry) -> Result<&TableEntry, CommandError> {
     if entry.table.is_larger_than_memory() {
-        return Err("ERR the table is larger than memory (mode `spill`): its keys are not listed".into());
+        return Err("ERR the table is larger than memory (mode `spill`): use SCAN, outside of a transaction".into());
     }
+    scanned(entry)
+}
+
+/// A table whose keys are listed step by step, if need be from the disk.
+pub(super) fn scanned(entry: &TableEntry) -> Result<&TableEntry, CommandError> {
     if entry.table.has_backing() {
         return Err(
             "ERR the table is in front of a backing: its keys are not listed, since memory has only some".into()

@@ -2,16 +2,16 @@
 
 use super::arguments::{is_word, parse_integer};
 use super::backed_keys;
-use super::command_call::{CommandCall, listed, reach_table};
+use super::command_call::{CommandCall, listed, reach_table, scanned};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{
-    ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_MATCH_CHUNK, SCAN_RECORDS,
-    TRANSACTION_RANDOM_SCANS,
+    ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_COLD_RECORDS, SCAN_MATCH_CHUNK,
+    SCAN_RECORDS, TRANSACTION_RANDOM_SCANS,
 };
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{RecordRef, RecordUpdate};
+use sandstorm_store::{RecordRef, RecordUpdate, StoreError};
 
 /// Counts the keys for which `f` returns true.
 fn count_keys(
@@ -207,8 +207,11 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
         }
         at += 2;
     }
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(SCAN_RECORDS);
-    let entry = listed(call.table(false)?)?;
+    let entry = call.table(false)?;
+    // A transaction does not wait for the disk.
+    let entry = if call.locked.is_some() { listed(entry)? } else { scanned(entry)? };
+    let most = if entry.table.is_larger_than_memory() { SCAN_COLD_RECORDS } else { SCAN_RECORDS };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(most);
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
     let (mut scanned, mut goes_on) = (0, true);
@@ -218,7 +221,7 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     {
         // With a pattern a few at a time, so that an expensive one ends the call early and still makes progress.
         let (before, step) = (scanned, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
-        next = entry.table.scan(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
+        next = entry.table.scan_awaited(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
             scanned += 1;
             if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
                 shown.push(record);
@@ -229,6 +232,9 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
         call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (scanned - before) as u64 / 2);
         let steps = pattern.as_ref().map_or(0, GlobPattern::steps);
         goes_on = scanned < limit && is_dense && steps < PATTERN_STEPS / 2;
+        if call.has_cold() {
+            return Err(StoreError::Cold.into());
+        }
     }
     pattern.map_or(Ok(()), |pattern| charge_pattern(call, &pattern))?;
     let next = next.map_or(0, |next| next >> HIDDEN_BITS);

@@ -16,7 +16,7 @@ use std::time::Instant;
 use sandstorm_net::resp::RespWriter;
 
 use super::arguments::CommandArguments;
-use super::command_call::{CommandCall, listed, reach_table};
+use super::command_call::{CommandCall, listed, reach_table, scanned};
 use super::commands::{self, RedisCommandSpec};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, TOO_LONG};
 use super::glob::GlobPattern;
@@ -184,7 +184,7 @@ impl LongCommand {
             }
             "randomkey" => {
                 let start: u64 = rand::random();
-                let table = listed(call.table(false)?)?.id;
+                let table = scanned(call.table(false)?)?.id;
                 Some(LongCommand::RandomKey(RandomKeyCommand { table, start, cursor: start, wrapped: false, scans: 0 }))
             }
             "flushall" => {
@@ -453,7 +453,13 @@ impl RandomKeyCommand {
             if self.scans > RANDOM_SCANS {
                 return Err(TABLE_TOO_SPARSE.into());
             }
-            match table.scan(call.guard, self.cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
+            let next =
+                table.scan_awaited(call.guard, self.cursor, 1, call.now_ms(), &mut |record| found = Some(record));
+            if call.has_cold() {
+                // The same record again, once it is in memory.
+                return Ok(false);
+            }
+            match next {
                 Some(next) if !(self.wrapped && next > self.start) => self.cursor = next,
                 Some(_) => ended = true,
                 None if self.wrapped => ended = true,

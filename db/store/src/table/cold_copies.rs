@@ -100,6 +100,25 @@ impl RecordTable {
         self.scan_with(guard, cursor, limit, now_ms, in_memory, cold)
     }
 
+    /// As [`RecordTable::scan`], for an operation that may wait: notes the cold records that it meets, which count. If there
+    /// are any, it is made again from the same cursor once they are in memory.
+    pub fn scan_awaited<'g>(
+        &'g self,
+        guard: &'g EpochGuard<'_>,
+        cursor: u64,
+        limit: usize,
+        now_ms: u64,
+        f: &mut dyn FnMut(RecordRef<'g>),
+    ) -> Option<u64> {
+        self.check(guard.epochs());
+        let cursor = self.scan_with(guard, cursor, limit, now_ms, f, &mut |hash, record| {
+            self.note_cold(hash, record, guard.shown());
+            true
+        });
+        self.note_all_read(guard.shown());
+        cursor
+    }
+
     /// Takes the read of a cold record out of its tenant's quota. Waits while that is used up; returns false if it still
     /// is at `until`.
     pub fn may_read_cold(&self, cold: &ColdRecord, until: Instant) -> bool {
