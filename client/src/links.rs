@@ -20,7 +20,7 @@ use sandstorm_net::slots::{SLOTS, slot_of};
 use crate::Error;
 use crate::config::Config;
 use crate::dispatcher::RequestDispatcher;
-use crate::limits::{CLUSTER_HOPS, CLUSTER_PAUSE, CLUSTER_SERVERS};
+use crate::limits::{CLUSTER_HOPS, CLUSTER_LAST_HOP, CLUSTER_PAUSE, CLUSTER_SERVERS};
 use crate::message::Message;
 
 /// The connections of a client.
@@ -171,7 +171,8 @@ impl ServerLinks {
                 // Servers that learn of a change at different times send on to each other for a moment.
                 Some(owner) if at != Some(owner) && hop % CLUSTER_HOPS != 0 => at = Some(owner),
                 // Its owner is changing, or there is none: the first server knows when that is over.
-                _ if Instant::now() + CLUSTER_PAUSE < until => {
+                // With little time left the answer would be that time is over, which says less.
+                _ if Instant::now() + CLUSTER_PAUSE + CLUSTER_LAST_HOP < until => {
                     tokio::time::sleep(CLUSTER_PAUSE).await;
                     at = None;
                 }

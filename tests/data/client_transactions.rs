@@ -307,7 +307,9 @@ fn keys_of_another_server_are_not_committed() {
     }
     // `foo` is of slot 12182, `bar` of slot 5061.
     slots.set_owned(|slot| slot > 10_000);
-    let client = client(&plane, id);
+    // It asks again while no server has the key: its time is over then.
+    let config = crate::common::network::config(&plane, id).deadline(Duration::from_secs(2));
+    let client = Client::connect(config).expect("a client");
     let mut transaction = client.transaction();
     transaction.put(TABLE, b"foo", b"1");
     transaction.put(TABLE, b"bar", b"1");
