@@ -163,6 +163,11 @@ impl SlowRequests {
         self.requests.lock().iter().cloned().collect()
     }
 
+    /// Those that are kept and have a greater number, oldest first.
+    pub fn after(&self, id: u64) -> Vec<SlowRequest> {
+        self.requests.lock().iter().filter(|request| request.id > id).cloned().collect()
+    }
+
     /// The one of that number.
     pub fn find(&self, id: u64) -> Option<SlowRequest> {
         self.requests.lock().iter().find(|request| request.id == id).cloned()
@@ -204,6 +209,7 @@ mod tests {
         let recent = slow.recent();
         assert_eq!((recent.len(), recent[0].id), (SLOW_REQUESTS, 8 * SLOW_REQUESTS as u64));
         assert_eq!((slow.find(recent[5].id), slow.find(0)), (Some(recent[5].clone()), None));
+        assert_eq!(slow.after(recent[5].id), recent[6..]);
     }
 
     #[test]

@@ -287,6 +287,22 @@ pub const CHANGE_PAGE_SCAN_BYTES: u64 = 16 << 20;
 pub const CHANGE_WAIT_MAX_S: u64 = 30;
 /// Time between two looks for a change: half of what a change of durability `interval` takes to reach the disk.
 pub const CHANGE_POLL: Duration = Duration::from_millis(20);
+/// Incidents (kills and measures against extensions; slow requests) of one tenant that are kept over a restart: 16 at
+/// once, and two an hour. Enough to see what went on in a night, few enough that one tenant does not displace others.
+pub const INCIDENTS_OF_TENANT: RateLimit = RateLimit::once_in_us(1_800_000_000).with_burst(16);
+/// The same of all tenants together: a file full at once, and one a second.
+pub const INCIDENTS_OF_ALL_TENANTS: RateLimit = RateLimit::per_second(1).with_burst(1_024);
+/// Incidents of either kind in one file, after which a new one is begun: a file holds a day of 21 tenants that have
+/// some all the time. What is read of two files of each kind takes some 3 MB, 12 MB if all texts are as long as can be.
+pub const INCIDENTS_PER_FILE: usize = 1_024;
+/// Bytes of a text of an incident that are kept, at most: what a caller is told fits.
+pub const INCIDENT_TEXT_BYTES: usize = 512;
+/// Functions of a kill that are kept, the innermost first.
+pub const INCIDENT_PLACES: usize = 8;
+/// Bytes of an incident's line, at most: its texts with every byte escaped, and the rest.
+pub const INCIDENT_LINE_BYTES: usize = 64 << 10;
+/// Microseconds between two looks for incidents.
+pub const INCIDENT_INTERVAL_US: u64 = 1_000_000;
 /// Kills in one answer if the request gives no number.
 pub const KILLS_PER_PAGE: usize = 100;
 /// Slow requests in one answer if the request gives no number.

@@ -44,6 +44,11 @@ impl SlowThreshold {
         self.set_ns(if threshold_us == 0 { SlowThreshold::OFF } else { threshold_us.saturating_mul(1000) });
     }
 
+    /// Has the numbers of slow requests go on behind this one: those of earlier runs of the server are shown, too.
+    pub fn continue_after(&self, id: u64) {
+        self.next_id.fetch_max(id.saturating_add(1), Relaxed);
+    }
+
     /// A number for a slow request: they grow.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Relaxed)

@@ -9,6 +9,7 @@ use super::artifact_store::ReloadedExtension;
 use super::code_follower::CodeFollower;
 use super::deferred_builder::DeferredBuilder;
 use super::deny_list::DenyList;
+use super::incidents::IncidentLog;
 use super::prometheus::read_metrics;
 use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials};
 use crate::config::{
@@ -52,6 +53,7 @@ pub struct RestoredExtensions {
     pub(super) events: EventLog,
     pub(super) access_tokens: AccessTokens,
     pub(super) usage_history: UsageHistory,
+    pub(super) incidents: IncidentLog,
 }
 
 impl RestoredExtensions {
@@ -93,8 +95,12 @@ impl RestoredExtensions {
             if config.ephemeral { AccessTokens::in_memory() } else { AccessTokens::open(&config.state)? };
         let usage_history =
             if config.ephemeral { UsageHistory::in_memory() } else { UsageHistory::open(&config.state)? };
+        let incidents = match config.ephemeral {
+            true => IncidentLog::default(),
+            false => IncidentLog::open(&config.state, directory, &events)?,
+        };
         let read = RestoredExtensions::read(artifacts, artifact_sources, deny, directory);
-        Ok(RestoredExtensions { events, access_tokens, usage_history, ..read })
+        Ok(RestoredExtensions { events, access_tokens, usage_history, incidents, ..read })
     }
 
     /// Loads the stored artifacts.
@@ -113,6 +119,7 @@ impl RestoredExtensions {
             events: EventLog::in_memory(),
             access_tokens: AccessTokens::in_memory(),
             usage_history: UsageHistory::in_memory(),
+            incidents: IncidentLog::default(),
         }
     }
 }
@@ -156,6 +163,7 @@ impl<P: Into<ArtifactSources>> From<P> for RestoredExtensions {
             events: EventLog::in_memory(),
             access_tokens: AccessTokens::in_memory(),
             usage_history: UsageHistory::in_memory(),
+            incidents: IncidentLog::default(),
         }
     }
 }
@@ -320,6 +328,7 @@ impl Drop for ControlPlane {
             triggers.stop();
         }
         self.control.settle();
+        self.control.incidents.look_last(&self.control.directory);
         self.control.events.record(NewEvent::of_server(EventCode::ServerStopped));
     }
 }

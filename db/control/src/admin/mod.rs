@@ -39,6 +39,7 @@ mod heat;
 mod history;
 mod host_header;
 mod hot;
+mod incidents;
 mod key_digest;
 mod latency;
 mod library_loader;
@@ -106,6 +107,7 @@ use deployments::DeploymentJudge;
 pub use finding::{FindingSeverity, ServerFinding};
 use findings::LiveSamples;
 use hot::HotWatches;
+use incidents::IncidentLog;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
@@ -175,6 +177,7 @@ pub struct ControlState {
     collector: EventCollector,
     deployment_judge: DeploymentJudge,
     usage_history: UsageHistory,
+    incidents: IncidentLog,
     isolation: IsolationMeter,
     hot_keys: HotKeySampler,
     hot_watches: HotWatches,
@@ -201,8 +204,17 @@ impl ControlState {
     ) -> Arc<ControlState> {
         let DataPlaneView { directory, metrics, data, listen, calls, profiler, moves } = served;
         let extensions: RestoredExtensions = extensions.into();
-        let RestoredExtensions { artifact_sources, artifacts, deny, reloaded, events, access_tokens, usage_history } =
-            extensions;
+        let RestoredExtensions {
+            artifact_sources,
+            artifacts,
+            deny,
+            reloaded,
+            events,
+            access_tokens,
+            usage_history,
+            incidents,
+        } = extensions;
+        metrics.slow.continue_after(incidents.last_slow_id());
         let history = VersionHistory::default();
         for ReloadedExtension { tenant, extension, about, is_kept } in reloaded {
             match is_kept {
@@ -236,6 +248,7 @@ impl ControlState {
             collector: EventCollector::default(),
             deployment_judge: DeploymentJudge::default(),
             usage_history,
+            incidents,
             isolation: IsolationMeter::default(),
             hot_keys: HotKeySampler::default(),
             hot_watches: HotWatches::default(),
@@ -262,6 +275,7 @@ impl ControlState {
         self.history.settle();
         self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.incidents.look(&self.directory);
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
         self.isolation.look(&self.directory, &self.metrics, now_ms());

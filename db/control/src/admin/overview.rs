@@ -72,7 +72,7 @@ fn kills(
     let notices = cause.as_ref().map(|cause| cause == NOTICE_CAUSE);
     let filter = KillFilter { extension, cause: cause.filter(|cause| cause != NOTICE_CAUSE), notices, since_ms };
     let views = caller.views(control, tenant)?;
-    let mut found = recent_kills(views.iter(), &filter, limit.unwrap_or(KILLS_PER_PAGE));
+    let mut found = recent_kills(control, views.iter(), &filter, limit.unwrap_or(KILLS_PER_PAGE));
     if caller.role() == AccessRole::Viewer {
         found.iter_mut().for_each(KillResponse::withhold_text);
     }

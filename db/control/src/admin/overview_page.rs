@@ -148,7 +148,7 @@ fn common_overview(
         ExtensionSummaryResponse::of(&view.tenant.name, shown, &extension.latency.read().total)
     };
     let filter = KillFilter { extension: None, cause: None, notices: None, since_ms: 0 };
-    let mut kills = recent_kills(views.iter(), &filter, PAGE_KILLS);
+    let mut kills = recent_kills(control, views.iter(), &filter, PAGE_KILLS);
     if withholds {
         kills.iter_mut().for_each(KillResponse::withhold_text);
     }

@@ -1,5 +1,6 @@
 //! The routes of slow requests.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -45,9 +46,16 @@ pub(super) async fn list(
         let recent = view.tenant.usage.slow_requests.recent().into_iter();
         found.extend(recent.filter(|one| one.at_ms >= since_ms && one.id > after).map(|one| (view, one)));
     }
+    let limit = limit.unwrap_or(SLOW_PER_PAGE);
     found.sort_by_key(|(_, one)| std::cmp::Reverse(one.id));
-    found.truncate(limit.unwrap_or(SLOW_PER_PAGE));
-    let requests = found.into_iter().map(|(view, one)| response_of(&snapshot, view, one, &caller)).collect();
+    found.truncate(limit);
+    let mut requests: Vec<SlowRequestResponse> =
+        found.into_iter().map(|(view, one)| response_of(&snapshot, view, one, &caller)).collect();
+    let earlier = views.iter().flat_map(|view| control.incidents.slow_of(view));
+    let earlier = earlier.filter(|one| one.at_ms >= since_ms && one.id > after);
+    requests.extend(earlier.map(|one| shown_to(&caller, one)));
+    requests.sort_by_key(|one| std::cmp::Reverse(one.id));
+    requests.truncate(limit);
     let left_out = views.iter().map(|view| view.tenant.usage.slow_requests.left_out()).sum();
     Ok(Json(SlowResponse { threshold_us: control.metrics.slow.us(), left_out, requests }))
 }
@@ -62,9 +70,12 @@ pub(super) async fn explain(
         if let Some(request) = view.tenant.usage.slow_requests.find(id) {
             return Ok(Json(response_of(&snapshot, view, request, &caller)));
         }
+        if let Some(earlier) = control.incidents.slow_of(view).into_iter().find(|one| one.id == id) {
+            return Ok(Json(shown_to(&caller, earlier)));
+        }
     }
     Err(ApiError::not_found(format!("there is no slow request {id}"))
-        .hint("the latest 64 of each tenant are kept until the server stops; `GET /v1/slow` lists them"))
+        .hint("the latest 64 of each tenant are kept, and some of them over a restart; `GET /v1/slow` lists them"))
 }
 
 pub(super) async fn change(
@@ -88,32 +99,59 @@ fn response_of(
     request: SlowRequest,
     caller: &RequestCaller,
 ) -> SlowRequestResponse {
-    let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, worker, call, turns, known_ns } =
-        request;
-    let key = || String::from_utf8_lossy(subject.key_prefix()).into_owned();
-    let mut shares: Vec<TurnShareResponse> = Vec::new();
-    for TurnShare { tenant, turns, cpu_ns, requests } in turns {
-        let is_shown = tenant == view.tenant.id || caller.sees_server();
-        let named = snapshot.tenant(tenant).filter(|_| is_shown).map(|other| other.tenant.name.clone());
-        match shares.iter_mut().find(|share| share.tenant == named) {
-            Some(share) => {
-                share.turns += u64::from(turns);
-                share.cpu_ns += cpu_ns;
-                share.requests += u64::from(requests);
+    let key = (caller.sees_keys() && request.subject.key_len() > 0)
+        .then(|| String::from_utf8_lossy(request.subject.key_prefix()).into_owned());
+    shown_to(caller, SlowRequestResponse { key, ..full_response(snapshot, view, request) })
+}
+
+/// A slow request as the caller may see it: other tenants have names for those who see the whole server.
+fn shown_to(caller: &RequestCaller, mut request: SlowRequestResponse) -> SlowRequestResponse {
+    if !caller.sees_server() {
+        let SlowRequestResponse { tenant, turns, .. } = &mut request;
+        turns.iter_mut().filter(|share| share.tenant.as_ref() != Some(tenant)).for_each(|share| share.tenant = None);
+        *turns = added_up(std::mem::take(turns));
+    }
+    request
+}
+
+/// One share for each name, in the order in which they come.
+fn added_up(shares: Vec<TurnShareResponse>) -> Vec<TurnShareResponse> {
+    let mut sums: Vec<TurnShareResponse> = Vec::new();
+    for share in shares {
+        match sums.iter_mut().find(|sum| sum.tenant == share.tenant) {
+            Some(sum) => {
+                sum.turns += share.turns;
+                sum.cpu_ns += share.cpu_ns;
+                sum.requests += share.requests;
             }
-            None => {
-                shares.push(TurnShareResponse { tenant: named, turns: turns.into(), cpu_ns, requests: requests.into() })
-            }
+            None => sums.push(share),
         }
     }
+    sums
+}
+
+/// A slow request as the operator sees it: without its key, with the names of all tenants.
+pub(super) fn full_response(
+    snapshot: &DirectorySnapshot,
+    view: &TenantView,
+    request: SlowRequest,
+) -> SlowRequestResponse {
+    let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, worker, call, turns, known_ns } =
+        request;
+    let share = |TurnShare { tenant, turns, cpu_ns, requests }| TurnShareResponse {
+        tenant: snapshot.tenant(tenant).map(|other| other.tenant.name.clone()),
+        turns: u64::from(turns),
+        cpu_ns,
+        requests: u64::from(requests),
+    };
     SlowRequestResponse {
         id,
         at_ms,
         tenant: view.tenant.name.clone(),
-        class: REQUEST_CLASSES[class as usize],
-        operation: subject.operation,
+        class: Cow::Borrowed(REQUEST_CLASSES[class as usize]),
+        operation: Cow::Borrowed(subject.operation),
         table: view.tables.get(&subject.table).map(|table| table.name().to_string()),
-        key: (caller.sees_keys() && subject.key_len() > 0).then(key),
+        key: None,
         key_digest: (subject.key_len() > 0)
             .then(|| slow_key_digest(&subject, view.tables.get(&subject.table).map(|table| &**table))),
         key_bytes: subject.key_len() as u64,
@@ -126,7 +164,7 @@ fn response_of(
             extension: call.extension,
             version: call.version,
             log_call: call.log_call,
-            outcome: call.outcome,
+            outcome: Cow::Borrowed(call.outcome),
             cpu_ns: call.cpu_ns,
             turns: call.polls,
             switches: call.switches,
@@ -137,7 +175,7 @@ fn response_of(
             retries: call.retries,
             first_turn_ns: call.first_turn_ns,
         }),
-        turns: shares,
+        turns: added_up(turns.into_iter().map(share).collect()),
         known_ns,
     }
 }

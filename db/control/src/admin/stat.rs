@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::types::{KillResponse, StatResponse};
 use super::{ControlState, now_ms};
 use sandstorm_metrics::text::flat;
-use sandstorm_metrics::{CONTROL_METRICS, DeviceState, MetricReading, ServerMetrics, memory_readings, readings};
+use sandstorm_metrics::{
+    CONTROL_METRICS, DeviceState, KILL_CAUSES, MetricReading, ServerMetrics, memory_readings, readings,
+};
 
 use super::series;
 use super::totals::server_readings;
@@ -29,12 +31,13 @@ impl KillFilter {
     fn takes(&self, kill: &KillResponse) -> bool {
         kill.at_ms >= self.since_ms
             && self.extension.as_ref().is_none_or(|extension| *extension == kill.extension)
-            && self.cause.as_ref().is_none_or(|cause| cause == kill.cause)
+            && self.cause.as_ref().is_none_or(|cause| *cause == kill.cause)
     }
 }
 
-/// The newest kills of these tenants, at most `limit`.
+/// The newest kills of these tenants, at most `limit`; those of earlier runs of the server, too.
 pub(super) fn recent_kills<'a>(
+    control: &ControlState,
     tenants: impl Iterator<Item = &'a Arc<TenantView>>,
     filter: &KillFilter,
     limit: usize,
@@ -47,8 +50,11 @@ pub(super) fn recent_kills<'a>(
             Some(false) => (Vec::new(), usage.kills()),
             None => (usage.policy_events(), usage.kills()),
         };
+        let is_notice = |kill: &KillResponse| !KILL_CAUSES.contains(&&*kill.cause);
+        let wants = move |kill: &KillResponse| filter.notices.is_none_or(|notices| notices == is_notice(kill));
+        let earlier = control.incidents.kills_of(view).into_iter().filter(wants);
         let notices = notices.into_iter().map(move |notice| KillResponse::from_notice(name, notice));
-        notices.chain(kills.into_iter().map(move |kill| KillResponse::of(name, kill)))
+        earlier.chain(notices).chain(kills.into_iter().map(move |kill| KillResponse::of(name, kill)))
     };
     let mut kills: Vec<KillResponse> = tenants.flat_map(of).filter(|kill| filter.takes(kill)).collect();
     kills.sort_by_key(|kill| std::cmp::Reverse(kill.at_ms));

@@ -219,6 +219,13 @@ impl EventLog {
         })
     }
 
+    /// Tenants that were deleted: their ids, and when. Later ones may have the same ids.
+    pub(crate) fn deleted_tenants(&self) -> Vec<(u32, u64)> {
+        let store = self.store.lock();
+        let deleted = store.operator.events.iter().filter(|event| event.code == EventCode::TenantDeleted);
+        deleted.filter_map(|event| Some((event.tenant_id?, event.at_ms))).collect()
+    }
+
     /// Reads at most `limit` events: those next after the position, or the newest without one.
     pub fn read(&self, filter: &EventFilter, limit: usize) -> EventPage {
         let store = self.store.lock();

@@ -1,10 +1,12 @@
 //! An invocation that the server ended, and where its code was.
 
+use std::borrow::Cow;
+
 use sandstorm_accounts::{CodePlace, KillRecord, PolicyEvent};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An invocation that was ended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillResponse {
     /// Its time, in milliseconds since 1970.
     pub at_ms: u64,
@@ -15,7 +17,7 @@ pub struct KillResponse {
     /// The version of the extension.
     pub version: u64,
     /// The cause.
-    pub cause: &'static str,
+    pub cause: Cow<'static, str>,
     /// The text for its caller.
     pub text: String,
     /// CPU time that it had spent, in microseconds.
@@ -25,10 +27,10 @@ pub struct KillResponse {
     /// The worker that ran it.
     pub worker: u32,
     /// Where its code was, the innermost function first: its caller follows.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<CodePlaceResponse>,
     /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
 }
 
@@ -40,7 +42,7 @@ impl KillResponse {
             tenant: tenant.to_owned(),
             extension: kill.extension,
             version: kill.version,
-            cause: sandstorm_metrics::cause_name(kill.cause),
+            cause: Cow::Borrowed(sandstorm_metrics::cause_name(kill.cause)),
             text: kill.text,
             cpu_us: kill.cpu_us,
             wall_us: kill.wall_us,
@@ -67,7 +69,7 @@ impl KillResponse {
             tenant: tenant.to_owned(),
             extension: notice.extension,
             version: notice.version,
-            cause: notice.what,
+            cause: Cow::Borrowed(notice.what),
             text: format!("notice: {}", notice.text),
             cpu_us: 0,
             wall_us: 0,
@@ -79,7 +81,7 @@ impl KillResponse {
 }
 
 /// A function, and where in it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodePlaceResponse {
     /// The function.
     pub function: String,

@@ -1,5 +1,7 @@
 //! The JSON bodies about slow requests.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/slow`.
@@ -22,7 +24,7 @@ pub struct ChangeSlowRequest {
 }
 
 /// A slow request, or several of one tenant that were answered together.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowRequestResponse {
     /// Its number: they grow, over all tenants.
     pub id: u64,
@@ -31,12 +33,12 @@ pub struct SlowRequestResponse {
     /// Its tenant.
     pub tenant: String,
     /// The kind of request: `get`, `put`, `range`, `call`, `redis` or `memcached`.
-    pub class: &'static str,
+    pub class: Cow<'static, str>,
     /// The operation, or the command of another protocol; of several, the first.
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     /// The table, if there is one and it is still there.
     pub table: Option<String>,
-    /// The beginning of the key, for its tenant alone. Bytes that are no text are replaced.
+    /// The beginning of the key, for its tenant alone, until the server restarts. Bytes that are no text are replaced.
     pub key: Option<String>,
     /// A digest of the beginning of the key and its length: equal for equal ones until the server restarts.
     pub key_digest: Option<String>,
@@ -62,7 +64,7 @@ pub struct SlowRequestResponse {
 }
 
 /// What a slow call did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCallResponse {
     /// The extension.
     pub extension: String,
@@ -71,7 +73,7 @@ pub struct SlowCallResponse {
     /// Its number in the tenant's log; 0: it has written no line.
     pub log_call: u64,
     /// How it ended: `ok`, `failed`, or the cause of its kill.
-    pub outcome: &'static str,
+    pub outcome: Cow<'static, str>,
     /// CPU time of its turns.
     pub cpu_ns: u64,
     /// Its turns.
@@ -91,7 +93,7 @@ pub struct SlowCallResponse {
 }
 
 /// What a worker did for a tenant: the turns of its calls, and its requests.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnShareResponse {
     /// The tenant; `null`: others, which are not counted apart, are not there any more, or are not shown to the caller.
     pub tenant: Option<String>,

@@ -1,0 +1,476 @@
+//! Kills, measures against extensions, and slow requests over a restart: what happened last night has an answer though
+//! the server was restarted in the morning.
+//!
+//! The latest of each tenant are in memory, with its other counts. Once a second those that are new are written to
+//! files of JSON lines, as many as the limits let. A start reads what earlier runs of the server have written, and
+//! answers show it beside what is new. Keys are not written, nor values; of arguments what the manifest asks to keep.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use sandstorm_catalog::{Directory, DirectorySnapshot, TenantView};
+use sandstorm_net::rate_limiter::RateLimiter;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::slow::full_response;
+use super::types::{KillResponse, SlowRequestResponse};
+use crate::config::ConfigError;
+use crate::events::EventLog;
+use crate::json_lines::JsonLineFiles;
+use crate::limits::{
+    INCIDENT_INTERVAL_US, INCIDENT_LINE_BYTES, INCIDENT_PLACES, INCIDENT_TEXT_BYTES, INCIDENTS_OF_ALL_TENANTS,
+    INCIDENTS_OF_TENANT, INCIDENTS_PER_FILE,
+};
+
+/// The folder in the state directory.
+const FOLDER: &str = "incidents";
+
+/// The incidents: see the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct IncidentLog {
+    earlier: Mutex<EarlierIncidents>,
+    /// `None`: nothing is written.
+    writer: Option<Mutex<IncidentWriter>>,
+}
+
+/// Incidents, the oldest first, each with the id of its tenant.
+type KeptIncidents<T> = Vec<(u32, T)>;
+
+/// What earlier runs of the server have written.
+#[derive(Debug, Default)]
+struct EarlierIncidents {
+    kills: KeptIncidents<KillResponse>,
+    slow: KeptIncidents<SlowRequestResponse>,
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum IncidentLine<T> {
+    /// An incident of the tenant of an id.
+    Incident { tenant_id: u32, shown: T },
+    /// The tenant of an id was deleted: lines before this one are of no tenant.
+    TenantEnded { tenant_id: u32 },
+}
+
+#[derive(Debug)]
+struct IncidentWriter {
+    /// Rates are measured from here.
+    started: Instant,
+    looked_us: Option<u64>,
+    kills: IncidentFiles<KillResponse>,
+    slow: IncidentFiles<SlowRequestResponse>,
+    tenants: HashMap<u32, SeenTenant>,
+}
+
+#[derive(Debug)]
+struct IncidentFiles<T> {
+    files: JsonLineFiles<IncidentLine<T>>,
+    of_all: RateLimiter,
+}
+
+/// What was seen of a tenant when its counts were read last.
+#[derive(Debug, Default)]
+struct SeenTenant {
+    serial: u64,
+    kills: u64,
+    policy_events: u64,
+    /// The number of its latest slow request.
+    slow_id: u64,
+    kill_rate: RateLimiter,
+    slow_rate: RateLimiter,
+}
+
+/// The tenant that an incident names.
+trait IncidentOfTenant {
+    fn tenant(&self) -> &str;
+    fn at_ms(&self) -> u64;
+}
+
+impl IncidentOfTenant for KillResponse {
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    fn at_ms(&self) -> u64 {
+        self.at_ms
+    }
+}
+
+impl IncidentOfTenant for SlowRequestResponse {
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    fn at_ms(&self) -> u64 {
+        self.at_ms
+    }
+}
+
+impl<T: IncidentOfTenant + Serialize + DeserializeOwned> IncidentFiles<T> {
+    /// Opens the files of a name, and reads the incidents of tenants that are still there.
+    fn open(
+        folder: &Path,
+        name: &str,
+        tenants: &DirectorySnapshot,
+        deleted: &[(u32, u64)],
+    ) -> io::Result<(IncidentFiles<T>, KeptIncidents<T>)> {
+        let (mut files, lines) = JsonLineFiles::open(folder, name, INCIDENTS_PER_FILE, INCIDENT_LINE_BYTES)?;
+        let mut found: KeptIncidents<T> = Vec::new();
+        for line in lines {
+            match line {
+                IncidentLine::Incident { tenant_id, shown } => found.push((tenant_id, shown)),
+                IncidentLine::TenantEnded { tenant_id } => found.retain(|(id, _)| *id != tenant_id),
+            }
+        }
+        let is_of_another = |(id, shown): &(u32, T)| {
+            let named = tenants.tenant(*id).is_some_and(|view| view.tenant.name == shown.tenant());
+            !named || deleted.iter().any(|(other, at_ms)| other == id && shown.at_ms() <= *at_ms)
+        };
+        let mut ended: Vec<u32> = found.iter().filter(|one| is_of_another(one)).map(|(id, _)| *id).collect();
+        found.retain(|one| !is_of_another(one));
+        ended.sort_unstable();
+        ended.dedup();
+        // What is left of such an id comes behind the line that ends it.
+        for tenant_id in ended {
+            files.append(&IncidentLine::TenantEnded { tenant_id });
+            let again: KeptIncidents<T> = found.extract_if(.., |(id, _)| *id == tenant_id).collect();
+            for (tenant_id, shown) in again {
+                let line = IncidentLine::Incident { tenant_id, shown };
+                files.append(&line);
+                if let IncidentLine::Incident { shown, .. } = line {
+                    found.push((tenant_id, shown));
+                }
+            }
+        }
+        Ok((IncidentFiles { files, of_all: RateLimiter::default() }, found))
+    }
+
+    /// Writes an incident, unless there were too many.
+    fn write(&mut self, tenant_id: u32, shown: T, own: &mut RateLimiter, now_us: u64) {
+        if own.admit(&INCIDENTS_OF_TENANT, now_us) && self.of_all.admit(&INCIDENTS_OF_ALL_TENANTS, now_us) {
+            self.files.append(&IncidentLine::Incident { tenant_id, shown });
+        }
+    }
+}
+
+impl IncidentLog {
+    /// The incidents of a state directory. `events` tells which tenants were deleted.
+    ///
+    /// # Errors
+    /// One line: a file cannot be read.
+    pub(super) fn open(state: &Path, directory: &Directory, events: &EventLog) -> Result<IncidentLog, ConfigError> {
+        let folder = state.join(FOLDER);
+        if let Err(error) = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder) {
+            // A server on a full disk starts all the same.
+            tracing::warn!(%error, "kills and slow requests are kept in memory alone: {}", folder.display());
+            return Ok(IncidentLog::default());
+        }
+        let (snapshot, deleted) = (directory.snapshot(), events.deleted_tenants());
+        let failed = |error| ConfigError::new(format!("incidents in {}: {error}", folder.display()));
+        let (kill_files, kills) = IncidentFiles::open(&folder, "kills", &snapshot, &deleted).map_err(failed)?;
+        let (slow_files, slow) = IncidentFiles::open(&folder, "slow", &snapshot, &deleted).map_err(failed)?;
+        let seen = |view: &Arc<TenantView>| {
+            (view.tenant.id, SeenTenant { serial: view.tenant.serial, ..SeenTenant::default() })
+        };
+        let writer = IncidentWriter {
+            started: Instant::now(),
+            looked_us: None,
+            kills: kill_files,
+            slow: slow_files,
+            tenants: snapshot.iter().map(seen).collect(),
+        };
+        let earlier = EarlierIncidents { kills, slow };
+        Ok(IncidentLog { earlier: Mutex::new(earlier), writer: Some(Mutex::new(writer)) })
+    }
+
+    /// Writes what is new, if the last look was not just now.
+    pub(super) fn look(&self, directory: &Directory) {
+        let Some(writer) = &self.writer else { return };
+        let mut writer = writer.lock();
+        let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if writer.looked_us.is_some_and(|looked_us| now_us - looked_us < INCIDENT_INTERVAL_US) {
+            return;
+        }
+        self.look_at(&mut writer, directory, now_us);
+    }
+
+    /// Writes what is new before the server ends.
+    pub(super) fn look_last(&self, directory: &Directory) {
+        let Some(writer) = &self.writer else { return };
+        let mut writer = writer.lock();
+        let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.look_at(&mut writer, directory, now_us);
+    }
+
+    fn look_at(&self, writer: &mut IncidentWriter, directory: &Directory, now_us: u64) {
+        writer.looked_us = Some(now_us);
+        let snapshot = directory.snapshot();
+        let is_gone =
+            |id: &u32, seen: &SeenTenant| snapshot.tenant(*id).is_none_or(|view| view.tenant.serial != seen.serial);
+        let ended: Vec<u32> = writer.tenants.iter().filter(|(id, seen)| is_gone(id, seen)).map(|(id, _)| *id).collect();
+        for tenant_id in ended {
+            writer.tenants.remove(&tenant_id);
+            writer.kills.files.append(&IncidentLine::TenantEnded { tenant_id });
+            writer.slow.files.append(&IncidentLine::TenantEnded { tenant_id });
+            self.earlier.lock().forget(tenant_id);
+        }
+        for view in snapshot.iter() {
+            let serial = view.tenant.serial;
+            let seen = writer.tenants.entry(view.tenant.id);
+            let seen = seen.or_insert_with(|| SeenTenant { serial, ..SeenTenant::default() });
+            write_kills(view, seen, &mut writer.kills, now_us);
+            write_slow(&snapshot, view, seen, (&mut writer.slow, now_us));
+        }
+    }
+
+    /// Kills and measures of earlier runs of the server, of a tenant.
+    pub(super) fn kills_of(&self, view: &TenantView) -> Vec<KillResponse> {
+        of_tenant(&self.earlier.lock().kills, view).cloned().collect()
+    }
+
+    /// Slow requests of earlier runs of the server, of a tenant, with the names of all tenants.
+    pub(super) fn slow_of(&self, view: &TenantView) -> Vec<SlowRequestResponse> {
+        of_tenant(&self.earlier.lock().slow, view).cloned().collect()
+    }
+
+    /// The number of the last slow request of earlier runs; 0: there is none.
+    pub(super) fn last_slow_id(&self) -> u64 {
+        self.earlier.lock().slow.iter().map(|(_, one)| one.id).max().unwrap_or(0)
+    }
+}
+
+impl EarlierIncidents {
+    fn forget(&mut self, tenant_id: u32) {
+        self.kills.retain(|(id, _)| *id != tenant_id);
+        self.slow.retain(|(id, _)| *id != tenant_id);
+    }
+}
+
+fn of_tenant<'a, T: IncidentOfTenant>(all: &'a [(u32, T)], view: &TenantView) -> impl Iterator<Item = &'a T> {
+    let (id, name) = (view.tenant.id, view.tenant.name.clone());
+    all.iter().filter(move |(of, shown)| *of == id && shown.tenant() == name).map(|(_, shown)| shown)
+}
+
+/// How many are new of a count that has only grown, unless it began anew.
+fn grown(seen: &mut u64, now: u64) -> usize {
+    let new = now.checked_sub(std::mem::replace(seen, now)).unwrap_or(now);
+    usize::try_from(new).unwrap_or(usize::MAX)
+}
+
+/// Writes a tenant's new kills, and the measures against its extensions.
+fn write_kills(view: &TenantView, seen: &mut SeenTenant, files: &mut IncidentFiles<KillResponse>, now_us: u64) {
+    let (name, usage) = (&view.tenant.name, &view.tenant.usage);
+    let new_kills = grown(&mut seen.kills, usage.kills_total());
+    let new_events = grown(&mut seen.policy_events, usage.policy_events_total());
+    let mut new: Vec<KillResponse> = Vec::new();
+    if new_kills > 0 {
+        // The newest come first.
+        new.extend(usage.kills().into_iter().take(new_kills).map(|kill| KillResponse::of(name, kill)));
+    }
+    if new_events > 0 {
+        let notices = usage.policy_events().into_iter().take(new_events);
+        new.extend(notices.map(|notice| KillResponse::from_notice(name, notice)));
+    }
+    new.sort_by_key(|one| one.at_ms);
+    for mut shown in new {
+        shown.text = shortened(shown.text);
+        shown.places.truncate(INCIDENT_PLACES);
+        files.write(view.tenant.id, shown, &mut seen.kill_rate, now_us);
+    }
+}
+
+/// Writes a tenant's new slow requests.
+fn write_slow(
+    snapshot: &DirectorySnapshot,
+    view: &TenantView,
+    seen: &mut SeenTenant,
+    (files, now_us): (&mut IncidentFiles<SlowRequestResponse>, u64),
+) {
+    let new = view.tenant.usage.slow_requests.after(seen.slow_id);
+    seen.slow_id = new.iter().map(|one| one.id).max().unwrap_or(seen.slow_id);
+    for request in new {
+        // A digest means nothing to another run of the server.
+        let shown = SlowRequestResponse { key: None, key_digest: None, ..full_response(snapshot, view, request) };
+        files.write(view.tenant.id, shown, &mut seen.slow_rate, now_us);
+    }
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > INCIDENT_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(INCIDENT_TEXT_BYTES));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_accounts::{KillRecord, PolicyEvent, RequestSubject, SlowRequest, TurnShare};
+    use sandstorm_catalog::NewTenant;
+    use sandstorm_metrics::histogram::RequestClass;
+    use sandstorm_net::rpc::KillCause;
+    use sandstorm_store::Epochs;
+
+    use super::*;
+    use crate::events::{EventCode, NewEvent};
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    fn directory(names: &[&str]) -> Arc<Directory> {
+        let directory = Directory::new(Epochs::new());
+        names.iter().for_each(|name| drop(directory.create_tenant(NewTenant::named(name)).expect("a tenant")));
+        directory
+    }
+
+    fn view_of(directory: &Directory, name: &str) -> Arc<TenantView> {
+        Arc::clone(directory.snapshot().by_name(name).expect("it is there"))
+    }
+
+    fn kill(directory: &Directory, tenant: &str, at_ms: u64) {
+        view_of(directory, tenant).tenant.usage.record_kill(KillRecord {
+            extension: "x".into(),
+            version: 3,
+            cause: KillCause::Panic,
+            cpu_us: 5,
+            wall_us: 6,
+            at_ms,
+            worker: 1,
+            text: "é".repeat(INCIDENT_TEXT_BYTES),
+            places: vec![sandstorm_accounts::CodePlace::default(); 3 * INCIDENT_PLACES],
+            arguments: b"kept\x00".to_vec(),
+        });
+    }
+
+    fn slow(directory: &Directory, tenant: &str, id: u64, turns: Vec<TurnShare>) {
+        view_of(directory, tenant).tenant.usage.slow_requests.keep(SlowRequest {
+            id,
+            at_ms: id,
+            class: RequestClass::Get,
+            subject: RequestSubject::new("get", 1, b"secret"),
+            count: 1,
+            waiting_ns: 1,
+            service_ns: 2,
+            worker: 0,
+            call: None,
+            turns,
+            known_ns: 3,
+        });
+    }
+
+    /// What a run of the server that begins now has of earlier ones.
+    fn open(state: &Path, directory: &Directory) -> IncidentLog {
+        IncidentLog::open(state, directory, &EventLog::in_memory()).expect("readable files")
+    }
+
+    fn look(log: &IncidentLog, directory: &Directory, now_us: u64) {
+        log.look_at(&mut log.writer.as_ref().expect("files").lock(), directory, now_us);
+    }
+
+    fn kill_times(log: &IncidentLog, directory: &Directory, tenant: &str) -> Vec<u64> {
+        log.kills_of(&view_of(directory, tenant)).iter().map(|kill| kill.at_ms).collect()
+    }
+
+    #[test]
+    fn kills_measures_and_slow_requests_are_there_after_a_restart_without_keys() {
+        let state = tempfile::tempdir().expect("a folder");
+        let before = directory(&["a", "b"]);
+        let log = open(state.path(), &before);
+        kill(&before, "a", 1_000);
+        let text = "killed too often".to_owned();
+        let notice = PolicyEvent { extension: "x".into(), version: 3, what: "slowed", at_ms: 2_000, text };
+        view_of(&before, "a").tenant.usage.record_policy_event(notice);
+        let b = view_of(&before, "b").tenant.id;
+        slow(&before, "a", 7, vec![TurnShare { tenant: b, turns: 1, cpu_ns: 9, requests: 4 }]);
+        look(&log, &before, 1);
+        look(&log, &before, 2);
+        assert_eq!(kill_times(&log, &before, "a"), [0; 0], "the tenant's own list has what is of this run");
+        let text = fs::read_to_string(state.path().join(FOLDER).join("slow.jsonl")).expect("a file");
+        assert!(!text.contains("secret"), "{text}");
+
+        let after = directory(&["a", "b"]);
+        let log = open(state.path(), &after);
+        let a = view_of(&after, "a");
+        let kills = log.kills_of(&a);
+        let shown: Vec<(u64, &str)> = kills.iter().map(|kill| (kill.at_ms, &*kill.cause)).collect();
+        assert_eq!(shown, [(1_000, "panic"), (2_000, "slowed")], "each once");
+        assert_eq!((kills[0].places.len(), kills[0].arguments.as_str()), (INCIDENT_PLACES, "kept\\x00"));
+        assert!(kills[0].text.len() <= INCIDENT_TEXT_BYTES + 3 && kills[0].text.ends_with("é…"));
+        let requests = log.slow_of(&a);
+        assert_eq!((requests.len(), requests[0].id, &*requests[0].operation), (1, 7, "get"));
+        assert_eq!((requests[0].turns[0].tenant.as_deref(), requests[0].turns[0].requests), (Some("b"), 4));
+        assert_eq!((&requests[0].key, &requests[0].key_digest, requests[0].key_bytes), (&None, &None, 6));
+        assert_eq!((log.last_slow_id(), log.slow_of(&view_of(&after, "b"))), (7, Vec::new()));
+        look(&log, &after, 1);
+        assert_eq!(kill_times(&open(state.path(), &after), &after, "a"), [1_000, 2_000], "nothing is written twice");
+    }
+
+    #[test]
+    fn a_tenant_that_was_made_anew_sees_nothing_of_the_one_before() {
+        let state = tempfile::tempdir().expect("a folder");
+        let tenants = directory(&["a", "b"]);
+        let log = open(state.path(), &tenants);
+        kill(&tenants, "a", 1_000);
+        kill(&tenants, "b", 1_000);
+        look(&log, &tenants, 1);
+        drop(log);
+        // It is deleted while this run has not looked yet.
+        let tenants = directory(&["a", "b"]);
+        let log = open(state.path(), &tenants);
+        assert_eq!(kill_times(&log, &tenants, "a"), [1_000]);
+        let id = view_of(&tenants, "a").tenant.id;
+        tenants.delete_tenant("a").expect("it was there");
+        tenants.create_tenant(NewTenant { id: Some(id), ..NewTenant::named("a") }).expect("a tenant");
+        look(&log, &tenants, 1);
+        assert_eq!(kill_times(&log, &tenants, "a"), [0; 0]);
+        kill(&tenants, "a", 5_000);
+        look(&log, &tenants, 2);
+        let again = open(state.path(), &tenants);
+        assert_eq!(kill_times(&again, &tenants, "a"), [5_000], "what is of the new one alone");
+        assert_eq!(kill_times(&again, &tenants, "b"), [1_000]);
+        // A crash in the moment after the deletion: the events alone know of it.
+        let events = EventLog::in_memory();
+        events.record(NewEvent::of_server(EventCode::TenantDeleted).about("a", id));
+        for times in 0..2 {
+            let log = IncidentLog::open(state.path(), &tenants, &events).expect("readable files");
+            assert_eq!(kill_times(&log, &tenants, "a"), [0; 0], "start {times} after it");
+        }
+        assert_eq!(kill_times(&open(state.path(), &tenants), &tenants, "a"), [0; 0], "and it stays so");
+    }
+
+    #[test]
+    fn a_tenant_that_is_killed_all_the_time_leaves_the_kills_of_others_and_files_are_bounded() {
+        let state = tempfile::tempdir().expect("a folder");
+        let tenants = directory(&["loud", "quiet"]);
+        let log = open(state.path(), &tenants);
+        kill(&tenants, "quiet", 7);
+        for second in 0..3 * 3_600 {
+            (0..5).for_each(|_| kill(&tenants, "loud", second));
+            slow(&tenants, "loud", 1 + second, Vec::new());
+            look(&log, &tenants, second * 1_000_000);
+        }
+        let after = open(state.path(), &tenants);
+        let (kills, requests) = (kill_times(&after, &tenants, "loud"), after.slow_of(&view_of(&tenants, "loud")));
+        assert!((16 + 5..=16 + 6).contains(&kills.len()), "16 at once and two an hour: {kills:?}");
+        assert!((16 + 5..=16 + 6).contains(&requests.len()));
+        assert!(kills.last().is_some_and(|last| *last >= 2 * 3_600), "the last hour has some: {kills:?}");
+        assert_eq!(kill_times(&after, &tenants, "quiet"), [7]);
+        for hour in 3..2_000 {
+            kill(&tenants, "loud", hour);
+            look(&after, &tenants, hour * HOUR_US);
+        }
+        let lines = |name: &str| {
+            let text = fs::read_to_string(state.path().join(FOLDER).join(name)).expect("a file");
+            text.lines().count()
+        };
+        assert_eq!(lines("kills.1.jsonl"), INCIDENTS_PER_FILE);
+        assert!(lines("kills.jsonl") <= INCIDENTS_PER_FILE);
+    }
+}
