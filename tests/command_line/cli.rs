@@ -295,9 +295,36 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     assert!(refused.contains("src/lib.rs:2:") && refused.contains("error: "), "{refused}");
 }
 
+/// A key with an escape, a mark that turns the direction of writing, and markup; and a line of the log.
+fn keys_and_lines_reach_no_terminal_as_they_are(server: &Server, harmless: &dyn Fn(&str)) {
+    let token = server.json("tenant token shop")["token"].as_str().unwrap().to_owned();
+    server.ok("table create seen --ordered");
+    server.ok("slow --threshold-us 1");
+    server.ok("put seen hex:1b5b324ae280ae3c696d673e value");
+    // One may be over within a microsecond.
+    assert!(crate::common::eventually(|| {
+        server.ok("get seen hex:1b5b324ae280ae3c696d673e");
+        server.json("slow")["requests"].as_array().is_some_and(|requests| !requests.is_empty())
+    }));
+    for (line, shown) in [
+        ("ext logs harmful", "\\u{202e}\\u{1b}]0;line"),
+        ("big seen", "\\u{1b}[2J\\u{202e}<img>"),
+        ("slow", "\\u{1b}[2J\\u{202e}<img>"),
+        ("range seen", "hex:1b5b324ae280ae3c696d673e"),
+    ] {
+        let said = server.ok(&format!("{line} --token {token}"));
+        harmless(&said);
+        assert!(said.contains(shown), "{line}: {said}");
+    }
+    for line in ["slow", "events", "history --by seconds", "top tables --once", "top tenants --batch -n 1", "hot"] {
+        harmless(&server.ok(line));
+    }
+}
+
 const HARMFUL: &str = r#"#![no_std]
 use sandstorm_api::prelude::*;
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    info!("\u{202e}\u{1b}]0;line\u{7}\r\nerror: forged");
     match args {
         b"panic" => panic!("\u{202e}\u{1b}]0;title\u{7}\u{9b}2J\u{200b}\r\nerror: forged\nhint: forged"),
         b"error" => Err(Error::new("\u{2066}\u{1b}[2J\u{feff}\nerror: forged\nhint: forged")),
@@ -341,6 +368,7 @@ fn texts_that_tenants_chose_reach_no_terminal_as_they_are() {
     let parsed: Value = serde_json::from_str(&json).unwrap();
     assert!(parsed[0]["text"].as_str().unwrap().contains("\u{202e}\u{1b}]0;title"), "programs get what was said");
     assert_eq!(server.ok("invoke harmful reply"), "hex:1b5b324a\n");
+    keys_and_lines_reach_no_terminal_as_they_are(&server, &harmless);
     assert_eq!(server.ok("invoke harmful reply --raw"), "\u{1b}[2J", "and exactly, if it is asked for");
 }
 

@@ -13,14 +13,14 @@ use crate::common::process::Server;
 use crate::common::root;
 
 /// A browser that is told what to do through a pipe (its DevTools protocol); ended when dropped.
-struct Browser {
+pub(super) struct Browser {
     process: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     next_id: u64,
     session: Option<String>,
     /// What the page has written to its console, and what the browser complained of.
-    complaints: Vec<String>,
+    pub(super) complaints: Vec<String>,
     /// Addresses that were asked for.
     requests: Vec<String>,
     _folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    fn start() -> Browser {
+    pub(super) fn start() -> Browser {
         let folder = tempfile::tempdir().expect("a folder");
         // The browser reads commands from file 3, and answers to file 4.
         let script = format!(
@@ -117,13 +117,13 @@ impl Browser {
     }
 
     /// The value of an expression in the page.
-    fn evaluate(&mut self, expression: &str) -> Value {
+    pub(super) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         self.ask("Runtime.evaluate", parameters)["result"]["result"]["value"].clone()
     }
 
     /// Waits until an expression is true.
-    fn wait_for(&mut self, expression: &str) {
+    pub(super) fn wait_for(&mut self, expression: &str) {
         let until = Instant::now() + crate::common::EVENTUALLY;
         while self.evaluate(expression) != json!(true) {
             assert!(Instant::now() < until, "{expression}: {}", self.evaluate("document.body.innerText"));
@@ -187,7 +187,7 @@ fn filled_server() -> Server {
 }
 
 /// Signs in with a code, as `sandstorm ui` prints it.
-fn sign_in(browser: &mut Browser, server: &Server) {
+pub(super) fn sign_in(browser: &mut Browser, server: &Server) {
     let made = server.json("ui");
     browser.go(made["address"].as_str().expect("an address"));
     let code = made["code"].as_str().expect("a code");

@@ -15,6 +15,7 @@ mod cluster_directory;
 mod cluster_move;
 mod cluster_servers;
 mod code_tiers;
+mod culprits;
 mod disk;
 mod feeds;
 mod histories;

@@ -1,6 +1,7 @@
 //! Promise: what the server tells Prometheus follows its conventions, and its alerts fire. By Prometheus' own programs,
 //! where Debian's package `prometheus` is installed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,8 +58,9 @@ fn the_metrics_follow_the_conventions() {
     for rule in ALERT_RULES {
         for name in rule.expression.split("sandstorm_").skip(1) {
             let name = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
-            let has_series =
-                ["extension_", "tenant_isolation", "tenant_beside", "up"].iter().all(|start| !name.starts_with(start));
+            let has_series = ["extension_", "tenant_isolation", "tenant_beside", "table_hot_key", "up"]
+                .iter()
+                .all(|start| !name.starts_with(start));
             let line = format!("\nsandstorm_{name}");
             assert!(!has_series || text.contains(&line), "{}: the server does not tell {name}", rule.name);
         }
@@ -78,7 +80,7 @@ fn every_alert_is_made_by_the_series_that_provoke_it() {
 }
 
 /// A real Prometheus; ended when dropped.
-struct Prometheus {
+pub(super) struct Prometheus {
     process: Child,
     url: String,
 }
@@ -91,7 +93,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    fn start(folder: &Path, targets: &[&str]) -> Prometheus {
+    pub(super) fn start(folder: &Path, targets: &[&str]) -> Prometheus {
         // Without the minutes for which an alert has to last.
         let rules = fs::read_to_string(rules_folder().join("sandstorm.rules.yml")).expect("rules");
         let rules: String = rules
@@ -120,6 +122,17 @@ impl Prometheus {
 
     /// Names of the alerts that fire.
     fn firing(&self) -> Vec<String> {
+        self.labels_of_firing().into_iter().filter_map(|of| of["alertname"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Alerts that fire and name a tenant, and these tenants.
+    pub(super) fn firing_of_tenants(&self) -> BTreeSet<(String, String)> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let labels = self.labels_of_firing().into_iter();
+        labels.filter_map(|of| Some((text(&of["alertname"])?, text(&of["tenant"])?))).collect()
+    }
+
+    fn labels_of_firing(&self) -> Vec<Value> {
         if std::net::TcpStream::connect(self.url.trim_start_matches("http://")).is_err() {
             return Vec::new();
         }
@@ -127,7 +140,7 @@ impl Prometheus {
         let told: Value = serde_json::from_str(&text).unwrap_or_default();
         let alerts = told["data"]["alerts"].as_array().cloned().unwrap_or_default();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
-        firing.filter_map(|alert| alert["labels"]["alertname"].as_str().map(str::to_owned)).collect()
+        firing.map(|alert| alert["labels"].clone()).collect()
     }
 }
 

@@ -200,6 +200,16 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "`sandstorm table set NAME --quota` raises it, within the tenant's memory_bytes; or delete records"
         ["sandstorm_table_quota_used_ratio{instance=\"a\",tenant=\"t\",table=\"x\"}" "0.5x8 0.95x20"]
         ["instance" "a", "tenant" "t", "table" "x"] "95%";
+    "SandstormHotKey" Warning 30
+        "a key may be asked for by one burst of clients; three evaluations see one that stays hot"
+        "sandstorm_table_hot_key_ratio > 0.2 and sandstorm_table_hot_key_accesses_per_second > 1000"
+        "one key of table {{ $labels.table }} of tenant {{ $labels.tenant }} takes {{ $value | humanizePercentage }} \
+         of its accesses"
+        "`sandstorm hot --tenant NAME` with the tenant's token shows the key: have its clients keep it for a while, or \
+         divide it"
+        ["sandstorm_table_hot_key_ratio{instance=\"a\",tenant=\"t\",table=\"x\"}" "0x8 0.5x20",
+         "sandstorm_table_hot_key_accesses_per_second{instance=\"a\",tenant=\"t\",table=\"x\"}" "0x8 5000x20"]
+        ["instance" "a", "tenant" "t", "table" "x"] "50%";
     "SandstormGarbageHeld" Warning 300 "one long call holds it for as long as its budget, and then it is freed"
         "sandstorm_garbage_bytes > 268435456"
         "{{ $value | humanize1024 }}B of replaced records wait for readers at {{ $labels.instance }}"

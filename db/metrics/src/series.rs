@@ -110,6 +110,15 @@ pub const TABLE_METRICS: &[MetricSpec] = &[
     counter("table_backing_errors", "Requests to the backing that failed, and conflicts with other writers."),
 ];
 
+/// Of the hottest key of a table (labels `tenant` and `table`).
+pub const HOT_KEY_METRICS: &[MetricSpec] = &[
+    gauge(
+        "table_hot_key_per_mille",
+        "Of a thousand accesses of the table in the last half a minute, those of its hottest key, at least.",
+    ),
+    gauge("table_hot_key_accesses_per_second", "About so many accesses of that key a second, as of the last seconds."),
+];
+
 /// Of each tenant's quotas (label `tenant`).
 pub const QUOTA_METRICS: &[MetricSpec] = &[family(
     "tenant_quota_used_per_mille",

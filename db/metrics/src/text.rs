@@ -6,9 +6,9 @@ use std::fmt::Write;
 use super::histogram::LATENCY_METRICS;
 use super::series::ISOLATION_NOTE;
 use super::{
-    BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, ISOLATION_METRICS,
-    MEMORY_METRICS, MetricKind, MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS, SERVER_METRICS,
-    SPILL_METRICS, TABLE_METRICS, TenantCounters, WATCHDOG_METRICS, WorkerCounters,
+    BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS,
+    ISOLATION_METRICS, MEMORY_METRICS, MetricKind, MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS,
+    SERVER_METRICS, SPILL_METRICS, TABLE_METRICS, TenantCounters, WATCHDOG_METRICS, WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
@@ -139,7 +139,7 @@ pub(crate) const ISOLATION_SECTION: &str =
     "Tenants beside their neighbours (labels `tenant` and `class`, the kind of requests; in `/metrics` alone)";
 
 /// The sections of the page, and their metrics: all that there are.
-pub const SECTIONS: [(&str, &[MetricSpec]); 15] = [
+pub const SECTIONS: [(&str, &[MetricSpec]); 16] = [
     ("The server", SERVER_METRICS),
     ("Its memory", MEMORY_METRICS),
     ("What is kept on the disk", PERSISTENCE_METRICS),
@@ -159,6 +159,11 @@ pub const SECTIONS: [(&str, &[MetricSpec]); 15] = [
     (
         "Tables that are nearly full, and those with most bytes (labels `tenant` and `table`; in `/metrics` alone)",
         TABLE_METRICS,
+    ),
+    (
+        "Tables of which one key takes a large part of the accesses (labels `tenant` and `table`, at most as many as \
+         `top` says; in `/metrics` alone)",
+        HOT_KEY_METRICS,
     ),
     (ISOLATION_SECTION, ISOLATION_METRICS),
     ("Latency (in `/metrics` alone; `GET /v1/latency` has all of it)", LATENCY_METRICS),

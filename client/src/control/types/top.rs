@@ -155,6 +155,9 @@ pub struct TableUse {
     pub expirations: u64,
     /// Writes refused: at the quota, for lack of memory, or because too much is not freed yet.
     pub refusals: u64,
+    /// Of a thousand accesses of the last half a minute, those of its hottest key, at least; 0: no key is known to
+    /// take a large part.
+    pub hot_key_per_mille: u64,
 }
 
 /// Which rows of [`TopReport`] to read.

@@ -57,6 +57,7 @@ pub(super) fn read_metrics(control: &ControlState, top: usize) -> MetricsReading
     }
     groups.extend(series::extension_readings(control, top));
     groups.extend(series::table_readings(control, top));
+    groups.extend(series::hot_key_readings(control, top));
     groups.extend(series::isolation_readings(control, top));
     let latencies = snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect();
     MetricsReading { groups, latencies: LatencyReading::of(latencies) }

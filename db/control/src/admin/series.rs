@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use super::ControlState;
 use super::quota_use::{quota_uses, table_used_per_mille};
+use crate::hot_keys::HotSpot;
 use crate::isolation::IsolationReading;
-use crate::limits::{METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
+use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
-    BUILD_METRICS, EXTENSION_METRICS, ISOLATION_METRICS, MetricReading, PERSISTENCE_METRICS, QUOTA_METRICS,
-    SPILL_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, readings,
+    BUILD_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS, ISOLATION_METRICS, MetricReading, PERSISTENCE_METRICS,
+    QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, readings,
 };
 
 /// Counts of pushes.
@@ -189,6 +190,25 @@ pub(super) fn isolation_readings(control: &ControlState, most: usize) -> Vec<Lab
         Some(LabelledReadings { labels, readings: readings(ISOLATION_METRICS, values) })
     };
     control.isolation.readings().into_iter().take(most).filter_map(of).collect()
+}
+
+/// The readings of the hottest keys, one of each table: of those that take most accesses.
+pub(super) fn hot_key_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+    let snapshot = control.directory.snapshot();
+    let mut seen: Vec<(u32, u64)> = Vec::new();
+    let of = |spot: HotSpot| {
+        if seen.contains(&(spot.tenant, spot.table)) {
+            return None;
+        }
+        seen.push((spot.tenant, spot.table));
+        let view = snapshot.tenant(spot.tenant)?;
+        let table = view.tables.get(&spot.table)?.name().to_string();
+        let values = [(spot.share * 1_000.0).round() as u64, spot.per_s().round() as u64];
+        let labels = vec![("tenant", view.tenant.name.clone()), ("table", table)];
+        let values = values.map(|value| vec![value]).to_vec();
+        Some(LabelledReadings { labels, readings: readings(HOT_KEY_METRICS, values) })
+    };
+    control.hot_keys.hottest(|_| true, HOT_KEYS_MAX).into_iter().filter_map(of).take(most).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use super::caller::RequestCaller;
 use super::response::ApiResult;
 use super::types::{ExtensionUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 use super::{ControlState, now_ms};
+use crate::limits::HOT_KEYS_MAX;
+use sandstorm_catalog::TableEntry;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +47,10 @@ pub(super) async fn show(
         extensions: Vec::new(),
         tables: Vec::new(),
     };
+    let hottest = match is_wanted(RequestedRows::Tables) {
+        true => control.hot_keys.hottest(|tenant| views.iter().any(|view| view.tenant.id == tenant), HOT_KEYS_MAX),
+        false => Vec::new(),
+    };
     for view in &views {
         if is_wanted(RequestedRows::Tenants) {
             let isolation = control.isolation.worst_of(view.tenant.id);
@@ -56,7 +62,12 @@ pub(super) async fn show(
         }
         if is_wanted(RequestedRows::Tables) {
             let tables = view.sorted_tables();
-            top.tables.extend(tables.into_iter().map(|table| TableUseResponse::of(&view.tenant.name, table)));
+            let of = |table: &Arc<TableEntry>| {
+                let hottest = hottest.iter().find(|spot| (spot.tenant, spot.table) == (view.tenant.id, table.id));
+                let per_mille = hottest.map_or(0, |spot| (spot.share * 1_000.0).round() as u64);
+                TableUseResponse::of(&view.tenant.name, table, per_mille)
+            };
+            top.tables.extend(tables.into_iter().map(of));
         }
     }
     Ok(axum::Json(top))

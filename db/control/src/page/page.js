@@ -465,9 +465,9 @@ function explained(row) {
       card('worker', row.worker),
       ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits),
         card('records read', count(call.reads)), card('begun anew', call.retries)] : [])),
-    table('turns', `Whose calls had turns on that worker meanwhile; known for ${duration(row.known_ns)} of it`, [
+    table('turns', `Whose calls had turns on that worker meanwhile, and whose requests were answered; known for ${duration(row.known_ns)} of it`, [
       ['tenant', 'Tenant', (one) => one.tenant === null ? 'others' : tenantLink(one.tenant)], ['turns', 'Turns', (one) => count(one.turns), true],
-      ['cpu_ns', 'CPU', (one) => duration(one.cpu_ns), true],
+      ['cpu_ns', 'CPU', (one) => duration(one.cpu_ns), true], ['requests', 'Requests answered', (one) => count(one.requests), true],
     ], row.turns, 'cpu_ns'),
   ];
 }

@@ -103,7 +103,8 @@ pub(super) fn encode(report: &ProfileReport) -> Vec<u8> {
             let mut message = ProtoMessage::default();
             message.number(1, function);
             message.number(2, name);
-            message.number(3, name);
+            // No system name: of a name that is the system's, too, pprof takes what stands between `<` and `>` for
+            // C++'s parameters, and leaves it out. `<two::Key as PartialOrd>::lt` would be `::lt`.
             message.number(4, file);
             function_messages.push(message.0);
         }

@@ -134,3 +134,33 @@ fn pprof_reads_what_is_written() {
     let locations: Vec<u64> = of(4).map(|location| fields(&location)[0].1).collect();
     assert_eq!(locations, [1, 2, 3, 4, 5]);
 }
+
+/// With Go's own program, where it is installed.
+#[test]
+fn pprof_shows_the_names_of_functions_whole() {
+    const NAMES: [&str; 4] = [
+        "<two::Key as core::cmp::PartialOrd>::lt",
+        "two::sum::<u64>",
+        "two::<impl two::Walk for two::Key>::go",
+        "two::run",
+    ];
+    let place = |name: &&str| CodePlaceReport { function: (*name).into(), file: "src/lib.rs".into(), line: 5 };
+    let stack = |at| ProfiledStackReport { samples: 10, in_host: false, places: vec![at] };
+    let report = ProfileReport {
+        places: NAMES.iter().map(place).collect(),
+        stacks: (0..NAMES.len()).map(stack).collect(),
+        ..report()
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("two.pb");
+    std::fs::write(&file, pprof::encode(&report)).expect("room");
+    let run = std::process::Command::new("go").args(["tool", "pprof", "-top"]).arg(&file).output();
+    let output = match run {
+        Ok(output) if output.status.success() => output,
+        other => return println!("skipped: there is no `go tool pprof` ({other:?})"),
+    };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    for name in NAMES {
+        assert!(shown.lines().any(|line| line.ends_with(&format!("  {name}"))), "{name}:\n{shown}");
+    }
+}

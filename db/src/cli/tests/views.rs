@@ -208,6 +208,7 @@ fn client_and_server_have_the_same_uses() {
             evictions: 6,
             expirations: 7,
             refusals: 8,
+            hot_key_per_mille: 9,
         }],
     });
 }

@@ -180,6 +180,7 @@ impl TopView {
             column("EXPIRED/S", "expired_per_s", 9),
             column("REFUSED/S", "refused_per_s", 9),
             column("MODE", "mode", 5),
+            column("HOT KEY%", "hot_key_percent", 8),
         ];
         match self {
             TopView::Tenants => TENANTS,
@@ -329,6 +330,7 @@ impl UsePeriod {
             TopValue::Rate(self.rate(old.expirations, new.expirations)),
             TopValue::Rate(self.rate(old.refusals, new.refusals)),
             TopValue::text(&new.mode),
+            TopValue::Percent(new.hot_key_per_mille as f64 / 10.0),
         ];
         (cells, [new.bytes as f64 / 1024.0, new.records as f64, new.garbage_bytes as f64 / 1024.0])
     }

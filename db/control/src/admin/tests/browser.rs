@@ -148,6 +148,43 @@ fn a_session_ends_with_a_token_that_was_replaced_elsewhere() {
 }
 
 #[test]
+fn a_thousand_readings_of_the_page_have_the_server_read_once_a_second_and_keep_nobody_out() {
+    let server = Server::without_builder();
+    let (own, begun) = (server.tenant("a"), Instant::now());
+    // Ten pages, which ask far more often than a page does.
+    let sessions: Vec<String> = (0..10).map(|_| sign_in(&server, &server.operator).cookie()).collect();
+    let of_tenant = sign_in(&server, &own).cookie();
+    let readings = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    let asked = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for session in &sessions {
+            let (server, readings, asked) = (&server, &readings, &asked);
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let answer = ask(server, "GET", "/v1/overview", &[("cookie", session)], "");
+                    assert_eq!(answer.status, 200, "{}", answer.body);
+                    let read: Value = serde_json::from_str(&answer.body).unwrap();
+                    readings.lock().unwrap().insert(read["at_ms"].as_u64().unwrap());
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Beside them others are served.
+        while asked.load(Ordering::Relaxed) < 1_000 && !std::thread::panicking() {
+            assert_eq!(server.operator("GET", "/v1/health", Value::Null).0, 200);
+            assert_eq!(ask(&server, "GET", "/v1/caller", &[("cookie", &of_tenant)], "").status, 200);
+            if begun.elapsed() > Duration::from_secs(600) {
+                break;
+            }
+        }
+    });
+    assert_eq!(asked.load(Ordering::Relaxed), 1_000);
+    let most = 1 + begun.elapsed().as_secs();
+    let readings = readings.into_inner().unwrap().len() as u64;
+    assert!(readings <= most, "{readings} readings in {:?}", begun.elapsed());
+}
+
+#[test]
 fn a_code_works_once_and_a_foreign_page_cannot_sign_anybody_in() {
     let server = Server::without_builder();
     let (status, made) = server.operator("POST", "/v1/page/codes", Value::Null);

@@ -165,6 +165,9 @@ pub struct TableUseResponse {
     pub expirations: u64,
     /// Writes refused: at the quota, for lack of memory, or because too much is not freed yet.
     pub refusals: u64,
+    /// Of a thousand accesses of the last half a minute, those of its hottest key, at least; 0: no key is known to
+    /// take a large part.
+    pub hot_key_per_mille: u64,
 }
 
 impl TenantUseResponse {
@@ -249,8 +252,8 @@ impl ExtensionUseResponse {
 }
 
 impl TableUseResponse {
-    /// What a table of the tenant of that name uses.
-    pub fn of(tenant: &str, entry: &TableEntry) -> TableUseResponse {
+    /// What a table of the tenant of that name uses, and the part of its hottest key.
+    pub fn of(tenant: &str, entry: &TableEntry, hot_key_per_mille: u64) -> TableUseResponse {
         let stats = entry.table.stats();
         TableUseResponse {
             tenant: tenant.to_owned(),
@@ -264,6 +267,7 @@ impl TableUseResponse {
             evictions: stats.evictions,
             expirations: stats.expirations,
             refusals: stats.refusals + stats.held_back + stats.no_memory_refusals,
+            hot_key_per_mille,
         }
     }
 }
