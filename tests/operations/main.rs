@@ -13,6 +13,7 @@ mod cluster_access;
 mod cluster_dev;
 mod cluster_directory;
 mod cluster_move;
+mod cluster_move_partial;
 mod cluster_servers;
 mod code_tiers;
 mod culprits;

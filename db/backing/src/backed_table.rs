@@ -276,7 +276,7 @@ impl BackedTable {
     }
 
     /// Has all that waits for its time written now.
-    pub(crate) fn hurry(&self) {
+    pub fn hurry(&self) {
         self.queue.lock().release_until(u64::MAX);
         if let Some(pool) = self.pool.upgrade() {
             pool.notice(&self.as_requests());

@@ -73,6 +73,10 @@ impl FaultyObjects {
 }
 
 impl ObjectStore for FaultyObjects {
+    fn identity(&self) -> Result<Option<String>, BackingError> {
+        self.inner.identity()
+    }
+
     fn get(&self, name: &str, most_bytes: usize) -> Result<Option<StoredObject>, BackingError> {
         self.begin()?;
         self.reads.fetch_add(1, Relaxed);

@@ -17,6 +17,9 @@ use crate::object_store::{BackingError, ObjectStore, StoredObject, WriteConditio
 /// The file that is locked while an object is written. No object has such a name: they never begin with a dot.
 const LOCK_FILE: &str = ".sandstorm-lock";
 
+/// The file with a random number that tells the folder from another machine's of the same name.
+const IDENTITY_FILE: &str = ".sandstorm-folder";
+
 /// Objects of a folder.
 #[derive(Debug)]
 pub struct FolderObjects {
@@ -102,6 +105,23 @@ impl FolderObjects {
 }
 
 impl ObjectStore for FolderObjects {
+    fn identity(&self) -> Result<Option<String>, BackingError> {
+        let (path, beside) = (self.folder.join(IDENTITY_FILE), self.folder.join(".new-sandstorm-folder"));
+        let read = || match fs::read_to_string(&path) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let text = format!("{:032x}", rand::random::<u128>());
+                let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+                file.write_all(text.as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&beside, &path)?;
+                self.sync().map(|()| text)
+            }
+            Err(error) => Err(error),
+        };
+        self.locked(|| read().map(Some).map_err(|error| failed(&error)))
+    }
+
     fn get(&self, name: &str, most_bytes: usize) -> Result<Option<StoredObject>, BackingError> {
         let file = match File::open(self.folder.join(name)) {
             Ok(file) => file,

@@ -11,6 +11,17 @@ use crate::object_store::{BackingError, ObjectStore, StoredObject, WriteConditio
 #[derive(Debug, Default)]
 pub struct MemoryObjects {
     state: Mutex<MemoryState>,
+    /// A random number.
+    identity: MemoryIdentity,
+}
+
+#[derive(Debug)]
+struct MemoryIdentity(u64);
+
+impl Default for MemoryIdentity {
+    fn default() -> MemoryIdentity {
+        MemoryIdentity(rand::random())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +54,10 @@ impl MemoryObjects {
 }
 
 impl ObjectStore for MemoryObjects {
+    fn identity(&self) -> Result<Option<String>, BackingError> {
+        Ok(Some(format!("{:x}", self.identity.0)))
+    }
+
     fn get(&self, name: &str, most_bytes: usize) -> Result<Option<StoredObject>, BackingError> {
         let found = self.state.lock().objects.get(name).cloned();
         match found {

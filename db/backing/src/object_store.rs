@@ -70,6 +70,15 @@ pub trait ObjectStore: Debug + Send + Sync {
     /// # Errors
     /// [`BackingError`]; `Conflict`: there is one, and the condition does not hold.
     fn delete(&self, name: &str, condition: &WriteCondition) -> Result<(), BackingError>;
+
+    /// What tells these objects from those that another server finds under the same URL: a folder of another machine,
+    /// another server's memory. `None`: there are no others.
+    ///
+    /// # Errors
+    /// [`BackingError`].
+    fn identity(&self) -> Result<Option<String>, BackingError> {
+        Ok(None)
+    }
 }
 
 /// What cannot be reached at all, and why: a table whose backing could not be opened at a start.

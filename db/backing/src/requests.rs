@@ -147,6 +147,8 @@ impl BackedTable {
         };
         let done = |version| self.note_loaded((hash, key), version, object, now_ms);
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
+        // Its slot was given away meanwhile: who has asked is told so when it asks again.
+        let filled = filled.or_else(|error| if error == StoreError::WrongServer { Ok(()) } else { Err(error) });
         filled.map_err(|error| match error {
             StoreError::NoMemory | StoreError::ReclaimPressure => SpillReadError::NoMemory,
             StoreError::NotLogged(refusal) => SpillReadError::NotLogged(refusal),
@@ -226,6 +228,9 @@ impl BackedTable {
         if let Some(down_for_ms) = self.down_for_ms() {
             return self.postpone((hash, key), down_for_ms);
         }
+        if !self.is_to_be_written(participant, table, key) {
+            return self.postpone((hash, key), RETRY_FIRST_MS);
+        }
         let Some(taken) = self.take_change(participant, (table, hash, key)) else { return };
         participant.offline();
         let written = self.write_object(key, &taken);
@@ -237,7 +242,7 @@ impl BackedTable {
     }
 
     /// Ends a wait, if there is one, and wakes the workers that may hold its answers.
-    fn end_wait(&self, wait: u64, is_done: bool) {
+    pub(crate) fn end_wait(&self, wait: u64, is_done: bool) {
         if wait != 0 {
             waits::end(wait, is_done);
             if let Some(pool) = self.pool.upgrade() {

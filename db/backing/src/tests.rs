@@ -1,6 +1,7 @@
 //! Tables in front of objects, without a server: what clients see, and what the objects are then.
 
 mod admission;
+mod moved;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

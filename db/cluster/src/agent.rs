@@ -1,5 +1,6 @@
 //! The thread of a server that is in a cluster: looks at the cluster's state, and says that the server lives.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_store::slots::SlotOwnership;
 
+use crate::copy_notes::CopyNotes;
 use crate::etcd::EtcdStore;
 use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
@@ -24,6 +26,9 @@ pub enum ClusterStartError {
     /// The server was removed.
     #[error("cannot join {0}: {1}")]
     Removed(ClusterAddress, MemberError),
+    /// The file of what was copied from others is damaged.
+    #[error("cannot join a cluster: {0}; without the file, what cancelled moves have left stays")]
+    Notes(String),
     /// The thread could not be started.
     #[error("cannot join a cluster: {0}")]
     Thread(#[from] std::io::Error),
@@ -34,10 +39,11 @@ pub struct JoiningServer {
     store: EtcdStore,
     member: ClusterMember,
     desk: Arc<MoveDesk>,
+    notes: CopyNotes,
 }
 
 impl JoiningServer {
-    /// Reads what this server owns. From here on its tables have these slots only.
+    /// Reads what this server owns. From here on its tables have these slots only. `state` is the state directory.
     ///
     /// # Errors
     /// [`ClusterStartError`].
@@ -45,7 +51,9 @@ impl JoiningServer {
         etcd: &EtcdEndpoint,
         founders: usize,
         slots: &Arc<SlotOwnership>,
+        state: &Path,
     ) -> Result<JoiningServer, ClusterStartError> {
+        let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
         let desk = Arc::new(MoveDesk::new(Arc::clone(slots), rand::random()));
         let mut member = ClusterMember::new(Arc::clone(&desk), founders);
@@ -53,7 +61,7 @@ impl JoiningServer {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
             error => ClusterStartError::State(etcd.address.clone(), error),
         })?;
-        Ok(JoiningServer { store, member, desk })
+        Ok(JoiningServer { store, member, desk, notes })
     }
 
     /// The server's part in moves of slots.
@@ -74,7 +82,7 @@ impl JoiningServer {
         digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
         follow: impl Fn(u64) -> Result<(), String> + Send + 'static,
     ) -> Result<ClusterAgent, ClusterStartError> {
-        let JoiningServer { store, mut member, desk } = self;
+        let JoiningServer { store, mut member, desk, notes } = self;
         member.set_addresses(addresses);
         let stop = Arc::new(AtomicBool::new(false));
         let run = AgentLoop {
@@ -91,7 +99,7 @@ impl JoiningServer {
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
         desk.set_agent(thread.thread().clone());
         let mut agent = ClusterAgent { stop, thread: Some(thread), mover: None };
-        agent.mover = Some(SlotMover::start(desk, Arc::clone(directory))?);
+        agent.mover = Some(SlotMover::start(desk, Arc::clone(directory), notes)?);
         Ok(agent)
     }
 }

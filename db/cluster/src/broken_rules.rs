@@ -19,6 +19,10 @@ pub(crate) enum MemberRule {
     CopiesBeginEmpty,
     /// Keys that change while they are copied are copied again.
     ChangesAreCopied,
+    /// Keys that are removed while they are copied are removed there, too.
+    RemovalsAreCopied,
+    /// What was copied of a table before it was emptied is removed.
+    EmptiedIsCopied,
 }
 
 #[cfg(test)]

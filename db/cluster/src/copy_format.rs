@@ -16,7 +16,7 @@ const RECORD_HEADER_BYTES: usize = 49;
 pub(crate) enum CopyAsk {
     /// Note from here on which keys change. The answer has the tables.
     Begin,
-    /// Records of a table from a cursor on.
+    /// The next records of a table: from the first one on (0), or what the answer before has said.
     Page { tenant: u32, table: u64, serial: u64, cursor: u64 },
     /// Records of the keys that have changed.
     Changes,
@@ -52,6 +52,17 @@ pub(crate) struct CopiedTable {
     pub(crate) serial: u64,
     /// The highest version that it has given.
     pub(crate) version: u64,
+    /// What tells its backing from another server's under the same URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) backing: Option<String>,
+}
+
+/// A table that was emptied at the source while it is copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EmptiedTable {
+    pub(crate) tenant: u32,
+    pub(crate) table: u64,
+    pub(crate) serial: u64,
 }
 
 /// The head of an answer.
@@ -59,6 +70,9 @@ pub(crate) struct CopiedTable {
 pub(crate) struct CopyHead {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tables: Vec<CopiedTable>,
+    /// Tables of which all that came before is to be removed, before the records of this answer are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) emptied: Vec<EmptiedTable>,
     /// Where the next page begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<u64>,
@@ -68,9 +82,12 @@ pub(crate) struct CopyHead {
     /// Bytes of the keys that have changed and are not copied again yet.
     #[serde(default)]
     pub(crate) noted: u64,
-    /// Whether etcd does not answer the source, so that nothing is frozen now.
+    /// Whether nothing is frozen now: etcd does not answer the source, or it says why.
     #[serde(default)]
     pub(crate) waits: bool,
+    /// Why nothing is frozen now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waits_for: Option<String>,
     /// Whether the slots are handed over.
     #[serde(default)]
     pub(crate) handed_over: bool,

@@ -9,8 +9,12 @@
 mod access;
 mod address;
 pub mod agent;
+#[cfg(test)]
+mod backed_move_tests;
+pub mod backed_moves;
 mod broken_rules;
 mod copy_format;
+mod copy_notes;
 mod directory;
 #[cfg(test)]
 mod directory_model;
@@ -23,6 +27,7 @@ mod model;
 pub mod move_desk;
 #[cfg(test)]
 mod move_model;
+pub mod move_progress;
 mod peer_link;
 mod slot_copy;
 #[cfg(test)]
@@ -31,6 +36,7 @@ mod slot_mover;
 pub mod slot_moves;
 pub mod slot_plans;
 pub mod slot_source;
+mod source_walk;
 mod state;
 
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};

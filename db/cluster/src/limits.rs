@@ -67,6 +67,20 @@ pub const COPY_PAGE_BYTES: usize = 1 << 20;
 pub const COPY_ANSWER_BYTES: u64 = 256 << 20;
 /// Records that the source looks at for one answer.
 pub const COPY_SCAN_RECORDS: usize = 16_384;
+/// Reads of the disk for one answer of the source, of a table larger than memory: a second or so of a slow disk.
+pub const COPY_READS: usize = 128;
+/// Times that the target of a move waits a millisecond each for the disk to take records of a table larger than
+/// memory, before it gives up: well below [`COPY_SILENCE`].
+pub const SPILL_WAITS: u32 = 10_000;
+/// Changed keys that backings of tables do not have yet, up to which slots are frozen for the rest: some tenths of a
+/// second of a slow object store, of which a table has six requests under way.
+pub const FREEZE_BELOW_DIRTY: usize = 32;
+/// Time for which the source waits for backings before it freezes slots, until it says that they have to wait.
+pub const FLUSH_BEFORE_FREEZE: Duration = Duration::from_secs(1);
+/// Time for which frozen slots wait for backings, until they are served again. Well below [`TARGET_SILENCE`].
+pub const FLUSH_FROZEN: Duration = Duration::from_secs(2);
+/// Time between two looks at what backings do not have yet.
+pub const BACKING_POLL: Duration = Duration::from_millis(5);
 /// Changed keys that one answer of the source has, at most.
 pub const COPY_CHANGES: usize = 4_096;
 /// Bytes of noted keys above which the changes are copied between the pages, so that a long copy is not spoilt by

@@ -21,8 +21,10 @@ use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
+pub use crate::move_progress::{CopyProgress, LaggingServer};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
+use crate::source_walk::SourceWalks;
 use crate::state::{ServerState, StoredMove, StoredSlots};
 
 /// How far the attempt to copy some slots is, at the source.
@@ -48,28 +50,6 @@ struct SourceAttempt {
     stage: CopyStage,
     /// The target's last word.
     heard: Instant,
-}
-
-/// How far a copy is, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopyProgress {
-    /// The move.
-    pub move_id: u64,
-    /// Records that were copied, those that have changed meanwhile again.
-    pub records: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// What is done now, or what it waits for.
-    pub state: String,
-}
-
-/// A server that has not taken a change of the directory over yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaggingServer {
-    /// Its id.
-    pub id: String,
-    /// Whether it has told of itself lately.
-    pub lives: bool,
 }
 
 /// What somebody wants of the map.
@@ -158,9 +138,9 @@ pub struct MoveDesk {
     boot: u64,
     state: Mutex<MoveDeskState>,
     changed: Condvar,
-    /// Held while a target's question is answered from the tables: what a late question of an earlier attempt takes
-    /// out of the lists of changed keys would be missing in the next one. Taken before `state`.
-    turn: Mutex<()>,
+    /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
+    /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
+    turn: Mutex<SourceWalks>,
 }
 
 impl std::fmt::Debug for MoveDesk {
@@ -172,7 +152,7 @@ impl std::fmt::Debug for MoveDesk {
 impl MoveDesk {
     /// The desk of a server that has not read the map. `boot` is a random number of this start, not 0.
     pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveDesk {
-        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new(), turn: Mutex::new(()) }
+        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new(), turn: Mutex::default() }
     }
 
     pub(crate) fn slots(&self) -> &Arc<SlotOwnership> {
@@ -374,12 +354,12 @@ impl MoveDesk {
     }
 
     /// Has the lists of changed keys to itself, as long as the answer lives.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn turn(&self) -> MutexGuard<'_, SourceWalks> {
         self.turn.lock()
     }
 
     /// The turn of an attempt, with its span, if it is still the one: none begins or ends what it does meanwhile.
-    pub(crate) fn turn_of(&self, attempt: u64) -> Result<(MutexGuard<'_, ()>, SlotSpan), String> {
+    pub(crate) fn turn_of(&self, attempt: u64) -> Result<(MutexGuard<'_, SourceWalks>, SlotSpan), String> {
         let turn = self.turn();
         self.span_of(attempt).map(|span| (turn, span))
     }
@@ -397,6 +377,17 @@ impl MoveDesk {
             state.owned = None;
         }
         Ok(())
+    }
+
+    /// Serves the slots of an attempt again, which goes on.
+    pub(crate) fn thaw(&self, attempt: u64) {
+        let state = &mut *self.state.lock();
+        let is_frozen = |one: &&mut SourceAttempt| one.attempt == attempt && one.stage == CopyStage::Frozen;
+        if let Some(current) = state.attempt.as_mut().filter(is_frozen) {
+            current.stage = CopyStage::Copying;
+            state.owned = None;
+            self.own(state);
+        }
     }
 
     /// Ends an attempt that cannot be finished, unless it is handed over.
@@ -487,6 +478,17 @@ impl MoveDesk {
             owner.as_str() == id && *first <= span.last && span.first <= *last
         };
         state.revision != 0 && !state.map.ranges.iter().any(is_own)
+    }
+
+    /// Those of some slots that the map gives to other servers.
+    pub(crate) fn foreign_parts(&self, span: SlotSpan) -> Vec<SlotSpan> {
+        let (state, id) = (self.state.lock(), self.slots.own_id());
+        let foreign = state
+            .map
+            .ranges
+            .iter()
+            .filter(|(first, last, owner)| owner != id && *first <= span.last && span.first <= *last);
+        foreign.map(|(first, last, _)| SlotSpan { first: span.first.max(*first), last: span.last.min(*last) }).collect()
     }
 
     /// The first move whose records this server has to remove, since it has handed them over.

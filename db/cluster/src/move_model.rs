@@ -12,8 +12,8 @@ use rand::{Rng, SeedableRng};
 use sandstorm_store::RestoredRecord;
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
-use crate::broken_rules::{BROKEN, MemberRule};
-use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest};
+use crate::broken_rules::{BROKEN, MemberRule, is_broken};
+use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable};
 use crate::limits::CHANGES_ABOVE_BYTES;
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::model::{ModelEtcd, QuestionOutcome};
@@ -45,6 +45,9 @@ struct MovingServer {
     copy: Option<(SlotCopy, usize)>,
     /// Keys that have changed while they are copied.
     noted: BTreeSet<ModelKey>,
+    /// Whether the table was emptied while it is copied.
+    was_emptied: bool,
+    freezes: u32,
     /// All that a crash leaves.
     records: ModelRecords,
 }
@@ -79,7 +82,16 @@ impl MovingServer {
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
         let (control, fingerprint) = (String::new(), String::new());
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
-        MovingServer { id: id_of(number), desk, member, copy: None, noted: BTreeSet::new(), records }
+        MovingServer {
+            id: id_of(number),
+            desk,
+            member,
+            copy: None,
+            noted: BTreeSet::new(),
+            was_emptied: false,
+            freezes: 0,
+            records,
+        }
     }
 
     fn owns(&self, slot: u16) -> bool {
@@ -108,11 +120,12 @@ impl MovingServer {
     /// As the source of a move.
     fn answer(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
         let mut answer = CopyAnswer::default();
-        let tables = || vec![CopiedTable { tenant: 1, table: 1, serial: 1, version: 0 }];
+        let tables = || vec![CopiedTable { tenant: 1, table: 1, serial: 1, version: 0, backing: None }];
         match &request.ask {
             CopyAsk::Begin => {
                 self.desk.begin(request.move_id, request.attempt, &request.target)?;
                 self.noted.clear();
+                self.was_emptied = false;
                 answer.head = CopyHead { tables: tables(), ..CopyHead::default() };
             }
             CopyAsk::Page { cursor, .. } => {
@@ -128,12 +141,21 @@ impl MovingServer {
             CopyAsk::Changes => {
                 self.desk.span_of(request.attempt)?;
                 let key = self.noted.pop_first();
+                if std::mem::take(&mut self.was_emptied) {
+                    answer.head.emptied.push(EmptiedTable { tenant: 1, table: 1, serial: 1 });
+                }
                 key.into_iter().for_each(|key| self.push(key, &mut answer));
                 (answer.head.has_more, answer.head.noted) = (!self.noted.is_empty(), self.noted.len() as u64);
             }
             CopyAsk::Freeze => {
                 self.desk.freeze(request.attempt)?;
                 answer.head.tables = tables();
+                // Now and then something is not written in time, and the slots are served again.
+                self.freezes += 1;
+                if self.freezes.is_multiple_of(5) {
+                    self.desk.thaw(request.attempt);
+                    answer.head.waits = true;
+                }
             }
             CopyAsk::Ready => {
                 self.desk.set_ready(request.attempt)?;
@@ -184,6 +206,11 @@ impl CopyTables for ModelTables<'_> {
         Ok(found.map(|key| self.0.remove(&key)).is_some())
     }
 
+    fn empty(&mut self, span: SlotSpan, _table: &EmptiedTable) -> Result<(), String> {
+        self.0.retain(|key, _| !span.contains(key.0));
+        Ok(())
+    }
+
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
         let mut count = 0;
         for copied in answer.keys() {
@@ -195,6 +222,7 @@ impl CopyTables for ModelTables<'_> {
                     let value = u64::from_le_bytes(record.value.try_into().unwrap());
                     self.0.insert(key, (value, record.version));
                 }
+                None if is_broken(MemberRule::RemovalsAreCopied) => {}
                 None => drop(self.0.remove(&key)),
             }
             count += 1;
@@ -324,7 +352,7 @@ impl MoveWorld {
 
     /// Something that is not every day's.
     fn trouble(&mut self, at: usize) {
-        match self.random.random_range(0..7) {
+        match self.random.random_range(0..8) {
             0 => {
                 self.boots += 1;
                 let records = std::mem::take(&mut self.servers[at].records);
@@ -361,8 +389,21 @@ impl MoveWorld {
                 let span = SlotSpan { first: 0, last: 16_383 };
                 self.servers[at].desk.cancel_moves_later(vec![span]);
             }
+            7 => self.empty(at),
             _ => {}
         }
+    }
+
+    /// The table is emptied at a server, which refuses that where records come or are about to go.
+    fn empty(&mut self, at: usize) {
+        let server = &mut self.servers[at];
+        let slots = Arc::clone(server.desk.slots());
+        if slots.is_arriving() || slots.is_frozen() || self.random.random_ratio(1, 2) {
+            return;
+        }
+        server.records.retain(|key, _| !slots.owns_slot(key.0));
+        self.truth.retain(|key, _| !slots.owns_slot(key.0));
+        server.was_emptied |= slots.copied().is_some();
     }
 
     fn owners(&self, slot: u16) -> usize {
@@ -450,6 +491,8 @@ fn each_rule_of_moves_is_needed() {
         MemberRule::NoneBeginsWhileHandedOver,
         MemberRule::CopiesBeginEmpty,
         MemberRule::ChangesAreCopied,
+        MemberRule::RemovalsAreCopied,
+        MemberRule::EmptiedIsCopied,
     ] {
         BROKEN.set(Some(rule));
         let broken = std::panic::catch_unwind(|| (0..BROKEN_RUNS).any(|seed| run(seed).0.is_some()));

@@ -9,7 +9,7 @@
 use sandstorm_store::slots::SlotSpan;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest};
+use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable};
 use crate::limits::{CHANGES_ABOVE_BYTES, FREEZE_AFTER_ROUNDS, FREEZE_BELOW_CHANGES};
 
 /// The source of a move.
@@ -34,6 +34,12 @@ pub(crate) trait CopyTables {
     /// # Errors
     /// One line.
     fn clear(&mut self, span: SlotSpan) -> Result<bool, String>;
+
+    /// Removes all records of some slots of a table, which the source has emptied.
+    ///
+    /// # Errors
+    /// One line.
+    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<(), String>;
 
     /// Makes keys be as the source has them; returns how many there were.
     ///
@@ -82,8 +88,9 @@ pub(crate) struct SlotCopy {
     tables: Vec<CopiedTable>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Whether the last step waits for etcd.
+    /// Whether the last step waits for etcd, or for what the source says.
     pub(crate) waits: bool,
+    waits_for: Option<String>,
 }
 
 impl SlotCopy {
@@ -91,7 +98,7 @@ impl SlotCopy {
     pub(crate) fn new(target: &str, move_id: u64, span: SlotSpan, attempt: u64) -> SlotCopy {
         let target = target.to_owned();
         let (phase, tables) = (CopyPhase::Begin, Vec::new());
-        SlotCopy { target, move_id, span, attempt, phase, tables, records: 0, bytes: 0, waits: false }
+        SlotCopy { target, move_id, span, attempt, phase, tables, records: 0, bytes: 0, waits: false, waits_for: None }
     }
 
     /// The move.
@@ -125,6 +132,9 @@ impl SlotCopy {
             CopyPhase::Begin => "begins".to_owned(),
             CopyPhase::Clear => "removes what an earlier attempt has left".to_owned(),
             CopyPhase::Pages { at, .. } => format!("copies table {} of {}", at + 1, self.tables.len()),
+            CopyPhase::Changes { .. } if self.waits && self.waits_for.is_some() => {
+                format!("waits: {}", self.waits_for.as_deref().unwrap_or_default())
+            }
             CopyPhase::Changes { .. } if self.waits => "waits for the source, which etcd does not answer".to_owned(),
             CopyPhase::Changes { .. } => "copies what has changed meanwhile".to_owned(),
             CopyPhase::Freeze | CopyPhase::LastChanges => "copies the last changes".to_owned(),
@@ -140,6 +150,9 @@ impl SlotCopy {
     }
 
     fn take(&mut self, own: &mut impl CopyTables, answer: &CopyAnswer) -> Result<u64, String> {
+        if !is_broken(MemberRule::EmptiedIsCopied) {
+            answer.head.emptied.iter().try_for_each(|table| own.empty(self.span, table))?;
+        }
         let count = own.take(answer)?;
         self.records += count;
         self.bytes += answer.records.len() as u64;
@@ -223,7 +236,7 @@ impl SlotCopy {
             CopyPhase::Changes { rounds, least } => self.copy_changes(source, own, (rounds, least))?,
             CopyPhase::Freeze => {
                 let head = self.ask(source, CopyAsk::Freeze)?.head;
-                self.waits = head.waits;
+                (self.waits, self.waits_for) = (head.waits, head.waits_for);
                 if head.waits {
                     CopyPhase::Changes { rounds: 0, least: u64::MAX }
                 } else {

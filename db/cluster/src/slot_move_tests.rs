@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandstorm_catalog::{AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant};
-use sandstorm_store::slots::{SlotOwnership, SlotSpan};
+use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 use sandstorm_store::{Epochs, StoreError, WriteOptions};
 
 use crate::copy_format::{CopyAnswer, CopyAsk, CopyRequest};
+use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
 use crate::move_desk::MoveDesk;
@@ -24,13 +25,26 @@ const BOOT: u64 = 7;
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// The source and the target of a move of all slots.
-struct TwoServers {
-    desks: [Arc<MoveDesk>; 2],
-    directories: [Arc<Directory>; 2],
+pub(crate) struct TwoServers {
+    pub(crate) desks: [Arc<MoveDesk>; 2],
+    pub(crate) directories: [Arc<Directory>; 2],
 }
 
 fn id_of(number: usize) -> String {
     format!("{number:040x}")
+}
+
+fn server_of(id: &str) -> ClusterServer {
+    ClusterServer {
+        id: id.to_owned(),
+        data: ([127, 0, 0, 1], 1).into(),
+        redis: None,
+        memcached: None,
+        control: String::new(),
+        directory: String::new(),
+        is_alive: true,
+        is_draining: false,
+    }
 }
 
 /// A map in which one server owns everything.
@@ -46,7 +60,7 @@ fn moving() -> StoredMove {
 }
 
 impl TwoServers {
-    fn start() -> TwoServers {
+    pub(crate) fn start() -> TwoServers {
         let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::over(SharedStore::default()));
         let desks = [0, 1].map(|number| Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(id_of(number))), BOOT)));
         let directories = [0, 1].map(|number| {
@@ -67,7 +81,15 @@ impl TwoServers {
 
     fn adopt(&self, revision: u64, map: &StoredSlots) {
         let known = KnownServers { all: &BTreeMap::new(), live: &BTreeSet::new() };
-        self.desks.iter().for_each(|desk| desk.adopt((revision, map.clone()), known, "key"));
+        let servers: Vec<ClusterServer> = [0, 1].map(|number| server_of(&id_of(number))).into();
+        let place = |id: &str| servers.iter().position(|server| server.id == id);
+        let range =
+            |(first, last, owner): &(u16, u16, String)| SlotRange { first: *first, last: *last, server: place(owner) };
+        let ranges: Vec<SlotRange> = map.ranges.iter().map(range).collect();
+        for desk in &self.desks {
+            desk.slots().set_map(SlotMap::new(map.epoch, servers.clone(), &ranges));
+            desk.adopt((revision, map.clone()), known, "key");
+        }
     }
 
     /// Makes a table at the source.
@@ -77,7 +99,7 @@ impl TwoServers {
     }
 
     /// Writes a record at the source.
-    fn write(&self, table: &str, key: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, table: &str, key: &[u8]) -> Result<(), StoreError> {
         let view = self.directories[0].snapshot().by_name("shop").unwrap().clone();
         let (entry, participant) = (view.table_by_name(table).unwrap(), self.directories[0].participant());
         let table = &entry.table;
@@ -85,14 +107,18 @@ impl TwoServers {
     }
 
     /// Records of a table at the target.
-    fn arrived(&self, table: &str) -> u64 {
+    pub(crate) fn arrived(&self, table: &str) -> u64 {
         let view = self.directories[1].snapshot().by_name("shop").unwrap().clone();
         view.table_by_name(table).map_or(0, |entry| entry.table.stats().records)
     }
 
-    fn ask(&self, attempt: u64, ask: CopyAsk) -> Result<CopyAnswer, String> {
+    pub(crate) fn ask(&self, attempt: u64, ask: CopyAsk) -> Result<CopyAnswer, String> {
         let request = CopyRequest { target: id_of(1), move_id: MOVE, attempt, ask };
         self.desks[0].answer_copy(&self.directories[0], &request)
+    }
+
+    pub(crate) fn target_tables(&self) -> OwnTables {
+        OwnTables::new(Arc::clone(&self.directories[1]))
     }
 
     fn noted(&self) -> usize {
@@ -114,9 +140,9 @@ impl<F: FnMut(&TwoServers, &CopyAsk)> CopySource for LinkWith<'_, F> {
 }
 
 /// Copies until the slots can be handed over; returns why not.
-fn copy(servers: &TwoServers, before: impl FnMut(&TwoServers, &CopyAsk)) -> Result<(), String> {
+pub(crate) fn copy(servers: &TwoServers, before: impl FnMut(&TwoServers, &CopyAsk)) -> Result<(), String> {
     let mut link = LinkWith { servers, before };
-    let mut own = OwnTables::new(Arc::clone(&servers.directories[1]));
+    let mut own = servers.target_tables();
     let mut copy = SlotCopy::new(&id_of(1), MOVE, ALL, 1);
     for _ in 0..10_000 {
         if copy.is_ready() {
@@ -143,6 +169,28 @@ fn a_table_that_is_made_while_slots_are_copied_comes_with_its_records() {
     assert_eq!((copied, made), (Ok(()), true));
     assert_eq!((servers.arrived("old"), servers.arrived("new")), (1, 1));
     assert_eq!(servers.write("new", b"c"), Err(StoreError::WrongServer), "they are frozen");
+}
+
+/// A tenant that empties its table keeps no slots from moving: what was copied before is removed, and nothing else.
+#[test]
+fn a_table_that_is_emptied_while_slots_are_copied_is_copied_as_it_is_then() {
+    let servers = TwoServers::start();
+    servers.make_table("other");
+    servers.directories[1].catch_up().unwrap();
+    servers.write("old", b"a").unwrap();
+    servers.write("other", b"a").unwrap();
+    let mut emptied = 0;
+    let copied = copy(&servers, |servers, ask| {
+        if *ask == CopyAsk::Changes && servers.desks[0].slots().owns_all() {
+            emptied += 1;
+            let view = servers.directories[0].snapshot().by_name("shop").unwrap().clone();
+            let (entry, participant) = (view.table_by_name("old").unwrap(), servers.directories[0].participant());
+            entry.table.clear(&participant).unwrap();
+            servers.write("old", format!("b{emptied}").as_bytes()).unwrap();
+        }
+    });
+    assert!(copied.is_ok() && emptied > 0, "{copied:?}");
+    assert_eq!((servers.arrived("old"), servers.arrived("other")), (1, 1));
 }
 
 #[test]
@@ -222,22 +270,30 @@ fn what_was_copied_for_a_cancelled_move_is_removed() {
     let servers = TwoServers::start();
     servers.write("old", b"a").unwrap();
     copy(&servers, |_, _| {}).unwrap();
-    let mut mover = MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]));
-    mover.begun = Some((MOVE, ALL));
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let notes = CopyNotes::read(folder.path()).unwrap();
+        MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]), notes)
+    };
+    let mut mover = start();
+    mover.notes.add(MOVE, ALL).unwrap();
     mover.remove_cancelled();
-    assert_eq!((servers.arrived("old"), mover.begun), (1, Some((MOVE, ALL))), "it is under way");
+    assert_eq!((servers.arrived("old"), mover.notes.copies()), (1, vec![(MOVE, ALL)]), "it is under way");
     servers.adopt(2, &map_of(0, Vec::new()));
+    // Also where the server has started again since: it knows of the move by its file.
+    let mut mover = start();
     mover.remove_cancelled();
-    assert_eq!((servers.arrived("old"), mover.begun), (0, None));
+    assert_eq!((servers.arrived("old"), mover.notes.copies()), (0, vec![]));
+    assert_eq!(start().notes.copies(), []);
 
     // One that was handed over: its slots are this server's, also while they are not served.
     servers.adopt(3, &map_of(0, vec![moving()]));
     copy(&servers, |_, _| {}).unwrap();
     servers.adopt(4, &map_of(1, Vec::new()));
     servers.desks[1].slots().disown(ALL);
-    mover.begun = Some((MOVE, ALL));
+    mover.notes.add(MOVE, ALL).unwrap();
     mover.remove_cancelled();
-    assert_eq!((servers.arrived("old"), mover.begun), (1, None));
+    assert_eq!((servers.arrived("old"), mover.notes.copies()), (1, vec![]));
 }
 
 /// A copy from a server whose records were given up later, by a start of the target that knows of it no more.
@@ -247,7 +303,8 @@ fn slots_of_a_lost_server_are_served_once_old_copies_are_removed() {
     servers.write("old", b"a").unwrap();
     copy(&servers, |_, _| {}).unwrap();
     assert_eq!(servers.arrived("old"), 1);
-    let mut mover = MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]));
+    let mut mover =
+        MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]), CopyNotes::default());
     let taken = StoredMove { source: id_of(1), handed_over: true, boot: 0, ..moving() };
     servers.adopt(2, &map_of(1, vec![taken]));
     let desk = &servers.desks[1];

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::{Directory, TableEntry};
 use sandstorm_store::slots::SlotSpan;
-use sandstorm_store::{GracePeriod, Participant, StoreError};
+use sandstorm_store::{GracePeriod, Participant, SlotWalk, StoreError, WalkBudget};
 
-use crate::copy_format::{CopiedTable, CopyAnswer};
-use crate::limits::{CLEAR_BATCH, COPY_PAUSE, LOG_INTERVAL, MOVE_POLL_INTERVAL};
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::copy_format::{CopiedTable, CopyAnswer, EmptiedTable};
+use crate::copy_notes::CopyNotes;
+use crate::limits::{
+    CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL, SPILL_WAITS,
+};
 use crate::move_desk::{CopyProgress, MoveDesk};
 use crate::peer_link::PeerLink;
 use crate::slot_copy::{CopyTables, SlotCopy};
@@ -24,8 +28,12 @@ pub(crate) struct SlotMover {
 }
 
 impl SlotMover {
-    pub(crate) fn start(desk: Arc<MoveDesk>, directory: Arc<Directory>) -> std::io::Result<SlotMover> {
-        let mover = MoverLoop::new(desk, directory);
+    pub(crate) fn start(
+        desk: Arc<MoveDesk>,
+        directory: Arc<Directory>,
+        notes: CopyNotes,
+    ) -> std::io::Result<SlotMover> {
+        let mover = MoverLoop::new(desk, directory, notes);
         let stop = Arc::clone(&mover.stop);
         let thread = std::thread::Builder::new().name("slot-mover".to_owned()).spawn(move || mover.run())?;
         Ok(SlotMover { stop, thread: Some(thread) })
@@ -45,17 +53,17 @@ impl Drop for SlotMover {
 pub(crate) struct MoverLoop {
     desk: Arc<MoveDesk>,
     own: OwnTables,
-    /// The move that was copied last, until it is known what became of it.
-    pub(crate) begun: Option<(u64, SlotSpan)>,
+    /// The moves that were copied here, until it is known what became of them.
+    pub(crate) notes: CopyNotes,
     /// The time of the last line in the log about trouble.
     logged: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
 impl MoverLoop {
-    pub(crate) fn new(desk: Arc<MoveDesk>, directory: Arc<Directory>) -> MoverLoop {
+    pub(crate) fn new(desk: Arc<MoveDesk>, directory: Arc<Directory>, notes: CopyNotes) -> MoverLoop {
         let stop = Arc::new(AtomicBool::new(false));
-        MoverLoop { own: OwnTables::new(directory), desk, begun: None, logged: None, stop }
+        MoverLoop { own: OwnTables::new(directory), desk, notes, logged: None, stop }
     }
 
     fn run(mut self) {
@@ -96,11 +104,18 @@ impl MoverLoop {
         }
     }
 
-    /// Removes what was copied for a move that was cancelled: it is worth nothing.
+    /// Removes what was copied for moves that were cancelled, maybe before this start: it is worth nothing.
     pub(crate) fn remove_cancelled(&mut self) {
-        if let Some((move_id, span)) = self.begun.filter(|(move_id, _)| self.desk.is_gone(*move_id)) {
-            self.remove(move_id, span);
-            self.begun = None;
+        let mut gone = self.notes.copies();
+        gone.retain(|(move_id, _)| self.desk.is_gone(*move_id));
+        for (move_id, span) in gone {
+            for part in self.desk.foreign_parts(span) {
+                self.remove(move_id, part);
+            }
+            if self.stops() {
+                return;
+            }
+            self.notes.remove(move_id);
         }
     }
 
@@ -132,7 +147,9 @@ impl MoverLoop {
         };
         let mut copy = SlotCopy::new(self.desk.slots().own_id(), wanted.id, wanted.span(), rand::random());
         self.own.cursor = ClearCursor::default();
-        self.begun = Some((wanted.id, wanted.span()));
+        if let Err(why) = self.notes.add(wanted.id, wanted.span()) {
+            return self.pause(wanted.id, &why);
+        }
         let begun = Instant::now();
         while !copy.is_over() && !self.stops() {
             if copy.is_served() && !self.desk.is_to_be_copied(wanted.id) {
@@ -214,7 +231,7 @@ type FoundTable = ((u32, u64, u64), Option<Arc<TableEntry>>);
 #[derive(Default)]
 struct ClearCursor {
     tables: Option<Vec<std::sync::Weak<TableEntry>>>,
-    at: u64,
+    walk: SlotWalk,
 }
 
 /// This server's tables.
@@ -222,6 +239,20 @@ pub(crate) struct OwnTables {
     directory: Arc<Directory>,
     participant: Participant,
     cursor: ClearCursor,
+}
+
+/// Waits until a table larger than memory has room for what comes: what was there before goes to the disk.
+fn make_room(participant: &mut Participant, entry: &TableEntry) -> Result<(), String> {
+    for _ in 0..SPILL_WAITS {
+        if entry.table.makes_room_for_arrivals(participant).map_err(words)? {
+            return Ok(());
+        }
+        // Memory is given back only behind whoever is online.
+        participant.quiescent();
+        participant.offline();
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    Err(format!("the disk of this server takes the records of table {} too slowly", entry.name()))
 }
 
 fn words(error: StoreError) -> String {
@@ -247,6 +278,22 @@ impl OwnTables {
         self.directory.snapshot().tenant(tenant).and_then(|view| view.table(table).cloned())
     }
 
+    /// Makes sure that the backing of a table is the one that the source has.
+    fn check_backing(&self, table: &CopiedTable) -> Result<(), String> {
+        let found = self.find(table.tenant, table.table);
+        let Some((entry, wanted)) = found.as_ref().zip(table.backing.as_ref()) else { return Ok(()) };
+        let own = entry.backing().map(|backing| backing.identity()).transpose();
+        let own = own.map_err(|error| format!("the backing of table {}: {error}", entry.name()))?.flatten();
+        match own.as_ref() == Some(wanted) {
+            true => Ok(()),
+            false => Err(format!(
+                "what is behind table {} here is not what is behind it at the source: a backing has to be one for all \
+                 servers, such as a folder that all of them mount",
+                entry.name()
+            )),
+        }
+    }
+
     /// Gives memory back of a copy that has ended.
     pub(crate) fn forget_noted(&self, desk: &MoveDesk) {
         // None begins meanwhile.
@@ -270,7 +317,7 @@ impl CopyTables for OwnTables {
             self.directory.catch_up().map_err(|error| error.to_string())?;
         }
         match tables.iter().find(|table| is_unknown(self, table)) {
-            None => Ok(()),
+            None => tables.iter().try_for_each(|table| self.check_backing(table)),
             Some(table) => Err(format!("table {} of tenant {} is not known here yet", table.table, table.tenant)),
         }
     }
@@ -286,18 +333,44 @@ impl CopyTables for OwnTables {
             self.cursor = ClearCursor::default();
             return Ok(false);
         };
-        let next = match table.upgrade() {
+        let has_more = match table.upgrade() {
             Some(entry) => {
-                entry.table.remove_slots(&self.participant, (self.cursor.at, CLEAR_BATCH), span).map_err(words)?
+                let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
+                let removed = entry.table.remove_slots(&mut self.participant, &mut self.cursor.walk, (budget, span));
+                let has_more =
+                    removed.map_err(|error| format!("a record of table {} is not removed: {error}", entry.name()))?;
+                if !has_more && let Some(backing) = entry.backing() {
+                    backing.forget_slots(&self.participant, span);
+                }
+                has_more
             }
-            None => None,
+            None => false,
         };
-        if next.is_none() {
+        if !has_more {
             tables.pop();
+            self.cursor.walk = SlotWalk::default();
         }
-        self.cursor.at = next.unwrap_or(0);
         self.participant.quiescent();
         Ok(true)
+    }
+
+    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<(), String> {
+        if self.owns_any(span) {
+            return Err("these slots are this server's own".to_owned());
+        }
+        let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
+        let Some(entry) = found else { return Ok(()) };
+        let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
+        let mut walk = SlotWalk::default();
+        loop {
+            let removed = entry.table.remove_slots(&mut self.participant, &mut walk, (budget, span));
+            self.participant.quiescent();
+            match removed {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(format!("a record of table {} is not removed: {error}", entry.name())),
+            }
+        }
     }
 
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
@@ -321,8 +394,12 @@ impl CopyTables for OwnTables {
             }
             // One that nobody knows any more was dropped.
             let Some((_, Some(entry))) = &found else { continue };
+            if copied.record.is_some() {
+                make_room(&mut self.participant, entry)?;
+            }
             match &copied.record {
                 Some(record) => entry.table.take_arrival(&self.participant, record, now_ms),
+                None if is_broken(MemberRule::RemovalsAreCopied) => Ok(()),
                 None => entry.table.take_leaving(&self.participant, copied.key),
             }
             .map_err(words)?;

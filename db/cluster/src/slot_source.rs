@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use sandstorm_catalog::{Directory, TableEntry};
-use sandstorm_net::slots::slot_of;
 use sandstorm_store::slots::SlotSpan;
-use sandstorm_store::{Participant, RecordRef, RestoredRecord};
+use sandstorm_store::spill::SpillReadError;
+use sandstorm_store::{Participant, WalkBudget};
 
-use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest};
-use crate::limits::{COPY_CHANGES, COPY_PAGE_BYTES, COPY_SCAN_RECORDS};
+use crate::backed_moves::{check_written, unmovable, write_slots};
+use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable};
+use crate::limits::{
+    COPY_CHANGES, COPY_PAGE_BYTES, COPY_READS, COPY_SCAN_RECORDS, FLUSH_BEFORE_FREEZE, FLUSH_FROZEN, FREEZE_BELOW_DIRTY,
+};
 use crate::move_desk::{CopyProgress, MoveDesk};
 pub use crate::peer_link::{COPY_PATH, PEER_KEY_HEADER};
+use crate::source_walk::SourceWalk;
 
 /// A table with its tenant's id.
 type TenantTable = (u32, Arc<TableEntry>);
@@ -25,35 +29,20 @@ fn tables_of(directory: &Directory) -> Vec<TenantTable> {
     snapshot.iter().flat_map(|view| tables(view)).collect()
 }
 
-/// Why slots cannot be moved: a table whose records are not all in memory, by its name.
-pub fn unmovable(directory: &Directory) -> Option<String> {
-    let snapshot = directory.snapshot();
-    let found = snapshot.sorted().into_iter().find_map(|view| {
-        let partial = view.tables.values().find(|entry| entry.table.is_partial());
-        partial.map(|entry| format!("{}/{}", view.tenant.name, entry.name()))
-    })?;
-    Some(format!(
-        "table {found} has a backing, or is larger than memory: slots cannot be moved while there is such a table, since \
-         each has keys in all slots"
-    ))
-}
-
-fn record_of(record: RecordRef<'_>) -> RestoredRecord<'_> {
-    RestoredRecord {
-        version: record.version(),
-        key: record.key(),
-        value: record.value(),
-        flags: record.flags(),
-        expires_at_ms: record.expires_at_ms(),
-    }
-}
-
-fn table_heads(tables: &[TenantTable]) -> Vec<CopiedTable> {
-    let head = |(tenant, entry): &TenantTable| CopiedTable {
-        tenant: *tenant,
-        table: entry.id,
-        serial: entry.serial(),
-        version: entry.table.highest_version(),
+/// What the target is told of each table.
+///
+/// # Errors
+/// One line: a backing does not answer.
+fn table_heads(tables: &[TenantTable]) -> Result<Vec<CopiedTable>, String> {
+    let head = |(tenant, entry): &TenantTable| {
+        let identity = entry.backing().map(|backing| backing.identity()).transpose();
+        Ok(CopiedTable {
+            tenant: *tenant,
+            table: entry.id,
+            serial: entry.serial(),
+            version: entry.table.highest_version(),
+            backing: identity.map_err(|error| format!("the backing of table {}: {error}", entry.name()))?.flatten(),
+        })
     };
     tables.iter().map(head).collect()
 }
@@ -85,20 +74,24 @@ impl MoveDesk {
         match &request.ask {
             CopyAsk::Begin => self.begin_copy(directory, participant, request),
             CopyAsk::Page { tenant, table, serial, cursor } => {
-                let (_turn, span) = self.turn_of(attempt)?;
+                let (mut turn, span) = self.turn_of(attempt)?;
                 if self.slots().is_copy_spoilt() {
                     return Err(self.spoilt(attempt));
                 }
                 let entry = directory.snapshot().tenant(*tenant).and_then(|view| view.table(*table).cloned());
-                match entry.filter(|entry| entry.serial() == *serial) {
-                    Some(entry) => Ok(self.page(participant, (*tenant, &entry), span, *cursor)),
-                    // It was dropped meanwhile.
+                match entry.filter(|entry| entry.serial() == *serial && !entry.table.has_backing()) {
+                    Some(entry) => {
+                        let walk = turn.walk_of(attempt, *cursor)?;
+                        let answer = self.page(participant, (*tenant, &entry), span, walk);
+                        answer.map_err(|error| self.unreadable(attempt, &entry, error))
+                    }
+                    // It was dropped meanwhile, or its records are in its backing.
                     None => Ok(CopyAnswer::default()),
                 }
             }
             CopyAsk::Changes => {
                 let (_turn, _) = self.turn_of(attempt)?;
-                let mut answer = changes(directory, participant);
+                let mut answer = self.changes(directory, participant, attempt)?;
                 answer.head.noted = self.slots().noted_bytes() as u64;
                 match self.slots().is_copy_spoilt() {
                     true => Err(self.spoilt(attempt)),
@@ -107,6 +100,10 @@ impl MoveDesk {
             }
             CopyAsk::Freeze => self.freeze_tables(directory, participant, attempt),
             CopyAsk::Ready => {
+                // It cannot be: none of these slots was served since all was written.
+                if let Ok(span) = self.span_of(attempt) {
+                    check_written(directory, span)?;
+                }
                 self.set_ready(attempt)?;
                 participant.offline();
                 let handed_over = self.await_hand_over(attempt);
@@ -122,19 +119,20 @@ impl MoveDesk {
 
     fn spoilt(&self, attempt: u64) -> String {
         self.abandon(attempt);
-        "a table was emptied, or more keys have changed than are noted: the copy begins again".to_owned()
+        "more keys have changed than are noted: the copy begins again".to_owned()
     }
 
     fn begin_copy(
         &self,
         directory: &Directory,
-        participant: &Participant,
+        participant: &mut Participant,
         request: &CopyRequest,
     ) -> Result<CopyAnswer, String> {
         if let Some(why) = unmovable(directory) {
             return Err(why);
         }
-        let _turn = self.turn();
+        let mut turn = self.turn();
+        turn.forget();
         self.begin(request.move_id, request.attempt, &request.target)?;
         fence(Ordering::SeqCst);
         let tables = tables_of(directory);
@@ -148,53 +146,82 @@ impl MoveDesk {
             state: "is copied".to_owned(),
             ..Default::default()
         });
-        let head = CopyHead { tables: table_heads(&tables), ..CopyHead::default() };
+        let head = CopyHead { tables: table_heads(&tables)?, ..CopyHead::default() };
         Ok(CopyAnswer { head, records: Vec::new() })
     }
 
-    /// Records of a table from a cursor on.
+    /// The next records of a table.
     fn page(
         &self,
-        participant: &Participant,
+        participant: &mut Participant,
         (tenant, entry): (u32, &TableEntry),
         span: SlotSpan,
-        cursor: u64,
-    ) -> CopyAnswer {
-        let (mut answer, mut at) = (CopyAnswer::default(), Some(cursor));
-        let guard = participant.guard();
-        let mut looked = 0;
-        while let Some(from) = at
-            && answer.records.len() < COPY_PAGE_BYTES
-            && looked < COPY_SCAN_RECORDS
-        {
-            let mut rest = None;
-            at = entry.table.scan(&guard, from, COPY_SCAN_RECORDS, 0, &mut |record| {
-                looked += 1;
-                // Those of one hash lie in one page, so that the next one begins behind it.
-                let is_full = answer.records.len() >= COPY_PAGE_BYTES;
-                if rest.is_some() || is_full && entry.table.hash(record.key()) != from {
-                    rest = rest.or_else(|| Some(entry.table.hash(record.key())));
-                } else if span.contains(slot_of(record.key())) {
-                    let (table, serial, key) = (entry.id, entry.serial(), record.key());
-                    answer.push(&CopiedKey { tenant, table, serial, key, record: Some(record_of(record)) });
-                }
+        walk: &mut SourceWalk,
+    ) -> Result<CopyAnswer, SpillReadError> {
+        let mut answer = CopyAnswer::default();
+        let budget = WalkBudget { records: COPY_SCAN_RECORDS, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
+        entry.table.walk_slots(participant, &mut walk.walk, (budget, span), &mut |record| {
+            let (table, serial, key) = (entry.id, entry.serial(), record.key);
+            answer.push(&CopiedKey { tenant, table, serial, key, record: Some(*record) });
+            answer.records.len()
+        })?;
+        walk.page += 1;
+        answer.head.next = Some(walk.page).filter(|_| !walk.walk.is_over());
+        answer.head.noted = self.slots().noted_bytes() as u64;
+        Ok(answer)
+    }
+
+    /// Keys that have changed, as they are now.
+    fn changes(
+        &self,
+        directory: &Directory,
+        participant: &mut Participant,
+        attempt: u64,
+    ) -> Result<CopyAnswer, String> {
+        let mut answer = CopyAnswer::default();
+        for (tenant, entry) in tables_of(directory) {
+            if answer.records.len() >= COPY_PAGE_BYTES {
+                answer.head.has_more = true;
+                break;
+            }
+            let keys = entry.table.take_copied_keys(COPY_CHANGES);
+            answer.head.has_more |= keys.len() >= COPY_CHANGES;
+            let (table, serial) = (entry.id, entry.serial());
+            // Behind the keys: each that was written since is noted again, and comes with a later answer.
+            if entry.table.take_emptied() {
+                answer.head.emptied.push(EmptiedTable { tenant, table, serial });
+            }
+            let shown = entry.table.show_keys(participant, (&keys, COPY_PAGE_BYTES), &mut |key, record| {
+                answer.push(&CopiedKey { tenant, table, serial, key, record: record.copied() });
+                answer.records.len()
             });
-            at = rest.or(at);
+            let shown = shown.map_err(|error| self.unreadable(attempt, &entry, error))?;
+            answer.head.has_more |= keys.len() > shown;
+            entry.table.return_copied_keys(participant, keys.into_iter().skip(shown));
         }
-        (answer.head.next, answer.head.noted) = (at, self.slots().noted_bytes() as u64);
-        answer
+        Ok(answer)
+    }
+
+    /// Ends an attempt: what cannot be read cannot be given away.
+    fn unreadable(&self, attempt: u64, entry: &TableEntry, error: SpillReadError) -> String {
+        self.abandon(attempt);
+        format!("table {}, which is larger than memory: {error}", entry.name())
     }
 
     fn freeze_tables(
         &self,
         directory: &Directory,
-        participant: &Participant,
+        participant: &mut Participant,
         attempt: u64,
     ) -> Result<CopyAnswer, String> {
-        let (_turn, _) = self.turn_of(attempt)?;
+        let (_turn, span) = self.turn_of(attempt)?;
         if self.slots().trouble().is_some() {
             // Nothing could be handed over: the slots are served until etcd answers.
             return Ok(CopyAnswer { head: CopyHead { waits: true, ..CopyHead::default() }, records: Vec::new() });
+        }
+        participant.offline();
+        if let Err(why) = write_slots(directory, span, (FREEZE_BELOW_DIRTY, FLUSH_BEFORE_FREEZE)) {
+            return Ok(waiting(why));
         }
         self.freeze(attempt)?;
         // Tables that are made from here on have no key of these slots.
@@ -208,32 +235,17 @@ impl MoveDesk {
             self.abandon(attempt);
             return Err(why);
         }
-        let head = CopyHead { tables: table_heads(&tables), ..CopyHead::default() };
+        participant.offline();
+        if let Err(why) = write_slots(directory, span, (0, FLUSH_FROZEN)) {
+            self.thaw(attempt);
+            return Ok(waiting(why));
+        }
+        let head = CopyHead { tables: table_heads(&tables)?, ..CopyHead::default() };
         Ok(CopyAnswer { head, records: Vec::new() })
     }
 }
 
-/// Keys that have changed, as they are now.
-fn changes(directory: &Directory, participant: &Participant) -> CopyAnswer {
-    let mut answer = CopyAnswer::default();
-    for (tenant, entry) in tables_of(directory) {
-        if answer.records.len() >= COPY_PAGE_BYTES {
-            answer.head.has_more = true;
-            break;
-        }
-        let keys = entry.table.take_copied_keys(COPY_CHANGES);
-        answer.head.has_more |= keys.len() >= COPY_CHANGES;
-        let mut keys = keys.into_iter();
-        let guard = participant.guard();
-        while answer.records.len() < COPY_PAGE_BYTES
-            && let Some(key) = keys.next()
-        {
-            let record = entry.table.copy_source(&guard, &key).map(record_of);
-            let (table, serial) = (entry.id, entry.serial());
-            answer.push(&CopiedKey { tenant, table, serial, key: &key, record });
-        }
-        answer.head.has_more |= keys.len() > 0;
-        entry.table.return_copied_keys(participant, keys);
-    }
-    answer
+/// The answer that nothing is frozen now.
+fn waiting(why: String) -> CopyAnswer {
+    CopyAnswer { head: CopyHead { waits: true, waits_for: Some(why), ..CopyHead::default() }, records: Vec::new() }
 }

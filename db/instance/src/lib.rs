@@ -254,7 +254,7 @@ impl PreparedDataPlane {
         let PreparedDataPlane { epochs, directory } = self;
         let joining = match (&config.cluster, directory.slots()) {
             (Some(cluster), Some(slots)) => {
-                let joining = JoiningServer::read(&cluster.endpoint()?, cluster.founders, slots)?;
+                let joining = JoiningServer::read(&cluster.endpoint()?, cluster.founders, slots, &config.state)?;
                 check_records(&directory, slots, cluster.founders)?;
                 Some(joining)
             }

@@ -1,4 +1,4 @@
-//! Rules of the log that tests break on purpose, to see that they are found.
+//! Rules of the log, and of copies for other servers, that tests break on purpose, to see that they are found.
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub(crate) enum LogRule {
     UnitsAreWaitedFor,
     /// A start skips the versions that a crash may have taken.
     VersionsLeaveAGap,
+    /// That a record of the disk is removed is noted while its slot is copied to another server.
+    ColdRemovalsAreCopied,
+    /// What was read from the disk is copied only if the table has it still.
+    ColdReadsAreChecked,
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub use slabs::{set_extent_source, slab_bytes, slab_free_bytes};
 pub use table::{
     AccessReport, AccessedKey, ColdRecord, ExclusiveStripes, HeatRange, HeatReport, HotKey, KeyRange, NewValue,
     NotOrdered, PREFETCH_BATCH, RangeProgress, RecordHead, RecordTable, RecordUpdate, RestoredRecord, SampledAccess,
-    ScanBudget, ScannedRecord, SpilledTable, StripeSet, TableLogging, UpdateValue, WatchedState, bucket_array_bytes,
+    ScanBudget, ScannedRecord, SlotWalk, SlotWalkError, SpilledTable, StripeSet, TableLogging, UpdateValue, WalkBudget,
+    WatchedState, bucket_array_bytes,
 };
 pub use types::{RecordMarks, StorageMode, StoreCondition, StoreError, TableConfig, TableStats, WriteOptions};

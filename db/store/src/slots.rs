@@ -141,6 +141,12 @@ impl SlotSpan {
     pub fn contains(self, slot: u16) -> bool {
         (self.first..=self.last).contains(&slot)
     }
+
+    /// Whether the slot of a key is among them.
+    #[inline]
+    pub fn has(self, key: &[u8]) -> bool {
+        self.contains(slot_of(key))
+    }
 }
 
 /// Stands for no slots: the first one is behind the last.
@@ -154,6 +160,17 @@ fn span_bits(span: Option<SlotSpan>) -> u32 {
 fn span_of_bits(bits: u32) -> Option<SlotSpan> {
     let (first, last) = ((bits >> 16) as u16, bits as u16);
     (first <= last).then_some(SlotSpan { first, last })
+}
+
+/// Whether what a table's backing does not have yet is written there by this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteBack {
+    /// The key is this server's.
+    Now,
+    /// It is not sure: the server has not read whose it is, or what an earlier start has given away.
+    Later,
+    /// Another server owns it.
+    Never,
 }
 
 /// What this server owns, and what it knows of the others. Shared by all tables.
@@ -324,6 +341,18 @@ impl SlotOwnership {
         }
     }
 
+    /// Whether this server writes what the backing of a table does not have yet of a key. It does while the key's slot
+    /// is not served any more and not given away either: no other server gets it before all is written.
+    pub fn write_back(&self, key: &[u8]) -> WriteBack {
+        let (slot, map) = (slot_of(key), self.map());
+        let is_given = self.copied().is_some_and(|span| span.contains(slot));
+        match map.owner(slot) {
+            Some(owner) if owner.id != self.own_id => WriteBack::Never,
+            Some(_) if self.owns_slot(slot) || is_given => WriteBack::Now,
+            _ => WriteBack::Later,
+        }
+    }
+
     /// Since when the store of the cluster's state has not answered, in milliseconds since 1970, and why.
     pub fn trouble(&self) -> Option<(u64, String)> {
         self.trouble.lock().clone()
@@ -420,6 +449,24 @@ mod tests {
         assert!(own.wrong_server(b"foo").1.starts_with("- slot 12182 is changing its server"));
         own.set_awaited(None);
         assert!(own.wrong_server(b"foo").1.starts_with("10.0.0.2:7400 "));
+    }
+
+    #[test]
+    fn a_backing_is_written_only_by_the_owner_of_a_key() {
+        let own = SlotOwnership::new(server(1).id);
+        let map =
+            |owner| SlotMap::new(7, vec![server(1), server(2)], &[SlotRange { first: 0, last: 16_383, server: owner }]);
+        assert_eq!(own.write_back(b"foo"), WriteBack::Later, "no map was read");
+        own.set_map(map(Some(0)));
+        assert_eq!(own.write_back(b"foo"), WriteBack::Now);
+        own.set_owned(|_| false);
+        assert_eq!(own.write_back(b"foo"), WriteBack::Later, "an earlier start may have given it away");
+        own.set_copied(Some(SlotSpan { first: 12_000, last: 13_000 }));
+        assert_eq!(own.write_back(b"foo"), WriteBack::Now, "it is not served, and is written before it is given away");
+        own.set_map(map(Some(1)));
+        assert_eq!(own.write_back(b"foo"), WriteBack::Never);
+        own.set_map(map(None));
+        assert_eq!(own.write_back(b"bar"), WriteBack::Later);
     }
 
     #[test]

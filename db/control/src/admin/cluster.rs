@@ -21,9 +21,10 @@ use super::types::{
 use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
 use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::backed_moves::unmovable;
 use sandstorm_cluster::slot_moves::WantedMove;
 use sandstorm_cluster::slot_plans::ServerChange;
-use sandstorm_cluster::slot_source::{PEER_KEY_HEADER, unmovable};
+use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
 

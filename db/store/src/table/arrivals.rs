@@ -2,7 +2,8 @@
 //!
 //! The server that gives slots away copies their records while it serves them. Each key of these slots that changes
 //! meanwhile is noted under the lock of its stripe, before the change can be seen, and copied again. All changes come
-//! through `publish`, `unlink` and `clear_locked`, which is where they are noted. Once the server serves the slots no
+//! through `publish`, `unlink` and `clear_locked`, which is where they are noted; where a record that goes is cold, and
+//! so has no key, whoever removes it says the key (`delete_found`, `install`). Once the server serves the slots no
 //! more, [`RecordTable::settle_writers`] waits for the writers that had begun; the keys noted until then are the last.
 //!
 //! The server that takes slots makes their records again, with their versions. They are logged as *arrivals*, and what
@@ -13,22 +14,41 @@ use sandstorm_net::slots::slot_of;
 
 use super::buckets::stripe_of;
 use super::locked_stripe::LockedStripe;
+use super::stripe::StripeState;
 use super::{RecordTable, RestoredRecord};
+use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::NOTED_KEY_BYTES;
-use crate::slots::{SlotOwnership, SlotSpan};
-use crate::{EpochGuard, Participant, RecordRef, StoreError, StripeSet};
+use crate::slots::SlotOwnership;
+use crate::{Participant, RecordRef, StoreError, StripeSet};
 
 impl LockedStripe<'_> {
-    /// Notes that a record is about to come or go, if its slot is being copied to another server. Tables whose records
-    /// are not all in memory are not copied.
+    /// Notes that a record is about to come or go, if its slot is being copied to another server. A cold one has no
+    /// key: whoever removes it calls [`LockedStripe::note_copied_removal`].
     #[inline]
     pub(super) fn note_copied(&mut self, record: RecordRef<'_>) {
+        if !record.is_cold() {
+            self.note_copied_key(record.key());
+        }
+    }
+
+    /// As above for a record that goes and may be cold.
+    #[inline]
+    pub(super) fn note_copied_removal(&mut self, key: &[u8], record: RecordRef<'_>) {
+        if record.is_cold() && !is_broken(LogRule::ColdRemovalsAreCopied) {
+            self.note_copied_key(key);
+        }
+    }
+
+    /// Notes that the record of a key is about to come or go, if its slot is being copied to another server. Tables
+    /// with a backing are not copied: the other server reads what it needs there.
+    #[inline]
+    fn note_copied_key(&mut self, key: &[u8]) {
         if let Some(slots) = self.table.slots.get()
             && let Some(copied) = slots.copied()
-            && !record.is_cold()
-            && copied.contains(slot_of(record.key()))
+            && copied.contains(slot_of(key))
+            && !self.table.has_backing()
         {
-            self.note_key(slots, record.key());
+            self.note_key(slots, key);
         }
     }
 
@@ -63,6 +83,13 @@ impl RecordTable {
         taken
     }
 
+    /// Whether the table was emptied since it is copied, or since this was asked. To be asked behind
+    /// [`RecordTable::take_copied_keys`]: what was written after it was emptied is noted again then.
+    pub fn take_emptied(&self) -> bool {
+        let take = |state: &mut StripeState| std::mem::take(&mut state.was_emptied);
+        self.stripes.iter().fold(false, |emptied, stripe| emptied | take(&mut stripe.state.lock()))
+    }
+
     /// Gives keys back that [`RecordTable::take_copied_keys`] has taken.
     pub fn return_copied_keys(&self, participant: &Participant, keys: impl Iterator<Item = Box<[u8]>>) {
         for key in keys {
@@ -76,11 +103,7 @@ impl RecordTable {
     /// Forgets which keys have changed.
     pub fn forget_copied_keys(&self) {
         drop(self.take_copied_keys(usize::MAX));
-    }
-
-    /// The record of a key, also where its time is over.
-    pub fn copy_source<'g>(&'g self, guard: &'g EpochGuard<'_>, key: &[u8]) -> Option<RecordRef<'g>> {
-        self.get(guard, self.hash(key), key, 0)
+        self.take_emptied();
     }
 
     /// The highest version that was given so far.
@@ -141,29 +164,5 @@ impl RecordTable {
             drop(permit);
         }
         Ok(())
-    }
-
-    /// Removes the records of some slots from `cursor` on (0: the start), of so many records that it looks at; returns
-    /// where to go on. For slots that this server does not serve.
-    ///
-    /// # Errors
-    /// As [`RecordTable::take_leaving`].
-    pub fn remove_slots(
-        &self,
-        participant: &Participant,
-        (cursor, limit): (u64, usize),
-        span: SlotSpan,
-    ) -> Result<Option<u64>, StoreError> {
-        let mut keys = Vec::new();
-        let next = {
-            let guard = participant.guard();
-            self.scan(&guard, cursor, limit, 0, &mut |record| {
-                if span.contains(slot_of(record.key())) {
-                    keys.push(record.key().to_vec());
-                }
-            })
-        };
-        keys.iter().try_for_each(|key| self.take_leaving(participant, key))?;
-        Ok(next)
     }
 }

@@ -223,6 +223,7 @@ impl<'t> ExclusiveStripes<'t> {
                 self.locked[index].log_delete(change.hash, change.key);
                 let version = self.locked[index].state.last_version;
                 self.locked[index].note_backed(change.hash, change.key, version, change.key.len());
+                self.locked[index].note_copied_removal(change.key, found.record);
                 self.locked[index].unlink(change.hash, found);
             }
         }

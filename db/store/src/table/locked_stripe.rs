@@ -165,6 +165,7 @@ impl<'t> LockedStripe<'t> {
         self.log_delete(hash, key);
         self.note_backed(hash, key, self.state.last_version, key.len());
         self.end_change(permit);
+        self.note_copied_removal(key, found.record);
         self.remove(hash, found);
         Ok(())
     }

@@ -36,6 +36,7 @@ mod record_head;
 mod rehash;
 mod restore;
 mod room;
+mod slot_walk;
 mod stripe;
 mod table_log;
 mod table_stats;
@@ -65,12 +66,14 @@ use self::index::KeyIndex;
 pub use self::key_range::KeyRange;
 pub use self::key_watch::WatchedState;
 pub(crate) use self::locked_stripe::LockedStripe;
+use self::prefetch::INITIAL_RECORD_LINES;
 pub use self::prefetch::PREFETCH_BATCH;
 pub(crate) use self::range::ExpiryBudget;
 pub use self::range::{NotOrdered, RangeProgress, ScanBudget};
 pub use self::record_head::RecordHead;
 pub use self::restore::RestoredRecord;
 use self::room::TableRoom;
+pub use self::slot_walk::{SlotWalk, SlotWalkError, WalkBudget};
 use self::stripe::{StripeState, TableStripe};
 use self::table_log::TableLog;
 pub use self::table_log::TableLogging;
@@ -87,9 +90,6 @@ use crate::broken_rules::{LogRule, is_broken};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
 };
-
-/// Lines of a record that are prefetched before anything is known of the table's records.
-const INITIAL_RECORD_LINES: usize = 2;
 
 /// One tenant's named map from keys to records.
 ///
@@ -492,8 +492,7 @@ impl RecordTable {
         if self.bytes.load(Ordering::Relaxed) == 0 && now.count() == STRIPES && !now.is_growing() {
             return;
         }
-        // What was copied of it to another server has to be copied again.
-        self.slots.get().iter().for_each(|slots| slots.spoil_copy());
+        let is_copied = self.slots.get().is_some_and(|slots| slots.copied().is_some());
         let generation = now.generation + 1;
         self.install(RecordTable::initial_buckets(generation));
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
@@ -503,6 +502,7 @@ impl RecordTable {
             state.queues = Default::default();
             state.clean = Default::default();
             state.long_chains = false;
+            state.was_emptied |= is_copied;
         }
         self.clear_spill();
         // First, so that it is freed before the records, with which the charge goes back.

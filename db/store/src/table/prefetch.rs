@@ -21,6 +21,9 @@ use crate::limits::RECORD_CHARGE_BYTES;
 /// Lines of a record that are requested at most: longer ones are read from front to back, which the processor foresees.
 const MAX_PREFETCH_LINES: u64 = 4;
 
+/// Lines of a record that are prefetched before anything is known of the table's records.
+pub(super) const INITIAL_RECORD_LINES: usize = 2;
+
 /// Records of a batch whose second look is remembered, a bit each.
 pub const PREFETCH_BATCH: usize = u64::BITS as usize;
 

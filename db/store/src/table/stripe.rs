@@ -43,6 +43,8 @@ pub(super) struct StripeState {
     pub(super) clean: HashMap<u64, CleanCopy>,
     /// Keys that have changed while their slots are copied to another server.
     pub(super) copied_keys: HashSet<Box<[u8]>>,
+    /// Whether the table was emptied meanwhile.
+    pub(super) was_emptied: bool,
 }
 
 /// The copy on the disk of a record that is in memory: without a write it may leave.

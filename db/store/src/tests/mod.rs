@@ -3,6 +3,7 @@
 mod arrivals;
 mod awaited;
 mod cold;
+mod cold_moves;
 mod concurrent;
 mod crowds;
 mod expiry;
