@@ -32,6 +32,7 @@ mod spill;
 mod sysroot_cache;
 mod table;
 mod tao;
+mod tenant_tools;
 mod tenants;
 mod thread_times;
 mod tiers;
@@ -318,6 +319,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: observation::observation,
+    },
+    Experiment {
+        name: "tenant-tools",
+        help: "The cost of tenants' tools: a log line that nobody keeps, a shared extension for a thousand tenants",
+        canonical: false,
+        peers: &[],
+        run: tenant_tools::tenant_tools,
     },
     Experiment {
         name: "neighbours",

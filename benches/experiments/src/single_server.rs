@@ -67,6 +67,11 @@ impl SingleTenantSetup<'_> {
         run_single_class(self.load(Mix::only(class)).pace(Pace::Closed { depth }), class, seconds)
     }
 
+    /// Measures one class for so many seconds, sent so often whether answers come or not.
+    pub(super) fn open(&self, class: Class, per_s: f64, seconds: f64) -> Result<LoadMeasurement, CliError> {
+        run_single_class(self.load(Mix::only(class)).pace(Pace::per_second(per_s)), class, seconds)
+    }
+
     fn rounds(&self) -> usize {
         self.args.rounds(ROUNDS)
     }
