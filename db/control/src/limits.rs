@@ -265,8 +265,8 @@ pub const HOT_WATCHES: usize = 4;
 pub const RECORD_PAGE_BYTES: usize = 1 << 20;
 /// Records that one step of a page copies, at most.
 pub const RECORD_SCAN_RECORDS: usize = 1_000;
-/// Milliseconds that a page reads cold records from the disk: then it has those that it has read, one at least. A client
-/// waits longer than that for any answer.
+/// Milliseconds that a page reads cold records from the disk: then it has those that it has read, one at least. A
+/// client waits longer than that for any answer.
 pub const RECORD_PAGE_READ_MS: u64 = 1_000;
 /// Milliseconds that a page without a record waits for the tenant's quota of cold reads, before the client is told to
 /// ask again: as long as a read takes of which one a second is allowed, and some more.

@@ -67,7 +67,7 @@ struct IncidentWriter {
     looked_us: Option<u64>,
     kills: IncidentFiles<KillResponse>,
     slow: IncidentFiles<SlowRequestResponse>,
-    tenants: HashMap<u32, SeenTenant>,
+    tenants: HashMap<u32, IncidentMark>,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ struct IncidentFiles<T> {
 
 /// What was seen of a tenant when its counts were read last.
 #[derive(Debug, Default)]
-struct SeenTenant {
+struct IncidentMark {
     serial: u64,
     kills: u64,
     policy_events: u64,
@@ -178,7 +178,7 @@ impl IncidentLog {
         let (kill_files, kills) = IncidentFiles::open(&folder, "kills", &snapshot, &deleted).map_err(failed)?;
         let (slow_files, slow) = IncidentFiles::open(&folder, "slow", &snapshot, &deleted).map_err(failed)?;
         let seen = |view: &Arc<TenantView>| {
-            (view.tenant.id, SeenTenant { serial: view.tenant.serial, ..SeenTenant::default() })
+            (view.tenant.id, IncidentMark { serial: view.tenant.serial, ..IncidentMark::default() })
         };
         let writer = IncidentWriter {
             started: Instant::now(),
@@ -214,7 +214,7 @@ impl IncidentLog {
         writer.looked_us = Some(now_us);
         let snapshot = directory.snapshot();
         let is_gone =
-            |id: &u32, seen: &SeenTenant| snapshot.tenant(*id).is_none_or(|view| view.tenant.serial != seen.serial);
+            |id: &u32, seen: &IncidentMark| snapshot.tenant(*id).is_none_or(|view| view.tenant.serial != seen.serial);
         let ended: Vec<u32> = writer.tenants.iter().filter(|(id, seen)| is_gone(id, seen)).map(|(id, _)| *id).collect();
         for tenant_id in ended {
             writer.tenants.remove(&tenant_id);
@@ -225,7 +225,7 @@ impl IncidentLog {
         for view in snapshot.iter() {
             let serial = view.tenant.serial;
             let seen = writer.tenants.entry(view.tenant.id);
-            let seen = seen.or_insert_with(|| SeenTenant { serial, ..SeenTenant::default() });
+            let seen = seen.or_insert_with(|| IncidentMark { serial, ..IncidentMark::default() });
             write_kills(view, seen, &mut writer.kills, now_us);
             write_slow(&snapshot, view, seen, (&mut writer.slow, now_us));
         }
@@ -266,7 +266,7 @@ fn grown(seen: &mut u64, now: u64) -> usize {
 }
 
 /// Writes a tenant's new kills, and the measures against its extensions.
-fn write_kills(view: &TenantView, seen: &mut SeenTenant, files: &mut IncidentFiles<KillResponse>, now_us: u64) {
+fn write_kills(view: &TenantView, seen: &mut IncidentMark, files: &mut IncidentFiles<KillResponse>, now_us: u64) {
     let (name, usage) = (&view.tenant.name, &view.tenant.usage);
     let new_kills = grown(&mut seen.kills, usage.kills_total());
     let new_events = grown(&mut seen.policy_events, usage.policy_events_total());
@@ -291,7 +291,7 @@ fn write_kills(view: &TenantView, seen: &mut SeenTenant, files: &mut IncidentFil
 fn write_slow(
     snapshot: &DirectorySnapshot,
     view: &TenantView,
-    seen: &mut SeenTenant,
+    seen: &mut IncidentMark,
     (files, now_us): (&mut IncidentFiles<SlowRequestResponse>, u64),
 ) {
     let new = view.tenant.usage.slow_requests.after(seen.slow_id);

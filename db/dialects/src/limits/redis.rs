@@ -53,7 +53,8 @@ pub const WATCHED_KEYS: usize = 1_000;
 pub const WATCHED_BYTES: usize = 1 << 20;
 /// Records that one SCAN visits, whatever its COUNT: a slice.
 pub const SCAN_RECORDS: usize = 1_000;
-/// The same in a table larger than memory, where each may have to be read from the disk: so many are in memory together.
+/// The same in a table larger than memory, where each may have to be read from the disk: so many are in memory
+/// together.
 pub const SCAN_COLD_RECORDS: usize = 64;
 /// Records among these that are matched with a pattern between two checks of its cost.
 pub const SCAN_MATCH_CHUNK: usize = 50;

@@ -100,8 +100,8 @@ impl RecordTable {
         self.scan_with(guard, cursor, limit, now_ms, in_memory, cold)
     }
 
-    /// As [`RecordTable::scan`], for an operation that may wait: notes the cold records that it meets, which count. If there
-    /// are any, it is made again from the same cursor once they are in memory.
+    /// As [`RecordTable::scan`], for an operation that may wait: notes the cold records that it meets, which count. If
+    /// there are any, it is made again from the same cursor once they are in memory.
     pub fn scan_awaited<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -119,8 +119,8 @@ impl RecordTable {
         cursor
     }
 
-    /// Takes the read of a cold record out of its tenant's quota. Waits while that is used up; returns false if it still
-    /// is at `until`.
+    /// Takes the read of a cold record out of its tenant's quota. Waits while that is used up; returns false if it
+    /// still is at `until`.
     pub fn may_read_cold(&self, cold: &ColdRecord, until: Instant) -> bool {
         self.spill.get().is_none_or(|spill| spill.take_quota(cold.address, until))
     }
