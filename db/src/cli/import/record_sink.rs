@@ -101,12 +101,14 @@ impl ImportReport {
             return Ok(());
         }
         let kinds: Vec<&str> = self.skipped.keys().map(String::as_str).collect();
+        let were = |number| if number == 1 { "was" } else { "were" };
+        let rejected = format!("{} {} not taken", counted(self.rejected, "record"), were(self.rejected));
+        let (keys, types) = (counted(skipped, "key"), if kinds.len() == 1 { "type" } else { "types" });
+        let kinds = kinds.join(", ");
         let text = match (self.rejected, skipped) {
-            (0, _) => format!("{skipped} keys were skipped: their types ({}) cannot be imported", kinds.join(", ")),
-            (rejected, 0) => format!("{rejected} records were not taken"),
-            (rejected, _) => {
-                format!("{rejected} records were not taken, and {skipped} keys of types {} skipped", kinds.join(", "))
-            }
+            (0, _) => format!("{keys} {} skipped: the {types} {kinds} cannot be imported", were(skipped)),
+            (_, 0) => rejected,
+            _ => format!("{rejected}, and {keys} of {types} {kinds} skipped"),
         };
         Err(CliError::new(text).hint("all others were imported").code("incomplete"))
     }
@@ -261,4 +263,28 @@ fn is_passing(error: &Error) -> bool {
             | Error::ShuttingDown
             | Error::Io { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_told_in_the_singular() {
+        let outcome = |rejected, skipped: &[(&str, u64)]| {
+            let skipped = skipped.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
+            let report = ImportReport { rejected, skipped, ..ImportReport::default() };
+            report.outcome().map_err(|error| error.message)
+        };
+        assert_eq!(outcome(0, &[]), Ok(()));
+        for (rejected, skipped, text) in [
+            (1, &[][..], "1 record was not taken"),
+            (2, &[], "2 records were not taken"),
+            (0, &[("hash", 1)], "1 key was skipped: the type hash cannot be imported"),
+            (0, &[("hash", 1), ("list", 2)], "3 keys were skipped: the types hash, list cannot be imported"),
+            (1, &[("set", 1)], "1 record was not taken, and 1 key of type set skipped"),
+        ] {
+            assert_eq!(outcome(rejected, skipped), Err(text.to_owned()));
+        }
+    }
 }
