@@ -247,6 +247,18 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The name of what the extension has failed for, such as `not_found`, or of why its call was killed, such as
+    /// `panic`: as HTTP's `kind` and `cause` have it. `None`: it is neither.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self {
+            Error::Failed { code, .. } => Some(failure_name(u64::from(*code)).unwrap_or("other")),
+            Error::Killed { cause, .. } => Some(cause_name(*cause)),
+            _ => None,
+        }
+    }
+}
+
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         Error::Io { text: error.to_string() }

@@ -15,8 +15,9 @@ pub(crate) struct Failure {
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
+    /// The name of what an extension has failed for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<u32>,
+    kind: Option<&'static str>,
     /// The key that a transaction's conflict is about, in hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -39,11 +40,11 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let (message, code) = (error.to_string(), error.code());
-        match error {
+        match &error {
             Error::Killed { cause, .. } => {
-                Failure { cause: Some(cause_name(cause).to_owned()), ..Failure::new(code, message) }
+                Failure { cause: Some(cause_name(*cause).to_owned()), ..Failure::new(code, message) }
             }
-            Error::Failed { code: kind, .. } => Failure { kind: Some(kind), ..Failure::new(code, message) },
+            Error::Failed { .. } => Failure { kind: error.kind(), ..Failure::new(code, message) },
             Error::TransactionConflict { key, .. } => {
                 let digits = key.iter().map(|byte| format!("{byte:02x}")).collect();
                 Failure { key: Some(digits), ..Failure::new(code, message) }

@@ -129,7 +129,7 @@ class PlainTest(unittest.TestCase):
             client.call("bad", {})
         with self.assertRaises(sandstorm.Failed) as failed:
             client.call("bank.transfer", {**order, "amount": 1000})
-        self.assertEqual((failed.exception.kind, failed.exception.code), (100, "failed"))
+        self.assertEqual((failed.exception.kind, failed.exception.code), ("other", "failed"))
 
     def test_errors_by_name(self) -> None:
         client = self.client

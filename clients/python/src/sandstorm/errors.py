@@ -79,9 +79,9 @@ class Killed(SandstormError):
 
 
 class Failed(SandstormError):
-    """The extension returned an error, of the `kind` that docs/wire.md lists; 100 is its own."""
+    """The extension returned an error, of some `kind`, such as `not_found`; `other` is its own."""
 
-    def __init__(self, code: str, message: str, kind: int) -> None:
+    def __init__(self, code: str, message: str, kind: str) -> None:
         super().__init__(code, message)
         self.kind = kind
 
@@ -116,11 +116,11 @@ def of_answer(body: bytes) -> SandstormError:
     said: Dict[str, Any] = json.loads(body)
     code, message = str(said["code"]), str(said["message"])
     cause: Optional[str] = said.get("cause")
-    kind: Optional[int] = said.get("kind")
+    kind: Optional[str] = said.get("kind")
     if said.get("key") is not None:
         return TransactionConflict(code, message, bytes.fromhex(str(said["key"])))
     if code == "killed":
         return Killed(code, message, cause or "unknown")
     if code == "failed":
-        return Failed(code, message, 100 if kind is None else kind)
+        return Failed(code, message, kind or "other")
     return _BY_CODE.get(code, SandstormError)(code, message)
