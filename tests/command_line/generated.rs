@@ -10,7 +10,7 @@ use crate::common::{certificates, root};
 use sandstorm_client::{Client, Error, TypedCallError};
 
 /// The client of `ext/bank`, written without a server.
-fn written(language: &str) -> String {
+pub(super) fn written(language: &str) -> String {
     written_of("ext/bank", &[language])
 }
 
@@ -27,7 +27,7 @@ fn written_of(folder: &str, language: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-fn has(program: &str, argument: &str) -> bool {
+pub(super) fn has(program: &str, argument: &str) -> bool {
     let found = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
     if !found {
         println!("left out: there is no {program}");
@@ -35,7 +35,7 @@ fn has(program: &str, argument: &str) -> bool {
     found
 }
 
-fn succeeds(command: &mut Command) {
+pub(super) fn succeeds(command: &mut Command) {
     let output = command.output().expect("a program that runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
@@ -70,10 +70,15 @@ fn clients_that_were_generated_work() {
     if has("go", "version") {
         go(&server, &token, folder.path());
     }
-    let compiler = std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned());
+    let compiler = type_script_compiler();
     if has(&compiler, "--version") {
         typescript(&compiler, &server, &token, &folder.path().join("typescript"));
     }
+}
+
+/// TypeScript's compiler: `tsc`, or what the environment names.
+pub(super) fn type_script_compiler() -> String {
+    std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned())
 }
 
 const PYTHON_TEST: &str = r#"import typing
@@ -214,7 +219,7 @@ fn shapes_server(folder: &Path) -> (Server, Vec<(&'static str, String)>) {
 
 #[test]
 fn clients_give_the_same_over_http_and_resp() {
-    let compiler = std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned());
+    let compiler = type_script_compiler();
     let (with_go, with_typescript) = (has("go", "version"), has(&compiler, "--version"));
     if !with_go && !with_typescript {
         return;
@@ -333,7 +338,7 @@ fn go(server: &Server, token: &str, folder: &Path) {
 }
 
 /// Go's own command, without the network.
-fn go_command(folder: &Path, arguments: &[&str]) -> Command {
+pub(super) fn go_command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("go");
     command.args(arguments).current_dir(folder);
     command.env("GOCACHE", folder.join("cache")).env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod applications;
 mod cli;
 mod dev;
 mod exchange;
@@ -10,6 +11,7 @@ mod generated;
 #[allow(unreachable_pub, reason = "it is as users get it")]
 mod generated_bank;
 mod load;
+mod page_samples;
 mod python;
 mod readme;
 mod shell;

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::typed::bank;
 
 /// The system's Python, if it is there and new enough.
-fn python() -> Option<Command> {
+pub(super) fn python() -> Option<Command> {
     let asked =
         Command::new("python3").args(["-c", "import sys, ctypes; sys.exit(sys.version_info < (3, 9))"]).output();
     if asked.is_ok_and(|output| output.status.success()) {
@@ -33,7 +33,7 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 /// Makes the wheel, and installs it into a folder.
-fn installed(folder: &Path) -> PathBuf {
+pub(super) fn installed(folder: &Path) -> PathBuf {
     let builder = super::common::root().join("clients/python/build_wheel.py");
     let make = |out: &Path| {
         let mut command = python().expect("Python is there");

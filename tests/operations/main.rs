@@ -10,6 +10,7 @@ mod browser;
 mod builder_tls;
 mod cluster;
 mod cluster_access;
+mod cluster_clients;
 mod cluster_dev;
 mod cluster_directory;
 mod cluster_move;

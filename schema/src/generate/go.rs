@@ -9,9 +9,10 @@ use crate::{
 };
 
 /// The transports, and how values are read: files of a package.
-const SUPPORT: [&str; 4] = [
+const SUPPORT: [&str; 5] = [
     include_str!("support/transport.go"),
     include_str!("support/resp_transport.go"),
+    include_str!("support/resp_server.go"),
     include_str!("support/resp_reader.go"),
     include_str!("support/values.go"),
 ];
@@ -96,14 +97,15 @@ func (c *{class}) over() Transport {{
         let method = if ["Transport", "Options"].contains(&method.as_str()) { format!("{method}_") } else { method };
         self.out.push('\n');
         comment(&mut self.out, "", "//", description);
-        let call = format!("callBy(ctx, c.over(), \"{extension}.{name}\", {gives}, &reply, {})", self.reader(reply));
+        let call =
+            format!("callBy(ctx, c.over(), \"{extension}.{name}\", {gives}, options, &reply, {})", self.reader(reply));
         self.out.push_str(&match reply {
             ValueType::Unit => format!(
-                "func (c *{class}) {method}(ctx context.Context{takes}) error {{\n\tvar reply any\n\t\
+                "func (c *{class}) {method}(ctx context.Context{takes}, options ...CallOption) error {{\n\tvar reply any\n\t\
                  return {call}\n}}\n"
             ),
             reply => format!(
-                "func (c *{class}) {method}(ctx context.Context{takes}) (reply {}, err error) {{\n\terr = {call}\n\t\
+                "func (c *{class}) {method}(ctx context.Context{takes}, options ...CallOption) (reply {}, err error) {{\n\terr = {call}\n\t\
                  return reply, err\n}}\n",
                 self.text(reply)
             ),

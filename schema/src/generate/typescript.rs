@@ -8,9 +8,10 @@ use crate::{
 };
 
 /// The transports, and how values are written and read.
-const SUPPORT: [&str; 4] = [
+const SUPPORT: [&str; 5] = [
     include_str!("support/transport.ts"),
     include_str!("support/resp_transport.ts"),
+    include_str!("support/resp_server.ts"),
     include_str!("support/resp_reader.ts"),
     include_str!("support/values.ts"),
 ];

@@ -170,19 +170,24 @@ for (const over of transports.slice(1)) {
 // A server that says what no server of ours says. The connection after one that ended is another one.
 const hello = "%1\r\n$5\r\nproto\r\n:3\r\n";
 const said: (string | null)[] = [];
-const server = createServer((socket: FakeSocket) => {
-  socket.unref();
-  socket.on("error", () => {});
-  socket.on("data", (bytes) => {
-    for (const command of bytes.toString().split("*").slice(1)) {
-      const answer = command.includes("HELLO") ? hello : said.shift();
-      if (answer === null || answer === undefined) socket.destroy();
-      else socket.write(answer);
-    }
+/** A server that gives these answers to calls, one after the other; `null` ends the connection. */
+async function answering(answers: (string | null)[]) {
+  const server = createServer((socket: FakeSocket) => {
+    socket.unref();
+    socket.on("error", () => {});
+    socket.on("data", (bytes) => {
+      for (const command of bytes.toString().split("*").slice(1)) {
+        const answer = command.includes("HELLO") ? hello : answers.shift();
+        if (answer === null || answer === undefined) socket.destroy();
+        else socket.write(answer);
+      }
+    });
   });
-});
-await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-const one = { ...as, server: `redis://127.0.0.1:${server.address().port}`, connections: 1 };
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { server, at: `127.0.0.1:${server.address().port}` };
+}
+const { server, at } = await answering(said);
+const one = { ...as, server: `redis://${at}`, connections: 1 };
 const fake = new ShapesClient(new RespTransport(one));
 said.push(":4\r\n", null, ":5\r\n", ">2\r\n+invalidate\r\n_\r\n:6\r\n");
 same(await fake.integer(1), 4, "a server that is no fake");
@@ -197,7 +202,7 @@ for (const [answer, code, kind] of [
   [":1\n", "protocol"],
   ["+OK\r\n", "reply"],
   ["-KILLED (of_tomorrow) why\r\n", "killed", "of_tomorrow"],
-  ["-TRYAGAIN later\r\n", "tryagain"],
+  ["-TRYAGAIN later\r\n", "wrong_server"],
   ["-LOADING the server is shutting down\r\n", "shutting_down"],
 ] as [string, string, string?][]) {
   said.push(answer);
@@ -245,3 +250,51 @@ while (said.length > 0) await new Promise((resolve) => setTimeout(resolve, 1));
 stop.abort();
 await givenUp;
 server.close();
+
+// A cluster: each server says where a key is. Slots are those of Redis Cluster.
+const [ofFirst, ofSecond]: [(string | null)[], (string | null)[]] = [[], []];
+const [first, second] = [await answering(ofFirst), await answering(ofSecond)];
+const cluster = new ShapesClient(new RespTransport({ ...as, server: `redis://${first.at}` }));
+ofFirst.push(`-MOVED 12182 ${second.at}\r\n`);
+ofSecond.push(":1\r\n", ":2\r\n");
+same(await cluster.integer(1, { key: "foo" }), 1, "the server that has the key");
+same(await cluster.integer(1, { key: new TextEncoder().encode("x{foo}y{bar}") }), 2, "a key of the same slot goes there at once");
+ofFirst.push(":3\r\n", ":4\r\n");
+same([await cluster.integer(1), await cluster.integer(1, { key: "{}foo" })], [3, 4], "others go to the first one");
+ofSecond.push("-TRYAGAIN The slot is changing its server\r\n");
+ofFirst.push("-CLUSTERDOWN Hash slot not served\r\n", ":5\r\n");
+same(await cluster.integer(1, { key: "foo" }), 5, "it is asked again while a slot changes its server");
+ofSecond.push(`-MOVED 12182 ${first.at}\r\n`, `-MOVED 12182 ${first.at}\r\n`);
+ofFirst.push(`-MOVED 12182 ${second.at}\r\n`, ":6\r\n");
+same(await cluster.integer(1, { key: "foo" }), 6, "servers that send on to each other");
+ofFirst.push(`-MOVED 12182 ${second.at}\r\n`);
+ofSecond.push(null);
+await fails(cluster.integer(1, { key: "foo" }), "lost");
+ofFirst.push(":7\r\n");
+same(await cluster.integer(1, { key: "foo" }), 7, "where nothing answered is forgotten");
+ofFirst.push("-MOVED 12182 127.0.0.1:2\r\n");
+await fails(cluster.integer(1, { key: "foo" }), "unreachable");
+first.server.close();
+second.server.close();
+
+// Keys that a header cannot have as they are, and those that it can.
+const overHttp = new ShapesClient(transports[0]!);
+for (const key of ["", "a\nb", " a", "a".repeat(257)]) await fails(overHttp.integer(1, { key }), "invalid");
+await fails(new ShapesClient(transports[1]!).integer(1, { key: "" }), "invalid");
+for (const over of transports) same(await new ShapesClient(over).integer(1, { key: "user ä:7" }), 1, "a key");
+
+// What does not log in: a call waits for a connection as long as it may take, and no longer.
+const mute: FakeSocket[] = [];
+const muteServer = createServer((socket: FakeSocket) => {
+  socket.on("error", () => {});
+  socket.unref();
+  mute.push(socket);
+});
+await new Promise<void>((resolve) => muteServer.listen(0, "127.0.0.1", resolve));
+const muteOver = { ...as, timeoutMs: 3_600_000, server: `redis://127.0.0.1:${muteServer.address().port}` };
+await fails(new ShapesClient(new RespTransport(muteOver)).integer(1, { timeoutMs: 5 }), "unreachable");
+const muteHttp = new HttpTransport({ ...muteOver, server: muteOver.server.replace("redis", "http") });
+await fails(new ShapesClient(muteHttp).integer(1, { timeoutMs: 5 }), "timeout");
+while (mute.length < 1) await new Promise((resolve) => setTimeout(resolve, 1));
+mute.forEach((socket) => socket.destroy());
+muteServer.close();

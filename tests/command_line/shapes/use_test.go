@@ -294,7 +294,7 @@ func TestAServerThatSaysWhatNoServerOfOursSays(t *testing.T) {
 		":1\n":                                  {Code: "protocol"},
 		"+OK\r\n":                               {Code: "reply"},
 		"-KILLED (of_tomorrow) why\r\n":         {Code: "killed", Cause: "of_tomorrow"},
-		"-TRYAGAIN later\r\n":                   {Code: "tryagain"},
+		"-TRYAGAIN later\r\n":                   {Code: "wrong_server"},
 		"-LOADING the server is stopping\r\n":   {Code: "shutting_down"},
 		"%1\r\n*0\r\n:1\r\n":                    {Code: "protocol"},
 		"*2\r\n:1\r\n-ERR inside of a list\r\n": {Code: "reply"},
@@ -333,6 +333,66 @@ func TestAServerThatSaysWhatNoServerOfOursSays(t *testing.T) {
 	fails(t, <-ended, SandstormError{Code: "closed"})
 	_, err = client.Integer(background, 1)
 	fails(t, err, SandstormError{Code: "closed"})
+}
+
+// Each server of a cluster says where a key is. Slots are those of Redis Cluster.
+func TestACallGoesToTheServerOfItsKey(t *testing.T) {
+	ofFirst, ofSecond := make(chan string, 4), make(chan string, 4)
+	first, second := fakeServer(t, ofFirst), fakeServer(t, ofSecond)
+	moved := func(server string) string {
+		return "-MOVED 12182 " + strings.TrimPrefix(server, "redis://") + "\r\n"
+	}
+	client := ShapesClient{Transport: overRESP(t, options(first))}
+	call := func(expected uint64, said ...CallOption) {
+		t.Helper()
+		found, err := client.Integer(background, 1, said...)
+		same(t, found, err, expected)
+	}
+	ofFirst <- moved(second)
+	ofSecond <- ":1\r\n"
+	call(1, WithKey("foo"))
+	// A key of the same slot goes there at once; others, and calls without one, go to the first server.
+	ofSecond <- ":2\r\n"
+	call(2, WithKey("x{foo}y{bar}"))
+	ofFirst <- ":3\r\n"
+	call(3)
+	ofFirst <- ":4\r\n"
+	call(4, WithKey("{}foo"))
+	// It is asked again while a slot changes its server.
+	ofSecond <- "-TRYAGAIN The slot is changing its server\r\n"
+	ofFirst <- "-CLUSTERDOWN Hash slot not served\r\n"
+	ofFirst <- ":5\r\n"
+	call(5, WithKey("foo"))
+	// Servers that send on to each other.
+	ofSecond <- moved(first)
+	ofFirst <- moved(second)
+	ofSecond <- moved(first)
+	ofFirst <- ":6\r\n"
+	call(6, WithKey("foo"))
+	// Where nothing answered is forgotten.
+	ofFirst <- moved(second)
+	ofSecond <- "!"
+	_, err := client.Integer(background, 1, WithKey("foo"))
+	fails(t, err, SandstormError{Code: "lost"})
+	ofFirst <- ":7\r\n"
+	call(7, WithKey("foo"))
+	ofFirst <- "-MOVED 12182 127.0.0.1:1\r\n"
+	_, err = client.Integer(background, 1, WithKey("foo"))
+	fails(t, err, SandstormError{Code: "unreachable"})
+}
+
+func TestAKeyOfACall(t *testing.T) {
+	for name, over := range transports(t) {
+		client := ShapesClient{Transport: over}
+		found, err := client.Integer(background, 1, WithKey("user ä:7"))
+		same(t, found, err, uint64(1))
+		if name == "HTTP" {
+			for _, key := range []string{"a\nb", " a", strings.Repeat("a", 257)} {
+				_, err := client.Integer(background, 1, WithKey(key))
+				fails(t, err, SandstormError{Code: "invalid"})
+			}
+		}
+	}
 }
 
 func TestAConnectionThatSaysNothingIsGivenUp(t *testing.T) {

@@ -222,6 +222,12 @@ func errorOf(line string) *SandstormError {
 		return failure("unauthorised", rest, nil)
 	case "ERR":
 		return failure(refusal(rest), rest, nil)
+	case "MOVED":
+		// As in "MOVED 130 10.0.0.2:6379".
+		_, owner, _ := strings.Cut(rest, " ")
+		return failure("wrong_server", rest, &respElsewhere{owner})
+	case "TRYAGAIN", "CLUSTERDOWN", "CROSSSLOT":
+		return failure("wrong_server", rest, &respElsewhere{})
 	}
 	return failure(strings.ToLower(word), rest, nil)
 }

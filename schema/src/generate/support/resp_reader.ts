@@ -1,4 +1,3 @@
-const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 /** Bytes of an answer, at most: a server writes 1 MiB of a typed one. */
 const ANSWER_BYTES = 4 << 20;
@@ -128,6 +127,9 @@ function errorOf(line: string): SandstormError {
   if (word === "KILLED") {
     return new SandstormError(0, { code: "killed", message: `the call was killed (${name}): ${message}`, cause: name });
   }
+  // As in `MOVED 130 10.0.0.2:6379`.
+  if (word === "MOVED") return new ElsewhereError(rest, rest.split(" ")[1]);
+  if (word === "TRYAGAIN" || word === "CLUSTERDOWN" || word === "CROSSSLOT") return new ElsewhereError(rest);
   return failure(ERROR_CODES[word] ?? (word === "ERR" ? refusal(rest) : word.toLowerCase()), rest);
 }
 

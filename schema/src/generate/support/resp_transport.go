@@ -1,337 +1,209 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 )
 
 // RESPTransport calls over a port for Redis clients, with FCALL and RESP3. Connections are opened when they are needed.
+// In a cluster a call with a key (WithKey) runs at the server that has it.
 type RESPTransport struct {
-	options          Options
-	network, address string
-	tls              *tls.Config
+	options Options
+	first   *respServer
 
 	mutex    sync.Mutex
 	isClosed bool
-	slots    []*respSlot
+	// Servers of a cluster that others have named, by their addresses.
+	named map[string]*respServer
+	// Where the keys of a slot were found.
+	owners map[uint16]*respServer
 }
 
-// respSlot is a place for a connection: at most one at a time.
-type respSlot struct {
-	// Whoever has put something in it may open the connection, and send.
-	turn chan struct{}
-	// Of the transport's mutex: calls that use it, and the connection.
-	load       int
-	connection *respConnection
-}
+const (
+	// Servers that are remembered, at most: as many as a cluster may have.
+	clusterServers = 64
+	// Servers that are asked one after the other, before the first one is asked again.
+	clusterHops = 4
+	// Between two questions while a slot changes its server, which takes some milliseconds.
+	clusterPause = 20 * time.Millisecond
+	// Slots of keys, as Redis Cluster has them.
+	clusterSlots = 16384
+)
 
 // NewRESPTransport makes a transport to a port for Redis clients.
 func NewRESPTransport(options Options) (*RESPTransport, error) {
-	t := &RESPTransport{options: options, network: "tcp"}
-	if path := strings.TrimPrefix(options.Server, "unix:"); path != options.Server {
-		t.network, t.address = "unix", path
-	} else {
-		server, err := url.Parse(options.Server)
-		if err != nil || server.Hostname() == "" || (server.Scheme != "redis" && server.Scheme != "rediss") {
-			forms := "redis://HOST:PORT, rediss://HOST:PORT or unix:/PATH"
-			return nil, failure("invalid", options.Server+" is no port for Redis clients: write "+forms, err)
-		}
-		port := server.Port()
-		if port == "" {
-			port = "6379"
-		}
-		t.address = net.JoinHostPort(server.Hostname(), port)
-		if server.Scheme == "rediss" {
-			t.tls = options.TLS.Clone()
-			if t.tls == nil {
-				t.tls = &tls.Config{}
-			}
-			if t.tls.ServerName == "" {
-				t.tls.ServerName = server.Hostname()
-			}
-		}
-	}
-	count := options.Connections
-	if count <= 0 {
-		count = 4
-	}
-	for ; count > 0; count-- {
-		t.slots = append(t.slots, &respSlot{turn: make(chan struct{}, 1)})
-	}
-	return t, nil
-}
-
-// Call implements Transport. A call whose context has ended may run all the same.
-func (t *RESPTransport) Call(ctx context.Context, function string, args []byte) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.options.timeout())
-	defer cancel()
-	slot := t.take()
-	defer t.give(slot)
-	call, failed := t.send(ctx, slot, "FCALL", function, "0", string(args))
+	first, failed := newRespServer(options)
 	if failed != nil {
 		return nil, failed
 	}
-	return call.wait(ctx)
+	return &RESPTransport{
+		options: options, first: first, named: map[string]*respServer{}, owners: map[uint16]*respServer{},
+	}, nil
+}
+
+// Call implements Transport. A call whose context has ended may run all the same.
+func (t *RESPTransport) Call(ctx context.Context, function string, args []byte, options CallOptions) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.options.timeout())
+	defer cancel()
+	if options.Key == "" {
+		return replyOf(t.first.call(ctx, "FCALL", function, "0", string(args)))
+	}
+	slot := slotOf(options.Key)
+	server := t.owner(slot)
+	for hop := 1; ; hop++ {
+		reply, failed := server.call(ctx, "FCALL", function, "1", options.Key, string(args))
+		var elsewhere *respElsewhere
+		switch {
+		case failed == nil:
+			return reply, nil
+		case !errors.As(failed, &elsewhere):
+			if failed.Code == "unreachable" || failed.Code == "lost" || failed.Code == "timeout" {
+				t.forget(server)
+			}
+			return nil, failed
+		}
+		owner, refused := t.learn(slot, elsewhere.owner)
+		if refused != nil {
+			return nil, refused
+		}
+		// Servers that learn of a change at different times send on to each other for a moment.
+		if owner != nil && owner != server && hop%clusterHops != 0 {
+			server = owner
+			continue
+		}
+		// The slot is changing its server: the first one knows when that is over.
+		select {
+		case <-time.After(clusterPause):
+		case <-ctx.Done():
+			return nil, failed
+		}
+		server = t.first
+	}
+}
+
+// replyOf makes an error that is none one without a value: see https://go.dev/doc/faq#nil_error.
+func replyOf(reply any, failed *SandstormError) (any, error) {
+	if failed != nil {
+		return nil, failed
+	}
+	return reply, nil
 }
 
 // Close implements Transport.
 func (t *RESPTransport) Close() error {
 	t.mutex.Lock()
 	t.isClosed = true
-	var open []*respConnection
-	for _, slot := range t.slots {
-		if slot.connection != nil {
-			open = append(open, slot.connection)
-		}
+	servers := []*respServer{t.first}
+	for _, server := range t.named {
+		servers = append(servers, server)
 	}
 	t.mutex.Unlock()
-	for _, connection := range open {
-		connection.end(closedFailure())
+	for _, server := range servers {
+		server.close()
 	}
 	return nil
 }
 
-func closedFailure() *SandstormError {
-	return failure("closed", "the transport was closed", net.ErrClosed)
-}
-
-// take picks the place with the fewest calls, the first of those: a program that calls one after the other has one
-// connection.
-func (t *RESPTransport) take() *respSlot {
+// owner is the server where the keys of a slot were found; the first one if they were at none.
+func (t *RESPTransport) owner(slot uint16) *respServer {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	best := t.slots[0]
-	for _, slot := range t.slots {
-		if slot.load < best.load {
-			best = slot
-		}
+	if found := t.owners[slot]; found != nil {
+		return found
 	}
-	best.load++
-	return best
+	return t.first
 }
 
-func (t *RESPTransport) give(slot *respSlot) {
+// learn notes which server has a slot; nil: none has it now.
+func (t *RESPTransport) learn(slot uint16, address string) (*respServer, *SandstormError) {
+	if address == "" {
+		return nil, nil
+	}
+	options := t.options
+	options.Server = "redis://" + address
+	if strings.HasPrefix(t.options.Server, "rediss:") {
+		options.Server = "rediss://" + address
+	}
 	t.mutex.Lock()
-	slot.load--
-	t.mutex.Unlock()
-}
-
-func (t *RESPTransport) send(ctx context.Context, slot *respSlot, words ...string) (*respCall, *SandstormError) {
-	select {
-	case slot.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, contextFailure(ctx, notSent)
-	}
-	defer func() { <-slot.turn }()
-	for {
-		t.mutex.Lock()
-		connection, isClosed := slot.connection, t.isClosed
-		t.mutex.Unlock()
-		switch {
-		case isClosed:
-			return nil, closedFailure()
-		case ctx.Err() != nil:
-			return nil, contextFailure(ctx, notSent)
+	defer t.mutex.Unlock()
+	server := t.named[address]
+	switch {
+	case t.isClosed:
+		return nil, closedFailure()
+	case options.Server == t.options.Server:
+		server = t.first
+	case server == nil:
+		if len(t.named) >= clusterServers && !t.dropIdle() {
+			text := fmt.Sprintf("over %d servers were named: the call has not run", clusterServers)
+			return nil, failure("wrong_server", text, nil)
 		}
-		if connection != nil {
-			if call := connection.send(words); call != nil {
-				return call, nil
-			}
-		}
-		opened, failed := t.open(ctx)
-		if failed != nil {
+		var failed *SandstormError
+		if server, failed = newRespServer(options); failed != nil {
 			return nil, failed
 		}
-		t.mutex.Lock()
-		slot.connection, isClosed = opened, t.isClosed
-		t.mutex.Unlock()
-		if isClosed {
-			opened.end(closedFailure())
+		t.named[address] = server
+	}
+	t.owners[slot] = server
+	return server, nil
+}
+
+// dropIdle makes room for another server. The caller has the mutex.
+func (t *RESPTransport) dropIdle() bool {
+	for address, server := range t.named {
+		if server.isIdle() {
+			delete(t.named, address)
+			t.forgetLocked(server)
+			server.close()
+			return true
+		}
+	}
+	return false
+}
+
+// forget forgets what was found at a server that has not answered: it may be another one's now.
+func (t *RESPTransport) forget(server *respServer) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.forgetLocked(server)
+}
+
+func (t *RESPTransport) forgetLocked(server *respServer) {
+	for slot, owner := range t.owners {
+		if owner == server {
+			delete(t.owners, slot)
 		}
 	}
 }
 
-// open makes a connection that is logged in.
-func (t *RESPTransport) open(ctx context.Context) (*respConnection, *SandstormError) {
-	var dialer net.Dialer
-	stream, err := dialer.DialContext(ctx, t.network, t.address)
-	if err == nil && t.tls != nil {
-		secured := tls.Client(stream, t.tls)
-		if err = secured.HandshakeContext(ctx); err != nil {
-			stream.Close()
-		}
-		stream = secured
-	}
-	if err != nil {
-		return nil, failure("unreachable", "no connection to "+t.options.Server+": "+err.Error(), err)
-	}
-	connection := &respConnection{stream: stream, patience: t.options.timeout()}
-	go connection.receive()
-	hello := []string{"HELLO", "3"}
-	if t.options.Token != "" {
-		tenant := t.options.Tenant
-		if tenant == "" {
-			tenant = "default"
-		}
-		hello = append(hello, "AUTH", tenant, t.options.Token)
-	}
-	failed := failure("lost", "it ended while it was opened", nil)
-	if call := connection.send(hello); call != nil {
-		if _, failed = call.answered(ctx); failed == nil {
-			return connection, nil
+// respElsewhere says that a call has not run: its key is at another server, or at none now.
+type respElsewhere struct {
+	// HOST:PORT, if there is one.
+	owner string
+}
+
+func (e *respElsewhere) Error() string { return "another server of the cluster has the key " + e.owner }
+
+// slotOf is the slot of a key: by what stands between its first { and the next }, or by all of it.
+func slotOf(key string) uint16 {
+	if _, behind, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(behind, "}"); ok && tag != "" {
+			key = tag
 		}
 	}
-	connection.end(failed)
-	switch failed.Code {
-	case "lost", "timeout", "cancelled":
-		// What ended while it was opened has carried no call.
-		return nil, failure("unreachable", "no connection to "+t.options.Server+": "+failed.Message, failed)
-	}
-	return nil, failed
-}
-
-// respConnection is a connection: calls are sent at once, and answered in their order.
-type respConnection struct {
-	stream net.Conn
-	// How long an answer may take.
-	patience time.Duration
-
-	mutex sync.Mutex
-	// Calls that wait for their answers, in the order in which they were sent.
-	pending []*respCall
-	heard   time.Time
-	broken  *SandstormError
-}
-
-type respCall struct {
-	connection *respConnection
-	sent       time.Time
-	// It has room for the answer of a call that waits no more.
-	answer chan respAnswer
-}
-
-type respAnswer struct {
-	value  any
-	failed *SandstormError
-}
-
-func (c *respCall) wait(ctx context.Context) (any, error) {
-	// An error without a value is none: see https://go.dev/doc/faq#nil_error.
-	value, failed := c.answered(ctx)
-	if failed != nil {
-		return nil, failed
-	}
-	return value, nil
-}
-
-func (c *respCall) answered(ctx context.Context) (any, *SandstormError) {
-	select {
-	case answer := <-c.answer:
-		return answer.value, answer.failed
-	case <-ctx.Done():
-		// Its answer, if it comes, is taken in its turn and dropped.
-		c.connection.isUsable()
-		return nil, contextFailure(ctx, mayRun)
-	}
-}
-
-// isUsable says whether another call may be sent. One that answers nothing for as long as an answer may take is given
-// up.
-func (c *respConnection) isUsable() bool {
-	c.mutex.Lock()
-	isBroken, isStalled := c.broken != nil, false
-	if !isBroken && len(c.pending) > 0 {
-		since := c.pending[0].sent
-		if c.heard.After(since) {
-			since = c.heard
-		}
-		isStalled = time.Since(since) >= c.patience
-	}
-	c.mutex.Unlock()
-	if isStalled {
-		c.end(lost(fmt.Errorf("it has answered nothing for %v", c.patience)))
-	}
-	return !isBroken && !isStalled
-}
-
-// send sends a command; nil: nothing was sent. The caller has the turn.
-func (c *respConnection) send(words []string) *respCall {
-	if !c.isUsable() {
-		return nil
-	}
-	var command bytes.Buffer
-	fmt.Fprintf(&command, "*%d\r\n", len(words))
-	for _, word := range words {
-		fmt.Fprintf(&command, "$%d\r\n%s\r\n", len(word), word)
-	}
-	call := &respCall{connection: c, sent: time.Now(), answer: make(chan respAnswer, 1)}
-	c.mutex.Lock()
-	if c.broken != nil {
-		c.mutex.Unlock()
-		return nil
-	}
-	c.pending = append(c.pending, call)
-	c.mutex.Unlock()
-	err := c.stream.SetWriteDeadline(time.Now().Add(c.patience))
-	if err == nil {
-		_, err = c.stream.Write(command.Bytes())
-	}
-	if err != nil {
-		c.end(lost(err))
-	}
-	return call
-}
-
-// end ends it; calls that wait are told so.
-func (c *respConnection) end(why *SandstormError) {
-	c.mutex.Lock()
-	waiting := c.pending
-	if c.broken == nil {
-		c.broken = why
-	}
-	c.pending = nil
-	c.mutex.Unlock()
-	c.stream.Close()
-	for _, call := range waiting {
-		call.answer <- respAnswer{failed: why}
-	}
-}
-
-func (c *respConnection) receive() {
-	reader := respReader{reader: bufio.NewReader(c.stream)}
-	for {
-		answer, err := reader.next()
-		if err != nil {
-			var broken *respProtocolError
-			if errors.As(err, &broken) {
-				c.end(failure("protocol", "what answered speaks no RESP3: "+err.Error()+"; the call may have run", err))
+	crc := uint16(0)
+	for at := 0; at < len(key); at++ {
+		crc ^= uint16(key[at]) << 8
+		for bit := 0; bit < 8; bit++ {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
 			} else {
-				c.end(lost(err))
+				crc <<= 1
 			}
-			return
-		}
-		c.mutex.Lock()
-		if len(c.pending) == 0 {
-			c.mutex.Unlock()
-			c.end(failure("protocol", "what answered speaks no RESP3: an answer to nothing", nil))
-			return
-		}
-		call := c.pending[0]
-		c.pending, c.heard = c.pending[1:], time.Now()
-		c.mutex.Unlock()
-		if line, ok := answer.(respErrorLine); ok {
-			call.answer <- respAnswer{failed: errorOf(string(line))}
-		} else {
-			call.answer <- respAnswer{value: answer}
 		}
 	}
+	return crc % clusterSlots
 }

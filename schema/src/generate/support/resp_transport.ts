@@ -1,238 +1,123 @@
-/** Calls over a port for Redis clients, with FCALL and RESP3, by the sockets of node (Deno and Bun have them, too). */
+/**
+ * Calls over a port for Redis clients, with FCALL and RESP3, by the sockets of node (Deno and Bun have them, too). In a
+ * cluster a call with a `key` runs at the server that has it.
+ */
 export class RespTransport implements Transport {
   private readonly options: SandstormOptions;
-  private readonly place: SocketPlace;
-  private readonly slots: RespSlot[];
+  private readonly first: RespServer;
+  /** Servers of a cluster that others have named, by their addresses. */
+  private readonly named = new Map<string, RespServer>();
+  /** Where the keys of a slot were found. */
+  private readonly owners = new Map<number, RespServer>();
   private isClosed = false;
 
   constructor(options: SandstormOptions) {
     this.options = options;
-    this.place = placeOf(options);
-    const count = Math.max(1, options.connections ?? DEFAULT_CONNECTIONS);
-    this.slots = Array.from({ length: count }, () => ({ load: 0, connection: undefined, opening: undefined }));
+    this.first = new RespServer(options);
   }
 
-  async call(name: string, json: string, { signal, timeoutMs }: CallOptions = {}): Promise<unknown> {
-    const most = timeoutMs ?? this.options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    // The one with the fewest calls, the first of those: a program that calls one after the other has one connection.
-    const slot = this.slots.reduce((best, one) => (one.load < best.load ? one : best));
-    slot.load++;
-    try {
-      for (;;) {
-        if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it was not sent", signal.reason);
-        const connection = slot.connection ?? (await unlessAborted(this.opened(slot), signal));
-        if (connection.isUsable()) return await connection.send(["FCALL", name, "0", json], most, signal);
-        if (slot.connection === connection) slot.connection = undefined;
+  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
+    const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
+    if (key === undefined) return this.first.call(["FCALL", name, "0", json], limit);
+    const bytes = keyBytes(key);
+    const words = ["FCALL", name, "1", bytes, json];
+    const slot = slotOf(bytes);
+    let server = this.owners.get(slot) ?? this.first;
+    for (let hop = 1; ; hop++) {
+      try {
+        return await server.call(words, limit);
+      } catch (error) {
+        if (!(error instanceof ElsewhereError)) {
+          if (hasNoAnswer(error)) this.forget(server);
+          throw error;
+        }
+        const owner = error.owner === undefined ? undefined : this.at(error.owner);
+        if (owner !== undefined) this.owners.set(slot, owner);
+        // Servers that learn of a change at different times send on to each other for a moment.
+        if (owner !== undefined && owner !== server && hop % CLUSTER_HOPS !== 0) {
+          server = owner;
+          continue;
+        }
+        // The slot is changing its server: the first one knows when that is over.
+        if (leftMs(limit) <= CLUSTER_PAUSE_MS) throw error;
+        await new Promise((resolve) => setTimeout(resolve, CLUSTER_PAUSE_MS));
+        server = this.first;
       }
-    } finally {
-      slot.load--;
     }
   }
 
   async close(): Promise<void> {
     this.isClosed = true;
-    this.slots.forEach((slot) => slot.connection?.end(failure("closed", "the transport was closed")));
+    this.first.close();
+    this.named.forEach((server) => server.close());
   }
 
-  private opened(slot: RespSlot): Promise<RespConnection> {
-    if (this.isClosed) return Promise.reject(failure("closed", "the transport was closed"));
-    // Calls that come meanwhile wait for the same one.
-    slot.opening ??= this.open()
-      .then((connection) => {
-        if (this.isClosed) connection.end(failure("closed", "the transport was closed"));
-        return (slot.connection = connection);
-      })
-      .finally(() => (slot.opening = undefined));
-    return slot.opening;
+  /** The server at an address that another one has named. */
+  private at(address: string): RespServer {
+    if (this.isClosed) throw closedFailure();
+    const scheme = this.options.server.startsWith("rediss:") ? "rediss" : "redis";
+    const place = `${scheme}://${address}`;
+    if (place === this.options.server) return this.first;
+    const known = this.named.get(address);
+    if (known !== undefined) return known;
+    if (this.named.size >= CLUSTER_SERVERS) this.dropIdle();
+    const server = new RespServer({ ...this.options, server: place });
+    this.named.set(address, server);
+    return server;
   }
 
-  private async open(): Promise<RespConnection> {
-    const { tenant, token, timeoutMs = DEFAULT_TIMEOUT_MS } = this.options;
-    const socket = await connected(this.place, timeoutMs);
-    const connection = new RespConnection(socket, timeoutMs);
-    const identity = token === "" ? [] : ["AUTH", tenant === "" ? "default" : tenant, token];
-    try {
-      await connection.send(["HELLO", "3", ...identity], timeoutMs);
-    } catch (error) {
-      connection.end(failure("lost", "the connection was not opened"));
-      if (!(error instanceof SandstormError)) throw error;
-      // What ended while it was opened has carried no call.
-      throw error.code === "lost" || error.code === "timeout" ? failure("unreachable", error.message, error) : error;
+  /** Makes room for another server. */
+  private dropIdle(): void {
+    for (const [address, server] of this.named) {
+      if (!server.isIdle()) continue;
+      this.named.delete(address);
+      this.forget(server);
+      server.close();
+      return;
     }
-    return connection;
+    throw failure("wrong_server", `over ${CLUSTER_SERVERS} servers were named: the call has not run`);
+  }
+
+  /** Forgets what was found at a server that has not answered: it may be another one's now. */
+  private forget(server: RespServer): void {
+    for (const [slot, owner] of this.owners) if (owner === server) this.owners.delete(slot);
   }
 }
 
-function unlessAborted<T>(awaited: Promise<T>, signal?: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const cancel = () => reject(failure("cancelled", "the call was cancelled: it was not sent", signal?.reason));
-    signal?.addEventListener("abort", cancel);
-    awaited.then(resolve, reject).finally(() => signal?.removeEventListener("abort", cancel));
-  });
-}
+/** Servers that are remembered, at most: as many as a cluster may have. */
+const CLUSTER_SERVERS = 64;
+/** Servers that are asked one after the other, before the first one is asked again. */
+const CLUSTER_HOPS = 4;
+/** Milliseconds between two questions while a slot changes its server, which takes some. */
+const CLUSTER_PAUSE_MS = 20;
+/** Slots of keys, as Redis Cluster has them. */
+const SLOTS = 16384;
 
-/** A place for a connection: at most one at a time. */
-interface RespSlot {
-  /** Calls that use it. */
-  load: number;
-  connection: RespConnection | undefined;
-  opening: Promise<RespConnection> | undefined;
-}
+/** A call has not run: its key is at another server, or at none now. */
+class ElsewhereError extends SandstormError {
+  /** HOST:PORT, if there is one. */
+  readonly owner: string | undefined;
 
-interface SocketPlace {
-  module: string;
-  options: Record<string, unknown>;
-  text: string;
-}
-
-/** What is used of node's sockets; their own types need a package. */
-interface NodeSocket {
-  write(bytes: Uint8Array): boolean;
-  on(event: string, listener: (given: never) => void): unknown;
-  destroy(): unknown;
-  ref(): unknown;
-  unref(): unknown;
-  setNoDelay(on: boolean): unknown;
-}
-
-function placeOf({ server, tls = {} }: SandstormOptions): SocketPlace {
-  if (server.startsWith("unix:")) return { module: "node:net", options: { path: server.slice(5) }, text: server };
-  const found = /^(rediss?):\/\/(\[[^\]]+\]|[^:/@]+)(?::(\d+))?\/?$/.exec(server);
-  if (found === null) {
-    const forms = "redis://HOST:PORT, rediss://HOST:PORT or unix:/PATH";
-    throw failure("invalid", `${JSON.stringify(server)} is no port for Redis clients: write ${forms}`);
-  }
-  const host = (found[2] ?? "").replace(/^\[|\]$/g, "");
-  const where = { host, port: Number(found[3] ?? "6379") };
-  if (found[1] === "redis") return { module: "node:net", options: where, text: server };
-  // A name is sent to the server that has several certificates; an address is none.
-  const name = /^[\d.]+$|:/.test(host) ? {} : { servername: host };
-  return { module: "node:tls", options: { ...where, ...name, ...tls }, text: server };
-}
-
-async function connected({ module, options, text }: SocketPlace, timeoutMs: number): Promise<NodeSocket> {
-  // By a name that is not written here: tools that make bundles for browsers, where there are no sockets, pass it over.
-  const sockets: { connect(options: Record<string, unknown>): NodeSocket } = await import(
-    /* webpackIgnore: true */ /* @vite-ignore */ module
-  );
-  return new Promise((resolve, reject) => {
-    const socket = sockets.connect(options);
-    const give = (why: string, below?: unknown) => {
-      clearTimeout(timer);
-      socket.destroy();
-      reject(failure("unreachable", `no connection to ${text}: ${why}`, below));
-    };
-    const timer = setTimeout(() => give(`nothing in ${timeoutMs} ms`), timeoutMs);
-    socket.on("error", (error: Error) => give(error.message, error));
-    socket.on("close", () => give("it was closed"));
-    socket.on(module === "node:tls" ? "secureConnect" : "connect", () => {
-      clearTimeout(timer);
-      socket.setNoDelay(true);
-      resolve(socket);
-    });
-  });
-}
-
-/** A call that waits for its answer. */
-interface PendingCall {
-  sentMs: number;
-  take(answer: unknown): void;
-  fail(error: SandstormError): void;
-}
-
-/** A connection: calls are sent at once, and answered in their order. */
-class RespConnection {
-  private readonly socket: NodeSocket;
-  private readonly stallMs: number;
-  private readonly reader = new RespReader();
-  private readonly pending: PendingCall[] = [];
-  /** Calls whose callers wait: one that was cancelled has none. */
-  private waiting = 0;
-  private heardMs = 0;
-  private broken: SandstormError | undefined;
-
-  constructor(socket: NodeSocket, stallMs: number) {
-    this.socket = socket;
-    this.stallMs = stallMs;
-    socket.on("data", (bytes: Uint8Array) => this.receive(bytes));
-    socket.on("error", (error: Error) => this.end(lost(error.message, error)));
-    socket.on("close", () => this.end(lost("the server closed it")));
-  }
-
-  /** Whether another call may be sent. One that answers nothing for as long as an answer may take is given up. */
-  isUsable(): boolean {
-    const oldest = this.pending[0];
-    if (oldest !== undefined && performance.now() - Math.max(oldest.sentMs, this.heardMs) > this.stallMs) {
-      this.end(lost(`it has answered nothing for ${this.stallMs} ms`));
-    }
-    return this.broken === undefined;
-  }
-
-  send(words: string[], timeoutMs: number, signal?: AbortSignal): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      if (this.broken !== undefined) return reject(this.broken);
-      let isSettled = false;
-      const settle = () => {
-        if (isSettled) return;
-        isSettled = true;
-        clearTimeout(timer);
-        signal?.removeEventListener("abort", cancel);
-        // A program ends while it waits for nothing, as it does over HTTP.
-        if (--this.waiting === 0) this.socket.unref();
-      };
-      const fail = (error: SandstormError) => {
-        settle();
-        reject(error);
-      };
-      // Its answer, if it comes, is taken in its turn and dropped.
-      const cancel = () => fail(failure("cancelled", "the call was cancelled: it may run all the same", signal?.reason));
-      const timer = setTimeout(() => {
-        fail(failure("timeout", `no answer in ${timeoutMs} ms: the call may run all the same`));
-        this.isUsable();
-      }, timeoutMs);
-      signal?.addEventListener("abort", cancel);
-      const take = (answer: unknown) => {
-        settle();
-        if (answer instanceof RespErrorText) reject(errorOf(answer.text));
-        else resolve(answer);
-      };
-      this.pending.push({ sentMs: performance.now(), take, fail });
-      this.waiting++;
-      this.socket.ref();
-      this.socket.write(encodedCommand(words));
-    });
-  }
-
-  /** Ends it; calls that wait are told so. */
-  end(why: SandstormError): void {
-    if (this.broken !== undefined) return;
-    this.broken = why;
-    this.socket.destroy();
-    this.pending.splice(0).forEach((call) => call.fail(why));
-  }
-
-  private receive(bytes: Uint8Array): void {
-    try {
-      this.reader.push(bytes);
-      for (let answer = this.reader.next(); answer !== INCOMPLETE; answer = this.reader.next()) {
-        if (answer === PUSHED) continue;
-        const call = this.pending.shift();
-        if (call === undefined) throw new Error("an answer to nothing");
-        this.heardMs = performance.now();
-        call.take(answer);
-      }
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      this.end(failure("protocol", `what answered speaks no RESP3: ${why}; the call may have run`, error));
-    }
+  constructor(message: string, owner?: string) {
+    super(0, { code: "wrong_server", message });
+    this.owner = owner;
   }
 }
 
-function lost(why: string, below?: unknown): SandstormError {
-  return failure("lost", `the connection ended before the answer came: ${why}; the call may have run`, below);
+/** Whether it may be that nothing is there any more. */
+function hasNoAnswer(error: unknown): boolean {
+  return error instanceof SandstormError && ["unreachable", "lost", "timeout"].includes(error.code);
 }
 
-function encodedCommand(words: string[]): Uint8Array {
-  const parts = words.map((word) => `$${encoder.encode(word).length}\r\n${word}\r\n`);
-  return encoder.encode(`*${words.length}\r\n${parts.join("")}`);
+/** The slot of a key: by what stands between its first `{` and the next `}`, or by all of it. */
+function slotOf(key: Uint8Array): number {
+  const open = key.indexOf(123);
+  const close = open < 0 ? -1 : key.indexOf(125, open + 1);
+  const hashed = close > open + 1 ? key.subarray(open + 1, close) : key;
+  let crc = 0;
+  for (const byte of hashed) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit++) crc = ((crc << 1) ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+  }
+  return crc % SLOTS;
 }

@@ -14,6 +14,7 @@ export type SandstormCode =
   | "shutting_down"
   | "not_durable" // it ran, and a crash may take it back
   | "timeout" // no answer yet: it goes on, and may run
+  | "wrong_server" // in a cluster: no server had its key in time, and it has not run
   | "reply" // it has run, and its reply is not of the type that this file has
   | "unreachable" // no server was reached: it has not run
   | "lost" // the connection ended before the answer: it may have run
@@ -60,7 +61,7 @@ export interface SandstormOptions {
   tenant: string;
   /** The tenant's. Over RESP it may be empty, at a port that acts for a tenant. */
   token: string;
-  /** Milliseconds that an answer may take; 10,000 by default. */
+  /** Milliseconds that a call may take, with all that it waits for, such as a connection; 10,000 by default. */
   timeoutMs?: number;
   /**
    * Over HTTP: how often a call is sent again when its connection is lost; it runs once all the same. 2 by default.
@@ -82,6 +83,11 @@ export interface CallOptions {
   signal?: AbortSignal;
   /** Instead of that of the options. */
   timeoutMs?: number;
+  /**
+   * What the call is about, such as the key of a record that it reads. While a version is tried on a share of the calls,
+   * all calls of a key go to the same one. Over RESP to a cluster the call runs at the server that has the key.
+   */
+  key?: string | Uint8Array;
 }
 
 /** What carries calls: `HttpTransport`, `RespTransport`, or what a test puts in their place. */
@@ -116,8 +122,48 @@ async function callBy<A, R>(
 }
 
 const DEFAULT_TIMEOUT_MS = 10_000;
+/** What timers can wait for. */
+const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
+/** Bytes of a key over HTTP, at most. */
+const HTTP_KEY_BYTES = 256;
+const encoder = new TextEncoder();
+
+/** How long a call may take, all in all, and what ends its wait. */
+interface CallLimit {
+  readonly mostMs: number;
+  readonly untilMs: number;
+  readonly signal: AbortSignal | undefined;
+}
+
+function limitOf(timeoutMs = DEFAULT_TIMEOUT_MS, signal?: AbortSignal): CallLimit {
+  const mostMs = Math.min(Math.max(timeoutMs, 0), LONGEST_TIMEOUT_MS);
+  return { mostMs, untilMs: performance.now() + mostMs, signal };
+}
+
+function leftMs({ untilMs }: CallLimit): number {
+  return Math.max(0, untilMs - performance.now());
+}
+
+function keyBytes(key: string | Uint8Array): Uint8Array {
+  const bytes = typeof key === "string" ? encoder.encode(key) : key;
+  if (bytes.length === 0) throw failure("invalid", "a call's key has at least a byte");
+  return bytes;
+}
+
+/** A key as a header has it: byte for byte, where it can. */
+function keyHeader(key: string | Uint8Array): string {
+  const text = String.fromCharCode(...keyBytes(key).subarray(0, HTTP_KEY_BYTES + 1));
+  if (text.length > HTTP_KEY_BYTES || /[\x00-\x1f\x7f]|^ | $/.test(text)) {
+    const what = `1 to ${HTTP_KEY_BYTES} bytes without control characters, and without spaces around it`;
+    throw failure("invalid", `over HTTP a call's key is ${what}: call over RESP`);
+  }
+  return text;
+}
 /** Connections of a RESP transport unless its options say otherwise: a few slow calls do not hold up the others. */
 const DEFAULT_CONNECTIONS = 4;
+
+/** Milliseconds that a server waits for a call over HTTP, at most. */
+const SERVER_TIMEOUT_MS = 60_000;
 
 /** Calls over HTTP, by `fetch`. */
 export class HttpTransport implements Transport {
@@ -127,31 +173,34 @@ export class HttpTransport implements Transport {
     this.options = options;
   }
 
-  async call(name: string, json: string, { signal, timeoutMs }: CallOptions = {}): Promise<unknown> {
-    const most = timeoutMs ?? this.options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const headers = {
+  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
+    const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
+    const headers: Record<string, string> = {
       authorization: `Bearer ${this.options.token}`,
       "content-type": "application/json",
       "idempotency-key": crypto.randomUUID(),
-      "sandstorm-timeout-ms": String(most),
+      ...(key === undefined ? {} : { "sandstorm-key": keyHeader(key) }),
     };
     for (let left = this.options.retries ?? 2; ; left--) {
+      // What the server waits for at most. It answers what has no time left, too.
+      headers["sandstorm-timeout-ms"] = String(Math.min(Math.max(1, Math.ceil(leftMs(limit))), SERVER_TIMEOUT_MS));
       try {
-        return await this.send(name, { method: "POST", headers, body: json }, most + 5_000, signal);
+        return await this.send(name, { method: "POST", headers, body: json }, limit);
       } catch (error) {
-        const hasNoAnswer = error instanceof SandstormError && error.status === 0 && error.code !== "cancelled";
-        if (!hasNoAnswer || left <= 0) throw error;
+        const hasNoAnswer = error instanceof SandstormError && ["lost", "unreachable"].includes(error.code);
+        if (!hasNoAnswer || left <= 0 || leftMs(limit) === 0) throw error;
       }
     }
   }
 
   async close(): Promise<void> {}
 
-  private async send(name: string, request: RequestInit, mostMs: number, signal?: AbortSignal): Promise<unknown> {
+  private async send(name: string, request: RequestInit, limit: CallLimit): Promise<unknown> {
+    const signal = limit.signal;
     const url = `${this.options.server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
     const ends = new AbortController();
     const cancel = () => ends.abort();
-    const timer = setTimeout(cancel, mostMs);
+    const timer = setTimeout(cancel, leftMs(limit));
     signal?.addEventListener("abort", cancel);
     try {
       if (signal?.aborted) cancel();
@@ -165,7 +214,7 @@ export class HttpTransport implements Transport {
     } catch (error) {
       if (error instanceof SandstormError) throw error;
       if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it may run all the same", error);
-      if (ends.signal.aborted) throw failure("timeout", `no answer in ${mostMs} ms: it may have run`, error);
+      if (ends.signal.aborted) throw failure("timeout", `no answer in ${limit.mostMs} ms: it may run all the same`, error);
       const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
       const why = `${below?.message ?? error}`;
       if (NOTHING_SENT.includes(`${below?.code}`)) throw failure("unreachable", `no answer from ${this.options.server}: ${why}`, error);

@@ -1,0 +1,116 @@
+//! Promise: the applications of the cookbook - a leaderboard, a job queue, a shop, a chat, a feature store - are Rust
+//! inside, and are called from Python, TypeScript, Go and Rust outside. What is missing on the machine is left out.
+
+use std::path::Path;
+use std::process::Command;
+
+use sandstorm_builder::TEMPLATES;
+use sandstorm_client::{Client, Error, TypedCallError};
+use serde_json::{Value, json};
+
+use super::common::process::Server;
+use super::common::root;
+use super::generated::{go_command, has, succeeds, type_script_compiler};
+use super::python::{installed, python};
+
+const APPLICATIONS: [&str; 5] = ["leaderboard", "queue", "shop", "chat", "features"];
+/// Those with typed functions, for which there are generated clients.
+const TYPED: [&str; 3] = ["shop", "chat", "features"];
+const PROGRAMS: &str = "tests/command_line/applications";
+
+/// A server with all of them, and the environment of the programs.
+fn server(folder: &Path) -> (Server, [(&'static str, String); 3]) {
+    let server = Server::start_as(&["--redis", "127.0.0.1:0", "--no-pin", "--workers=2"]);
+    let token = server.json("tenant create shop")["token"].as_str().expect("a token").to_owned();
+    for name in APPLICATIONS {
+        let template = TEMPLATES.iter().find(|template| template.name == name).expect("a template");
+        for table in template.tables {
+            let ordered = if table.ordered { " --ordered" } else { "" };
+            // Messages are on the disk, and so in the feed, when they are acknowledged.
+            let durability = if name == "chat" { " --durability disk" } else { "" };
+            server.json(&format!("table create {} --quota 64MiB{ordered}{durability}", table.name));
+        }
+        let written = server.command().current_dir(folder).args(["ext", "new", name, "--template", name]).output();
+        assert!(written.expect("the program runs").status.success(), "{name}");
+        server.json(&format!("ext push {}", folder.join(name).display()));
+    }
+    let environment = [
+        ("HTTP", format!("http://{}", server.control.trim_start_matches("http://"))),
+        ("RESP", format!("redis://{}", server.said["redis"][0].as_str().expect("an address"))),
+        ("TOKEN", token),
+    ];
+    (server, environment)
+}
+
+/// Writes the client of an extension on the server.
+fn generate(server: &Server, name: &str, language: &str, path: &Path) {
+    let output = server.command().args(["ext", "generate", name, "--lang", language]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, output.stdout).expect("a file");
+}
+
+#[test]
+fn each_application_is_called_from_each_language() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, environment) = server(folder.path());
+    let program = |name: &str, to: &Path| {
+        std::fs::copy(root().join(PROGRAMS).join(name), to.join(name)).expect("a copy");
+    };
+    if let Some(mut python) = python() {
+        let site = installed(folder.path());
+        TYPED.iter().for_each(|name| generate(&server, name, "python", &site.join(format!("{name}.py"))));
+        program("use.py", folder.path());
+        python.arg(folder.path().join("use.py")).env("PYTHONPATH", site).env("PYTHONWARNINGS", "error");
+        succeeds(python.envs(environment.clone()));
+    }
+    let compiler = type_script_compiler();
+    if has(&compiler, "--version") && has("node", "--version") {
+        let to = folder.path().join("typescript");
+        TYPED.iter().for_each(|name| generate(&server, name, "typescript", &to.join(format!("{name}.ts"))));
+        std::fs::write(to.join("package.json"), "{\"type\": \"module\"}").expect("a file");
+        program("use.ts", &to);
+        let options = ["--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", "use.ts"];
+        succeeds(Command::new(compiler).args(options).current_dir(&to));
+        succeeds(Command::new("node").arg("use.js").current_dir(&to).envs(environment.clone()));
+    }
+    if has("go", "version") {
+        let to = folder.path().join("go");
+        TYPED.iter().for_each(|name| generate(&server, name, "go", &to.join(name).join("client.go")));
+        std::fs::write(to.join("go.mod"), "module applications\n\ngo 1.18\n").expect("a file");
+        program("use_test.go", &to);
+        succeeds(go_command(&to, &["test", "."]).envs(environment.clone()));
+    }
+    let [(_, http), _, (_, token)] = environment;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(from_rust(http.trim_start_matches("http://"), &token)).expect("all of it");
+}
+
+async fn from_rust(address: &str, token: &str) -> Result<(), TypedCallError> {
+    let client = Client::open(address, "shop", token).await?.with_deadline(super::common::PATIENT);
+    let text = async |name: &str, args: &str| client.invoke(name, args.as_bytes()).await.map(|reply| reply.to_vec());
+    assert_eq!(
+        (text("leaderboard", "add rust 10").await?, text("leaderboard", "add rust 5").await?),
+        (b"10".to_vec(), b"15".to_vec())
+    );
+    let unknown = text("leaderboard", "place nobody").await.expect_err("there is none");
+    assert!(matches!(unknown, Error::Failed { code: 1, .. }), "{unknown}");
+    text("queue", "add 0 from rust").await?;
+    let job = String::from_utf8(text("queue", "take 600").await?).expect("text");
+    assert_eq!(job.get(33..), Some("from rust"));
+    assert_eq!(text("queue", &format!("done {}", &job[..32])).await?, b"done");
+
+    let call = async |name: &str, args: Value| client.call::<_, Value>(name, &args).await;
+    call("shop.offer", json!({ "name": "rust tea", "price": 250, "count": 10 })).await?;
+    call("shop.pay", json!({ "customer": "rust", "amount": 600 })).await?;
+    let order = json!({ "customer": "rust", "article": "rust tea", "count": 2 });
+    let bought = call("shop.buy", order.clone()).await?;
+    assert_eq!((&bought["left"], &bought["balance"]), (&json!(8), &json!(100)));
+    assert!(matches!(call("shop.buy", order).await, Err(TypedCallError::Request(Error::Failed { code: 100, .. }))));
+    let position = client.changes("messages", None, 0).await?.next;
+    call("chat.say", json!({ "room": "rust", "author": "ann", "text": "hello" })).await?;
+    let page = client.changes("messages", Some(&position), 0).await?;
+    assert_eq!(page.changes.len(), 1, "{page:?}");
+    assert_eq!(call("features.observe", json!({ "user": "rust", "amount": 2.5 })).await?["mean"], 2.5);
+    Ok(())
+}
