@@ -1,5 +1,5 @@
-//! How long `ext rollback` takes, from the question to the control port to its answer, while clients call the extension,
-//! and what it does to their calls. Run: `cargo bench -p sandstorm-experiments --bench versions`.
+//! How long `ext rollback` takes, from the question to the control port to its answer, while clients call the
+//! extension, and what it does to their calls. Run: `cargo bench -p sandstorm-experiments --bench versions`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
