@@ -313,11 +313,12 @@ fn keys_and_lines_reach_no_terminal_as_they_are(server: &Server, harmless: &dyn 
         ("range seen", "hex:1b5b324ae280ae3c696d673e"),
     ] {
         let said = server.ok(&format!("{line} --token {token}"));
-        harmless(&said);
+        harmless(&said.replace('\t', " "));
         assert!(said.contains(shown), "{line}: {said}");
     }
     for line in ["slow", "events", "history --by seconds", "top tables --once", "top tenants --batch -n 1", "hot"] {
-        harmless(&server.ok(line));
+        // Rows for scripts have tabs between their columns.
+        harmless(&server.ok(line).replace('\t', " "));
     }
 }
 
