@@ -309,8 +309,8 @@ impl Wire {
     }
 }
 
-/// How often a long test does something: `count` times natively over the kernel's sockets; a fifth of it in the runs over
-/// a driver or in the other tier of code, which show what these add.
+/// How often a long test does something: `count` times natively over the kernel's sockets; a fifth of it in the runs
+/// over a driver or in the other tier of code, which show what these add.
 pub fn rounds(count: u64) -> u64 {
     let is_variant =
         ["SANDSTORM_TEST_DRIVER", "SANDSTORM_TEST_CODE"].iter().any(|name| std::env::var_os(name).is_some());
