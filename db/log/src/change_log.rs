@@ -19,22 +19,12 @@ use crate::limits::{
     BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
     SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
 };
+use crate::positions::{COPIED_BIT, CopiedPosition, PositionState, waits_for_copies};
 use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
 pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
-
-/// Whether changes up to some position are on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PositionState {
-    /// They are.
-    OnDisk,
-    /// They will be in a moment: the log's hook is called then.
-    Waits,
-    /// Nobody knows: a write has failed, or takes too long.
-    Uncertain,
-}
 
 /// The options of a log.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +105,9 @@ pub(crate) struct SharedLog {
     pub(crate) needed_from: AtomicU64,
     /// The position from which tails need the log; `u64::MAX`: they do not.
     pub(crate) retain_from: AtomicU64,
+    /// The position from which replicas need the log; `u64::MAX`: they do not.
+    pub(crate) ship_from: AtomicU64,
+    pub(crate) copied: CopiedPosition,
     /// Numbers and first positions of the segments that are there.
     pub(crate) first_positions: Mutex<Vec<(u64, u64)>>,
 }
@@ -206,6 +199,8 @@ impl RecoveredLog {
             checkpoint: AtomicU64::new(end.last_checkpoint),
             needed_from: AtomicU64::new(end.needed_from),
             retain_from: AtomicU64::new(u64::MAX),
+            ship_from: AtomicU64::new(u64::MAX),
+            copied: CopiedPosition::default(),
             first_positions: Mutex::new(first_positions),
         });
         let log = ChangeLog { shared: Arc::clone(&shared), threads: Mutex::default() };
@@ -304,6 +299,7 @@ impl ChangeLog {
     /// Somebody waits for a position: the writer begins as soon as the disk is free.
     pub fn request(&self, position: u64) {
         let shared = &self.shared;
+        let position = position & !COPIED_BIT;
         if shared.urgent_end.load(Relaxed) >= position {
             return;
         }
@@ -316,9 +312,16 @@ impl ChangeLog {
         }
     }
 
-    /// Returns whether all changes up to a position are on the disk.
+    /// Returns whether all changes up to a position are on the disk; with [`COPIED_BIT`], on the copies' disks, too.
     #[inline]
     pub fn state_of(&self, position: u64) -> PositionState {
+        if waits_for_copies(position) {
+            let position = position & !COPIED_BIT;
+            return match self.state_of(position) {
+                PositionState::OnDisk => self.shared.copied.state_of(position),
+                state => state,
+            };
+        }
         // Behind what the caller has just told others, and the writer tells after it has published.
         if self.shared.durable.load(SeqCst) >= position {
             PositionState::OnDisk
@@ -381,19 +384,19 @@ impl ChangeLog {
         self.shared.failure.get()
     }
 
-    /// Waits until the log is on the disk up to `position`. Returns whether it is; it is not if the log was closed, or
-    /// the time was over.
+    /// Waits until the log is on the disk up to `position`, with [`COPIED_BIT`] on the copies' disks, too. Returns
+    /// whether it is; it is not if the log was closed, or the time was over.
     pub fn wait(&self, position: u64, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut gathered = self.shared.gathered.lock();
         gathered.is_urgent |= !gathered.bytes.is_empty();
         self.shared.writer_wakes.notify_one();
-        while self.durable() < position && !self.shared.closed.load(Relaxed) {
+        while self.state_of(position) != PositionState::OnDisk && !self.shared.closed.load(Relaxed) {
             if self.shared.advanced.wait_until(&mut gathered, until).timed_out() {
                 break;
             }
         }
-        self.durable() >= position
+        self.state_of(position) == PositionState::OnDisk
     }
 
     /// Writes what has gathered, and stops. Nothing may be appended any more.
@@ -534,6 +537,15 @@ impl SharedLog {
         let _first = self.failure.set(error);
         self.closed.store(true, SeqCst);
         let _gathered = self.gathered.lock();
+        self.advanced.notify_all();
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
+    }
+
+    /// Has those who wait for a position look again.
+    pub(crate) fn tell_progress(&self) {
+        drop(self.gathered.lock());
         self.advanced.notify_all();
         if let Some(hook) = self.hook.get() {
             hook();

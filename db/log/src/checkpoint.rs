@@ -63,7 +63,7 @@ impl CheckpointWriter {
         let before = shared.checkpoint.swap(number, Relaxed);
         shared.needed_from.store(from, Relaxed);
         let mut gone = Vec::new();
-        let asked = shared.retain_from.load(Relaxed);
+        let asked = shared.retain_from.load(Relaxed).min(shared.ship_from.load(Relaxed));
         let retained = asked.max(seen.saturating_sub(shared.options.retained_bytes));
         // A tail goes on from a frame that begins a unit. What is pending is less than a segment, so that frame is in
         // the segment of the position, or in the one before.

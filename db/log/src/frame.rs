@@ -46,7 +46,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    fn number(self) -> u32 {
+    pub(crate) fn number(self) -> u32 {
         match self {
             FileKind::Segment => 1,
             FileKind::Checkpoint => 2,

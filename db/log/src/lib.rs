@@ -6,7 +6,8 @@
 //! - [`change_log`]: the log of a running server, [`segment_writer`] writes its files;
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
 //! - [`checkpoint`]: what makes the log before it superfluous;
-//! - [`tail`]: the changes of a running log, as they reach the disk.
+//! - [`tail`]: the changes of a running log, as they reach the disk;
+//! - [`replica`], [`shipper`]: copies of a log on other servers, and what sends them.
 #![forbid(unsafe_code)]
 
 pub mod change;
@@ -20,22 +21,30 @@ mod file_reader;
 pub mod frame;
 pub mod limits;
 mod log_copy;
+mod positions;
 mod recovery;
+mod replica;
+mod replica_format;
 mod salvage;
 mod segment_writer;
+mod shipper;
 mod tail;
 #[cfg(test)]
 mod tests;
 
 pub use change::single_unit_bytes;
 pub use change::{ChangeKind, LoggedChange, UnitBuilder};
-pub use change_log::{ChangeLog, LogOptions, LogPermit, PositionState, ProgressHook, RecoveredLog};
+pub use change_log::{ChangeLog, LogOptions, LogPermit, ProgressHook, RecoveredLog};
 pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
 pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
+pub use positions::{COPIED_BIT, PositionState, boot_time, later_position, waits_for_copies};
 pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};
+pub use replica::{LogReplica, ReplicaError, ReplicaFileState, ReplicaFolder, ReplicaState};
+pub use replica_format::ReplicaBatch;
 pub use salvage::{LostRange, SalvagedLog, salvage_log};
+pub use shipper::LogShipper;
 pub use tail::{LogTail, TailError, TailVisitor};
 
 /// Returns a number for a table in the log: no other table has it, not even a dropped one. Never 0.

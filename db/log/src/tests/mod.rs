@@ -2,6 +2,7 @@
 
 mod copies;
 mod format;
+mod replicas;
 mod running;
 mod simulation;
 mod tail;

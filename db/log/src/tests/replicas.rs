@@ -1,0 +1,316 @@
+//! Replicas: what one has confirmed it has, whatever becomes of it, of its owner and of what is sent in between.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::put;
+use crate::disk::simulated::{DiskFault, SimulatedDisk};
+use crate::frame::FileKind;
+use crate::replica_format::{BatchItem, ReplicaPromise};
+use crate::{
+    ChangeLog, CheckpointWriter, LogError, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaBatch,
+    ReplicaError, ReplicaFolder, ReplicaState,
+};
+
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 64 << 10, feed_bytes: 0, retained_bytes: 1 << 20 };
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server's log that goes on over restarts, each change with a key of its own.
+struct SourceLog {
+    disk: SimulatedDisk,
+    log: Arc<ChangeLog>,
+    /// Where the change of each key ends.
+    ends: Vec<u64>,
+}
+
+fn start(disk: &SimulatedDisk) -> Arc<ChangeLog> {
+    let read = RecoveredLog::read(Arc::new(disk.clone()), OPTIONS, &mut |_, _| Ok(())).expect("it is sound");
+    read.start().expect("it starts")
+}
+
+impl SourceLog {
+    fn new() -> SourceLog {
+        let disk = SimulatedDisk::default();
+        SourceLog { log: start(&disk), disk, ends: Vec::new() }
+    }
+
+    fn write(&mut self) {
+        let number = self.ends.len() as u32;
+        let value = vec![number as u8; if number.is_multiple_of(5) { 9_000 } else { 300 }];
+        let end = self.log.append(&put(&number.to_le_bytes(), u64::from(number) + 1, &value), true);
+        assert!(self.log.wait(end, PATIENCE));
+        self.ends.push(end);
+    }
+
+    fn checkpoint(&self) {
+        let mut writer = CheckpointWriter::begin(&self.log).expect("it begins");
+        for number in 0..self.ends.len() as u32 {
+            writer.push(&put(&number.to_le_bytes(), u64::from(number) + 1, b"of the checkpoint")).expect("written");
+        }
+        writer.finish().expect("it ends");
+    }
+
+    /// The process ends, and another one goes on.
+    fn restart(&mut self) {
+        self.log.close();
+        self.disk = self.disk.after_kill();
+        self.log = start(&self.disk);
+    }
+}
+
+fn replica_on(disk: &SimulatedDisk) -> Result<ReplicaFolder, LogError> {
+    ReplicaFolder::open(Arc::new(disk.clone()))
+}
+
+/// Sends all that there is; returns the position up to which the replica has confirmed it.
+fn ship(shipper: &mut LogShipper, replica: &mut dyn LogReplica, epoch: u64) -> Result<Option<u64>, ReplicaError> {
+    loop {
+        let batch = shipper.next_batch(true)?;
+        if batch.is_empty() {
+            return Ok(shipper.held());
+        }
+        let sent = ReplicaBatch::decode(&batch.encode()).expect("as it was sent");
+        replica.append(epoch, &sent)?;
+        shipper.acknowledge()?;
+        if let Some((checkpoint, segment)) = shipper.take_trim() {
+            replica.trim(epoch, checkpoint, segment)?;
+        }
+    }
+}
+
+/// The keys that a replica has.
+fn keys(replica: &mut dyn LogReplica) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let visit = &mut |change: &crate::LoggedChange<'_>, _| {
+        found.insert(u32::from_le_bytes(change.key.try_into().expect("a number")));
+        Ok(())
+    };
+    replica.read(visit).expect("it can be read");
+    found
+}
+
+/// Whether a replica has all changes up to a position.
+fn check(replica: &mut dyn LogReplica, source: &SourceLog, held: u64) {
+    let there = keys(replica);
+    for (number, end) in source.ends.iter().enumerate() {
+        assert!(*end > held || there.contains(&(number as u32)), "change {number} of {held} is missing");
+    }
+}
+
+/// What every replica has to do.
+fn conforms(replica: &mut dyn LogReplica) {
+    let mut source = SourceLog::new();
+    (0..30).for_each(|_| source.write());
+    assert_eq!(replica.state(3), Ok(ReplicaState::default()));
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().expect("it is empty");
+    let held = ship(&mut shipper, replica, 3).unwrap();
+    assert_eq!(held, source.ends.last().copied(), "all is there");
+    assert_eq!(keys(replica).len(), 30);
+    // What it has is told, so that another sender goes on behind it; what it has already does not follow.
+    let state = replica.state(3).unwrap();
+    assert_eq!(state.files.last().map(|file| file.position), held);
+    let mut again = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
+    let all = again.next_batch(true).unwrap();
+    assert!(matches!(replica.append(3, &all), Err(ReplicaError::Gap(_))));
+    assert_eq!(replica.state(3).unwrap(), state);
+    // A later epoch ends the earlier one.
+    source.write();
+    let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
+    let more = shipper.next_batch(true).unwrap();
+    assert_eq!(replica.append(4, &ReplicaBatch::default()), Ok(()));
+    assert_eq!(replica.append(3, &more), Err(ReplicaError::OldEpoch(4)));
+    assert!(matches!(replica.trim(3, 1, 1), Err(ReplicaError::OldEpoch(4))));
+    assert_eq!(replica.append(4, &more), Ok(()));
+    shipper.acknowledge().unwrap();
+    assert_eq!(shipper.held(), source.ends.last().copied());
+    // A checkpoint makes what is before it superfluous; what is not there is not trimmed for.
+    assert!(matches!(replica.trim(4, 7, 1), Err(ReplicaError::Gap(_))));
+    source.checkpoint();
+    (0..20).for_each(|_| source.write());
+    let held = ship(&mut shipper, replica, 4).unwrap();
+    assert_eq!(held, source.ends.last().copied());
+    let files = replica.state(4).unwrap().files;
+    assert!(files.iter().any(|file| file.header.kind == FileKind::Checkpoint));
+    assert!(files.iter().all(|file| file.header.number > 1 || file.header.kind == FileKind::Checkpoint), "{files:?}");
+    assert_eq!(keys(replica).len(), 51);
+    // Sealed, it takes nothing, for good.
+    assert_eq!((replica.seal(), replica.seal()), (Ok(()), Ok(())));
+    source.write();
+    let more = shipper.next_batch(true).unwrap();
+    for epoch in [4, 5, u64::MAX] {
+        assert_eq!(replica.append(epoch, &more), Err(ReplicaError::Sealed));
+        assert_eq!(replica.append(epoch, &ReplicaBatch::default()), Err(ReplicaError::Sealed));
+        assert_eq!(replica.state(epoch), Err(ReplicaError::Sealed));
+        assert_eq!(replica.trim(epoch, 1, 1), Err(ReplicaError::Sealed));
+    }
+    assert_eq!(keys(replica).len(), 51);
+}
+
+#[test]
+fn a_folder_is_a_replica() {
+    conforms(&mut replica_on(&SimulatedDisk::default()).unwrap());
+}
+
+#[test]
+fn a_seal_and_an_epoch_outlive_the_machine() {
+    let disk = SimulatedDisk::default();
+    replica_on(&disk).unwrap().append(9, &ReplicaBatch::default()).unwrap();
+    let disk = disk.after_crash(1);
+    let mut replica = replica_on(&disk).unwrap();
+    assert_eq!(replica.state(8), Err(ReplicaError::OldEpoch(9)));
+    replica.seal().unwrap();
+    for seed in 0..20 {
+        let mut replica = replica_on(&disk.after_crash(seed)).unwrap();
+        assert_eq!(replica.append(10, &ReplicaBatch::default()), Err(ReplicaError::Sealed));
+    }
+}
+
+/// A run of a source and a replica that meet faults; the replica's disk meets one at an operation. Returns the
+/// operations of the replica's disk.
+fn run(at: u64, fault: DiskFault, seed: u64) -> u64 {
+    let mut source = SourceLog::new();
+    let mut disk = SimulatedDisk::with_faults(&[(at, fault)]);
+    let (mut held, mut epoch, mut operations) = (0, 1, 0);
+    let (mut sealed_early, mut has_failed) = (false, false);
+    let mut replica = replica_on(&disk);
+    let mut shipper: Option<LogShipper> = None;
+    for step in 0..40_u64 {
+        source.write();
+        if step % 13 == 9 {
+            source.checkpoint();
+        }
+        if step == 16 || step == 31 {
+            source.restart();
+            (shipper, epoch) = (None, epoch + 1);
+        }
+        let sent = replica.as_mut().map_err(|error| ReplicaError::Log(error.clone())).and_then(|replica| {
+            if shipper.is_none() {
+                let begun = LogShipper::begin(&source.log, &replica.state(epoch)?)?;
+                shipper = Some(begun.expect("what it has can be gone on with"));
+            }
+            ship(shipper.as_mut().expect("just made"), replica, epoch)
+        });
+        match sent {
+            Ok(confirmed) => (held, has_failed) = (held.max(confirmed.expect("all was sent")), false),
+            Err(ReplicaError::Sealed) if sealed_early => break,
+            // Its disk has failed: the machine stops, or only the process, and it is there again.
+            Err(_) => {
+                operations += disk.operations();
+                disk = if fault == DiskFault::Crash { disk.after_crash(at * 7 + seed) } else { disk.after_kill() };
+                replica = replica_on(&disk);
+                if let Ok(replica) = &mut replica {
+                    check(replica, &source, held);
+                    sealed_early = replica.is_sealed();
+                }
+                (shipper, epoch, has_failed) = (None, epoch + 1, true);
+            }
+        }
+    }
+    operations += disk.operations();
+    // The machine loses its power, and what was confirmed is read.
+    let mut last = replica_on(&disk.after_crash(seed)).expect("it is sound");
+    last.seal().expect("it is sealed");
+    check(&mut last, &source, held);
+    assert!(sealed_early || has_failed || held == *source.ends.last().expect("some"), "all was confirmed in the end");
+    operations
+}
+
+#[test]
+fn what_a_replica_has_confirmed_is_there_after_a_crash_at_every_operation() {
+    let all = run(u64::MAX, DiskFault::Crash, 1);
+    assert!(all > 80, "{all} operations");
+    for at in 1..=all {
+        run(at, DiskFault::Crash, at % 5);
+    }
+}
+
+#[test]
+fn a_write_or_sync_that_fails_confirms_nothing_and_a_later_success_proves_nothing() {
+    for fault in [DiskFault::Error, DiskFault::ShortWrite] {
+        for at in 1..90 {
+            run(at, fault, at % 3);
+        }
+    }
+}
+
+#[test]
+fn damage_of_a_replica_is_said_and_not_read() {
+    let mut source = SourceLog::new();
+    (0..60).for_each(|_| source.write());
+    let disk = SimulatedDisk::default();
+    let mut replica = replica_on(&disk).unwrap();
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
+    ship(&mut shipper, &mut replica, 1).unwrap();
+    replica.seal().unwrap();
+    drop(replica);
+    disk.damage("log-0000000000000001", |bytes| bytes[16_584] ^= 8);
+    let mut replica = replica_on(&disk).unwrap();
+    let read = replica.read(&mut |_, _| Ok(()));
+    assert!(matches!(read, Err(ReplicaError::Log(LogError::Damaged { .. }))), "{read:?}");
+    disk.damage("promise", |bytes| bytes[20] ^= 1);
+    assert!(matches!(replica_on(&disk).map(drop), Err(LogError::Unusable { .. })));
+}
+
+#[test]
+fn a_promise_is_what_it_was_and_another_format_is_refused() {
+    let promise = ReplicaPromise { log_id: 0x0123_4567_89ab_cdef, epoch: 7, is_sealed: true };
+    let golden = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/promise-format-1.bin")).unwrap();
+    assert_eq!(promise.encode(), golden, "a format that has changed needs another number");
+    assert_eq!(ReplicaPromise::decode(&golden, "x"), Ok(promise));
+    let mut newer = golden.clone();
+    newer[8] = 2;
+    let crc = crc32c::crc32c(&newer[..60]).to_le_bytes();
+    newer[60..].copy_from_slice(&crc);
+    assert!(matches!(ReplicaPromise::decode(&newer, "x"), Err(LogError::Newer { format: 2, .. })));
+    for at in 0..golden.len() * 8 {
+        let mut flipped = golden.clone();
+        flipped[at / 8] ^= 1 << (at % 8);
+        assert!(ReplicaPromise::decode(&flipped, "x").is_err(), "bit {at}");
+    }
+}
+
+fn batch_of_all() -> Vec<u8> {
+    let mut source = SourceLog::new();
+    (0..4).for_each(|_| source.write());
+    LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap().next_batch(true).unwrap().encode()
+}
+
+#[test]
+fn a_batch_that_changes_on_its_way_is_refused() {
+    let sent = batch_of_all();
+    let batch = ReplicaBatch::decode(&sent).unwrap();
+    let items: Vec<_> = batch.items().map(|item| item.expect("well formed")).collect();
+    assert!(matches!(items.first(), Some(BatchItem::Begin(_))) && items.len() > 4, "{items:?}");
+    assert!(matches!(items.last(), Some(BatchItem::Publish(FileKind::Segment, 1))));
+    for at in 0..sent.len() {
+        let mut flipped = sent.clone();
+        flipped[at] ^= 0x10;
+        assert_eq!(ReplicaBatch::decode(&flipped), None, "byte {at}");
+        assert_eq!(ReplicaBatch::decode(&sent[..at]), None, "cut off at {at}");
+    }
+}
+
+proptest! {
+    /// Whatever a batch with a right checksum says: nothing panics, and nothing is confirmed that cannot be read.
+    #[test]
+    fn any_batch_is_taken_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
+        let mut sent = batch_of_all();
+        let end = sent.len() - 4;
+        for (at, byte) in changes {
+            let at = 8 + at.index(end - 8);
+            sent[at] = byte;
+        }
+        let crc = crc32c::crc32c(&sent[..end]).to_le_bytes();
+        sent[end..].copy_from_slice(&crc);
+        let batch = ReplicaBatch::decode(&sent).unwrap();
+        let disk = SimulatedDisk::default();
+        let mut replica = replica_on(&disk).unwrap();
+        let _taken_or_refused = replica.append(1, &batch);
+        drop(replica);
+        let mut replica = replica_on(&disk.after_crash(3)).unwrap();
+        prop_assert!(replica.read(&mut |_, _| Ok(())).is_ok());
+    }
+}
