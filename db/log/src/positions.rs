@@ -52,6 +52,10 @@ pub(crate) struct CopiedPosition {
     lease_end_ns: AtomicU64,
     /// Whether copies have been missing for too long.
     is_stalled: AtomicBool,
+    /// What waits for such a position or an earlier one is never shown: another server has taken this one's place.
+    lost: AtomicU64,
+    /// The lowest position that is waited for since then.
+    floor: AtomicU64,
 }
 
 impl CopiedPosition {
@@ -71,6 +75,16 @@ impl CopiedPosition {
         self.position.load(SeqCst)
     }
 
+    /// The lowest position that what is read from now on waits for.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor.load(SeqCst)
+    }
+
+    pub(crate) fn lose(&self, lost: u64, floor: u64) {
+        self.lost.store(lost, SeqCst);
+        self.floor.store(floor, SeqCst);
+    }
+
     pub(crate) fn set(&self, position: u64, lease_end: Duration, is_stalled: bool) {
         self.position.store(position, SeqCst);
         self.lease_end_ns.store(u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX), SeqCst);
@@ -80,6 +94,10 @@ impl CopiedPosition {
     /// Whether the copies have the log up to a position, and the lease has not run out. What is shown was read before
     /// this call, so it was true at some moment of the lease.
     pub(crate) fn state_of(&self, position: u64) -> PositionState {
+        let lost = self.lost.load(SeqCst);
+        if self.is_on() && lost > 0 && position <= lost {
+            return PositionState::Uncertain;
+        }
         let is_leased = || boot_time().as_nanos() < u128::from(self.lease_end_ns.load(SeqCst));
         if !self.is_on() || self.position() >= position && is_leased() {
             PositionState::OnDisk
@@ -112,6 +130,11 @@ mod tests {
         let (later, over) = (boot_time() + Duration::from_secs(3_600), boot_time());
         copied.set(7, later, false);
         assert_eq!((copied.state_of(7), copied.state_of(8)), (PositionState::OnDisk, PositionState::Waits));
+        copied.lose(7, 9);
+        copied.set(9, later, false);
+        assert_eq!((copied.state_of(0), copied.state_of(7)), (PositionState::Uncertain, PositionState::Uncertain));
+        assert_eq!((copied.floor(), copied.state_of(9)), (9, PositionState::OnDisk));
+        copied.lose(0, 0);
         copied.set(7, over, false);
         assert_eq!(copied.state_of(7), PositionState::Waits);
         copied.set(7, over, true);

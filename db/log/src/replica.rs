@@ -376,6 +376,11 @@ impl ReplicaFolder {
         all.into_iter().flat_map(|files| files.values()).map(|found| found.offset).sum()
     }
 
+    /// Returns the folder, to read what is sealed while others look at it.
+    pub fn disk(&self) -> Arc<dyn LogDisk> {
+        Arc::clone(&self.disk)
+    }
+
     /// Returns whether it is sealed.
     pub fn is_sealed(&self) -> bool {
         self.promise.is_sealed

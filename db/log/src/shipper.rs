@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crate::change::LoggedChange;
 use crate::change_log::ChangeLog;
-use crate::error::LogError;
+use crate::error::{LogError, LogRefusal};
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::FileKind;
 use crate::limits::{SHIPPED_BYTES, SHIPPED_CHECKPOINT_BYTES};
@@ -256,6 +257,11 @@ impl LogShipper {
         self.segment.reader.header.first_position.min(self.segment.position)
     }
 
+    /// Returns the position up to which the log was read to be sent.
+    pub fn sent(&self) -> u64 {
+        self.segment.position
+    }
+
     /// Returns how much is to be sent still, about: bytes of the log.
     pub fn behind(&self) -> u64 {
         self.log.end().saturating_sub(self.held.unwrap_or(0))
@@ -290,5 +296,28 @@ impl ChangeLog {
     #[inline]
     pub fn are_copies_missing(&self) -> bool {
         self.shared().copied.is_on() && self.shared().copied.is_stalled()
+    }
+
+    /// Returns a position as what waits for copies has it: with [`crate::COPIED_BIT`], and no lower than what is waited
+    /// for since another server has taken this one's place.
+    #[inline]
+    pub fn copied_position(&self, position: u64) -> u64 {
+        position.max(self.shared().copied.floor()) | crate::COPIED_BIT
+    }
+
+    /// Another server has taken this one's place: nothing that has waited until now for copies is ever shown. `made`
+    /// names a table; it makes a position that what comes from here on can wait for. Only where nothing runs any more
+    /// that has seen the records of before.
+    ///
+    /// # Errors
+    /// The log takes nothing now.
+    pub fn lose_copied(self: &Arc<Self>, made: &LoggedChange<'_>) -> Result<(), LogRefusal> {
+        let permit = self.admit(made.key.len(), 0)?;
+        let lost = self.end();
+        let floor = self.append(made, false);
+        drop(permit);
+        self.shared().copied.lose(lost, floor);
+        self.shared().tell_progress();
+        Ok(())
     }
 }

@@ -23,8 +23,8 @@ struct GatheredUnit {
     reserved_bytes: u64,
     /// The changes whose readers wait until the unit is in the log.
     unknown: Vec<(Arc<ChangePositions>, HashPart)>,
-    /// Whether one of their tables has its changes awaited.
-    is_awaited: bool,
+    /// Whether one of their tables has its changes awaited, and whether they wait for copies.
+    awaited: Option<bool>,
 }
 
 impl UnitOfChanges {
@@ -44,18 +44,19 @@ impl UnitOfChanges {
         left.map(|left| gathered.reserved_bytes = left).is_some()
     }
 
-    /// Adds a change that is about to be published. All tables have the same log.
+    /// Adds a change that is about to be published. All tables have the same log. `awaited`: its table has its changes
+    /// awaited, and whether they wait for copies.
     pub(crate) fn push(
         &self,
         log: &Arc<ChangeLog>,
         change: &LoggedChange<'_>,
         of: (&Arc<ChangePositions>, HashPart),
-        is_awaited: bool,
+        awaited: Option<bool>,
     ) {
         let mut gathered = self.0.borrow_mut();
         gathered.unit.push(change);
         gathered.unknown.push((Arc::clone(of.0), of.1));
-        gathered.is_awaited |= is_awaited;
+        gathered.awaited = gathered.awaited.max(awaited);
         if gathered.log.is_none() {
             gathered.log = Some(Arc::clone(log));
         }
@@ -74,8 +75,10 @@ impl UnitOfChanges {
             gathered.unit.clear(RETAINED_UNIT_BYTES);
             gathered.unknown.drain(..).for_each(|(positions, part)| positions.end_unknown(part, position));
             gathered.unknown.shrink_to(RETAINED_UNIT_BYTES / size_of::<(Arc<ChangePositions>, HashPart)>());
-            if std::mem::take(&mut gathered.is_awaited) && !is_broken(LogRule::UnitsAreNoted) {
-                shown.raise(position);
+            if let Some(is_copied) = gathered.awaited.take()
+                && !is_broken(LogRule::UnitsAreNoted)
+            {
+                shown.raise(if is_copied { log.copied_position(position) } else { position });
             }
         }
         gathered.permits.clear();

@@ -94,9 +94,9 @@ fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConn
     let port = &shared.ports[context.index];
     let (port_timer_us, is_outbox_full) = {
         let mut state = port.open();
-        let pending = state.context.pending.first_position();
+        let pending = state.context.pending.first_positions();
         let is_over = |position| context.position_state(position) != PositionState::Waits;
-        let has_released = pending.is_some_and(is_over) || state.context.pending.has_backed(is_over);
+        let has_released = pending.into_iter().flatten().any(is_over) || state.context.pending.has_backed(is_over);
         let has_more = !state.context.left_behind.is_empty() || state.context.cold.has_ready();
         if !state.driver.may_sleep() || has_more || has_released {
             return;

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use sandstorm_log::{ChangeLog, PositionState};
+use sandstorm_log::{COPIED_BIT, ChangeLog, PositionState};
 use sandstorm_store::backed::waits::{self, WaitState};
 
 use super::shared::SharedWorkerState;
@@ -18,7 +18,7 @@ pub(super) struct LogWatch {
 }
 
 impl LogWatch {
-    /// Whether the log is on the disk up to a position that a table of this server has given.
+    /// Whether the log is on the disk, and on those of its copies if it waits for them, up to a position that a table of this server has given.
     #[inline]
     pub(super) fn state_of(&self, shared: &SharedWorkerState, position: u64) -> PositionState {
         if position == 0 { PositionState::OnDisk } else { self.state_in_log(shared, position) }
@@ -43,7 +43,7 @@ impl LogWatch {
 
     /// Notes that an answer waits for a position.
     pub(super) fn want(&self, position: u64) {
-        self.wanted.set(self.wanted.get().max(waits::log_position(position)));
+        self.wanted.set(self.wanted.get().max(waits::log_position(position) & !COPIED_BIT));
     }
 
     /// Has the log written up to what is waited for.

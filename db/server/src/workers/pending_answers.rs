@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use sandstorm_log::waits_for_copies;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::r2p2::PeerAddr;
@@ -38,8 +39,9 @@ impl PendingAnswer {
 /// The answers of a port that wait.
 #[derive(Default)]
 pub(super) struct PendingAnswers {
-    /// Positions do not go down from one to the next.
-    queue: VecDeque<PendingAnswer>,
+    /// Those that wait for the log's disk, and those that wait for its copies, too. In each, positions do not go down
+    /// from one to the next.
+    queues: [VecDeque<PendingAnswer>; 2],
     /// Those that wait for the backing of a table. They end in any order.
     backed: Vec<PendingAnswer>,
     bytes: usize,
@@ -51,12 +53,12 @@ pub(super) struct PendingAnswers {
 impl PendingAnswers {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.backed.is_empty()
+        self.queues.iter().all(VecDeque::is_empty) && self.backed.is_empty()
     }
 
-    /// The position that the first one waits for.
-    pub(super) fn first_position(&self) -> Option<u64> {
-        self.queue.front().map(|answer| answer.position)
+    /// The positions that the first one of each queue waits for.
+    pub(super) fn first_positions(&self) -> [Option<u64>; 2] {
+        self.queues.each_ref().map(|queue| queue.front().map(|answer| answer.position))
     }
 
     /// Keeps an answer; returns false if there is no room for its tenant's.
@@ -75,21 +77,22 @@ impl PendingAnswers {
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.extend_from_slice(response);
         let is_wait = waits::is_wait(position);
-        let position = if is_wait { position } else { position.max(self.queue.back().map_or(0, |last| last.position)) };
+        let queue = &mut self.queues[usize::from(waits_for_copies(position))];
+        let position = if is_wait { position } else { position.max(queue.back().map_or(0, |last| last.position)) };
         let answer = PendingAnswer { position, origin: *origin, bytes, tail, class };
         self.bytes += answer.size();
         *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
         if is_wait {
             self.backed.push(answer);
         } else {
-            self.queue.push_back(answer);
+            queue.push_back(answer);
         }
         true
     }
 
-    /// Takes the first one.
-    pub(super) fn pop(&mut self) -> Option<PendingAnswer> {
-        let answer = self.queue.pop_front()?;
+    /// Takes the first one of a queue.
+    pub(super) fn pop(&mut self, queue: usize) -> Option<PendingAnswer> {
+        let answer = self.queues.get_mut(queue)?.pop_front()?;
         self.discharge(&answer);
         Some(answer)
     }
@@ -151,6 +154,7 @@ pub(super) fn not_durable_response(header: &MessageHeader, response: &[u8]) -> V
 
 #[cfg(test)]
 mod tests {
+    use sandstorm_log::COPIED_BIT;
     use sandstorm_net::rpc::encode_operation;
 
     use super::super::pending_queries::QueryTag;
@@ -168,8 +172,14 @@ mod tests {
         for (position, tenant) in [(5, 1), (3, 2), (9, 1)] {
             assert!(pending.push(position, &origin(tenant), b"answer", None, None));
         }
-        let positions: Vec<u64> = std::iter::from_fn(|| pending.pop()).map(|answer| answer.position).collect();
-        assert_eq!(positions, [5, 5, 9]);
+        for (position, tenant) in [(4, 1), (2, 2)] {
+            assert!(pending.push(position | COPIED_BIT, &origin(tenant), b"answer", None, None));
+        }
+        assert_eq!(pending.first_positions(), [Some(5), Some(4 | COPIED_BIT)], "those of the disk wait for no copies");
+        let mut positions =
+            |queue| std::iter::from_fn(|| pending.pop(queue)).map(|answer| answer.position).collect::<Vec<u64>>();
+        assert_eq!(positions(0), [5, 5, 9]);
+        assert_eq!(positions(1), [4 | COPIED_BIT; 2]);
         assert!(pending.by_tenant.is_empty() && pending.bytes == 0);
     }
 

@@ -83,14 +83,16 @@ impl PortContext {
             let state = context.position_state(answer.position);
             self.release(context, answer, state);
         }
-        while let Some(position) = self.pending.first_position() {
-            let state = context.position_state(position);
-            if state == PositionState::Waits {
-                return released;
+        for queue in 0..self.pending.first_positions().len() {
+            while let Some(position) = self.pending.first_positions()[queue] {
+                let state = context.position_state(position);
+                if state == PositionState::Waits {
+                    break;
+                }
+                let Some(answer) = self.pending.pop(queue) else { break };
+                self.release(context, answer, state);
+                released += 1;
             }
-            let Some(answer) = self.pending.pop() else { break };
-            self.release(context, answer, state);
-            released += 1;
         }
         if !self.pending.is_empty() {
             return released;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use sandstorm_log::later_position;
 
 /// The bit that tells a wait from a position of the log, which counts bytes.
 const WAIT_BIT: u64 = 1 << 63;
@@ -124,7 +125,7 @@ impl AllWaits {
     fn join(&mut self, one: u64, other: u64) -> u64 {
         let parts = [one, other];
         let (states, positions) = (parts.map(|part| self.state_of(part)), parts.map(|part| self.position_of(part)));
-        let position = positions[0].max(positions[1]);
+        let position = later_position(positions[0], positions[1]);
         let has_failed = states.contains(&WaitState::Failed);
         let left = states.iter().filter(|state| **state == WaitState::Waits).count();
         if !has_failed {
@@ -218,7 +219,7 @@ pub fn log_position(position: u64) -> u64 {
 /// Returns what waits for both.
 #[inline]
 pub fn later_of(one: u64, other: u64) -> u64 {
-    if (one | other) & WAIT_BIT == 0 { one.max(other) } else { join(one, other) }
+    if (one | other) & WAIT_BIT == 0 { later_position(one, other) } else { join(one, other) }
 }
 
 #[cold]

@@ -93,7 +93,8 @@ impl LockedStripe<'_> {
         let part = HashPart::of(hash);
         if self.is_grouped {
             log.positions.begin_unknown(part);
-            self.participant.unit_of_changes().push(&log.log, change, (&log.positions, part), log.is_awaited());
+            let waits = log.is_awaited().then(|| log.is_copied());
+            self.participant.unit_of_changes().push(&log.log, change, (&log.positions, part), waits);
             return;
         }
         // The writer notes it before it unlocks the stripe; a thread that only makes room notes nothing.
@@ -109,7 +110,7 @@ impl LockedStripe<'_> {
             let position = log.positions.of(hash);
             // The thread's own unit gets its position when it is appended.
             if position != UNKNOWN_POSITION && !is_broken(LogRule::WritesAreNoted) {
-                self.participant.shown().raise(position);
+                self.participant.shown().raise(log.waited(position));
             }
         }
     }
@@ -178,7 +179,7 @@ impl RecordTable {
             }
         }
         if log.is_awaited() && !is_broken(LogRule::ReadsAreNoted) {
-            shown.raise(position);
+            shown.raise(log.waited(position));
         }
     }
 
@@ -189,7 +190,7 @@ impl RecordTable {
             self.stripes.iter().for_each(|stripe| drop(stripe.state.lock()));
         }
         if log.is_awaited() && !is_broken(LogRule::WholeReadsAreNoted) {
-            shown.raise(log.positions.last());
+            shown.raise(log.waited(log.positions.last()));
         }
     }
 
@@ -216,7 +217,7 @@ impl RecordTable {
         let change = LoggedChange::of_table(ChangeKind::Clear, log.number(), version, b"");
         log.positions.begin_unknown(HashPart::ALL);
         let of = (&log.positions, HashPart::ALL);
-        participant.unit_of_changes().push(&log.log, &change, of, log.is_awaited());
+        participant.unit_of_changes().push(&log.log, &change, of, log.is_awaited().then(|| log.is_copied()));
     }
 
     /// Returns a record as a change, for a checkpoint of the log; `None` for a table without a log.
@@ -251,6 +252,7 @@ impl super::ExclusiveStripes<'_> {
     /// `NotLogged`; nothing has changed then.
     pub fn reserve_log(&self, changes: usize, bytes: usize) -> Result<(), StoreError> {
         let Some(log) = self.locked.first().and_then(|locked| locked.log) else { return Ok(()) };
+        log.check_copies()?;
         let mut bytes = sandstorm_log::single_unit_bytes(0, 0) * changes as u64 + bytes as u64;
         if self.table.logs_expiry() {
             // Each may replace a record whose time is over, which is a change as well.

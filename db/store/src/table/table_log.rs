@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LoggedChange};
+use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LogRefusal, LoggedChange};
 
 use crate::change_positions::ChangePositions;
 use crate::{RecordRef, StoreError};
@@ -17,6 +17,8 @@ pub enum TableLogging {
     AtOnce = 1,
     /// They are logged; who has seen one has a [`ShownPosition`](crate::ShownPosition) that waits for it.
     Awaited = 2,
+    /// As above, and it waits for the copies on other servers, too.
+    Copied = 3,
 }
 
 /// The log of a table's changes, and the number that the table has there.
@@ -32,7 +34,14 @@ pub(super) struct TableLog {
 impl TableLog {
     /// Reserves room for a change.
     pub(super) fn admit(&self, key_bytes: usize, value_bytes: usize) -> Result<LogPermit, StoreError> {
+        self.check_copies()?;
         self.log.admit(key_bytes, value_bytes).map_err(StoreError::NotLogged)
+    }
+
+    /// Refuses changes that would wait for copies which have been missing for too long.
+    pub(super) fn check_copies(&self) -> Result<(), StoreError> {
+        let is_missing = self.is_copied() && self.log.are_copies_missing();
+        if is_missing { Err(StoreError::NotLogged(LogRefusal::NotCopied)) } else { Ok(()) }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -40,7 +49,17 @@ impl TableLog {
     }
 
     pub(super) fn is_awaited(&self) -> bool {
-        self.logging.load(Ordering::Acquire) == TableLogging::Awaited as u8
+        self.logging.load(Ordering::Acquire) >= TableLogging::Awaited as u8
+    }
+
+    /// What is waited for besides a position: the copies on other servers.
+    pub(super) fn is_copied(&self) -> bool {
+        self.logging.load(Ordering::Acquire) == TableLogging::Copied as u8
+    }
+
+    /// A position as what shows the table waits for it.
+    pub(super) fn waited(&self, position: u64) -> u64 {
+        if self.is_copied() { self.log.copied_position(position) } else { position }
     }
 
     pub(super) fn number(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
-use sandstorm_log::PositionState;
+use sandstorm_log::{PositionState, waits_for_copies};
 use sandstorm_store::backed::waits::{is_wait, later_of};
 
 use super::connection::{ClientConnection, ConnectionPhase};
@@ -33,7 +33,7 @@ impl WorkerConnections {
     pub(super) fn note_pending(&mut self, id: ConnectionId, context: &WorkerContext) {
         let Some(connection) = self.slots.get(id) else { return };
         let position = connection.pending.position;
-        if is_wait(position) {
+        if is_wait(position) || waits_for_copies(position) {
             self.backed.push_back((position, id));
         } else {
             self.pending.0.push_back((position, id));
@@ -44,7 +44,7 @@ impl WorkerConnections {
     /// Lets the answers go on that need not wait any more. Returns their number.
     pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
         let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_pending(context)).sum();
-        // Those that wait for the backing of a table end in any order.
+        // Those that wait for the backing of a table, or for copies, end in any order.
         for _ in 0..self.backed.len() {
             let Some((position, id)) = self.backed.pop_front() else { break };
             if context.position_state(position) == PositionState::Waits {

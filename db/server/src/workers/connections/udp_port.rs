@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_log::PositionState;
+use sandstorm_log::{PositionState, waits_for_copies};
 use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
@@ -85,7 +85,12 @@ impl UdpPort {
 
     /// The positions of which one may be reached before the others: the first of the log, and waits for backings.
     pub(super) fn pending_positions(&self) -> impl Iterator<Item = u64> {
-        let backed = self.pending.iter().skip(1).map(|pending| pending.position).filter(|position| is_wait(*position));
+        let backed = self
+            .pending
+            .iter()
+            .skip(1)
+            .map(|pending| pending.position)
+            .filter(|position| is_wait(*position) || waits_for_copies(*position));
         self.first_pending().into_iter().chain(backed)
     }
 
