@@ -11,6 +11,7 @@ mod builder_tls;
 mod cluster;
 mod cluster_access;
 mod cluster_clients;
+mod cluster_copies;
 mod cluster_dev;
 mod cluster_directory;
 mod cluster_move;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::{
     AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, ClusterStatus, CreatedAccessToken,
     CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch,
-    EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FlushReport, FlushSpec, GivenGrant,
-    GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport,
-    LatencyReport, LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome,
-    RebuildStatus, RecheckSpec, RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec,
-    ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery,
-    SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus,
-    TopReport, TopRows, TriggerReport, TriggerSpec,
+    EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FailOverReport, FailOverSpec,
+    FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport,
+    HotSpotsReport, KillQuery, KillReport, LatencyReport, LiveFinding, LogBatch, LogQuery, OperatorTokenStatus,
+    PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec, RecordPage, RotatedToken, SecretStatus,
+    ServerChangeReport, ServerChangeSpec, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount,
+    SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch,
+    TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -124,6 +124,7 @@ methods! {
     drain_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     add_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     remove_server(change: ref ServerChangeSpec) -> ServerChangeReport;
+    fail_over(wanted: ref FailOverSpec) -> FailOverReport;
     stat() -> ServerStats;
     latency(tenant: opt str, buckets: val bool) -> LatencyReport;
     top(tenant: opt str, rows: val TopRows) -> TopReport;

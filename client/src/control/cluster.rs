@@ -18,6 +18,9 @@ pub struct ClusterStatus {
     /// Moves of slots that are under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<SlotMoveStatus>,
+    /// What there is of copies of logs.
+    #[serde(default)]
+    pub copies: CopiesReport,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -141,7 +144,93 @@ pub struct PlannedSlotMove {
     pub to: String,
 }
 
+/// A server whose place another one is to take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FailOverSpec {
+    /// The server's id.
+    pub server: String,
+    /// The id of that other one; none: the one with the fewest slots among those that have a copy of its log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Whether the last writes to tables that do not wait for copies may be lost.
+    pub give_up_writes: bool,
+}
+
+/// The answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailOverReport {
+    /// True: the servers agree on it, and it goes on by itself.
+    pub begun: bool,
+}
+
+/// What there is of copies of logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiesReport {
+    /// Copies of this server's log that are wanted on other servers; 0: no table needs them.
+    pub wanted: usize,
+    /// Whether writes that wait for copies are refused, since not all of them confirm.
+    pub stalled: bool,
+    /// The position of this server's log that all needed copies have.
+    pub position: u64,
+    /// The copies of this server's log.
+    pub copies: Vec<CopyReport>,
+    /// The generations of all servers.
+    pub generations: Vec<GenerationReport>,
+    /// The copies of other servers' logs that this server has.
+    pub kept: Vec<StoredCopyReport>,
+}
+
+/// A copy of this server's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// The id of the server that has it.
+    pub server: String,
+    /// Whether acknowledgements wait for it; else it is being filled.
+    pub needed: bool,
+    /// Whether it has confirmed something a moment ago.
+    pub confirms: bool,
+    /// Bytes of the log that it has not confirmed.
+    pub behind_bytes: u64,
+    /// The position up to which it has the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
+    /// What is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// The copies of a server's log, as all servers agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationReport {
+    /// The id of the server.
+    pub owner: String,
+    /// The number of the generation.
+    pub number: u64,
+    /// The ids of the servers that have copies.
+    pub servers: Vec<String>,
+    /// The server that takes its place now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
+}
+
+/// The copy of another server's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredCopyReport {
+    /// The id of the server whose log it is.
+    pub owner: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Whether it is sealed: it takes nothing any more.
+    pub sealed: bool,
+}
+
 impl Control {
+    /// Has another server take the place of one, with what it has of that one's log. It goes on by itself;
+    /// [`Control::cluster`] shows how far it is.
+    pub fn fail_over(&self, wanted: &FailOverSpec) -> Result<FailOverReport, ControlError> {
+        self.post("/v1/cluster/fail-over", wanted)
+    }
+
     /// Has a server give all its slots to the others: it is to be stopped. It goes on by itself.
     pub fn drain_server(&self, change: &ServerChangeSpec) -> Result<ServerChangeReport, ControlError> {
         self.post("/v1/cluster/drain", change)

@@ -295,6 +295,8 @@ pub enum DurabilityLevel {
     Interval,
     /// Nothing that was acknowledged or shown: answers wait for the disk.
     Disk,
+    /// As above, also where the server's disk is lost: answers wait for the disks of other servers, too.
+    Copies,
 }
 
 /// The change of a table; what is left out stays.

@@ -32,7 +32,7 @@ use sandstorm_backing::BackingPool;
 use sandstorm_extension::CodePolicy;
 use sandstorm_log::LogError;
 use sandstorm_store::slots::SlotOwnership;
-use sandstorm_store::{Epochs, Participant, RecordTable, TableConfig};
+use sandstorm_store::{Epochs, Participant, RecordTable, StorageMode, TableConfig};
 
 type ChangeWaker = Box<dyn Fn() + Send + Sync>;
 
@@ -123,6 +123,7 @@ impl Directory {
     /// tables.
     pub fn join_cluster(&self, slots: &Arc<SlotOwnership>) {
         if self.slots.set(Arc::clone(slots)).is_ok() {
+            self.log.wait_for_copies();
             let snapshot = DirectorySnapshot { slots: Some(Arc::clone(slots)), ..DirectorySnapshot::default() };
             self.snapshot.store(Arc::new(snapshot));
         }
@@ -326,6 +327,8 @@ impl Directory {
                 return Err(DirectoryError::KeepsNothing(new.name.clone()));
             }
             self.check_spill(&new.name, (new.mode, new.ordered))?;
+            let is_partial = new.mode == StorageMode::Spill || new.backing.is_some();
+            self.check_copies(&new.name, durability, is_partial)?;
             let durability = self.check_backing(&new, durability)?;
             let table = self.new_table(config);
             let log_number = if durability.is_none() { 0 } else { sandstorm_log::new_table_number() };

@@ -27,6 +27,8 @@ struct LogPlace {
     log: Option<Arc<ChangeLog>>,
     /// The folder in which it is made when it is needed.
     folder: Option<PathBuf>,
+    /// Whether what waits for copies does so: in a cluster.
+    has_copies: bool,
     /// Those who want to know that the log has got on.
     hooks: Arc<RwLock<Vec<LogProgressHook>>>,
 }
@@ -34,6 +36,9 @@ struct LogPlace {
 impl LogPlace {
     fn connect(&self) {
         if let Some(log) = &self.log {
+            if self.has_copies {
+                log.wait_for_copies();
+            }
             let hooks = Arc::clone(&self.hooks);
             log.on_progress(Box::new(move || hooks.read().iter().for_each(|hook| hook())));
         }
@@ -46,6 +51,11 @@ impl DirectoryLog {
         let mut place = self.place.lock();
         place.log = Some(log);
         place.connect();
+    }
+
+    /// Has answers that wait for copies do so, once there is a log.
+    pub(super) fn wait_for_copies(&self) {
+        self.place.lock().has_copies = true;
     }
 
     /// Sets the folder in which a log is made when it is needed.

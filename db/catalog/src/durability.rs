@@ -66,6 +66,7 @@ impl Directory {
             return Err(DirectoryError::KeepsNothing(table.to_owned()));
         }
         self.check_spill(table, (entry.mode(), entry.table.is_ordered()))?;
+        self.check_copies(table, durability, entry.table.is_partial())?;
         if let Some(backing) = entry.backing() {
             check_policy(table, backing.policy(), durability)?;
         }
@@ -77,6 +78,28 @@ impl Directory {
         };
         self.switch_durability(tenant, &entry, (durability, number), false)?;
         Ok(entry)
+    }
+
+    /// Refuses copies where there is no other server, or where records leave memory.
+    pub(super) fn check_copies(
+        &self,
+        table: &str,
+        durability: TableDurability,
+        is_partial: bool,
+    ) -> Result<(), DirectoryError> {
+        let why = match durability {
+            TableDurability::Copies if self.slots().is_none() => "this server is in no cluster",
+            TableDurability::Copies if is_partial => "it has a backing, or is larger than memory",
+            _ => return Ok(()),
+        };
+        Err(DirectoryError::CannotCopy { table: table.to_owned(), why })
+    }
+
+    /// Whether a table's changes wait for copies on other servers.
+    pub fn needs_copies(&self) -> bool {
+        let snapshot = self.snapshot();
+        let mut tables = snapshot.iter().flat_map(|view| view.tables.values());
+        tables.any(|entry| entry.durability() == TableDurability::Copies)
     }
 
     /// Has a table's durability hold under that number in the log. `is_agreed`: the other servers of the cluster have
@@ -106,8 +129,8 @@ impl Directory {
                 return done;
             }
         }
-        if durability == TableDurability::Disk {
-            // What was shown until now is on the disk before the promise is made.
+        if matches!(durability, TableDurability::Disk | TableDurability::Copies) {
+            // Copies are made once the change holds, and answers wait for them from then on. What was shown until now is on the disk before the promise is made.
             entry.set_logging(&log, number, TableLogging::Awaited);
             entry.table.settle(&self.epochs.register(), b"");
             if !log.wait(log.end(), CHANGE_DURABILITY_MOST) {

@@ -87,6 +87,14 @@ pub enum DirectoryError {
         "table {0:?} cannot be kept on disk: the server keeps nothing (--ephemeral); leave out its durability, which is none here then"
     )]
     KeepsNothing(String),
+    /// A table cannot have copies on other servers.
+    #[error("table {table:?} cannot have the durability `copies`: {why}")]
+    CannotCopy {
+        /// The table.
+        table: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// A table of mode `spill` cannot have another property.
     #[error("table {table:?} cannot be larger than memory: {why}")]
     CannotSpill {
@@ -347,6 +355,7 @@ impl DirectoryError {
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
             | E::KeepsNothing(_)
+            | E::CannotCopy { .. }
             | E::DeployedShare(_)
             | E::NativeShare(_)
             | E::ShareWithSelf(_)
@@ -390,6 +399,7 @@ impl DirectoryError {
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::KeepsNothing(_) => "start the server with a state directory",
+            E::CannotCopy { .. } => "choose `disk`; docs/cluster.md says what copies need",
             E::CannotSpill { .. } => "leave out --ordered, or choose the mode `store`",
             E::CannotBack { .. } => "docs/backing.md says what a table with a backing may have",
             E::BackingUnavailable(_) => "`sandstorm table show` says what it said; try again when it is there",

@@ -17,10 +17,13 @@ pub enum TableDurability {
     Interval,
     /// Nothing that was acknowledged or shown: answers wait for the disk.
     Disk,
+    /// As above, also if the server's disk is lost: answers wait for the disks of other servers, too.
+    Copies,
 }
 
 impl TableDurability {
-    const ALL: [TableDurability; 3] = [TableDurability::None, TableDurability::Interval, TableDurability::Disk];
+    const ALL: [TableDurability; 4] =
+        [TableDurability::None, TableDurability::Interval, TableDurability::Disk, TableDurability::Copies];
 
     /// Its name, as the control API has it.
     pub fn name(self) -> &'static str {
@@ -28,6 +31,7 @@ impl TableDurability {
             TableDurability::None => "none",
             TableDurability::Interval => "interval",
             TableDurability::Disk => "disk",
+            TableDurability::Copies => "copies",
         }
     }
 
@@ -42,6 +46,7 @@ impl TableDurability {
             TableDurability::None => TableLogging::Off,
             TableDurability::Interval => TableLogging::AtOnce,
             TableDurability::Disk => TableLogging::Awaited,
+            TableDurability::Copies => TableLogging::Copied,
         }
     }
 }

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_store::slots::SlotOwnership;
 
+use crate::copy_depot::CopyDepot;
+use crate::copy_keeper::CopyKeeper;
 use crate::copy_notes::CopyNotes;
 use crate::etcd::EtcdStore;
 use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::move_desk::MoveDesk;
 use crate::slot_mover::SlotMover;
+use crate::succession::SuccessorThread;
 use crate::{ClusterAddress, EtcdEndpoint};
 
 /// The reason that a server did not join its cluster.
@@ -40,10 +43,13 @@ pub struct JoiningServer {
     member: ClusterMember,
     desk: Arc<MoveDesk>,
     notes: CopyNotes,
+    /// Copies of its log on other servers that are wanted.
+    copies: usize,
 }
 
 impl JoiningServer {
-    /// Reads what this server owns. From here on its tables have these slots only. `state` is the state directory.
+    /// Reads what this server owns. From here on its tables have these slots only. `state` is the
+    /// state directory, `copies` how many copies of its log are wanted on other servers.
     ///
     /// # Errors
     /// [`ClusterStartError`].
@@ -51,17 +57,18 @@ impl JoiningServer {
         etcd: &EtcdEndpoint,
         founders: usize,
         slots: &Arc<SlotOwnership>,
-        state: &Path,
+        (state, copies): (&Path, usize),
     ) -> Result<JoiningServer, ClusterStartError> {
         let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
         let desk = Arc::new(MoveDesk::new(Arc::clone(slots), rand::random()));
+        desk.copies_part().set_depot(CopyDepot::new(state));
         let mut member = ClusterMember::new(Arc::clone(&desk), founders);
         member.step(&mut store).map_err(|error| match error {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
             error => ClusterStartError::State(etcd.address.clone(), error),
         })?;
-        Ok(JoiningServer { store, member, desk, notes })
+        Ok(JoiningServer { store, member, desk, notes, copies })
     }
 
     /// The server's part in moves of slots.
@@ -82,7 +89,8 @@ impl JoiningServer {
         digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
         follow: impl Fn(u64) -> Result<(), String> + Send + 'static,
     ) -> Result<ClusterAgent, ClusterStartError> {
-        let JoiningServer { store, mut member, desk, notes } = self;
+        let JoiningServer { store, mut member, desk, notes, copies } = self;
+        let of_log = Arc::clone(member.copies());
         member.set_addresses(addresses);
         let stop = Arc::new(AtomicBool::new(false));
         let run = AgentLoop {
@@ -98,8 +106,10 @@ impl JoiningServer {
         };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
         desk.set_agent(thread.thread().clone());
-        let mut agent = ClusterAgent { stop, thread: Some(thread), mover: None };
-        agent.mover = Some(SlotMover::start(desk, Arc::clone(directory), notes)?);
+        let mut agent = ClusterAgent { stop, thread: Some(thread), mover: None, keeper: None, successor: None };
+        agent.mover = Some(SlotMover::start(Arc::clone(&desk), Arc::clone(directory), notes)?);
+        agent.keeper = Some(CopyKeeper::start(Arc::clone(directory), Arc::clone(&desk), Arc::clone(&of_log), copies)?);
+        agent.successor = Some(SuccessorThread::start(desk, of_log, Arc::clone(directory))?);
         Ok(agent)
     }
 }
@@ -110,11 +120,13 @@ pub struct ClusterAgent {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     mover: Option<SlotMover>,
+    keeper: Option<CopyKeeper>,
+    successor: Option<SuccessorThread>,
 }
 
 impl Drop for ClusterAgent {
     fn drop(&mut self) {
-        self.mover = None;
+        (self.successor, self.keeper, self.mover) = (None, None, None);
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();

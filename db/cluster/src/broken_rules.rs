@@ -23,6 +23,27 @@ pub(crate) enum MemberRule {
     RemovalsAreCopied,
     /// What was copied of a table before it was emptied is removed.
     EmptiedIsCopied,
+    /// A change of a server's copies compares the map's revision.
+    GenerationsCompare,
+    /// A server that starts counts on no copies before it has changed their generation.
+    GenerationsAreTakenUp,
+    /// A copy is one of a generation only once it has all that was acknowledged.
+    NewCopiesHoldAll,
+    /// What a generation that was sent will need is needed from then on.
+    SentCopiesAreNeeded,
+    /// All copies of a generation confirm what is acknowledged.
+    AllCopiesConfirm,
+    /// A copy is sealed before it is read.
+    #[cfg(test)]
+    CopiesAreSealedFirst,
+    /// What is read is shown only within the lease that all copies have given.
+    #[cfg(test)]
+    ReadsNeedALease,
+    /// A server whose place was taken never shows what has waited before.
+    LostPlacesEndWaits,
+    /// A copy that is sealed is read only when the leases that it gave are over.
+    #[cfg(test)]
+    LeasesAreWaitedFor,
 }
 
 #[cfg(test)]

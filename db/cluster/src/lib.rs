@@ -13,13 +13,24 @@ pub mod agent;
 mod backed_move_tests;
 pub mod backed_moves;
 mod broken_rules;
+pub mod copies_part;
+#[cfg(test)]
+mod copies_tests;
+pub mod copy_depot;
+mod copy_desk;
 mod copy_format;
+mod copy_keeper;
+#[cfg(test)]
+mod copy_model;
 mod copy_notes;
 mod directory;
 #[cfg(test)]
 mod directory_model;
 mod etcd;
+mod generations;
 pub mod limits;
+mod lost_place;
+mod map_requests;
 pub mod member;
 pub mod metadata;
 #[cfg(test)]
@@ -29,6 +40,8 @@ pub mod move_desk;
 mod move_model;
 pub mod move_progress;
 mod peer_link;
+pub mod replica_link;
+mod replica_messages;
 mod slot_copy;
 #[cfg(test)]
 mod slot_move_tests;
@@ -38,6 +51,7 @@ pub mod slot_plans;
 pub mod slot_source;
 mod source_walk;
 mod state;
+mod succession;
 
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;

@@ -97,3 +97,33 @@ pub const CLEAR_BATCH: usize = 1_024;
 pub const CHANGES_PER_LOOK: usize = 8;
 /// Time between two lines in the log about a store that does not answer.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Time for which an answer of a copy lets its owner show records; a sealed copy is not read before. A successor waits
+/// for it, and an owner that is starved of its processor for longer shows nothing for a moment.
+pub const LEASE: Duration = Duration::from_millis(500);
+/// The part of it that the owner counts on: clocks of two machines may differ in their pace by a tenth.
+pub const COUNTED_LEASE: Duration = Duration::from_millis(450);
+/// Time after which a copy is asked again where there is nothing to send: several questions fall into a lease.
+pub const HEARTBEAT: Duration = Duration::from_millis(80);
+/// Time after which a question to a copy has failed. A disk that moves a bad block takes some seconds.
+pub const REPLICA_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time until a copy that has not answered is asked again.
+pub const REPLICA_PAUSE: Duration = Duration::from_millis(100);
+/// Time after which a copy that confirms nothing is replaced by another one.
+pub const REPLACE_AFTER: Duration = Duration::from_secs(2);
+/// Time after which a copy that is being filled and confirms nothing is given up.
+pub const FILL_SILENCE: Duration = Duration::from_secs(20);
+/// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
+/// stalls.
+pub const COPIES_STALL: Duration = Duration::from_secs(5);
+/// Time between two looks at how the copies are.
+pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
+/// Time after which a copy that no generation has and nobody asks is removed.
+pub const COPY_IDLE: Duration = Duration::from_secs(600);
+/// Time between two looks for such copies.
+pub const COPY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Bytes of an answer about a copy, at most: its files.
+pub const REPLICA_ANSWER_BYTES: u64 = 4 << 20;
+/// Bytes of a question about a copy, at most: a batch of two frames and a part of a checkpoint.
+pub const REPLICA_QUESTION_BYTES: usize = 8 << 20;
+/// Copies on other servers that a log may have, at most.
+pub const COPIES_MOST: usize = 4;

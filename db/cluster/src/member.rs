@@ -14,6 +14,7 @@ use data_encoding::HEXLOWER;
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use crate::broken_rules::{MemberRule, is_broken};
+use crate::copy_desk::CopyDesk;
 use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 use crate::move_desk::MoveDesk;
@@ -60,6 +61,7 @@ pub struct MemberAddresses {
 #[derive(Debug)]
 pub struct ClusterMember {
     desk: Arc<MoveDesk>,
+    copies: Arc<CopyDesk>,
     /// Servers among which the slots are divided when the cluster is founded.
     founders: usize,
     /// What the others are told, once the ports are bound.
@@ -115,7 +117,13 @@ impl ClusterMember {
     /// cluster has when it is founded.
     pub fn new(desk: Arc<MoveDesk>, founders: usize) -> ClusterMember {
         let founders = founders.clamp(1, CLUSTER_SERVERS);
-        ClusterMember { desk, founders, own: None, is_registered: false, directory_revision: 0 }
+        let copies = Arc::new(CopyDesk::new(desk.slots().own_id(), desk.boot()));
+        ClusterMember { desk, copies, founders, own: None, is_registered: false, directory_revision: 0 }
+    }
+
+    /// How far the copies of this server's log are.
+    pub(crate) fn copies(&self) -> &Arc<CopyDesk> {
+        &self.copies
     }
 
     /// Sets where the others reach this server, which is told in the next step.
@@ -177,6 +185,7 @@ impl ClusterMember {
         let is_removed = state.slots.as_ref().is_some_and(|(_, slots)| slots.removed.iter().any(|other| other == id));
         if is_removed {
             self.desk.set_replaced();
+            self.copies.set_replaced();
             return Err(MemberError::Removed(id.to_owned()));
         }
         Ok(())
@@ -185,7 +194,7 @@ impl ClusterMember {
     /// Makes the change of the map that a move asks for; returns whether it has made one.
     fn change_map(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
         let Some((revision, _)) = &state.slots else { return Ok(false) };
-        let Some(change) = self.desk.next_change(*revision) else { return Ok(false) };
+        let Some(change) = self.desk.next_change(*revision) else { return self.change_copies(*revision, store) };
         let value = serde_json::to_string(&change.map).map_err(|error| MemberError::State(error.to_string()))?;
         let compares = !is_broken(MemberRule::MovesCompare);
         let compared = if compares { vec![(SLOTS_KEY.to_owned(), *revision)] } else { vec![] };
@@ -212,6 +221,17 @@ impl ClusterMember {
         }
     }
 
+    /// Makes the change of this server's copies that is to be made, or ends its taking of another one's place.
+    fn change_copies(&self, revision: u64, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
+        let Some(map) = self.copies.next_change(revision) else { return Ok(false) };
+        let value = serde_json::to_string(&map).map_err(|error| MemberError::State(error.to_string()))?;
+        let compares = !is_broken(MemberRule::GenerationsCompare);
+        let compared = if compares { vec![(SLOTS_KEY.to_owned(), revision)] } else { vec![] };
+        let put = vec![(SLOTS_KEY.to_owned(), value)];
+        store.change(&MetadataChange { compared, put, removed: vec![] })?;
+        Ok(true)
+    }
+
     /// Tells the others where this server is, and notices another process with its id.
     fn register(&mut self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         let Some(own) = &self.own else { return Ok(()) };
@@ -223,6 +243,7 @@ impl ClusterMember {
         }
         if self.is_registered && known.is_some_and(|known| known.boot != own.boot) {
             self.desk.set_replaced();
+            self.copies.set_replaced();
             return Err(MemberError::Replaced(id.to_owned()));
         }
         if known.is_none() && state.servers.len() >= CLUSTER_SERVERS {
@@ -263,6 +284,7 @@ impl ClusterMember {
     fn adopt(&self, state: &ClusterState) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
         self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key);
         let known = KnownServers { all: &state.servers, live: &state.live };
         self.desk.adopt((revision, stored), known, &state.peer_key);
         self.desk.set_directory_revision(state.directory_revision);

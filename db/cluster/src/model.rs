@@ -53,6 +53,10 @@ impl ModelEtcd {
         self.values.insert(key.to_owned(), (value.to_owned(), self.revision));
     }
 
+    pub(crate) fn get(&self, key: &str) -> String {
+        self.values.get(key).map_or_else(String::new, |(value, _)| value.clone())
+    }
+
     pub(crate) fn apply(&mut self, change: &MetadataChange) -> bool {
         let revision = |key: &String| self.values.get(key).map_or(0, |(_, revision)| *revision);
         let holds = change.compared.iter().all(|(key, wanted)| revision(key) == *wanted);

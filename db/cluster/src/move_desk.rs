@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
+use crate::copies_part::CopiesPart;
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
+use crate::map_requests::{FASTER, MapAnswer, MapChange, MapRequest, WaitingRequest};
 pub use crate::move_progress::{CopyProgress, LaggingServer};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
@@ -51,49 +53,6 @@ struct SourceAttempt {
     /// The target's last word.
     heard: Instant,
 }
-
-/// What somebody wants of the map.
-#[derive(Clone, Debug)]
-pub(crate) enum MapRequest {
-    Begin(WantedMove),
-    Cancel(Vec<SlotSpan>),
-    Server(String, ServerChange),
-}
-
-/// A change of the map that a caller wants, and the channel to that caller.
-struct WaitingRequest {
-    wanted: MapRequest,
-    sender: SyncSender<MapAnswer>,
-    asked: Instant,
-}
-
-/// The answer: how many moves were begun or cancelled, or why none was.
-pub(crate) type MapAnswer = Result<usize, String>;
-
-/// A change of the map that is to be made now, and who waits for it.
-pub(crate) struct MapChange {
-    pub(crate) map: StoredSlots,
-    /// The server that belongs to the cluster no more.
-    pub(crate) removed_server: Option<String>,
-    answer: Option<(SyncSender<MapAnswer>, usize)>,
-}
-
-impl MapChange {
-    /// Tells who waits what became of it.
-    pub(crate) fn answer(self, made: Result<bool, String>) {
-        let Some((sender, count)) = self.answer else { return };
-        let answer = match made {
-            Ok(true) => Ok(count),
-            Ok(false) => Err(FASTER.to_owned()),
-            Err(why) => Err(format!("{why}; `sandstorm cluster status` shows whether it was made, once etcd answers")),
-        };
-        // Nobody waits any more.
-        let _gone = sender.try_send(answer);
-    }
-}
-
-/// The answer to a change that another one has overtaken: it is made anew, of the newer map.
-const FASTER: &str = "other changes of the map of slots were faster, again and again: try later";
 
 /// What decides which slots a server owns: the map's revision, whether it is replaced, and the slots that are frozen.
 type OwnedBasis = (u64, bool, Option<SlotSpan>);
@@ -141,6 +100,7 @@ pub struct MoveDesk {
     /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
     /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
     turn: Mutex<SourceWalks>,
+    copies: CopiesPart,
 }
 
 impl std::fmt::Debug for MoveDesk {
@@ -152,7 +112,19 @@ impl std::fmt::Debug for MoveDesk {
 impl MoveDesk {
     /// The desk of a server that has not read the map. `boot` is a random number of this start, not 0.
     pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveDesk {
-        MoveDesk { slots, boot: boot.max(1), state: Mutex::default(), changed: Condvar::new(), turn: Mutex::default() }
+        MoveDesk {
+            slots,
+            boot: boot.max(1),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            turn: Mutex::default(),
+            copies: CopiesPart::default(),
+        }
+    }
+
+    /// What there is of copies of logs.
+    pub fn copies_part(&self) -> &CopiesPart {
+        &self.copies
     }
 
     pub(crate) fn slots(&self) -> &Arc<SlotOwnership> {
@@ -277,6 +249,9 @@ impl MoveDesk {
                 MapRequest::Begin(wanted) => state.map.begin(wanted, state.known(), rand::random),
                 MapRequest::Cancel(spans) => state.map.cancel(spans),
                 MapRequest::Server(id, change) => state.map.change_server(id, *change, state.known(), rand::random),
+                MapRequest::FailOver(id, to) => {
+                    state.map.fail_over(id, to.as_deref(), state.known()).map(|map| (map, 1))
+                }
             };
             let removed_server = match request {
                 MapRequest::Server(id, ServerChange::Remove { .. }) => Some(id),
@@ -552,6 +527,14 @@ impl MoveDesk {
     /// One line.
     pub fn change_server(&self, id: &str, change: ServerChange) -> Result<usize, String> {
         self.change(&MapRequest::Server(id.to_owned(), change))
+    }
+
+    /// Has another server take the place of one: `to`, or any that has a copy of its log.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn fail_over(&self, id: &str, to: Option<&str>) -> Result<(), String> {
+        self.change(&MapRequest::FailOver(id.to_owned(), to.map(str::to_owned))).map(drop)
     }
 
     /// What such a change would move now.

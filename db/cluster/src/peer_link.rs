@@ -1,7 +1,7 @@
 //! Requests of the target of a move to its source's control port. The key of the cluster, which lies in etcd, shows who
 //! asks; so does the fingerprint there who answers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandstorm_net::trust::Trust;
 
@@ -24,21 +24,30 @@ pub(crate) struct PeerLink {
     asked: Instant,
 }
 
+/// What asks a server as it has told of itself. A request has failed after a time.
+///
+/// # Errors
+/// One line: it has told of no certificate.
+pub(crate) fn peer_agent(server: &ServerState, timeout: Duration) -> Result<ureq::Agent, String> {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
+    let url = &server.control;
+    let trust = match url.starts_with("https:") {
+        true => Trust::pin(&server.fingerprint).ok_or_else(|| format!("{url} has told no fingerprint"))?,
+        false => Trust::Public,
+    };
+    Ok(trust.agent(config))
+}
+
 impl PeerLink {
     /// One to a server as it has told of itself.
     pub(crate) fn new(server: &ServerState, key: String) -> Result<PeerLink, String> {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(PEER_TIMEOUT))
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
-        let url = server.control.clone();
-        let trust = match url.starts_with("https:") {
-            true => Trust::pin(&server.fingerprint).ok_or_else(|| format!("{url} has told no fingerprint"))?,
-            false => Trust::Public,
-        };
-        Ok(PeerLink { agent: trust.agent(config), url, key, asked: Instant::now() })
+        let (agent, url) = (peer_agent(server, PEER_TIMEOUT)?, server.control.clone());
+        Ok(PeerLink { agent, url, key, asked: Instant::now() })
     }
 
     /// Whether the source has not been asked for so long that it is to be told that the target is there.

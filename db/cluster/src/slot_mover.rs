@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::{Directory, TableEntry};
+use sandstorm_log::COPIED_BIT;
 use sandstorm_store::slots::SlotSpan;
 use sandstorm_store::{GracePeriod, Participant, SlotWalk, StoreError, WalkBudget};
 
@@ -265,6 +266,17 @@ impl OwnTables {
         OwnTables { directory, participant, cursor: ClearCursor::default() }
     }
 
+    /// Nothing of the tables is in use for a while.
+    pub(crate) fn rest(&mut self) {
+        self.participant.quiescent();
+        self.participant.offline();
+    }
+
+    /// What is cleared next is cleared from the first table on.
+    pub(crate) fn begin_clearing(&mut self) {
+        self.cursor = ClearCursor::default();
+    }
+
     fn all(&self) -> Vec<Arc<TableEntry>> {
         self.directory.snapshot().iter().flat_map(|view| view.tables.values().cloned().collect::<Vec<_>>()).collect()
     }
@@ -420,6 +432,7 @@ impl CopyTables for OwnTables {
         }
         self.participant.offline();
         let end = self.directory.change_log().map_or(0, |log| log.end());
+        let end = if self.directory.needs_copies() { end | COPIED_BIT } else { end };
         self.directory.wait_for_disk(end).map_err(|error| error.to_string())
     }
 }

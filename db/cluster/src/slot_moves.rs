@@ -56,6 +56,7 @@ impl StoredSlots {
         known: KnownServers<'_>,
         mut new_id: impl FnMut() -> u64,
     ) -> Result<(StoredSlots, usize), String> {
+        self.check_succession()?;
         let target = &wanted.target;
         if !known.all.contains_key(target) {
             return Err(format!("{target:?} is the id of no server of the cluster"));

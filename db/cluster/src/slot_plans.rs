@@ -97,7 +97,7 @@ fn new_move(span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64)
 }
 
 impl StoredSlots {
-    fn spans_of(&self, server: &str) -> impl Iterator<Item = SlotSpan> {
+    pub(crate) fn spans_of(&self, server: &str) -> impl Iterator<Item = SlotSpan> {
         let own = self.ranges.iter().filter(move |(_, _, owner)| owner == server);
         own.map(|(first, last, _)| SlotSpan { first: *first, last: *last })
     }
@@ -189,7 +189,7 @@ impl StoredSlots {
         known: KnownServers<'_>,
         mut new_id: impl FnMut() -> u64,
     ) -> Option<StoredSlots> {
-        let mib_per_s = *self.draining.get(server)?;
+        let mib_per_s = *self.draining.get(server).filter(|_| self.succession().is_none())?;
         let mut map = self.next_epoch();
         let begun = map.give_away(server, mib_per_s, known, &mut new_id).ok()?;
         (begun > 0).then_some(map)
@@ -207,6 +207,7 @@ impl StoredSlots {
         mut new_id: impl FnMut() -> u64,
     ) -> Result<(StoredSlots, usize), String> {
         known.check(server)?;
+        self.check_succession()?;
         match change {
             ServerChange::Drain { mib_per_s } => self.drain(server, mib_per_s, known, &mut new_id),
             ServerChange::Add { mib_per_s } => self.add(server, mib_per_s, known, &mut new_id),
@@ -305,6 +306,7 @@ impl StoredSlots {
             if !gives_up_records {
                 return Err(format!(
                     "server {server} owns {} slots: drain it while it lives. If its disk is lost, \
+                     `sandstorm cluster fail-over` has another take its place with a copy of its log, or \
                      `--give-up-records` gives its slots to the others, without their records",
                     count(owned.iter().copied())
                 ));
@@ -317,6 +319,7 @@ impl StoredSlots {
             }
         }
         map.draining.remove(server);
+        map.generations.remove(server);
         map.removed.push(server.to_owned());
         let forgotten = map.removed.len().saturating_sub(REMOVED_SERVERS);
         map.removed.drain(..forgotten);

@@ -57,6 +57,24 @@ pub(crate) struct StoredSlots {
     /// Servers that belong to the cluster no more, the last ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) removed: Vec<String>,
+    /// Servers whose logs have copies on others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) generations: BTreeMap<String, StoredGeneration>,
+}
+
+/// The copies that a server's log has: what its `copies` tables have acknowledged is on each of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredGeneration {
+    /// Grows with each change; the copies take nothing of a lower one.
+    pub(crate) number: u64,
+    /// The start of the server that has made the last change.
+    pub(crate) boot: u64,
+    /// The servers that have the copies, and the number of each copy.
+    pub(crate) copies: Vec<(String, u64)>,
+    /// The server that takes its place now: the one with the generation serves nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) successor: Option<String>,
 }
 
 /// A move of slots from one server to another.
@@ -152,8 +170,11 @@ impl StoredSlots {
         Ok(())
     }
 
-    /// Whether a server owns a slot.
+    /// Whether a server owns a slot, and no other one takes its place now.
     pub(crate) fn owns(&self, id: &str, slot: u16) -> bool {
+        if self.generations.get(id).is_some_and(|generation| generation.successor.is_some()) {
+            return false;
+        }
         let after = self.ranges.partition_point(|(first, _, _)| *first <= slot);
         self.ranges.get(after.wrapping_sub(1)).is_some_and(|(_, last, owner)| slot <= *last && owner == id)
     }
@@ -191,6 +212,11 @@ impl StoredSlots {
     }
 }
 
+/// Whether a text is the id of a server.
+pub(crate) fn is_server_id(text: &str) -> bool {
+    text.len() == ID_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The id of a server, which its state directory keeps; made at the first start.
 ///
 /// # Errors
@@ -201,8 +227,7 @@ pub fn server_id(state: &Path) -> Result<String, String> {
     match fs::read_to_string(&path) {
         Ok(text) => {
             let id = text.trim();
-            let is_id = id.len() == ID_DIGITS && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-            match is_id {
+            match is_server_id(id) {
                 true => Ok(id.to_owned()),
                 false => Err(format!("{}: no id of a server, which is {ID_DIGITS} hexadecimal digits", path.display())),
             }

@@ -236,6 +236,7 @@ struct ConfigFile {
     cluster: Option<String>,
     cluster_servers: Option<usize>,
     cluster_host: Option<IpAddr>,
+    cluster_copies: Option<usize>,
     etcd: EtcdAccess,
     limits: LimitsSection,
     durability: DurabilitySection,
@@ -318,8 +319,8 @@ impl ServerSettings {
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
-        let (servers, host) = (file.cluster_servers, file.cluster_host);
-        let cluster = ClusterOverrides { cluster: file.cluster, servers, host, etcd: file.etcd };
+        let (servers, host, copies) = (file.cluster_servers, file.cluster_host, file.cluster_copies);
+        let cluster = ClusterOverrides { cluster: file.cluster, servers, host, copies, etcd: file.etcd };
         let config = ServerSettings {
             data: net.data(data),
             net,

@@ -254,7 +254,12 @@ impl PreparedDataPlane {
         let PreparedDataPlane { epochs, directory } = self;
         let joining = match (&config.cluster, directory.slots()) {
             (Some(cluster), Some(slots)) => {
-                let joining = JoiningServer::read(&cluster.endpoint()?, cluster.founders, slots, &config.state)?;
+                let joining = JoiningServer::read(
+                    &cluster.endpoint()?,
+                    cluster.founders,
+                    slots,
+                    (&config.state, cluster.copies),
+                )?;
                 check_records(&directory, slots, cluster.founders)?;
                 Some(joining)
             }

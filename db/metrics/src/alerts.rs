@@ -235,6 +235,16 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "the log of records of {{ $labels.instance }} is closed: tables with durability take no writes"
         "see the server's log and the disk, then restart the server"
         ["sandstorm_log_failed{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
+    "SandstormCopiesMissing" Critical 60 "a copy that is lost is replaced within seconds, if there is a server for it"
+        "sandstorm_copies_stalled == 1"
+        "no other server confirms the copy of the log of {{ $labels.instance }}: tables with copies take no writes"
+        "`sandstorm cluster status` says what is wrong with its copies; start a server that can have one"
+        ["sandstorm_copies_stalled{instance=\"a\"}" "1x40"] ["instance" "a"] "";
+    "SandstormCopiesFewer" Warning 600 "a large log takes minutes to be copied anew"
+        "sandstorm_copies_confirmed < sandstorm_copies_wanted"
+        "the log of {{ $labels.instance }} has fewer copies on other servers than are wanted"
+        "`sandstorm cluster status` shows which servers have one, and which are silent"
+        ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40", "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";
     "SandstormChangesRefused" Critical 60 "the server tries again by itself: a full disk may be over within a minute"
         "sandstorm_changes_refused == 1"
         "{{ $labels.instance }} cannot write changes of tenants, tables and tokens to its disk"

@@ -194,6 +194,17 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
          that it owns.",
     ),
     gauge("cluster_epoch", "The epoch of the cluster's map of slots; 0 without a cluster."),
+    gauge("copies_wanted", "Copies of the server's log that are wanted on other servers; 0: no table needs them."),
+    gauge("copies_confirmed", "Copies of its generation that have confirmed something in the last two seconds."),
+    gauge("copies_generation", "The number of the generation of copies; 0: there is none."),
+    gauge("copies_behind_bytes", "Bytes of the log that the slowest of these copies has not confirmed."),
+    gauge(
+        "copies_stalled",
+        "1 while writes to tables of durability `copies` are refused, since not all copies confirm them.",
+    ),
+    gauge("copies_kept", "Copies of other servers' logs that the server has."),
+    gauge("copies_sealed", "Those of them that are sealed: the server takes another one's place, or has."),
+    gauge("copies_kept_bytes", "Bytes of these copies' files."),
 ];
 
 /// Of all tables of mode `spill` together.

@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use sandstorm_client::control::{
-    ClusterMemberStatus, ClusterStatus, Control, PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveSpec,
-    SlotMoveStatus,
+    ClusterMemberStatus, ClusterStatus, Control, CopiesReport, CopyReport, FailOverSpec, GenerationReport,
+    PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveSpec, SlotMoveStatus, StoredCopyReport,
 };
 
 use super::cluster_dev;
@@ -23,6 +23,8 @@ pub(super) enum ClusterCommand {
     Drain(ChangeArgs),
     /// Remove a server that was stopped: what starts with its state directory is refused
     Remove(RemoveArgs),
+    /// Have another server take the place of one that is gone or hangs, with the copy that it has of that one's log
+    FailOver(FailOverArgs),
     /// Start three servers and an etcd here, with an open tenant `dev` and its table `items`, until Ctrl-C
     Dev(cluster_dev::DevArgs),
 }
@@ -70,6 +72,20 @@ pub(super) struct RemoveArgs {
     /// Only show what would be given to whom
     #[arg(long)]
     plan: bool,
+}
+
+/// A server whose place another one takes.
+#[derive(Debug, Args)]
+pub(super) struct FailOverArgs {
+    /// The server that is gone, or hangs: its id, or the beginning of it; `sandstorm cluster status` shows them
+    #[arg(value_name = "ID")]
+    id: String,
+    /// The server that takes its place [default: of those with a copy of its log, the one with the fewest slots]
+    #[arg(long, value_name = "ID")]
+    to: Option<String>,
+    /// The last writes to tables that do not wait for copies may be lost, and all records of those in memory only
+    #[arg(long)]
+    give_up_writes: bool,
 }
 
 /// Ranges of slots.
@@ -122,6 +138,15 @@ pub(super) fn run(
             let report = control.control().remove_server(&change)?;
             let done = if plan { "it owns no slots, and would be removed" } else { "removed" };
             out.show(&report, |report| told(report, done))
+        }
+        ClusterCommand::FailOver(args) => {
+            let control = session();
+            let known = control.control().cluster()?;
+            let to = args.to.as_ref().map(|to| id_of(&known, to)).transpose()?;
+            let give_up_writes = args.give_up_writes;
+            let wanted = FailOverSpec { server: id_of(&known, &args.id)?, to, give_up_writes };
+            let begun = control.control().fail_over(&wanted)?;
+            out.show(&begun, |_| "begun; `sandstorm cluster status` shows when it is done\n".to_owned())
         }
         ClusterCommand::Dev(args) => cluster_dev::run(args, out),
     }
@@ -231,7 +256,52 @@ fn describe(status: &ClusterStatus) -> String {
     } else {
         format!("\n{}", columns(&["moving", "from", "to", "copied", "state"], &moves))
     };
-    fields(&facts) + &servers + &moves
+    fields(&facts) + &servers + &moves + &describe_copies(&status.copies)
+}
+
+/// Who has copies of whose log, and how far those of this server's log are.
+fn describe_copies(copies: &CopiesReport) -> String {
+    let mut text = String::new();
+    let names = |all: &[String]| match all.is_empty() {
+        true => "-".to_owned(),
+        false => all.iter().map(|id| short(id)).collect::<Vec<_>>().join(" "),
+    };
+    let row = |one: &GenerationReport| {
+        let state = match &one.successor {
+            Some(successor) => format!("{} takes its place", short(successor)),
+            None if one.servers.is_empty() => "none".to_owned(),
+            None => "in use".to_owned(),
+        };
+        vec![short(&one.owner), one.number.to_string(), names(&one.servers), state]
+    };
+    let rows: Vec<Vec<String>> = copies.generations.iter().map(row).collect();
+    if !rows.is_empty() {
+        text += &format!("\n{}", columns(&["copies of", "generation", "at", "state"], &rows));
+    }
+    let row = |copy: &CopyReport| {
+        let state = match (&copy.trouble, copy.confirms, copy.needed) {
+            (Some(trouble), _, _) => trouble.clone(),
+            (None, true, true) => "confirms".to_owned(),
+            (None, false, _) => "silent".to_owned(),
+            (None, true, false) => "is being filled".to_owned(),
+        };
+        vec![short(&copy.server), format!("{} KiB", copy.behind_bytes.div_ceil(1 << 10)), state]
+    };
+    let rows: Vec<Vec<String>> = copies.copies.iter().map(row).collect();
+    if copies.wanted > 0 {
+        let stalled = if copies.stalled { ", writes to tables with copies are refused" } else { "" };
+        text += &format!("\ncopies of this server's log: {} wanted{stalled}\n", copies.wanted);
+        text += &columns(&["at", "behind", "state"], &rows);
+    }
+    let row = |copy: &StoredCopyReport| {
+        let state = if copy.sealed { "sealed" } else { "open" };
+        vec![short(&copy.owner), format!("{} MiB", copy.bytes.div_ceil(1 << 20)), state.to_owned()]
+    };
+    let rows: Vec<Vec<String>> = copies.kept.iter().map(row).collect();
+    if !rows.is_empty() {
+        text += &format!("\n{}", columns(&["kept here of", "size", "state"], &rows));
+    }
+    text
 }
 
 /// Ranges of slots in few words.

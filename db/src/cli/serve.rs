@@ -168,6 +168,9 @@ pub(super) struct ServeArgs {
     /// The address under which the cluster's others and its clients reach this server, for ports on 0.0.0.0
     #[arg(long, value_name = "ADDRESS")]
     cluster_host: Option<std::net::IpAddr>,
+    /// Copies of this server's log on other servers, for tables of durability `copies` [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    cluster_copies: Option<usize>,
     #[command(flatten)]
     etcd: EtcdOptions,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
@@ -229,6 +232,7 @@ impl ServeArgs {
                 cluster: self.cluster.clone(),
                 servers: self.cluster_servers,
                 host: self.cluster_host,
+                copies: self.cluster_copies,
                 etcd: self.etcd.clone().into(),
             },
             rustc: self.rustc.clone(),

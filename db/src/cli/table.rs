@@ -119,6 +119,8 @@ pub(super) enum DurabilityArg {
     Interval,
     /// Nothing: a write is acknowledged when it is on the disk, and a change that is not is not shown
     Disk,
+    /// As above, also where the server or its disk is lost: it is on the disks of other servers of the cluster, too
+    Copies,
 }
 
 /// Whether something is done.
@@ -146,6 +148,7 @@ impl DurabilityArg {
             DurabilityArg::None => DurabilityLevel::None,
             DurabilityArg::Interval => DurabilityLevel::Interval,
             DurabilityArg::Disk => DurabilityLevel::Disk,
+            DurabilityArg::Copies => DurabilityLevel::Copies,
         }
     }
 }
@@ -216,6 +219,7 @@ fn durability_of(table: &TableStatus) -> String {
         DurabilityLevel::None => "none",
         DurabilityLevel::Interval => "interval",
         DurabilityLevel::Disk => "disk",
+        DurabilityLevel::Copies => "copies",
     }
     .to_owned()
 }

@@ -11,12 +11,13 @@ use axum::response::IntoResponse;
 
 use super::ControlState;
 use super::body::{JsonBody, RawBody};
+use super::cluster_copies::{describe_copies, no_cluster};
 use super::error::ApiError;
 use super::event_scribe::EventNote;
 use super::response::ApiResult;
 use super::types::{
     BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
-    ClusterServerResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
+    ClusterServerResponse, CopiesResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
 };
 use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
@@ -52,6 +53,7 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
         }
     };
     shown.moves = map.moves.iter().map(move_of).collect();
+    shown.copies = control.moves.as_deref().map(describe_copies).unwrap_or_default();
     Ok(axum::Json(shown))
 }
 
@@ -63,11 +65,6 @@ fn waits_for(map: &SlotMap, one: &SlotMove) -> Option<String> {
         Some(id) => Some(format!("waits: server {} is silent", id.get(..8).unwrap_or(id))),
         None => Some("under way, or waits for other moves of its servers, which know more".to_owned()),
     }
-}
-
-fn no_cluster() -> ApiError {
-    ApiError::not_found("this server is in no cluster")
-        .hint("a server joins one when it starts: sandstorm serve --cluster etcd://HOST:2379/NAME")
 }
 
 fn spans(slots: &[[u16; 2]]) -> Result<Vec<SlotSpan>, ApiError> {
@@ -274,6 +271,7 @@ fn describe(own: &SlotOwnership, map: &SlotMap) -> ClusterResponse {
         servers: servers.collect(),
         unowned: slots_of(None).collect(),
         moves: Vec::new(),
+        copies: CopiesResponse::default(),
         trouble,
         trouble_since_ms: since_ms,
     }

@@ -21,6 +21,7 @@ use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
+use super::persistence_status::persistence_status;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
 use super::revocations::{confirm_everywhere, why_not_everywhere};
 use super::types::{
@@ -30,17 +31,16 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
-    deployments, events, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page,
-    page, profile, prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation, tokens, top,
-    triggers, versions,
+    cluster_copies, deployments, events, findings, grants, heat, history, host_header, hot, latency, logs, overview,
+    overview_page, page, profile, prometheus, push, rebuild, recheck, records, secrets, slow, stat, token_rotation,
+    tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
 use sandstorm_accounts::TokenHash;
 use sandstorm_builder::limits::MODULE_BYTES;
 use sandstorm_catalog::{
-    Directory, DirectoryError, ExpiryWatcher, NewTable, NewTenant, TableAlteration, TenantChange, TenantView,
-    format_utc,
+    DirectoryError, ExpiryWatcher, NewTable, NewTenant, TableAlteration, TenantChange, TenantView,
 };
 use sandstorm_server::workers::ListenerConfig;
 
@@ -103,7 +103,9 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/cluster/drain" Operator cluster::drain;
     POST "/v1/cluster/add" Operator cluster::add;
     POST "/v1/cluster/remove" Operator cluster::remove;
+    POST "/v1/cluster/fail-over" Operator cluster_copies::fail_over;
     POST "/v1/cluster/copy" Anyone cluster::copy;
+    POST "/v1/cluster/replica" Anyone cluster_copies::replica, cluster_copies::QUESTION_BYTES;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;
     GET "/v1/events" Either events::list;
@@ -582,16 +584,6 @@ async fn health(
             (Err(_), Err(_)) => "none".to_owned(),
         },
     })
-}
-
-/// Whether changes are persisted, and why not. The reason contains a path, so it is for callers with a token.
-fn persistence_status(directory: &Directory, known: bool) -> String {
-    match directory.not_kept() {
-        Some((since_ms, why)) if known => format!("refused since {} UTC: {why}", format_utc(since_ms)),
-        Some(_) => "refused".to_owned(),
-        None if directory.has_journal() => "kept".to_owned(),
-        None => "not kept".to_owned(),
-    }
 }
 
 async fn shutdown(State(control): State<Arc<ControlState>>) -> ApiResult<EmptyResponse> {

@@ -61,7 +61,7 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
         u64::from(slots.is_some_and(|slots| slots.trouble().is_some())),
         slots.map_or(0, |slots| slots.map().epoch),
     ];
-    let kept = kept.map(|value| vec![value]).to_vec();
+    let kept = kept.into_iter().chain(copies_readings(control)).map(|value| vec![value]).collect();
     let spilled = spill_counts(control).map(|value| vec![value]).to_vec();
     [
         readings(PERSISTENCE_METRICS, kept),
@@ -70,6 +70,26 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
         readings(WATCHDOG_METRICS, watchdog),
     ]
     .concat()
+}
+
+/// What there is of copies of logs, in the order of the series.
+fn copies_readings(control: &ControlState) -> [u64; 8] {
+    let Some(part) = control.moves.as_ref().map(|desk| desk.copies_part()) else { return [0; 8] };
+    let status = part.status();
+    let needed = || status.copies.iter().filter(|copy| copy.is_needed);
+    let confirmed = needed().filter(|copy| copy.confirms()).count();
+    let behind = needed().map(|copy| copy.behind).max().unwrap_or(0);
+    let kept = part.depot().map(|depot| depot.list()).unwrap_or_default();
+    [
+        if status.is_on { status.wanted as u64 } else { 0 },
+        confirmed as u64,
+        status.generation,
+        behind,
+        u64::from(status.is_stalled),
+        kept.len() as u64,
+        kept.iter().filter(|copy| copy.is_sealed).count() as u64,
+        kept.iter().map(|copy| copy.bytes).sum(),
+    ]
 }
 
 /// The counts of all tables of mode `spill` together, in the order of [`SPILL_METRICS`].

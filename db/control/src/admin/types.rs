@@ -50,7 +50,8 @@ pub use catalogue::{
 };
 pub use cluster::{
     BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
-    ClusterServerResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
+    ClusterServerResponse, CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse,
+    MovesResponse, PlannedMoveResponse, ServerChangeResponse, StoredCopyResponse,
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
@@ -337,7 +338,7 @@ pub struct TableResponse {
     pub mode: &'static str,
     /// Whether it is ordered.
     pub ordered: bool,
-    /// `none`, `interval` or `disk`: what a crash may take of its records.
+    /// `none`, `interval`, `disk` or `copies`: what a crash may take of its records.
     pub durability: &'static str,
     /// Whether its change feed has the records that expire: it is set, or a trigger wants them.
     pub feed_expiry: bool,

@@ -1,7 +1,8 @@
-//! `cluster`, `cluster_servers`, `cluster_host` and `etcd`: the cluster that the server is one of.
+//! `cluster`, `cluster_servers`, `cluster_host`, `cluster_copies` and `etcd`: the cluster that the server is one of.
 
 use std::net::{IpAddr, SocketAddr};
 
+use sandstorm_cluster::limits::COPIES_MOST;
 use sandstorm_cluster::{ClusterAddress, EtcdAccess, EtcdAccessError, EtcdEndpoint};
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
@@ -17,6 +18,8 @@ pub struct ClusterSettings {
     pub founders: usize,
     /// The address under which others reach this server, where a port is bound to all of the host's.
     pub host: Option<IpAddr>,
+    /// Copies of its log on other servers, for tables of durability `copies`.
+    pub copies: usize,
     /// What it takes to reach the etcd.
     pub etcd: EtcdAccess,
 }
@@ -30,6 +33,8 @@ pub struct ClusterOverrides {
     pub servers: Option<usize>,
     /// See [`ClusterSettings::host`].
     pub host: Option<IpAddr>,
+    /// See [`ClusterSettings::copies`].
+    pub copies: Option<usize>,
     /// See [`ClusterSettings::etcd`].
     pub etcd: EtcdAccess,
 }
@@ -60,6 +65,7 @@ impl ClusterSettings {
     ) -> Result<Option<ClusterSettings>, ConfigError> {
         let founders = in_range("cluster_servers", over.servers.or(file.servers).unwrap_or(1), 1, CLUSTER_SERVERS)?;
         let host = over.host.or(file.host);
+        let copies = in_range("cluster_copies", over.copies.or(file.copies).unwrap_or(1), 1, COPIES_MOST)?;
         if let Some(host) = host.filter(IpAddr::is_unspecified) {
             let text = format!("cluster_host {host} is no address that others can reach: name one of this host's");
             return Err(ConfigError::new(text).at(&["cluster_host"]));
@@ -68,7 +74,7 @@ impl ClusterSettings {
         let address: ClusterAddress = address.parse().map_err(|why: String| ConfigError::new(why).at(&["cluster"]))?;
         let etcd = merged(file.etcd, &over.etcd);
         etcd.check(&address)?;
-        Ok(Some(ClusterSettings { address, founders, host, etcd }))
+        Ok(Some(ClusterSettings { address, founders, host, copies, etcd }))
     }
 
     /// The etcd, with the files that it takes to reach it.
@@ -115,6 +121,7 @@ mod tests {
             ("cluster = 'etcd://a:1/x'\ndata = '0.0.0.0:7400'\nallow_open = true", "--cluster-host"),
             ("cluster_host = '0.0.0.0'", "no address that others can reach"),
             ("cluster_servers = 65", "64"),
+            ("cluster_copies = 5", "4"),
             ("cluster = 'etcd://a:1/x'\netcd = { ca = 'ca.pem' }", "etcds://"),
             ("cluster = 'etcds://a:1/x'\netcd = { key = 'key.pem' }", "go together"),
         ] {

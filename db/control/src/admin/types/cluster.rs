@@ -16,6 +16,8 @@ pub struct ClusterResponse {
     /// Moves of slots that are under way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<ClusterMoveResponse>,
+    /// What there is of copies of logs.
+    pub copies: CopiesResponse,
     /// Why the cluster's state cannot be read, or is not understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -143,4 +145,86 @@ pub struct PlannedMoveResponse {
 pub struct MovesResponse {
     /// The number of moves that were begun, one for each server that has some of the slots; or cancelled.
     pub moves: usize,
+}
+
+/// What there is of copies of logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CopiesResponse {
+    /// Copies of this server's log that are wanted on other servers; 0: no table needs them.
+    pub wanted: usize,
+    /// Whether writes that wait for copies are refused, since not all of them confirm.
+    pub stalled: bool,
+    /// The position of this server's log that all needed copies have.
+    pub position: u64,
+    /// The copies of this server's log.
+    pub copies: Vec<CopyResponse>,
+    /// The generations of all servers.
+    pub generations: Vec<GenerationResponse>,
+    /// The copies of other servers' logs that this server has.
+    pub kept: Vec<StoredCopyResponse>,
+}
+
+/// A copy of this server's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyResponse {
+    /// The id of the server that has it.
+    pub server: String,
+    /// Whether acknowledgements wait for it; else it is being filled.
+    pub needed: bool,
+    /// Whether it has confirmed something a moment ago.
+    pub confirms: bool,
+    /// Bytes of the log that it has not confirmed.
+    pub behind_bytes: u64,
+    /// The position up to which it has the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// The copies of a server's log, as all servers agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GenerationResponse {
+    /// The id of the server.
+    pub owner: String,
+    /// The number of the generation.
+    pub number: u64,
+    /// The ids of the servers that have copies.
+    pub servers: Vec<String>,
+    /// The server that takes its place now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
+}
+
+/// The copy of another server's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoredCopyResponse {
+    /// The id of the server whose log it is.
+    pub owner: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Whether it is sealed: it takes nothing any more.
+    pub sealed: bool,
+}
+
+/// `POST /v1/cluster/fail-over`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailOverRequest {
+    /// The id of the server whose place another one takes.
+    pub server: String,
+    /// The id of that other one, which has a copy of its log; left out: the one with the fewest slots.
+    #[serde(default)]
+    pub to: Option<String>,
+    /// Whether the last writes to tables that do not wait for copies may be lost.
+    #[serde(default)]
+    pub give_up_writes: bool,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailOverResponse {
+    /// True: the servers agree on it, and it goes on by itself.
+    pub begun: bool,
 }

@@ -1,6 +1,7 @@
 //! The keys of the cluster that a server is one of.
 
 use super::{ReferenceRow, ReferenceSection, number, row};
+use sandstorm_cluster::limits::COPIES_MOST;
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 pub(super) fn rows() -> Vec<ReferenceRow> {
@@ -23,6 +24,13 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
             "`--cluster-host`",
             "none",
             "the address under which the cluster's others and its clients reach this server, for ports on `0.0.0.0`",
+        ),
+        number(
+            "cluster_copies",
+            "`--cluster-copies`",
+            "1",
+            (1, COPIES_MOST as u64),
+            "copies of this server's log on other servers, for tables of [durability `copies`](cluster.md#copies)",
         ),
     ]
 }

@@ -1,0 +1,358 @@
+//! Promise: the threads of copies, over real logs, tables and links. What a table of durability `copies` acknowledges is
+//! on another server; a copy that is lost is replaced; a server that is gone or was asleep is succeeded by one that has
+//! its copy, and shows nothing any more.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sandstorm_catalog::{
+    AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant, TableDurability,
+};
+use sandstorm_log::PositionState;
+use sandstorm_store::slots::SlotOwnership;
+use sandstorm_store::{Epochs, WriteOptions};
+
+use crate::copy_depot::CopyDepot;
+use crate::copy_keeper::CopyKeeper;
+use crate::copy_notes::CopyNotes;
+use crate::directory::ClusterDirectory;
+use crate::directory_model::SharedStore;
+use crate::member::{ClusterMember, MemberAddresses};
+use crate::model::ModelEtcd;
+use crate::move_desk::MoveDesk;
+use crate::peer_link::PEER_KEY_HEADER;
+use crate::slot_mover::MoverLoop;
+use crate::succession::SuccessorThread;
+
+const SERVERS: usize = 3;
+/// A minute under a load of ten.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn id_of(number: usize) -> String {
+    format!("{number:040x}")
+}
+
+fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Answers questions about copies, as a control port does.
+fn serve(stream: &TcpStream, desk: &MoveDesk) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut length, mut key) = (0, String::new());
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let line = line.trim_end();
+            if line.is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(": ") {
+                match name.to_ascii_lowercase().as_str() {
+                    "content-length" => length = value.parse().unwrap(),
+                    name if name == PEER_KEY_HEADER => value.clone_into(&mut key),
+                    _ => {}
+                }
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        assert!(desk.is_peer_key(&key), "servers show each other the cluster's key");
+        let answer = desk.copies_part().depot().unwrap().answer(&body).unwrap();
+        let mut stream = stream;
+        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len())?;
+        stream.write_all(&answer)?;
+    }
+}
+
+struct TestServer {
+    folder: PathBuf,
+    directory: Arc<Directory>,
+    desk: Arc<MoveDesk>,
+    member: Mutex<ClusterMember>,
+    /// Whether it hears the others, and they hear it.
+    is_reached: Arc<AtomicBool>,
+    threads: Mutex<Option<(CopyKeeper, SuccessorThread)>>,
+}
+
+impl TestServer {
+    fn start(number: usize, agreement: &Arc<dyn DirectoryAgreement>) -> TestServer {
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let other = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("sandstorm-copies-{}-{other}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let slots = Arc::new(SlotOwnership::new(id_of(number)));
+        slots.set_owned(|_| false);
+        let desk = Arc::new(MoveDesk::new(slots, 1 + number as u64));
+        desk.copies_part().set_depot(CopyDepot::new(&folder));
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
+        directory.join_cluster(desk.slots());
+        let found = AgreedImage::read(&**agreement, &Default::default()).unwrap();
+        found.iter().for_each(|found| directory.restore(&found.image).unwrap());
+        directory.agree_with(agreement, found.as_ref()).unwrap();
+        directory.restore_records(&folder.join("log"), 1, |log| log.start()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let control = format!("http://{}", listener.local_addr().unwrap());
+        let is_reached = Arc::new(AtomicBool::new(true));
+        let (answering, reached) = (Arc::clone(&desk), Arc::clone(&is_reached));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (desk, reached) = (Arc::clone(&answering), Arc::clone(&reached));
+                std::thread::spawn(move || {
+                    if reached.load(Ordering::Acquire) {
+                        let _ended = serve(&stream, &desk);
+                    }
+                });
+            }
+        });
+        let mut member = ClusterMember::new(Arc::clone(&desk), SERVERS);
+        let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
+        let fingerprint = String::new();
+        member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
+        let copies = Arc::clone(member.copies());
+        let keeper = CopyKeeper::start(Arc::clone(&directory), Arc::clone(&desk), Arc::clone(&copies), 1).unwrap();
+        let successor = SuccessorThread::start(Arc::clone(&desk), copies, Arc::clone(&directory)).unwrap();
+        let threads = Mutex::new(Some((keeper, successor)));
+        TestServer { folder, directory, desk, member: Mutex::new(member), is_reached, threads }
+    }
+
+    /// Writes a record, and returns what its answer waits for.
+    fn put(&self, key: &[u8], value: &[u8]) -> u64 {
+        let view = self.directory.snapshot().by_name("shop").unwrap().clone();
+        let (entry, participant) = (view.table_by_name("items").unwrap(), self.directory.participant());
+        let table = &entry.table;
+        table.put(&participant, table.hash(key), key, value, &WriteOptions::default(), 1).unwrap();
+        participant.shown().take()
+    }
+
+    /// Reads a record, and returns what its answer waits for.
+    fn get(&self, key: &[u8]) -> (Option<Vec<u8>>, u64) {
+        let view = self.directory.snapshot().by_name("shop").unwrap().clone();
+        let (entry, participant) = (view.table_by_name("items").unwrap(), self.directory.participant());
+        let found = {
+            let guard = participant.guard();
+            let found = entry.table.get(&guard, entry.table.hash(key), key, 1);
+            found.map(|record| record.value().to_vec())
+        };
+        (found, participant.shown().take())
+    }
+
+    fn state_of(&self, position: u64) -> PositionState {
+        let log = self.directory.change_log().unwrap();
+        log.request(position);
+        log.state_of(position)
+    }
+
+    fn owns_all(&self) -> bool {
+        self.desk.slots().owns_all()
+    }
+
+    fn copies_of(&self, owner: usize) -> usize {
+        self.desk.copies_part().depot().unwrap().list().iter().filter(|copy| copy.owner == id_of(owner)).count()
+    }
+}
+
+struct TestCluster {
+    servers: Vec<Arc<TestServer>>,
+    store: Arc<Mutex<ModelEtcd>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl TestCluster {
+    fn start() -> TestCluster {
+        let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::over(SharedStore::default()));
+        let servers: Vec<Arc<TestServer>> =
+            (0..SERVERS).map(|number| Arc::new(TestServer::start(number, &agreement))).collect();
+        let store = Arc::new(Mutex::new(ModelEtcd::default()));
+        (0..SERVERS).for_each(|number| store.lock().put(&format!("live/{}", id_of(number)), "1"));
+        // The first server owns all slots.
+        let ranges = format!(r#"{{"format":1,"epoch":1,"ranges":[[0,16383,"{}"]]}}"#, id_of(0));
+        store.lock().put("slots", &ranges);
+        let stop = Arc::new(AtomicBool::new(false));
+        let look = |server: &Arc<TestServer>| {
+            let (server, store, stop) = (Arc::clone(server), Arc::clone(&store), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    if server.is_reached.load(Ordering::Acquire) {
+                        let mut store = store.lock();
+                        let _later = server.member.lock().step(&mut *store);
+                        drop(store);
+                        let _later = server.directory.catch_up();
+                        if let Some((move_id, span)) = server.desk.next_to_clear() {
+                            // It is online as long as it lives, and others wait for it to rest.
+                            MoverLoop::new(
+                                Arc::clone(&server.desk),
+                                Arc::clone(&server.directory),
+                                CopyNotes::default(),
+                            )
+                            .clear(move_id, span);
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            })
+        };
+        let threads = servers.iter().map(look).collect();
+        let cluster = TestCluster { servers, store, stop, threads };
+        assert!(eventually(|| cluster.servers[0].owns_all()));
+        let new = NewTable { durability: Some(TableDurability::Copies), ..NewTable::named("items") };
+        let made = || {
+            let made = cluster.servers[0].directory.create_tenant(NewTenant::named("shop"));
+            // The store of the agreement loses some answers.
+            made.is_ok() || cluster.servers[0].directory.snapshot().by_name("shop").is_some()
+        };
+        assert!(eventually(made));
+        let made = || {
+            let made = cluster.servers[0].directory.create_table("shop", new.clone());
+            let view = || cluster.servers[0].directory.snapshot().by_name("shop").cloned();
+            made.is_ok() || view().is_some_and(|view| view.table_by_name("items").is_some())
+        };
+        assert!(eventually(made));
+        let knows = |server: &Arc<TestServer>| {
+            server.directory.snapshot().by_name("shop").is_some_and(|view| view.table_by_name("items").is_some())
+        };
+        assert!(eventually(|| cluster.servers.iter().all(knows)));
+        cluster
+    }
+
+    /// The server that has the needed copy of the log of another one.
+    fn holder(&self, owner: usize) -> Option<usize> {
+        let (_, copies) = self.servers[owner].member.lock().copies().generation();
+        let (server, _) = copies.first()?;
+        (0..SERVERS).find(|number| id_of(*number) == *server)
+    }
+
+    fn cut_off(&self, number: usize) {
+        self.servers[number].is_reached.store(false, Ordering::Release);
+        self.store.lock().put(&format!("gone/{}", id_of(number)), "1");
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        for server in &self.servers {
+            drop(server.threads.lock().take());
+            let _left = std::fs::remove_dir_all(&server.folder);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    // Acknowledged once it is on another server.
+    let position = first.put(b"apple", b"3");
+    assert!(sandstorm_log::waits_for_copies(position));
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let holder = cluster.holder(0).expect("it has a copy");
+    assert_eq!(cluster.servers[holder].copies_of(0), 1);
+    let (found, shown) = first.get(b"apple");
+    assert_eq!(found.as_deref(), Some(&b"3"[..]));
+    assert!(eventually(|| first.state_of(shown) == PositionState::OnDisk));
+    for number in 0..200_u32 {
+        first.put(&number.to_le_bytes(), &[7; 300]);
+    }
+    let position = first.put(b"pear", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+
+    // It hears nothing any more, and another one takes its place. (Its links end with the next question.)
+    cluster.cut_off(0);
+    drop(first.threads.lock().take());
+    let asleep = first.put(b"apple", b"4");
+    let other = (1..SERVERS).find(|number| *number != holder).unwrap();
+    assert!(eventually(|| cluster.servers[other].desk.fail_over(&id_of(0), None).is_ok()));
+    let successor = &cluster.servers[holder];
+    assert!(eventually(|| successor.owns_all()), "{}", cluster.store.lock().get("slots"));
+    for (key, value) in [(&b"apple"[..], &b"3"[..]), (b"pear", b"4"), (&7_u32.to_le_bytes(), &[7; 300])] {
+        let (found, shown) = successor.get(key);
+        assert_eq!(found.as_deref(), Some(value));
+        assert!(eventually(|| successor.state_of(shown) == PositionState::OnDisk));
+    }
+    let position = successor.put(b"apple", b"5");
+    assert!(eventually(|| successor.state_of(position) == PositionState::OnDisk));
+    // The first one knows of nothing. What it reads it does not show, and what it has written is never acknowledged.
+    assert!(first.owns_all());
+    let (found, shown) = first.get(b"pear");
+    assert_eq!(found.as_deref(), Some(&b"4"[..]));
+    assert_ne!(first.state_of(shown), PositionState::OnDisk);
+    assert_ne!(first.state_of(asleep), PositionState::OnDisk);
+
+    // It wakes, serves nothing, has copies again, and what has waited before is lost for good.
+    let copies = Arc::clone(first.member.lock().copies());
+    first.is_reached.store(true, Ordering::Release);
+    assert!(eventually(|| !first.owns_all() && copies.has_lost()));
+    let keeper = CopyKeeper::start(Arc::clone(&first.directory), Arc::clone(&first.desk), Arc::clone(&copies), 1);
+    let heir = SuccessorThread::start(Arc::clone(&first.desk), copies, Arc::clone(&first.directory)).unwrap();
+    *first.threads.lock() = Some((keeper.unwrap(), heir));
+    assert!(eventually(|| cluster.holder(0).is_some()));
+    let log = first.directory.change_log().unwrap();
+    assert!(eventually(|| first.state_of(log.copied_position(0)) == PositionState::OnDisk), "it may show again");
+    assert_eq!((first.state_of(shown), first.state_of(asleep)), (PositionState::Uncertain, PositionState::Uncertain));
+    // Its records of what is another one's are removed.
+    assert!(eventually(|| first.get(b"pear").0.is_none()));
+}
+
+#[test]
+fn a_copy_that_is_lost_is_replaced_and_what_waits_is_acknowledged() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let holder = cluster.holder(0).expect("it has a copy");
+    cluster.cut_off(holder);
+    // Whoever has a connection is heard still: it ends.
+    let depot = cluster.servers[holder].desk.copies_part().depot().unwrap();
+    let name = (id_of(0), depot.list().iter().find(|copy| copy.owner == id_of(0)).unwrap().copy);
+    depot.seal(&name).unwrap();
+    let position = first.put(b"apple", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let other = cluster.holder(0).expect("it has another copy");
+    assert_ne!(other, holder);
+    assert_eq!(cluster.servers[other].copies_of(0), 1);
+    let status = || first.desk.copies_part().status();
+    assert!(eventually(|| status().is_on && !status().is_stalled && status().generation >= 2), "{:?}", status());
+}
+
+#[test]
+fn writes_that_no_copy_confirms_are_refused_and_taken_again() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    // No server is left that could have a copy.
+    (1..SERVERS).for_each(|number| cluster.cut_off(number));
+    for number in 1..SERVERS {
+        let depot = cluster.servers[number].desk.copies_part().depot().unwrap();
+        depot.list().iter().filter(|copy| copy.owner == id_of(0)).for_each(|copy| {
+            depot.seal(&(copy.owner.clone(), copy.copy)).unwrap();
+        });
+    }
+    let position = first.put(b"apple", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::Uncertain));
+    let log = first.directory.change_log().unwrap();
+    assert!(log.are_copies_missing());
+    (1..SERVERS).for_each(|number| cluster.servers[number].is_reached.store(true, Ordering::Release));
+    assert!(eventually(|| !log.are_copies_missing() && first.state_of(position) == PositionState::OnDisk));
+}

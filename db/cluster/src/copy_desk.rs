@@ -1,0 +1,245 @@
+//! How far the copies of this server's log are, and what may be acknowledged: the place where the threads of copies
+//! meet. It has neither clocks nor threads.
+//!
+//! The server acknowledges what all copies of its generation have. It alone changes the generation, by a compared
+//! change of the map, and from the moment that it wants one all copies of both are needed, until the map shows what
+//! became of it. A new copy is wanted only once it has what was acknowledged. So each copy of the generation in the
+//! map has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::generations::needed;
+use crate::state::{ServerState, StoredGeneration, StoredSlots};
+
+/// A copy: its server, and its number.
+pub(crate) type CopyName = (String, u64);
+
+/// What a link to a copy knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldCopy {
+    /// The position up to which it has the log; `None`: it cannot be read yet.
+    pub(crate) held: Option<u64>,
+    /// When the last question was sent that it has answered, in nanoseconds of the clock of leases; 0: none.
+    pub(crate) asked_ns: u64,
+}
+
+/// What may be acknowledged, and until when what that shows may be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopiedUpTo {
+    pub(crate) position: u64,
+    /// When the oldest question was sent that each needed copy has answered since; 0: not all have.
+    pub(crate) asked_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct CopyDeskState {
+    map: StoredSlots,
+    revision: u64,
+    servers: BTreeMap<String, ServerState>,
+    live: BTreeSet<String>,
+    peer_key: String,
+    is_replaced: bool,
+    /// The copies that this server wants to have.
+    wanted: Option<Vec<CopyName>>,
+    /// Those of all changes of the map that were sent, where it had the revision that was read last: each of them may
+    /// be made still.
+    sent: Vec<CopyName>,
+    /// What was acknowledged.
+    published: u64,
+    /// The server whose place this one takes, once all of its records are here.
+    succeeded: Option<String>,
+    /// Whether this start has had a generation that it has no more: another server takes its place, or has. What waits
+    /// is never acknowledged then.
+    has_lost: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct CopyDesk {
+    own_id: String,
+    boot: u64,
+    state: Mutex<CopyDeskState>,
+}
+
+/// What a server's threads need to know of the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownPeers {
+    pub(crate) servers: BTreeMap<String, ServerState>,
+    pub(crate) live: BTreeSet<String>,
+    pub(crate) peer_key: String,
+    pub(crate) map: StoredSlots,
+    /// The revision of the map; 0: it was not read.
+    pub(crate) revision: u64,
+}
+
+impl CopyDeskState {
+    /// The generation of this start, if no other server takes this one's place.
+    fn own(&self, owner: &str, boot: u64) -> Option<&StoredGeneration> {
+        let is_own = |one: &&StoredGeneration| {
+            let is_of_boot = one.boot == boot || is_broken(MemberRule::GenerationsAreTakenUp);
+            !self.is_replaced && is_of_boot && one.successor.is_none()
+        };
+        self.map.generations.get(owner).filter(is_own)
+    }
+}
+
+impl CopyDesk {
+    pub(crate) fn new(own_id: &str, boot: u64) -> CopyDesk {
+        CopyDesk { own_id: own_id.to_owned(), boot, state: Mutex::default() }
+    }
+
+    pub(crate) fn own_id(&self) -> &str {
+        &self.own_id
+    }
+
+    /// Takes over what was read.
+    pub(crate) fn adopt(
+        &self,
+        (revision, map): (u64, &StoredSlots),
+        (servers, live): (&BTreeMap<String, ServerState>, &BTreeSet<String>),
+        peer_key: &str,
+    ) {
+        let state = &mut *self.state.lock();
+        let had_place = state.own(&self.own_id, self.boot).is_some();
+        if revision != state.revision {
+            // What was sent for an older map was made, or cannot be any more.
+            state.sent.clear();
+            state.map = map.clone();
+        }
+        (state.revision, state.is_replaced) = (revision, false);
+        state.servers.clone_from(servers);
+        state.live.clone_from(live);
+        peer_key.clone_into(&mut state.peer_key);
+        if had_place && state.own(&self.own_id, self.boot).is_none() && !is_broken(MemberRule::LostPlacesEndWaits) {
+            state.has_lost = true;
+        }
+        let is_over = |owner: &String| {
+            let known = state.map.generations.get(owner);
+            known.is_none_or(|one| one.successor.as_deref() != Some(&self.own_id))
+        };
+        if state.succeeded.as_ref().is_some_and(is_over) {
+            state.succeeded = None;
+        }
+        if let Some(own) = state.own(&self.own_id, self.boot)
+            && state.wanted.as_ref() == Some(&own.copies)
+        {
+            state.wanted = None;
+        }
+    }
+
+    /// This server belongs to the cluster no more, or another process has its id.
+    pub(crate) fn set_replaced(&self) {
+        self.state.lock().is_replaced = true;
+    }
+
+    /// The change of the map that is to be made now, if it has this revision.
+    pub(crate) fn next_change(&self, revision: u64) -> Option<StoredSlots> {
+        let state = &mut *self.state.lock();
+        if state.is_replaced || state.revision != revision {
+            return None;
+        }
+        if !is_broken(MemberRule::GenerationsAreTakenUp)
+            && let Some(map) = state.map.take_up_generation(&self.own_id, self.boot)
+        {
+            return Some(map);
+        }
+        if let Some(owner) = state.succeeded.clone() {
+            return state.map.succeed(&owner, &self.own_id, rand::random);
+        }
+        let wanted = state.wanted.clone()?;
+        let map = state.map.set_copies(&self.own_id, self.boot, &wanted)?;
+        state.sent.extend(wanted);
+        Some(map)
+    }
+
+    /// The copies of this server's generation, as it was read, and the generation's number; none and 0 before that.
+    pub(crate) fn generation(&self) -> (u64, Vec<CopyName>) {
+        let state = self.state.lock();
+        let known = state.map.generations.get(&self.own_id);
+        known.map_or((0, Vec::new()), |generation| (generation.number, generation.copies.clone()))
+    }
+
+    /// All copies that are, or may be, needed.
+    pub(crate) fn needed(&self) -> BTreeSet<CopyName> {
+        self.needed_of(&self.state.lock())
+    }
+
+    fn needed_of(&self, state: &CopyDeskState) -> BTreeSet<CopyName> {
+        let read = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
+        needed(read, state.wanted.as_deref().unwrap_or_default(), &state.sent)
+    }
+
+    /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they do.
+    pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, HeldCopy>) -> bool {
+        let state = &mut *self.state.lock();
+        let known = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
+        let has_all = |name: &CopyName| {
+            known.contains(name)
+                || is_broken(MemberRule::NewCopiesHoldAll)
+                || held.get(name).and_then(|copy| copy.held).is_some_and(|held| held >= state.published)
+        };
+        if !copies.iter().all(has_all) {
+            return false;
+        }
+        state.wanted = Some(copies);
+        true
+    }
+
+    /// Takes over how far the copies are. Returns what may be acknowledged.
+    pub(crate) fn publish(&self, held: &BTreeMap<CopyName, HeldCopy>) -> CopiedUpTo {
+        let state = &mut *self.state.lock();
+        let has_generation = state.own(&self.own_id, self.boot).is_some_and(|own| !own.copies.is_empty());
+        let needed = self.needed_of(state);
+        let all: Vec<HeldCopy> = needed.iter().map(|name| held.get(name).copied().unwrap_or_default()).collect();
+        if !has_generation || state.has_lost {
+            return CopiedUpTo { position: state.published, asked_ns: 0 };
+        }
+        let of_all = |of: &dyn Fn(&HeldCopy) -> u64| match is_broken(MemberRule::AllCopiesConfirm) {
+            true => all.iter().map(of).max().unwrap_or(0),
+            false => all.iter().map(of).min().unwrap_or(0),
+        };
+        let position = of_all(&|copy| copy.held.unwrap_or(0));
+        state.published = state.published.max(position);
+        CopiedUpTo { position: state.published, asked_ns: of_all(&|copy| copy.asked_ns) }
+    }
+
+    /// Whether another server has taken this one's place, and what has waited since before may not be shown any more.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.state.lock().has_lost
+    }
+
+    /// None of what has waited will be shown.
+    pub(crate) fn end_loss(&self) {
+        self.state.lock().has_lost = false;
+    }
+
+    /// What is known of the others.
+    pub(crate) fn peers(&self) -> KnownPeers {
+        let state = self.state.lock();
+        KnownPeers {
+            servers: state.servers.clone(),
+            live: state.live.clone(),
+            peer_key: state.peer_key.clone(),
+            map: state.map.clone(),
+            revision: state.revision,
+        }
+    }
+
+    /// The server whose place this one takes now, and the copy of its log that is here.
+    pub(crate) fn inheritance(&self) -> Option<CopyName> {
+        let state = self.state.lock();
+        let own = |one: &StoredGeneration| one.successor.as_deref() == Some(&self.own_id);
+        let (owner, generation) = state.map.generations.iter().find(|(_, one)| own(one))?;
+        let copy = generation.copies.iter().find(|(server, _)| *server == self.own_id)?;
+        Some((owner.clone(), copy.1))
+    }
+
+    /// All records of the server whose place this one takes are here, on its disk and its copies': the map is to show
+    /// it.
+    pub(crate) fn set_succeeded(&self, owner: &str) {
+        self.state.lock().succeeded = Some(owner.to_owned());
+    }
+}

@@ -1,0 +1,390 @@
+//! The threads that keep copies of this server's log on other servers: one that chooses them, and one for each copy,
+//! which sends what is on the disk and asks again and again whether the copy would take more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sandstorm_catalog::Directory;
+use sandstorm_log::{ChangeLog, LogShipper, ReplicaError, boot_time};
+
+use crate::copies_part::{CopiesStatus, CopyStatus, GenerationStatus};
+use crate::copy_desk::{CopyDesk, CopyName, HeldCopy, KnownPeers};
+use crate::limits::{
+    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL, LOG_INTERVAL,
+    REPLACE_AFTER, REPLICA_PAUSE,
+};
+use crate::lost_place::end_loss;
+use crate::move_desk::MoveDesk;
+use crate::replica_link::ReplicaLink;
+
+/// A link to a copy.
+struct CopyLink {
+    held: HeldCopy,
+    /// When it was begun.
+    begun: Instant,
+    /// When it has confirmed something last.
+    confirmed: Option<Instant>,
+    /// The position from which the log's files are needed for it.
+    needs_from: u64,
+    behind: u64,
+    trouble: Option<String>,
+    /// Whether it can never be gone on with.
+    is_over: bool,
+    stop: Arc<AtomicBool>,
+}
+
+impl CopyLink {
+    fn is_silent(&self, time: Duration) -> bool {
+        self.confirmed.unwrap_or(self.begun).elapsed() >= time
+    }
+}
+
+type CopyLinks = BTreeMap<CopyName, CopyLink>;
+
+/// What the threads share.
+pub(crate) struct CopyKeeping {
+    directory: Arc<Directory>,
+    desk: Arc<MoveDesk>,
+    copies: Arc<CopyDesk>,
+    /// Copies that are wanted.
+    wanted: usize,
+    links: Mutex<CopyLinks>,
+    is_stalled: AtomicBool,
+    /// Wakes the links when there is more to send.
+    progress: Mutex<()>,
+    progressed: Condvar,
+    stop: AtomicBool,
+}
+
+/// The threads. Stop when dropped.
+pub(crate) struct CopyKeeper {
+    keeping: Arc<CopyKeeping>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for CopyKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyKeeper").finish_non_exhaustive()
+    }
+}
+
+impl CopyKeeper {
+    pub(crate) fn start(
+        directory: Arc<Directory>,
+        desk: Arc<MoveDesk>,
+        copies: Arc<CopyDesk>,
+        wanted: usize,
+    ) -> std::io::Result<CopyKeeper> {
+        let keeping = Arc::new(CopyKeeping {
+            directory,
+            desk,
+            copies,
+            wanted,
+            links: Mutex::default(),
+            is_stalled: AtomicBool::new(false),
+            progress: Mutex::new(()),
+            progressed: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let told = Arc::downgrade(&keeping);
+        keeping.directory.on_log_progress(Arc::new(move || {
+            if let Some(keeping) = told.upgrade() {
+                drop(keeping.progress.lock());
+                keeping.progressed.notify_all();
+            }
+        }));
+        let run = Arc::clone(&keeping);
+        let thread = std::thread::Builder::new().name("copies".to_owned()).spawn(move || keep(&run))?;
+        Ok(CopyKeeper { keeping, thread: Some(thread) })
+    }
+}
+
+impl Drop for CopyKeeper {
+    fn drop(&mut self) {
+        self.keeping.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The thread that chooses copies.
+fn keep(keeping: &Arc<CopyKeeping>) {
+    let (mut confirmed, mut swept, mut logged) = (Instant::now(), Instant::now(), None::<Instant>);
+    let (mut looked_at, mut is_on) = (u64::MAX, false);
+    while !keeping.stop.load(Ordering::Relaxed) {
+        if keeping.copies.has_lost() && end_loss(&keeping.directory, &keeping.stop) {
+            keeping.copies.end_loss();
+        }
+        let newest = keeping.directory.generation();
+        if newest != looked_at {
+            (looked_at, is_on) = (newest, keeping.directory.needs_copies());
+        }
+        let log = keeping.directory.change_log().filter(|_| is_on);
+        if let Some(log) = &log {
+            choose(keeping, log);
+        } else {
+            stop_links(&mut keeping.links.lock(), |_| true);
+            confirmed = Instant::now();
+        }
+        if keeping.publish(log.as_ref()) {
+            confirmed = Instant::now();
+        }
+        let is_stalled = log.is_some() && confirmed.elapsed() >= COPIES_STALL;
+        if keeping.is_stalled.swap(is_stalled, Ordering::Relaxed) != is_stalled
+            || is_stalled && logged.is_some_and(|at| at.elapsed() >= LOG_INTERVAL)
+        {
+            logged = Some(Instant::now());
+            match is_stalled {
+                true => tracing::error!(
+                    "no copy of the log on another server confirms what is written: writes to tables of durability \
+                     copies are refused, and answers that wait for copies say that they do not know"
+                ),
+                false => tracing::warn!("copies of the log on other servers confirm what is written again"),
+            }
+        }
+        show(keeping, log.as_ref());
+        if swept.elapsed() >= COPY_SWEEP_INTERVAL {
+            swept = Instant::now();
+            sweep(keeping);
+        }
+        std::thread::park_timeout(KEEPER_INTERVAL);
+    }
+    stop_links(&mut keeping.links.lock(), |_| true);
+}
+
+/// Ends links, without waiting for their threads: a question that is under way may take its time.
+fn stop_links(links: &mut CopyLinks, is_over: impl Fn(&CopyName) -> bool) {
+    links.retain(|name, link| {
+        let ends = is_over(name);
+        if ends {
+            link.stop.store(true, Ordering::Relaxed);
+        }
+        !ends
+    });
+}
+
+/// Chooses copies: each of the generation has a link, new ones are filled where some are missing, and those that
+/// confirm nothing are replaced.
+fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
+    let peers = keeping.copies.peers();
+    let (_, members) = keeping.copies.generation();
+    let needed = keeping.copies.needed();
+    let links = &mut *keeping.links.lock();
+    for name in &needed {
+        if !links.contains_key(name) {
+            links.insert(name.clone(), start_link(keeping, name.clone()));
+        }
+    }
+    let is_new = |name: &CopyName| !needed.contains(name);
+    let gone = |name: &CopyName| !peers.servers.contains_key(&name.0);
+    let given_up: Vec<CopyName> = (links.iter())
+        .filter(|(name, link)| is_new(name) && (link.is_over || gone(name) || link.is_silent(FILL_SILENCE)))
+        .map(|(name, _)| name.clone())
+        .collect();
+    stop_links(links, |name| given_up.contains(name));
+    let is_well = |name: &CopyName| {
+        let link = links.get(name);
+        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_silent(REPLACE_AFTER))
+    };
+    let well: Vec<CopyName> = members.iter().filter(|name| is_well(name)).take(keeping.wanted).cloned().collect();
+    let filled = |name: &CopyName, link: &CopyLink| {
+        is_new(name) && is_well(name) && link.held.held.is_some_and(|held| held >= log.copied())
+    };
+    let mut next = well.clone();
+    next.extend(links.iter().filter(|(name, link)| filled(name, link)).map(|(name, _)| name.clone()));
+    next.truncate(keeping.wanted);
+    let held: BTreeMap<CopyName, HeldCopy> = links.iter().map(|(name, link)| (name.clone(), link.held)).collect();
+    // The copies that there are stay where no other one could take their place.
+    if !next.is_empty() && next != members && keeping.copies.want(next, &held) {
+        keeping.desk.wake_agent();
+    }
+    if well.len() >= keeping.wanted {
+        stop_links(links, is_new);
+    }
+    let filling = links.keys().filter(|name| is_new(name)).count();
+    if well.len() + filling < keeping.wanted
+        && let Some(server) = candidate(keeping.copies.own_id(), &peers, links)
+    {
+        let name = (server, rand::random::<u64>() >> 1);
+        links.insert(name.clone(), start_link(keeping, name));
+    }
+    log.keep_for_copies(links.values().map(|link| link.needs_from).min());
+}
+
+/// The next server behind this one, in the order of their ids, that lives and has no copy.
+fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks) -> Option<String> {
+    let is_free = |id: &&String| {
+        peers.live.contains(*id)
+            && !peers.map.draining.contains_key(*id)
+            && *id != own
+            && !links.iter().any(|((server, _), link)| server == *id && !link.is_silent(FILL_SILENCE))
+    };
+    let (after, before): (Vec<&String>, Vec<&String>) =
+        peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
+    after.first().or(before.first()).map(|id| (*id).clone())
+}
+
+fn start_link(keeping: &Arc<CopyKeeping>, name: CopyName) -> CopyLink {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (run, stopped) = (Arc::clone(keeping), Arc::clone(&stop));
+    let thread = std::thread::Builder::new().name("copy-link".to_owned());
+    let thread = thread.spawn(move || run_link(&run, &name, &stopped));
+    let trouble = thread.as_ref().err().map(ToString::to_string);
+    let (held, begun, confirmed) = (HeldCopy::default(), Instant::now(), None);
+    let (needs_from, behind, is_over) = (0, 0, trouble.is_some());
+    CopyLink { held, begun, confirmed, needs_from, behind, trouble, is_over, stop }
+}
+
+/// The thread of a copy.
+fn run_link(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
+        let ended = ship(keeping, name, stop);
+        let mut links = keeping.links.lock();
+        let Some(link) = links.get_mut(name) else { return };
+        match ended {
+            Ok(()) => return,
+            Err(LinkEnd::Over(why)) => {
+                (link.is_over, link.trouble) = (true, Some(why));
+                return;
+            }
+            Err(LinkEnd::Again(why)) => link.trouble = Some(why),
+        }
+        drop(links);
+        std::thread::sleep(REPLICA_PAUSE);
+    }
+}
+
+/// Why a link has ended.
+enum LinkEnd {
+    /// It may go on.
+    Again(String),
+    /// What the copy has cannot be gone on with: another one is needed.
+    Over(String),
+}
+
+impl From<ReplicaError> for LinkEnd {
+    fn from(error: ReplicaError) -> LinkEnd {
+        match &error {
+            ReplicaError::Sealed | ReplicaError::OldEpoch(_) => LinkEnd::Over(error.to_string()),
+            ReplicaError::Gap(_) | ReplicaError::Log(_) => LinkEnd::Again(error.to_string()),
+        }
+    }
+}
+
+/// Sends the log to a copy until there is trouble, or the link is to stop.
+fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(), LinkEnd> {
+    let again = |why: String| LinkEnd::Again(why);
+    let broken = |error: sandstorm_log::LogError| LinkEnd::Again(error.to_string());
+    let peers = keeping.copies.peers();
+    let server = peers.servers.get(&name.0).ok_or_else(|| again("its server has told of no address".to_owned()))?;
+    let own = keeping.copies.own_id();
+    let link = ReplicaLink::new(own, name, server, peers.peer_key).map_err(again)?;
+    let log = keeping.directory.change_log().ok_or_else(|| again("there is no log yet".to_owned()))?;
+    let state = link.state(keeping.epoch())?;
+    let begun = LogShipper::begin(&log, &state).map_err(broken)?;
+    let mut shipper = begun.ok_or_else(|| LinkEnd::Over("it has something else than the log".to_owned()))?;
+    let mut is_quiet = false;
+    while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
+        let asked_ns = boot_time().as_nanos() as u64;
+        let batch = shipper.next_batch(is_quiet).map_err(broken)?;
+        link.append(keeping.epoch(), &batch)?;
+        shipper.acknowledge().map_err(broken)?;
+        keeping.confirm(name, &log, &shipper, asked_ns);
+        if let Some(trim) = shipper.take_trim() {
+            link.trim(keeping.epoch(), trim)?;
+        }
+        is_quiet = batch.is_empty() && keeping.rest(&log, shipper.sent(), stop);
+    }
+    Ok(())
+}
+
+impl CopyKeeping {
+    /// The generation's number: what is sent to a copy has it.
+    fn epoch(&self) -> u64 {
+        self.copies.generation().0.max(1)
+    }
+
+    /// Waits until the log has more than was sent, or it is time to ask again. Returns whether there is nothing.
+    fn rest(&self, log: &ChangeLog, sent: u64, stop: &AtomicBool) -> bool {
+        let until = Instant::now() + HEARTBEAT;
+        let mut guard = self.progress.lock();
+        while log.durable() <= sent && !stop.load(Ordering::Relaxed) {
+            if self.progressed.wait_until(&mut guard, until).timed_out() {
+                return log.durable() <= sent;
+            }
+        }
+        false
+    }
+
+    /// Notes what a copy has confirmed, and acknowledges what all have.
+    fn confirm(&self, name: &CopyName, log: &Arc<ChangeLog>, shipper: &LogShipper, asked_ns: u64) {
+        {
+            let mut links = self.links.lock();
+            let Some(link) = links.get_mut(name) else { return };
+            link.held = HeldCopy { held: shipper.held(), asked_ns };
+            (link.confirmed, link.trouble) = (Some(Instant::now()), None);
+            (link.needs_from, link.behind) = (shipper.needs_from(), shipper.behind());
+        }
+        self.publish(Some(log));
+    }
+
+    /// Acknowledges what all copies have. Returns whether all have confirmed it within a lease.
+    fn publish(&self, log: Option<&Arc<ChangeLog>>) -> bool {
+        let links = self.links.lock();
+        let held = links.iter().map(|(name, link)| (name.clone(), link.held)).collect();
+        let copied = self.copies.publish(&held);
+        let Some(log) = log else { return true };
+        let asked = Duration::from_nanos(copied.asked_ns);
+        let lease_end = if copied.asked_ns == 0 { Duration::ZERO } else { asked + COUNTED_LEASE };
+        // Under the lock, so that what is newer is set later.
+        log.set_copied(copied.position, lease_end, self.is_stalled.load(Ordering::Relaxed));
+        boot_time() < lease_end
+    }
+}
+
+fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
+    let needed = keeping.copies.needed();
+    let shown = |(name, link): (&CopyName, &CopyLink)| CopyStatus {
+        server: name.0.clone(),
+        copy: name.1,
+        is_needed: needed.contains(name),
+        held: link.held.held,
+        behind: link.behind,
+        silent_ms: link.confirmed.map(|at| at.elapsed().as_millis() as u64),
+        trouble: link.trouble.clone(),
+    };
+    let copies = keeping.links.lock().iter().map(shown).collect();
+    let map = keeping.copies.peers().map;
+    let generations = map.generations.iter().map(|(owner, one)| GenerationStatus {
+        owner: owner.clone(),
+        number: one.number,
+        servers: one.copies.iter().map(|(server, _)| server.clone()).collect(),
+        successor: one.successor.clone(),
+    });
+    keeping.desk.copies_part().set_status(CopiesStatus {
+        is_on: log.is_some(),
+        wanted: keeping.wanted,
+        generation: keeping.copies.generation().0,
+        is_stalled: keeping.is_stalled.load(Ordering::Relaxed),
+        position: log.map_or(0, |log| log.copied()),
+        copies,
+        generations: generations.collect(),
+    });
+}
+
+/// Removes copies of others' logs that no generation has.
+fn sweep(keeping: &CopyKeeping) {
+    let peers = keeping.copies.peers();
+    let Some(depot) = keeping.desk.copies_part().depot().filter(|_| peers.revision != 0) else { return };
+    let own = keeping.copies.own_id();
+    depot.remove_unneeded(|(owner, copy)| {
+        let known = peers.map.generations.get(owner);
+        known.is_some_and(|one| one.copies.iter().any(|(server, number)| server == own && number == copy))
+    });
+}

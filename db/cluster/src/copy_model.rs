@@ -1,0 +1,481 @@
+//! A model of copies: several servers with records and copies of each other's logs, clients that count keys up and read
+//! them, a store and links that lose questions and answers or get them late, servers that crash, servers that hear
+//! nothing for long, and others that take their places. A client is never shown less than was acknowledged before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use sandstorm_store::slots::SlotOwnership;
+
+use crate::broken_rules::{BROKEN, MemberRule, is_broken};
+use crate::copy_desk::{CopiedUpTo, CopyName, HeldCopy};
+use crate::map_requests::MapRequest;
+use crate::member::{ClusterMember, MemberAddresses, MemberError};
+use crate::model::{ModelEtcd, QuestionOutcome};
+use crate::move_desk::MoveDesk;
+
+/// Runs without a broken rule.
+const RUNS: u64 = 200;
+/// Runs in which a broken rule has to be noticed.
+const BROKEN_RUNS: u64 = 8_000;
+/// Steps of a run.
+const STEPS: usize = 700;
+const SERVERS: usize = 3;
+/// The slots that clients write to; each has one key.
+const SLOTS: [u16; 3] = [0, 8_000, 16_383];
+/// Steps for which a copy promises not to be read, and for which its owner counts on that: its clock may be slow.
+const LEASE: u64 = 60;
+const COUNTED_LEASE: u64 = 54;
+
+/// A change of a log: a slot's key has this value from here on, or none.
+type ModelChange = (u16, Option<u64>);
+
+/// A copy of another server's log.
+#[derive(Clone, Debug, Default)]
+struct ModelCopy {
+    log: Vec<ModelChange>,
+    epoch: u64,
+    is_sealed: bool,
+    /// When it has answered last.
+    granted: u64,
+}
+
+/// What is asked of a copy: to go on behind `from` with these changes.
+#[derive(Clone, Debug)]
+struct ModelQuestion {
+    epoch: u64,
+    from: usize,
+    changes: Vec<ModelChange>,
+}
+
+impl ModelCopy {
+    /// Its answer: how far it is.
+    fn append(&mut self, question: &ModelQuestion, now: u64) -> Option<u64> {
+        if self.is_sealed || question.epoch < self.epoch || question.from > self.log.len() {
+            return None;
+        }
+        self.epoch = question.epoch;
+        let known = self.log.len() - question.from;
+        self.log.extend(question.changes.iter().skip(known));
+        self.granted = now;
+        Some(self.log.len() as u64)
+    }
+}
+
+struct CopyingServer {
+    id: String,
+    desk: Arc<MoveDesk>,
+    member: ClusterMember,
+    /// All that a crash leaves: its log, and the copies of others' logs.
+    log: Vec<ModelChange>,
+    copies: BTreeMap<CopyName, ModelCopy>,
+    /// How much of the log a copy may have: so much is on the disk.
+    shipped: usize,
+    held: BTreeMap<CopyName, HeldCopy>,
+    records: BTreeMap<u16, u64>,
+    /// Writes that are not acknowledged: the slot, the value, and where it is in the log.
+    waiting: Vec<(u16, u64, u64)>,
+    copied: CopiedUpTo,
+    /// The server whose records were taken over, and where that ends in the log.
+    inherited: Option<(CopyName, u64)>,
+}
+
+fn id_of(number: usize) -> String {
+    format!("{number:040x}")
+}
+
+impl CopyingServer {
+    fn start(number: usize, boot: u64, log: Vec<ModelChange>, copies: BTreeMap<CopyName, ModelCopy>) -> CopyingServer {
+        let slots = Arc::new(SlotOwnership::new(id_of(number)));
+        slots.set_owned(|_| false);
+        let desk = Arc::new(MoveDesk::new(slots, boot));
+        let mut member = ClusterMember::new(Arc::clone(&desk), SERVERS);
+        let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
+        let (control, fingerprint) = (String::new(), String::new());
+        member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
+        let mut records = BTreeMap::new();
+        for (slot, value) in &log {
+            match value {
+                Some(value) => drop(records.insert(*slot, *value)),
+                None => drop(records.remove(slot)),
+            }
+        }
+        let (held, waiting, copied, inherited) = (BTreeMap::new(), Vec::new(), CopiedUpTo::default(), None);
+        let (id, shipped) = (id_of(number), log.len());
+        CopyingServer { id, desk, member, log, copies, shipped, held, records, waiting, copied, inherited }
+    }
+
+    fn set(&mut self, slot: u16, value: Option<u64>) -> u64 {
+        match value {
+            Some(value) => drop(self.records.insert(slot, value)),
+            None => drop(self.records.remove(&slot)),
+        }
+        self.log.push((slot, value));
+        self.log.len() as u64
+    }
+
+    /// Whether what is at a position may be shown.
+    fn may_show(&self, position: u64, now: u64) -> bool {
+        let is_leased = self.copied.asked_ns > 0 && now < self.copied.asked_ns + COUNTED_LEASE;
+        self.copied.position >= position && (is_leased || is_broken(MemberRule::ReadsNeedALease))
+    }
+}
+
+struct CopyWorld {
+    random: StdRng,
+    store: ModelEtcd,
+    servers: Vec<CopyingServer>,
+    /// The highest value of each slot's key that was acknowledged or shown.
+    truth: BTreeMap<u16, u64>,
+    late: Vec<(usize, CopyName, ModelQuestion)>,
+    now: u64,
+    boots: u64,
+    numbers: u64,
+    has_faults: bool,
+    acknowledged: usize,
+    succeeded: usize,
+}
+
+impl CopyWorld {
+    fn new(seed: u64) -> CopyWorld {
+        let servers = (0..SERVERS).map(|at| CopyingServer::start(at, 1 + at as u64, Vec::new(), BTreeMap::new()));
+        let mut world = CopyWorld {
+            random: StdRng::seed_from_u64(seed),
+            store: ModelEtcd::default(),
+            servers: servers.collect(),
+            truth: BTreeMap::new(),
+            late: Vec::new(),
+            now: 1,
+            boots: 10,
+            numbers: 0,
+            has_faults: true,
+            acknowledged: 0,
+            succeeded: 0,
+        };
+        for server in &world.servers {
+            world.store.put(&format!("live/{}", server.id), "1");
+        }
+        for at in 0..SERVERS * 2 {
+            world.servers[at % SERVERS].member.step(&mut world.store).unwrap();
+        }
+        world
+    }
+
+    fn outcome(&mut self, one_in: u32) -> QuestionOutcome {
+        match self.random.random_range(0..one_in) {
+            0 if self.has_faults => QuestionOutcome::QuestionLost,
+            1 if self.has_faults => QuestionOutcome::AnswerLost,
+            _ => QuestionOutcome::Answered,
+        }
+    }
+
+    fn look(&mut self, at: usize) {
+        self.store.fates = (0..4).map(|_| self.outcome(6)).collect();
+        let stepped = self.servers[at].member.step(&mut self.store);
+        assert!(matches!(stepped, Ok(()) | Err(MemberError::NoAnswer(_))), "{stepped:?}");
+        self.store.fates.clear();
+        let server = &mut self.servers[at];
+        if server.member.copies().has_lost() {
+            server.waiting.clear();
+            server.member.copies().end_loss();
+        }
+    }
+
+    /// A client counts a key up; another one reads it. `Err`: it is shown less than was acknowledged.
+    fn client(&mut self, at: usize) -> Result<(), u16> {
+        let slot = SLOTS[self.random.random_range(0..SLOTS.len())];
+        let (now, server) = (self.now, &mut self.servers[at]);
+        if !server.desk.slots().owns_slot(slot) {
+            return Ok(());
+        }
+        if self.random.random_ratio(1, 2) {
+            let value = server.records.get(&slot).copied().unwrap_or(0) + 1;
+            let position = server.set(slot, Some(value));
+            server.waiting.push((slot, value, position));
+            return Ok(());
+        }
+        let last = server.log.iter().rposition(|(other, _)| *other == slot).map_or(0, |at| at as u64 + 1);
+        let found = server.records.get(&slot).copied().unwrap_or(0);
+        let known = self.truth.get(&slot).copied().unwrap_or(0);
+        if server.may_show(last, now) && found < known {
+            return Err(slot);
+        }
+        Ok(())
+    }
+
+    /// Sends the answers that need not wait any more.
+    fn answer(&mut self, at: usize) -> Result<(), u16> {
+        let (now, server) = (self.now, &mut self.servers[at]);
+        while let Some((slot, value, position)) = server.waiting.first().copied() {
+            if !server.may_show(position, now) {
+                break;
+            }
+            server.waiting.remove(0);
+            let known = self.truth.entry(slot).or_default();
+            if value <= *known {
+                return Err(slot);
+            }
+            *known = value;
+            self.acknowledged += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks a copy to go on.
+    fn ship(&mut self, at: usize) {
+        let outcome = self.outcome(12);
+        let server = &self.servers[at];
+        let copies = server.member.copies();
+        let names: BTreeSet<CopyName> = copies.needed().into_iter().chain(server.held.keys().cloned()).collect();
+        let names: Vec<CopyName> = names.into_iter().collect();
+        let Some(name) = names.choose(&mut self.random).cloned() else { return };
+        let from = server.held.get(&name).and_then(|copy| copy.held).unwrap_or(0) as usize;
+        // Not always all that there is.
+        let to = self.random.random_range(from..=server.log.len());
+        let question = ModelQuestion { epoch: copies.generation().0, from, changes: server.log[from..to].to_vec() };
+        let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
+        let asked_ns = self.now;
+        self.servers[at].shipped = self.servers[at].shipped.max(to);
+        let of = (self.servers[at].id.clone(), name.1);
+        let answer = match outcome {
+            QuestionOutcome::QuestionLost => {
+                self.late.push((number, of, question));
+                None
+            }
+            QuestionOutcome::AnswerLost => {
+                self.deliver(number, &of, &question);
+                None
+            }
+            QuestionOutcome::Answered => self.deliver(number, &of, &question),
+        };
+        let server = &mut self.servers[at];
+        if let Some(held) = answer {
+            // What is there, and not what was sent, counts: an earlier question may have come meanwhile.
+            let held = held.min(server.log.len() as u64);
+            server.held.insert(name, HeldCopy { held: Some(held), asked_ns });
+        }
+        server.copied = server.member.copies().publish(&server.held);
+    }
+
+    fn deliver(&mut self, number: usize, of: &CopyName, question: &ModelQuestion) -> Option<u64> {
+        let now = self.now;
+        self.servers[number].copies.entry(of.clone()).or_default().append(question, now)
+    }
+
+    /// Chooses other copies.
+    fn choose(&mut self, at: usize) {
+        self.numbers += 1;
+        let other = (at + 1 + self.random.random_range(0..SERVERS - 1)) % SERVERS;
+        let server = &mut self.servers[at];
+        let (_, known) = server.member.copies().generation();
+        if self.random.random_ratio(1, 2) {
+            // A new one is filled first.
+            if server.held.len() < 4 {
+                server.held.insert((id_of(other), self.numbers), HeldCopy::default());
+            }
+            return;
+        }
+        let mut all: Vec<CopyName> = known.clone();
+        all.extend(server.held.keys().filter(|name| !known.contains(name)).cloned());
+        let wanted: Vec<CopyName> = all.into_iter().filter(|_| self.random.random_ratio(1, 2)).take(2).collect();
+        let one_each = wanted.iter().map(|(server, _)| server).collect::<BTreeSet<_>>().len() == wanted.len();
+        if one_each && !wanted.is_empty() && server.member.copies().want(wanted, &server.held) {
+            let needed = server.member.copies().needed();
+            // What is filled and not wanted is given up.
+            server.held.retain(|name, _| needed.contains(name) || name.1 == self.numbers);
+        }
+        server.copied = server.member.copies().publish(&server.held);
+    }
+
+    /// Takes another server's place, if it is to be.
+    fn inherit(&mut self, at: usize) {
+        let now = self.now;
+        let server = &mut self.servers[at];
+        let Some((owner, number)) = server.member.copies().inheritance() else {
+            server.inherited = None;
+            return;
+        };
+        let name = (owner.clone(), number);
+        let Some(copy) = server.copies.get_mut(&name) else { return };
+        if server.inherited.as_ref().is_none_or(|(known, _)| *known != name) {
+            copy.is_sealed |= !is_broken(MemberRule::CopiesAreSealedFirst);
+            if now < copy.granted + LEASE && !is_broken(MemberRule::LeasesAreWaitedFor) {
+                return;
+            }
+            let log = copy.log.clone();
+            let map = server.member.copies().peers().map;
+            let is_his = |slot: u16| map.spans_of(&owner).any(|span| span.contains(slot));
+            for slot in SLOTS.into_iter().filter(|slot| is_his(*slot)) {
+                server.set(slot, None);
+            }
+            for (slot, value) in log.into_iter().filter(|(slot, _)| is_his(*slot)) {
+                server.set(slot, value);
+            }
+            server.inherited = Some((name, server.log.len() as u64));
+        }
+        if server.inherited.as_ref().is_some_and(|(_, end)| server.copied.position >= *end) {
+            server.member.copies().set_succeeded(&owner);
+            self.succeeded += 1;
+        }
+    }
+
+    fn clear(&mut self, at: usize) {
+        let server = &mut self.servers[at];
+        if let Some((move_id, span)) = server.desk.next_to_clear() {
+            for slot in SLOTS.into_iter().filter(|slot| span.contains(*slot)) {
+                if !server.desk.slots().owns_slot(slot) && server.desk.is_foreign(span) {
+                    server.set(slot, None);
+                }
+            }
+            server.desk.set_cleared(move_id);
+        }
+    }
+
+    fn trouble(&mut self, at: usize) {
+        match self.random.random_range(0..6) {
+            0 if self.random.random_ratio(1, 2) => {
+                self.boots += 1;
+                let server = &mut self.servers[at];
+                let kept = self.random.random_range(server.shipped..=server.log.len());
+                let (mut log, copies) = (std::mem::take(&mut server.log), std::mem::take(&mut server.copies));
+                log.truncate(kept);
+                self.servers[at] = CopyingServer::start(at, self.boots, log, copies);
+            }
+            1 if !self.store.between.is_empty() => {
+                let late = self.random.random_range(0..self.store.between.len());
+                let change = self.store.between.swap_remove(late);
+                self.store.apply(&change);
+            }
+            2 if !self.late.is_empty() => {
+                let late = self.random.random_range(0..self.late.len());
+                let (number, of, question) = self.late.swap_remove(late);
+                self.deliver(number, &of, &question);
+            }
+            3 if self.random.random_ratio(1, 2) => {
+                let owner = id_of(self.random.random_range(0..SERVERS));
+                let to = self.random.random_ratio(1, 3).then(|| id_of(self.random.random_range(0..SERVERS)));
+                drop(self.servers[at].desk.ask(MapRequest::FailOver(owner, to)));
+            }
+            4 => self.now += self.random.random_range(0..LEASE),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) -> Result<(), u16> {
+        self.now += 1;
+        let at = self.random.random_range(0..SERVERS);
+        match self.random.random_range(0..20) {
+            0..4 => self.client(at)?,
+            4..7 => self.answer(at)?,
+            7..12 => self.ship(at),
+            12..14 => self.look(at),
+            14..16 => self.choose(at),
+            16..18 => self.inherit(at),
+            18 => self.clear(at),
+            _ => self.trouble(at),
+        }
+        Ok(())
+    }
+
+    /// Without faults every key is served, as it was acknowledged.
+    fn settle(&mut self) -> Result<(), u16> {
+        self.has_faults = false;
+        self.store.between.clear();
+        for round in 0..4_000 {
+            self.now += 1;
+            for at in 0..SERVERS {
+                self.look(at);
+                self.ship(at);
+                self.choose_well(at);
+                self.inherit(at);
+                self.answer(at)?;
+                self.clear(at);
+            }
+            if round > 10 && self.is_settled() {
+                break;
+            }
+        }
+        if !self.is_settled() {
+            assert!(BROKEN.get().is_some(), "a server's place is not taken");
+            return Ok(());
+        }
+        for slot in SLOTS {
+            let owner = self.servers.iter().find(|server| server.desk.slots().owns_slot(slot)).expect("an owner");
+            let found = owner.records.get(&slot).copied().unwrap_or(0);
+            if found < self.truth.get(&slot).copied().unwrap_or(0) {
+                return Err(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// A server that has no copy that answers gets one.
+    fn choose_well(&mut self, at: usize) {
+        let names: Vec<CopyName> = self.servers[at].member.copies().needed().into_iter().collect();
+        let own = self.servers[at].id.clone();
+        let is_good = |name: &CopyName| {
+            let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
+            self.servers[number].copies.get(&(own.clone(), name.1)).is_none_or(|copy| !copy.is_sealed)
+        };
+        if !names.is_empty() && names.iter().all(is_good) {
+            return;
+        }
+        let good: Vec<CopyName> = self.servers[at].held.keys().filter(|name| is_good(name)).cloned().collect();
+        let server = &mut self.servers[at];
+        if good.is_empty() {
+            self.numbers += 1;
+            server.held.insert((id_of((at + 1) % SERVERS), self.numbers), HeldCopy::default());
+        } else {
+            let _later = server.member.copies().want(good[..1].to_vec(), &server.held);
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.servers.iter().all(|server| {
+            let map = server.member.copies().peers().map;
+            map.succession().is_none() && SLOTS.iter().all(|slot| map.ranges.iter().any(|one| one.0 <= *slot))
+        }) && SLOTS.iter().all(|slot| self.servers.iter().any(|server| server.desk.slots().owns_slot(*slot)))
+    }
+}
+
+/// One run: the slot whose key was shown as it had been before, writes that were acknowledged, and places taken.
+fn run(seed: u64) -> (Option<u16>, usize, usize) {
+    let mut world = CopyWorld::new(seed);
+    let gone = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| world.settle());
+    (gone.err(), world.acknowledged, world.succeeded)
+}
+
+#[test]
+fn what_was_acknowledged_is_shown_whoever_takes_whose_place() {
+    let (mut acknowledged, mut succeeded) = (0, 0);
+    for seed in 0..RUNS {
+        let (lost, writes, places) = run(seed);
+        assert_eq!(lost, None, "seed {seed}");
+        (acknowledged, succeeded) = (acknowledged + writes, succeeded + places);
+    }
+    assert!(acknowledged as u64 > 10 * RUNS && succeeded as u64 > RUNS / 2, "{acknowledged}, {succeeded} in {RUNS}");
+}
+
+#[test]
+fn each_rule_of_copies_is_needed() {
+    for rule in [
+        MemberRule::GenerationsCompare,
+        MemberRule::GenerationsAreTakenUp,
+        MemberRule::NewCopiesHoldAll,
+        MemberRule::SentCopiesAreNeeded,
+        MemberRule::AllCopiesConfirm,
+        MemberRule::CopiesAreSealedFirst,
+        MemberRule::ReadsNeedALease,
+        MemberRule::LeasesAreWaitedFor,
+        MemberRule::LostPlacesEndWaits,
+    ] {
+        BROKEN.set(Some(rule));
+        let broken = std::panic::catch_unwind(|| (0..BROKEN_RUNS).any(|seed| run(seed).0.is_some()));
+        BROKEN.set(None);
+        assert!(broken.unwrap_or(false), "the model has not noticed {rule:?}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Changes of the map by copies of servers' logs. Each makes a new map of the next epoch; the caller writes it, if the
+//! map is still the one that it was made of.
+//!
+//! A *generation* names the copies that a server's log has. What the server's tables of durability `copies` have
+//! acknowledged is on all of them, so whoever seals one of them has all of it, and ends the generation. Only the server
+//! changes its generation, until another one takes its place: that is decided in the map first, and then sealed.
+
+use std::collections::BTreeSet;
+
+use crate::broken_rules::{MemberRule, is_broken};
+use crate::slot_plans::KnownServers;
+use crate::state::{StoredGeneration, StoredMove, StoredSlots};
+
+impl StoredSlots {
+    /// With this start of a server in its generation; `None`: it is there, or has none.
+    pub(crate) fn take_up_generation(&self, owner: &str, boot: u64) -> Option<StoredSlots> {
+        let known = self.generations.get(owner)?;
+        if known.boot == boot || known.successor.is_some() {
+            return None;
+        }
+        let mut map = self.next_epoch();
+        let number = known.number + 1;
+        map.generations.insert(owner.to_owned(), StoredGeneration { number, boot, ..known.clone() });
+        Some(map)
+    }
+
+    /// With other copies of a server's log; `None`: it has these, or another server takes its place.
+    pub(crate) fn set_copies(&self, owner: &str, boot: u64, copies: &[(String, u64)]) -> Option<StoredSlots> {
+        let known = self.generations.get(owner).cloned().unwrap_or_default();
+        if known.copies == copies || known.successor.is_some() {
+            return None;
+        }
+        let mut map = self.next_epoch();
+        let (number, copies) = (known.number + 1, copies.to_vec());
+        map.generations.insert(owner.to_owned(), StoredGeneration { number, boot, copies, successor: None });
+        Some(map)
+    }
+
+    /// The first server whose place another one takes now.
+    pub(crate) fn succession(&self) -> Option<(&str, &str)> {
+        self.generations.iter().find_map(|(owner, one)| Some((owner.as_str(), one.successor.as_deref()?)))
+    }
+
+    /// Refuses what would change owners while a server takes the place of another.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn check_succession(&self) -> Result<(), String> {
+        match self.succession() {
+            None => Ok(()),
+            Some((owner, successor)) => Err(format!(
+                "server {successor} takes the place of server {owner}: wait until `sandstorm cluster status` does not \
+                 show it any more"
+            )),
+        }
+    }
+
+    /// Has another server take the place of one: it has a copy of its log.
+    ///
+    /// # Errors
+    /// One line: there is no copy there, or what it has is not enough.
+    pub(crate) fn fail_over(
+        &self,
+        owner: &str,
+        to: Option<&str>,
+        known: KnownServers<'_>,
+    ) -> Result<StoredSlots, String> {
+        let generation = self.generations.get(owner).filter(|generation| !generation.copies.is_empty());
+        let generation = generation.ok_or_else(|| {
+            format!("no other server has a copy of the log of server {owner}: nothing can take its place")
+        })?;
+        let lives = |server: &str| known.live.contains(server) && known.all.contains_key(server) && server != owner;
+        let candidates = generation.copies.iter().map(|(server, _)| server.as_str());
+        let successor = match to {
+            Some(to) if !candidates.clone().any(|server| server == to) => {
+                let with: Vec<&str> = candidates.collect();
+                return Err(format!("server {to} has no copy of that log; these have one: {}", with.join(", ")));
+            }
+            Some(to) if !lives(to) => return Err(format!("server {to} is silent")),
+            Some(to) => Some(to),
+            // The one with the fewest slots.
+            None => candidates.filter(|server| lives(server)).min_by_key(|server| self.slots_of(server)),
+        };
+        let successor = successor.ok_or("none of the servers with a copy of that log lives")?.to_owned();
+        if let Some((other, _)) = self.succession().filter(|(other, _)| *other != owner) {
+            return Err(format!("another server takes the place of server {other}: wait until that is over"));
+        }
+        let mut map = self.next_epoch();
+        // What was to come to it, or to leave it, stays where it is.
+        let is_over = |one: &StoredMove| one.is_clearing() && one.source == owner;
+        map.moves.retain(|one| !is_over(one) && (one.handed_over || one.source != owner && one.target != owner));
+        if let Some(generation) = map.generations.get_mut(owner) {
+            generation.number += 1;
+            generation.successor = Some(successor);
+        }
+        Ok(map)
+    }
+
+    /// With a server in another one's place: its slots are the successor's, and it has to remove its records of them.
+    pub(crate) fn succeed(&self, owner: &str, successor: &str, mut new_id: impl FnMut() -> u64) -> Option<StoredSlots> {
+        let generation = self.generations.get(owner)?;
+        if generation.successor.as_deref() != Some(successor) {
+            return None;
+        }
+        let mut map = self.next_epoch();
+        // Its number goes on: what copies it has later have seen the earlier ones.
+        let none = StoredGeneration { number: generation.number + 1, ..StoredGeneration::default() };
+        map.generations.insert(owner.to_owned(), none);
+        for span in self.spans_of(owner).collect::<Vec<_>>() {
+            map.assign(span, successor);
+            let moved = StoredMove {
+                id: new_id(),
+                first: span.first,
+                last: span.last,
+                source: owner.to_owned(),
+                target: successor.to_owned(),
+                handed_over: true,
+                boot: 0,
+                mib_per_s: 0,
+            };
+            // Moves are disjoint. Where another server removes its records still, this one's stay until slots move there.
+            let is_free = |one: &StoredMove| one.last < span.first || span.last < one.first;
+            if map.moves.iter().all(is_free) {
+                map.moves.push(moved);
+            }
+        }
+        Some(map)
+    }
+
+    fn slots_of(&self, server: &str) -> usize {
+        self.spans_of(server).map(|span| usize::from(span.last - span.first) + 1).sum()
+    }
+}
+
+/// The copies that have to confirm what is acknowledged: those of the generation as it was read, and those of changes
+/// of it that are wanted or may have been made.
+pub(crate) fn needed(
+    read: &[(String, u64)],
+    wanted: &[(String, u64)],
+    sent: &[(String, u64)],
+) -> BTreeSet<(String, u64)> {
+    let later = wanted.iter().chain(sent).filter(|_| !is_broken(MemberRule::SentCopiesAreNeeded));
+    read.iter().chain(later).cloned().collect()
+}

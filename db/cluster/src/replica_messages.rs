@@ -1,0 +1,179 @@
+//! What the servers of a cluster say to each other about copies of logs: a question is the length of its head (four
+//! bytes, little endian), the head as JSON, and the pieces of a log; an answer is JSON.
+
+use sandstorm_log::frame::{FileHeader, FileKind};
+use sandstorm_log::{LogError, ReplicaError, ReplicaFileState, ReplicaState};
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum ReplicaAsk {
+    /// What it has.
+    State,
+    /// To take the pieces that follow.
+    Append,
+    /// To remove what is before a checkpoint and a segment.
+    Trim { checkpoint: u64, segment: u64 },
+}
+
+/// The head of a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplicaHead {
+    /// The id of the server whose log it is.
+    pub(crate) owner: String,
+    /// The number of the copy.
+    pub(crate) copy: u64,
+    pub(crate) epoch: u64,
+    pub(crate) ask: ReplicaAsk,
+}
+
+/// A file of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ToldFile {
+    is_checkpoint: bool,
+    format: u32,
+    log_id: u64,
+    number: u64,
+    first_position: u64,
+    made_ms: u64,
+    offset: u64,
+    position: u64,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReplicaAnswer {
+    State { log_id: u64, files: Vec<ToldFile> },
+    Done,
+    Sealed,
+    OldEpoch(u64),
+    Gap(String),
+    Failed(String),
+}
+
+impl ReplicaHead {
+    /// The bytes that are sent.
+    pub(crate) fn encode(&self, pieces: &[u8]) -> Result<Vec<u8>, String> {
+        let head = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        let mut bytes = Vec::with_capacity(4 + head.len() + pieces.len());
+        bytes.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(pieces);
+        Ok(bytes)
+    }
+
+    /// Reads what was sent: the head, and the pieces.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(ReplicaHead, &[u8]), String> {
+        let damaged = || "the question about a copy is damaged".to_owned();
+        let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let (head, pieces) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
+        Ok((serde_json::from_slice(head).map_err(|_| damaged())?, pieces))
+    }
+}
+
+impl From<&ReplicaFileState> for ToldFile {
+    fn from(file: &ReplicaFileState) -> ToldFile {
+        let FileHeader { format, kind, log_id, number, first_position, made_ms } = file.header;
+        let is_checkpoint = kind == FileKind::Checkpoint;
+        let ReplicaFileState { offset, position, .. } = *file;
+        ToldFile { is_checkpoint, format, log_id, number, first_position, made_ms, offset, position }
+    }
+}
+
+impl ToldFile {
+    fn read(&self) -> ReplicaFileState {
+        let ToldFile { format, log_id, number, first_position, made_ms, offset, position, .. } = *self;
+        let kind = if self.is_checkpoint { FileKind::Checkpoint } else { FileKind::Segment };
+        ReplicaFileState {
+            header: FileHeader { format, kind, log_id, number, first_position, made_ms },
+            offset,
+            position,
+        }
+    }
+}
+
+impl From<Result<Option<ReplicaState>, ReplicaError>> for ReplicaAnswer {
+    fn from(done: Result<Option<ReplicaState>, ReplicaError>) -> ReplicaAnswer {
+        match done {
+            Ok(None) => ReplicaAnswer::Done,
+            Ok(Some(state)) => {
+                ReplicaAnswer::State { log_id: state.log_id, files: state.files.iter().map(ToldFile::from).collect() }
+            }
+            Err(ReplicaError::Sealed) => ReplicaAnswer::Sealed,
+            Err(ReplicaError::OldEpoch(epoch)) => ReplicaAnswer::OldEpoch(epoch),
+            Err(ReplicaError::Gap(why)) => ReplicaAnswer::Gap(why),
+            Err(ReplicaError::Log(error)) => ReplicaAnswer::Failed(error.to_string()),
+        }
+    }
+}
+
+impl ReplicaAnswer {
+    /// What it says; `None`: it is done.
+    pub(crate) fn read(self) -> Result<Option<ReplicaState>, ReplicaError> {
+        match self {
+            ReplicaAnswer::Done => Ok(None),
+            ReplicaAnswer::State { log_id, files } => {
+                let files = files.iter().map(ToldFile::read).collect();
+                Ok(Some(ReplicaState { log_id, is_sealed: false, files }))
+            }
+            ReplicaAnswer::Sealed => Err(ReplicaError::Sealed),
+            ReplicaAnswer::OldEpoch(epoch) => Err(ReplicaError::OldEpoch(epoch)),
+            ReplicaAnswer::Gap(why) => Err(ReplicaError::Gap(why)),
+            ReplicaAnswer::Failed(why) => Err(ReplicaError::Log(LogError::unusable("the copy", &why))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn questions_and_answers_come_as_they_were_and_anything_else_is_refused() {
+        let mut random = StdRng::seed_from_u64(3);
+        for ask in [ReplicaAsk::State, ReplicaAsk::Append, ReplicaAsk::Trim { checkpoint: 3, segment: u64::MAX }] {
+            let head = ReplicaHead { owner: "a".repeat(40), copy: random.random(), epoch: random.random(), ask };
+            let pieces: Vec<u8> = (0..random.random_range(0..90)).map(|_| random.random()).collect();
+            let sent = head.encode(&pieces).unwrap();
+            assert_eq!(ReplicaHead::decode(&sent), Ok((head, pieces.as_slice())));
+            for _ in 0..200 {
+                let mut other = sent.clone();
+                let at = random.random_range(0..other.len());
+                other[at] ^= 1 << random.random_range(0..8);
+                // Whatever it says, nothing panics.
+                let _whatever = ReplicaHead::decode(&other).is_ok();
+                let _short = ReplicaHead::decode(&sent[..at]).is_ok();
+            }
+        }
+        let header = FileHeader {
+            format: 2,
+            kind: FileKind::Checkpoint,
+            log_id: u64::MAX,
+            number: 7,
+            first_position: 1 << 60,
+            made_ms: 9,
+        };
+        let state = ReplicaState {
+            log_id: u64::MAX,
+            is_sealed: false,
+            files: vec![ReplicaFileState { header, offset: 4096, position: 5 }],
+        };
+        for done in [
+            Ok(None),
+            Ok(Some(state)),
+            Err(ReplicaError::Sealed),
+            Err(ReplicaError::OldEpoch(4)),
+            Err(ReplicaError::Gap("x".to_owned())),
+        ] {
+            let sent = serde_json::to_vec(&ReplicaAnswer::from(done.clone())).unwrap();
+            let answer: ReplicaAnswer = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(answer.read(), done);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The thread that takes another server's place: it seals the copy of that server's log which is here, waits until no
+//! lease of it is left, and makes the copy's records its own. When they are on its disk and on its own copies, the map
+//! is changed. A start in between begins again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sandstorm_catalog::{Directory, TableEntry};
+use sandstorm_log::{ChangeKind, LoggedChange};
+use sandstorm_net::slots::slot_of;
+use sandstorm_store::RestoredRecord;
+use sandstorm_store::limits::RESTART_VERSIONS;
+use sandstorm_store::slots::SlotSpan;
+
+use crate::copy_desk::{CopyDesk, CopyName};
+use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, LOG_INTERVAL, REPLICA_PAUSE};
+use crate::move_desk::MoveDesk;
+use crate::slot_copy::CopyTables;
+use crate::slot_mover::OwnTables;
+
+/// The thread. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct SuccessorThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SuccessorThread {
+    pub(crate) fn start(
+        desk: Arc<MoveDesk>,
+        copies: Arc<CopyDesk>,
+        directory: Arc<Directory>,
+    ) -> std::io::Result<SuccessorThread> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let own = OwnTables::new(Arc::clone(&directory));
+        let mut run = SuccessorLoop { desk, copies, directory, own, logged: None, stop: Arc::clone(&stop) };
+        let thread = std::thread::Builder::new().name("successor".to_owned()).spawn(move || run.run())?;
+        Ok(SuccessorThread { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for SuccessorThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+struct SuccessorLoop {
+    desk: Arc<MoveDesk>,
+    copies: Arc<CopyDesk>,
+    directory: Arc<Directory>,
+    own: OwnTables,
+    /// The time of the last line in the log about trouble.
+    logged: Option<Instant>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A table of the copy that is known here, and the highest version that was given there.
+struct InheritedTable {
+    tenant: u32,
+    entry: Arc<TableEntry>,
+    version: u64,
+}
+
+impl SuccessorLoop {
+    fn run(&mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            self.own.rest();
+            let Some(name) = self.copies.inheritance() else {
+                std::thread::park_timeout(KEEPER_INTERVAL);
+                continue;
+            };
+            if let Err(why) = self.take_place(&name) {
+                self.own.rest();
+                if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                    tracing::error!("the place of server {} is not taken yet: {why}; it is tried again", name.0);
+                    self.logged = Some(Instant::now());
+                }
+                std::thread::park_timeout(REPLICA_PAUSE);
+            }
+        }
+    }
+
+    /// Whether this server is still to take the place of that one.
+    fn check(&self, name: &CopyName) -> Result<(), String> {
+        match self.copies.inheritance().as_ref() == Some(name) && !self.stop.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("another server is to take it, or this one stops".to_owned()),
+        }
+    }
+
+    fn take_place(&mut self, name: &CopyName) -> Result<(), String> {
+        let begun = Instant::now();
+        let desk = Arc::clone(&self.desk);
+        let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
+        let left = depot.seal(name).map_err(|error| error.to_string())?;
+        let until = Instant::now() + left;
+        while Instant::now() < until {
+            self.check(name)?;
+            std::thread::park_timeout((until - Instant::now()).min(KEEPER_INTERVAL));
+        }
+        self.directory.catch_up().map_err(|error| error.to_string())?;
+        let map = self.copies.peers().map;
+        let spans: Vec<SlotSpan> = map.spans_of(&name.0).collect();
+        for span in &spans {
+            self.own.begin_clearing();
+            while self.again(name, |own| own.clear(*span))? {}
+        }
+        let tables = self.inherit(name, &spans)?;
+        self.again(name, |own| own.finish(&tables))?;
+        self.check(name)?;
+        self.copies.set_succeeded(&name.0);
+        self.desk.wake_agent();
+        while self.check(name).is_ok() {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        tracing::warn!("this server has taken the place of server {}, in {} ms", name.0, begun.elapsed().as_millis());
+        self.logged = None;
+        Ok(())
+    }
+
+    /// Does something until it is done: the log may have no room for a moment.
+    fn again<T>(
+        &mut self,
+        name: &CopyName,
+        mut act: impl FnMut(&mut OwnTables) -> Result<T, String>,
+    ) -> Result<T, String> {
+        loop {
+            self.check(name)?;
+            let done = act(&mut self.own);
+            self.own.rest();
+            match done {
+                Ok(done) => return Ok(done),
+                Err(why) => {
+                    if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                        tracing::info!("the records of server {} wait: {why}", name.0);
+                        self.logged = Some(Instant::now());
+                    }
+                    std::thread::park_timeout(KEEPER_INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
+    fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<Vec<CopiedTable>, String> {
+        let mut known: HashMap<u64, InheritedTable> = HashMap::new();
+        for view in self.directory.snapshot().iter() {
+            for entry in view.tables.values() {
+                if let Some(number) = entry.table.log_number() {
+                    let (tenant, entry) = (view.tenant.id, Arc::clone(entry));
+                    known.insert(number, InheritedTable { tenant, entry, version: 0 });
+                }
+            }
+        }
+        let mut page = CopyAnswer::default();
+        let desk = Arc::clone(&self.desk);
+        let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
+        let read = depot.read(name, &mut |change| self.inherit_change(name, (change, spans), &mut known, &mut page));
+        read.map_err(|error| error.to_string())?;
+        self.take(name, &mut page)?;
+        let told = known.values().map(|table| CopiedTable {
+            tenant: table.tenant,
+            table: table.entry.id,
+            serial: table.entry.serial(),
+            version: table.version + RESTART_VERSIONS,
+            backing: None,
+        });
+        Ok(told.collect())
+    }
+
+    fn inherit_change(
+        &mut self,
+        name: &CopyName,
+        (change, spans): (&LoggedChange<'_>, &[SlotSpan]),
+        known: &mut HashMap<u64, InheritedTable>,
+        page: &mut CopyAnswer,
+    ) -> Result<(), String> {
+        // One that is not known was dropped, or has begun anew.
+        let Some(table) = known.get_mut(&change.table) else { return Ok(()) };
+        table.version = table.version.max(change.version);
+        let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());
+        let record = match change.kind {
+            ChangeKind::Put | ChangeKind::Arrive => Some(RestoredRecord {
+                version: change.version,
+                key: change.key,
+                value: change.value,
+                flags: change.flags,
+                expires_at_ms: change.expires_at_ms,
+            }),
+            ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => None,
+            ChangeKind::MakeTable | ChangeKind::DropTable => return Ok(()),
+            ChangeKind::Clear => {
+                let emptied = EmptiedTable { tenant, table: id, serial };
+                self.take(name, page)?;
+                return spans.iter().try_for_each(|span| self.again(name, |own| own.empty(*span, &emptied)));
+            }
+        };
+        let slot = slot_of(change.key);
+        if spans.iter().any(|span| span.contains(slot)) {
+            page.push(&CopiedKey { tenant, table: id, serial, key: change.key, record });
+        }
+        if page.records.len() >= COPY_PAGE_BYTES { self.take(name, page) } else { Ok(()) }
+    }
+
+    /// Takes over a page of records, in their order. Again and again, if the log has no room: it comes to the same.
+    fn take(&mut self, name: &CopyName, page: &mut CopyAnswer) -> Result<(), String> {
+        let taken = std::mem::take(page);
+        self.again(name, |own| own.take(&taken)).map(drop)
+    }
+}

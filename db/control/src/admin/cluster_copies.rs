@@ -1,0 +1,128 @@
+//! `/v1/cluster/fail-over`: another server takes the place of one; and what servers of the cluster ask about copies of
+//! their logs.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+
+use super::ControlState;
+use super::body::{JsonBody, RawBody};
+use super::error::ApiError;
+use super::event_scribe::EventNote;
+use super::types::{
+    CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse, StoredCopyResponse,
+};
+use sandstorm_catalog::{Directory, TableDurability};
+use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::limits::REPLICA_QUESTION_BYTES;
+use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
+
+/// Tables of which a fail-over loses records, by their names.
+fn losing_tables(directory: &Directory) -> Vec<String> {
+    let snapshot = directory.snapshot();
+    let losing = |view: &Arc<sandstorm_catalog::TenantView>| -> Vec<String> {
+        let tables = view.tables.values().filter(|entry| entry.durability() != TableDurability::Copies);
+        tables.map(|entry| format!("{}/{}", view.tenant.name, entry.name())).collect()
+    };
+    let mut names: Vec<String> = snapshot.iter().flat_map(losing).collect();
+    names.sort();
+    names
+}
+
+/// Bytes of what is asked about a copy, at most.
+pub(super) const QUESTION_BYTES: usize = REPLICA_QUESTION_BYTES;
+/// Names of tables that an error has, at most.
+const TABLES_SHOWN: usize = 5;
+
+pub(super) async fn fail_over(
+    State(control): State<Arc<ControlState>>,
+    JsonBody(request): JsonBody<FailOverRequest>,
+) -> Result<impl IntoResponse, ApiError> {
+    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let FailOverRequest { server, to, give_up_writes } = request;
+    let losing = losing_tables(&control.directory);
+    if !losing.is_empty() && !give_up_writes {
+        let shown = losing.iter().take(TABLES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        let more = if losing.len() > TABLES_SHOWN {
+            format!(" and {} more", losing.len() - TABLES_SHOWN)
+        } else {
+            String::new()
+        };
+        let text = format!(
+            "these tables have another durability than `copies`, so the last writes to them may be lost, and all records \
+             of those with `none`: {shown}{more}"
+        );
+        return Err(ApiError::new(StatusCode::CONFLICT, "loses_writes", text)
+            .hint("give them the durability `copies` before it is needed, or accept the loss with --give-up-writes"));
+    }
+    let note = EventNote {
+        subject: Some(server.clone()),
+        text: to.as_ref().map_or_else(String::new, |to| format!("to {to}")),
+        ..EventNote::default()
+    };
+    let asked = tokio::task::spawn_blocking(move || desk.fail_over(&server, to.as_deref())).await;
+    let asked = asked.map_err(|error| ApiError::internal(error.to_string()))?;
+    asked.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_failed_over", why))?;
+    Ok((Extension(note), axum::Json(FailOverResponse { begun: true })))
+}
+
+/// What another server of the cluster asks about the copy of its log that is here. It shows the cluster's key.
+pub(super) async fn replica(
+    State(control): State<Arc<ControlState>>,
+    headers: HeaderMap,
+    RawBody(body): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let key = headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    if !desk.is_peer_key(key) {
+        return Err(ApiError::unauthorized("this is for servers of the cluster only"));
+    }
+    let answered = tokio::task::spawn_blocking(move || match desk.copies_part().depot() {
+        Some(depot) => depot.answer(&body),
+        None => Err("this server has no place for copies".to_owned()),
+    });
+    let answered = answered.await.map_err(|error| ApiError::internal(error.to_string()))?;
+    answered.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
+}
+
+/// What there is of copies, for `GET /v1/cluster`.
+pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
+    let part = desk.copies_part();
+    let status = part.status();
+    let copies = status.copies.iter().map(|copy| CopyResponse {
+        server: copy.server.clone(),
+        needed: copy.is_needed,
+        confirms: copy.confirms(),
+        behind_bytes: copy.behind,
+        held: copy.held,
+        trouble: copy.trouble.clone(),
+    });
+    let generations = status.generations.iter().map(|one| GenerationResponse {
+        owner: one.owner.clone(),
+        number: one.number,
+        servers: one.servers.clone(),
+        successor: one.successor.clone(),
+    });
+    let kept = part.depot().map(|depot| depot.list()).unwrap_or_default();
+    let kept = kept.into_iter().map(|copy| StoredCopyResponse {
+        owner: copy.owner,
+        bytes: copy.bytes,
+        sealed: copy.is_sealed,
+    });
+    CopiesResponse {
+        wanted: if status.is_on { status.wanted } else { 0 },
+        stalled: status.is_stalled,
+        position: status.position,
+        copies: copies.collect(),
+        generations: generations.collect(),
+        kept: kept.collect(),
+    }
+}
+
+pub(super) fn no_cluster() -> ApiError {
+    ApiError::not_found("this server is in no cluster")
+        .hint("a server joins one when it starts: sandstorm serve --cluster etcd://HOST:2379/NAME")
+}
