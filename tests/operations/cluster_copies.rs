@@ -131,8 +131,9 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     let Some(etcd) = EtcdProcess::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("tenants.toml");
-    let tenant = "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'copies' }]\n";
-    fs::write(&config, tenant).unwrap();
+    let table = "{ name = 'items', id = 1, durability = 'copies' }";
+    let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{table}]\n");
+    fs::write(&config, &tenant).unwrap();
     assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
     let options = options(&etcd, &config);
     let mut servers: Vec<Server> =

@@ -130,7 +130,8 @@ impl Directory {
             }
         }
         if matches!(durability, TableDurability::Disk | TableDurability::Copies) {
-            // Copies are made once the change holds, and answers wait for them from then on. What was shown until now is on the disk before the promise is made.
+            // Copies are made once the change holds, and answers wait for them from then on.
+            // What was shown until now is on the disk before the promise is made.
             entry.set_logging(&log, number, TableLogging::Awaited);
             entry.table.settle(&self.epochs.register(), b"");
             if !log.wait(log.end(), CHANGE_DURABILITY_MOST) {

@@ -1,6 +1,6 @@
-//! Promise: the threads of copies, over real logs, tables and links. What a table of durability `copies` acknowledges is
-//! on another server; a copy that is lost is replaced; a server that is gone or was asleep is succeeded by one that has
-//! its copy, and shows nothing any more.
+//! Promise: the threads of copies, over real logs, tables and links. What a table of durability `copies`
+//! acknowledges is on another server; a copy that is lost is replaced; a server that is gone or was asleep is
+//! succeeded by one that has its copy, and shows nothing any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

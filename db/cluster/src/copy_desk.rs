@@ -172,7 +172,8 @@ impl CopyDesk {
         needed(read, state.wanted.as_deref().unwrap_or_default(), &state.sent)
     }
 
-    /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they do.
+    /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they
+    /// do.
     pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, HeldCopy>) -> bool {
         let state = &mut *self.state.lock();
         let known = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);

@@ -118,7 +118,8 @@ impl StoredSlots {
                 boot: 0,
                 mib_per_s: 0,
             };
-            // Moves are disjoint. Where another server removes its records still, this one's stay until slots move there.
+            // Moves are disjoint. Where another server removes its records still, this one's stay until slots move
+            // there.
             let is_free = |one: &StoredMove| one.last < span.first || span.last < one.first;
             if map.moves.iter().all(is_free) {
                 map.moves.push(moved);

@@ -1,4 +1,5 @@
-//! Whether a position of the log is reached; and positions that wait for copies of the log on other servers, beside the server's own disk.
+//! Whether a position of the log is reached; and positions that wait for copies of the log on other servers, beside
+//! the server's own disk.
 //!
 //! A position counts bytes, so its highest bits are free. One with [`COPIED_BIT`] goes wherever positions go, and is
 //! reached once the copies have the log up to there, and have confirmed lately that no other server has taken this

@@ -244,7 +244,8 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "sandstorm_copies_confirmed < sandstorm_copies_wanted"
         "the log of {{ $labels.instance }} has fewer copies on other servers than are wanted"
         "`sandstorm cluster status` shows which servers have one, and which are silent"
-        ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40", "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";
+        ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40",
+            "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";
     "SandstormChangesRefused" Critical 60 "the server tries again by itself: a full disk may be over within a minute"
         "sandstorm_changes_refused == 1"
         "{{ $labels.instance }} cannot write changes of tenants, tables and tokens to its disk"

@@ -292,7 +292,8 @@ fn durability() -> ReferenceSection {
         row("store", "", format!("`{}`", default.store.name()), "of new tables in store mode"),
         row("cache", "", format!("`{}`", default.cache.name()), "of new tables in cache mode"),
     ];
-    let about = "The [durability](durability.md) of new tables that are created without one: `none`, `interval`, `disk` or `copies`. Tables that are there keep theirs. \
+    let about = "The [durability](durability.md) of new tables that are created without one: `none`, `interval`, \
+                 `disk` or `copies`. Tables that are there keep theirs. \
                  With `ephemeral` it is `none` in any case.";
     ReferenceSection { title: "[durability]", about, before: "[durability]\n", rows }
 }
@@ -400,7 +401,8 @@ fn tenants() -> Vec<ReferenceSection> {
             "",
             "as before a restart, else that of `[durability]`",
             "what a crash may take of its records: `none` keeps them in memory only, `interval` loses at most the last 100 ms, \
-             `disk` nothing that was acknowledged, `copies` not even with its server; one that was `none` before begins with an empty table",
+             `disk` nothing that was acknowledged, `copies` not even with its server; one that was `none` before \
+             begins with an empty table",
         ),
         row("backing", "", "none", "what it is a cache of: [backing](backing.md#configuration)"),
     ];

@@ -38,7 +38,7 @@ event_codes! {
     ClusterServerDrained, "cluster.server_drained", "A server of the cluster was told to give all its slots away.";
     ClusterServerAdded, "cluster.server_added", "A server of the cluster was told to take its share of the slots.";
     ClusterServerRemoved, "cluster.server_removed", "A server was removed from the cluster.";
-    ClusterServerFailedOver, "cluster.server_failed_over", "A server of the cluster was told to take another one's place.";
+    ClusterServerFailedOver, "cluster.server_failed_over", "A server was told to take the place of another one.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

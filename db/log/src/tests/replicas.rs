@@ -296,7 +296,9 @@ fn a_batch_that_changes_on_its_way_is_refused() {
 proptest! {
     /// Whatever a batch with a right checksum says: nothing panics, and nothing is confirmed that cannot be read.
     #[test]
-    fn any_batch_is_taken_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
+    fn any_batch_is_taken_or_refused(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
         let mut sent = batch_of_all();
         let end = sent.len() - 4;
         for (at, byte) in changes {

@@ -18,7 +18,8 @@ pub(super) struct LogWatch {
 }
 
 impl LogWatch {
-    /// Whether the log is on the disk, and on those of its copies if it waits for them, up to a position that a table of this server has given.
+    /// Whether the log is on the disk, and on those of its copies if it waits for them, up to a position that a table
+    /// of this server has given.
     #[inline]
     pub(super) fn state_of(&self, shared: &SharedWorkerState, position: u64) -> PositionState {
         if position == 0 { PositionState::OnDisk } else { self.state_in_log(shared, position) }

@@ -389,6 +389,26 @@ fn client_and_server_have_the_same_clusters() {
             records: Some(3),
             bytes: Some(4),
         }],
+        copies: server::CopiesResponse {
+            wanted: 1,
+            stalled: true,
+            position: 5,
+            copies: vec![server::CopyResponse {
+                server: "b".into(),
+                needed: true,
+                confirms: false,
+                behind_bytes: 6,
+                held: Some(7),
+                trouble: Some("no answer".into()),
+            }],
+            generations: vec![server::GenerationResponse {
+                owner: "a".into(),
+                number: 2,
+                servers: vec!["b".into()],
+                successor: Some("b".into()),
+            }],
+            kept: vec![server::StoredCopyResponse { owner: "b".into(), bytes: 8, sealed: true }],
+        },
         trouble: Some("no answer".into()),
         trouble_since_ms: Some(3),
     });
