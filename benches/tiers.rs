@@ -339,61 +339,6 @@ fn main() {
     }
     compare_checks(&mut bench, kernels);
     compare_types(&mut bench, table_id);
-    compare_commits(&mut bench, table_id);
-}
-
-/// A put by itself.
-const ALONE: &str = "#![no_std]
-use sandstorm_api::prelude::*;
-
-/// args: table u64, key
-pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, key) = args.split_first_chunk::<8>().ok_or(Error::invalid(\"args: table u64, key\"))?;
-    db.put(TableId(u64::from_le_bytes(*table)), key, &[7; 100]).await?;
-    Ok(())
-}
-";
-/// The same put by a transaction.
-const COMMITTED: &str = "#![no_std]
-use sandstorm_api::prelude::*;
-
-/// args: table u64, key
-pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, key) = args.split_first_chunk::<8>().ok_or(Error::invalid(\"args: table u64, key\"))?;
-    db.transaction().put(TableId(u64::from_le_bytes(*table)), key, &[7; 100])
-}
-";
-/// A transaction that reads what it writes, as most do.
-const READ_AND_COMMITTED: &str = "#![no_std]
-use sandstorm_api::prelude::*;
-
-/// args: table u64, key
-pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
-    let (table, key) = args.split_first_chunk::<8>().ok_or(Error::invalid(\"args: table u64, key\"))?;
-    let (table, tx) = (TableId(u64::from_le_bytes(*table)), db.transaction());
-    let found = tx.get(table, key).await?.ok_or(\"it is there\")?;
-    let first = found.value().first().copied().unwrap_or_default();
-    tx.put(table, key, &[first; 100])
-}
-";
-
-/// Compares a call that puts a record with one that does it by a transaction: what the commit costs.
-fn compare_commits(bench: &mut TierBench, table_id: u64) {
-    let args = |number: u64| [table_id.to_le_bytes().to_vec(), key_of(scattered(number))].concat();
-    let hot = |number: u64| args(number % HOT_RECORDS);
-    println!("{:<34} {:>3} {:>12} {:>12}   alone / committed", "commits", "n", "alone ns", "committed ns");
-    let alone = bench.pair("alone", ALONE, "");
-    for (what, text) in [("put", COMMITTED), ("get and put", READ_AND_COMMITTED)] {
-        let committed = bench.pair("committed", text, "");
-        let tiers = [("native", &alone.one, committed.one), ("sandboxed", &alone.other, committed.other)];
-        for (tier, one, other) in tiers {
-            let pair = Pair { one: Arc::clone(one), other };
-            for at_once in [1, 32] {
-                let name = format!("{what}, commit, {tier}");
-                bench.compare(&pair, &Case { name: &name, at_once, tenants: 1, number: 100_000, args: &hot });
-            }
-        }
-    }
 }
 
 /// Compares a call whose bytes are read by hand with the same by types, in each tier.
