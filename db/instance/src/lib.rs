@@ -254,12 +254,8 @@ impl PreparedDataPlane {
         let PreparedDataPlane { epochs, directory } = self;
         let joining = match (&config.cluster, directory.slots()) {
             (Some(cluster), Some(slots)) => {
-                let joining = JoiningServer::read(
-                    &cluster.endpoint()?,
-                    cluster.founders,
-                    slots,
-                    (&config.state, cluster.copies),
-                )?;
+                let (etcd, own) = (cluster.endpoint()?, (config.state.as_path(), cluster.copies));
+                let joining = JoiningServer::read(&etcd, cluster.founders, slots, own)?;
                 check_records(&directory, slots, cluster.founders)?;
                 Some(joining)
             }
