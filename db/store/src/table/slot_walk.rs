@@ -299,15 +299,29 @@ impl RecordTable {
     /// Removes further records of some slots, which this server does not serve; returns whether there may be more.
     ///
     /// # Errors
-    /// The log or the disk fails; the records stay.
+    /// The log or the disk fails; the records stay, and the walk begins again, so that it passes none of them over.
     pub fn remove_slots(
         &self,
         participant: &mut Participant,
         walk: &mut SlotWalk,
-        (budget, span): (WalkBudget, SlotSpan),
+        of: (WalkBudget, SlotSpan),
+    ) -> Result<bool, SlotWalkError> {
+        let removed = self.remove_next(participant, walk, of);
+        if removed.is_err() {
+            // It is beyond records that are there yet.
+            *walk = SlotWalk::default();
+        }
+        removed
+    }
+
+    fn remove_next(
+        &self,
+        participant: &mut Participant,
+        walk: &mut SlotWalk,
+        of: (WalkBudget, SlotSpan),
     ) -> Result<bool, SlotWalkError> {
         let (mut keys, mut bytes) = (Vec::new(), 0);
-        self.walk_slots(participant, walk, (budget, span), &mut |record| {
+        self.walk_slots(participant, walk, of, &mut |record| {
             keys.push(record.key.to_vec());
             bytes += record.key.len();
             bytes

@@ -8,7 +8,8 @@ use std::thread;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_log::disk::simulated::SimulatedDisk;
-use sandstorm_log::{ChangeKind, LogTail};
+use sandstorm_log::limits::PENDING_BYTES;
+use sandstorm_log::{ChangeKind, LogTail, single_unit_bytes};
 use sandstorm_net::slots::slot_of;
 
 use super::logged::{LONG, LoggedTables, TableContent, start_at, start_with};
@@ -16,8 +17,8 @@ use super::{StorageMode, open_table, put, scaled};
 use crate::slots::{SlotOwnership, SlotSpan};
 use crate::transactions::{CommitError, KeyChange, KeyRead, NewRecord, commit};
 use crate::{
-    Participant, RecordTable, RestoredRecord, SlotWalk, StoreCondition, StoreError, TableLogging, WalkBudget,
-    WriteOptions, fix_clock,
+    Participant, RecordTable, RestoredRecord, SlotWalk, SlotWalkError, StoreCondition, StoreError, TableLogging,
+    WalkBudget, WriteOptions, fix_clock,
 };
 
 const SPAN: SlotSpan = SlotSpan { first: 2_000, last: 9_000 };
@@ -312,4 +313,35 @@ fn what_becomes_of_a_copy_is_no_change_of_the_table() {
         read.expect("sound");
     }
     assert!(left > 0);
+}
+
+#[test]
+fn what_the_log_does_not_take_for_a_while_is_removed_later() {
+    const KEY_BYTES: usize = 5_000;
+    let disk = SimulatedDisk::default();
+    let mut tables = start_with(&disk, StorageMode::Store, 1, TableLogging::AtOnce);
+    let (table, participant) = (&tables.tables[0], &mut tables.participant);
+    let put = |key: &[u8]| table.put(participant, table.hash(key), key, b"v", &WriteOptions::default(), 0);
+    // The log has room for some of these deletes, and not for all.
+    (0..3).for_each(|number| put(&[b'a' + number; KEY_BYTES]).map(drop).expect("room"));
+    let last = tables.log.end();
+    assert!(tables.log.wait(last, LONG));
+    let gate = disk.gate();
+    let stopped = gate.lock();
+    let left = single_unit_bytes(KEY_BYTES, 0) * 3 / 2;
+    let mut most = PENDING_BYTES;
+    while tables.log.admit_bytes(most).is_err() {
+        most -= left / 8;
+    }
+    let permit = tables.log.admit_bytes(most - left).expect("less than there is room for");
+    let all = SlotSpan { first: 0, last: 16_383 };
+    let (mut walk, budget) = (SlotWalk::default(), WalkBudget { records: 16, reads: 1, bytes: 1 << 20 });
+    for _ in 0..2 {
+        let removed = table.remove_slots(participant, &mut walk, (budget, all));
+        assert!(matches!(removed, Err(SlotWalkError::Store(StoreError::NotLogged(_)))), "{removed:?}");
+        assert!((1..3).contains(&table.stats().records), "{:?}", table.stats().records);
+    }
+    drop((permit, stopped));
+    while table.remove_slots(participant, &mut walk, (budget, all)).expect("room in the log") {}
+    assert_eq!(table.stats().records, 0);
 }

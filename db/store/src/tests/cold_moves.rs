@@ -210,3 +210,23 @@ fn what_the_disk_does_not_read_is_not_copied_as_absent() {
     });
     assert!(shown.is_err() && absent == 0, "{shown:?}, {absent} absent");
 }
+
+#[test]
+fn what_the_disk_does_not_read_for_a_while_is_removed_later() {
+    let mut moved = ColdMove::start(2);
+    moved.source.pool.drive(&mut moved.source.participant);
+    let (table, mut walk) = (Arc::clone(&moved.source.table), SlotWalk::default());
+    let budget = WalkBudget { records: 64, reads: 2, bytes: 1 << 20 };
+    let mut refused = 0;
+    loop {
+        // Records in memory were removed before it fails.
+        moved.source.device.set_fault((refused == 0).then_some(SpillFault::ReadError));
+        match table.remove_slots(&mut moved.source.participant, &mut walk, (budget, SPAN)) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_) => refused += 1,
+        }
+    }
+    assert_eq!(refused, 1);
+    assert_eq!(table.stats().records as usize, moved.content.len() - moved.wanted().len());
+}
