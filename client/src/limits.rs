@@ -89,6 +89,8 @@ pub const CLUSTER_SERVERS: usize = 64;
 pub const CLUSTER_PAUSE: Duration = Duration::from_millis(20);
 /// Time that such a further attempt is given at least: a round trip to another place, and a busy machine.
 pub const CLUSTER_LAST_HOP: Duration = Duration::from_millis(100);
+/// The same as a part of the request's deadline, where that is short: one in so many.
+pub const CLUSTER_LAST_HOP_ONE_IN: u32 = 4;
 /// Keys of a multi-get that are asked for alone at a time, where it is not known which servers have them.
 pub const CLUSTER_KEYS: usize = 64;
 /// Times that a request is sent on from server to server before it pauses.

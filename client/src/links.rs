@@ -20,7 +20,7 @@ use sandstorm_net::slots::{SLOTS, slot_of};
 use crate::Error;
 use crate::config::Config;
 use crate::dispatcher::RequestDispatcher;
-use crate::limits::{CLUSTER_HOPS, CLUSTER_LAST_HOP, CLUSTER_PAUSE, CLUSTER_SERVERS};
+use crate::limits::{CLUSTER_HOPS, CLUSTER_LAST_HOP, CLUSTER_LAST_HOP_ONE_IN, CLUSTER_PAUSE, CLUSTER_SERVERS};
 use crate::message::Message;
 
 /// The connections of a client.
@@ -147,6 +147,7 @@ impl ServerLinks {
         deadline: Duration,
     ) -> Result<Bytes, Error> {
         let until = Instant::now() + deadline;
+        let last_hop = CLUSTER_LAST_HOP.min(deadline / CLUSTER_LAST_HOP_ONE_IN);
         let mut at = self.owner(key);
         for hop in 1_u32.. {
             let left = until.saturating_duration_since(Instant::now());
@@ -171,8 +172,8 @@ impl ServerLinks {
                 // Servers that learn of a change at different times send on to each other for a moment.
                 Some(owner) if at != Some(owner) && hop % CLUSTER_HOPS != 0 => at = Some(owner),
                 // Its owner is changing, or there is none: the first server knows when that is over.
-                // With little time left the answer would be that time is over, which says less.
-                _ if Instant::now() + CLUSTER_PAUSE + CLUSTER_LAST_HOP < until => {
+                // With less time left the error would be a timeout, which hides that no server has the key.
+                _ if Instant::now() + CLUSTER_PAUSE + last_hop < until => {
                     tokio::time::sleep(CLUSTER_PAUSE).await;
                     at = None;
                 }

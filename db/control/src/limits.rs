@@ -268,9 +268,9 @@ pub const RECORD_SCAN_RECORDS: usize = 1_000;
 /// Milliseconds that a page reads cold records from the disk: then it has those that it has read, one at least. A
 /// client waits longer than that for any answer.
 pub const RECORD_PAGE_READ_MS: u64 = 1_000;
-/// Milliseconds that a page without a record waits for the tenant's quota of cold reads, before the client is told to
-/// ask again: as long as a read takes of which one a second is allowed, and some more.
-pub const RECORD_PAGE_QUOTA_MS: u64 = 3_000;
+/// Milliseconds that a page waits for the tenant's quota of cold reads. Then it has what it has read, or the client is
+/// told to ask again: pages that wait count among the few that all tenants have together.
+pub const RECORD_PAGE_QUOTA_MS: u64 = 100;
 /// Steps of a page, at most: each visits a bounded number of buckets, so a page of an empty table ends.
 pub const RECORD_PAGE_SCANS: usize = 64;
 /// Pages of records that are made, or wait for their clients, at most: with a largest record each, 400 MiB.

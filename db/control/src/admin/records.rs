@@ -163,8 +163,9 @@ fn copy_page(
             MetRecord::Cold(cold) => cold,
         };
         let has_some = !records.is_empty() || unreadable > 0;
-        let until = begun + Duration::from_millis(if has_some { RECORD_PAGE_READ_MS } else { RECORD_PAGE_QUOTA_MS });
-        if has_some && Instant::now() >= until || !table.may_read_cold(&cold, until) {
+        let is_slow = has_some && begun.elapsed() >= Duration::from_millis(RECORD_PAGE_READ_MS);
+        let until = Instant::now() + Duration::from_millis(RECORD_PAGE_QUOTA_MS);
+        if is_slow || !table.may_read_cold(&cold, until) {
             if !has_some {
                 return Err(ApiError::busy("the tenant's quota of cold reads is used up"));
             }

@@ -22,11 +22,11 @@ type respServer struct {
 
 	mutex    sync.Mutex
 	isClosed bool
-	slots    []*respSlot
+	pool     []*pooledConnection
 }
 
-// respSlot is a place for a connection: at most one at a time.
-type respSlot struct {
+// pooledConnection is a connection, or room for one: at most one at a time.
+type pooledConnection struct {
 	// Whoever has put something in it may open the connection, and send.
 	turn chan struct{}
 	// Of the server's mutex: calls that use it, and the connection.
@@ -64,16 +64,16 @@ func newRespServer(options Options) (*respServer, *SandstormError) {
 		count = 4
 	}
 	for ; count > 0; count-- {
-		s.slots = append(s.slots, &respSlot{turn: make(chan struct{}, 1)})
+		s.pool = append(s.pool, &pooledConnection{turn: make(chan struct{}, 1)})
 	}
 	return s, nil
 }
 
 // call sends a command, and waits for its answer.
 func (s *respServer) call(ctx context.Context, words ...string) (any, *SandstormError) {
-	slot := s.take()
-	defer s.give(slot)
-	call, failed := s.send(ctx, slot, words)
+	pooled := s.take()
+	defer s.give(pooled)
+	call, failed := s.send(ctx, pooled, words)
 	if failed != nil {
 		return nil, failed
 	}
@@ -84,8 +84,8 @@ func (s *respServer) call(ctx context.Context, words ...string) (any, *Sandstorm
 func (s *respServer) isIdle() bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	for _, slot := range s.slots {
-		if slot.load > 0 {
+	for _, pooled := range s.pool {
+		if pooled.load > 0 {
 			return false
 		}
 	}
@@ -96,9 +96,9 @@ func (s *respServer) close() {
 	s.mutex.Lock()
 	s.isClosed = true
 	var open []*respConnection
-	for _, slot := range s.slots {
-		if slot.connection != nil {
-			open = append(open, slot.connection)
+	for _, pooled := range s.pool {
+		if pooled.connection != nil {
+			open = append(open, pooled.connection)
 		}
 	}
 	s.mutex.Unlock()
@@ -111,37 +111,37 @@ func closedFailure() *SandstormError {
 	return failure("closed", "the transport was closed", net.ErrClosed)
 }
 
-// take picks the place with the fewest calls, the first of those: a program that calls one after the other has one
+// take picks the connection with the fewest calls, the first of those: a program that calls one after the other has one
 // connection.
-func (s *respServer) take() *respSlot {
+func (s *respServer) take() *pooledConnection {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	best := s.slots[0]
-	for _, slot := range s.slots {
-		if slot.load < best.load {
-			best = slot
+	best := s.pool[0]
+	for _, pooled := range s.pool {
+		if pooled.load < best.load {
+			best = pooled
 		}
 	}
 	best.load++
 	return best
 }
 
-func (s *respServer) give(slot *respSlot) {
+func (s *respServer) give(pooled *pooledConnection) {
 	s.mutex.Lock()
-	slot.load--
+	pooled.load--
 	s.mutex.Unlock()
 }
 
-func (s *respServer) send(ctx context.Context, slot *respSlot, words []string) (*respCall, *SandstormError) {
+func (s *respServer) send(ctx context.Context, pooled *pooledConnection, words []string) (*respCall, *SandstormError) {
 	select {
-	case slot.turn <- struct{}{}:
+	case pooled.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, contextFailure(ctx, notSent)
 	}
-	defer func() { <-slot.turn }()
+	defer func() { <-pooled.turn }()
 	for {
 		s.mutex.Lock()
-		connection, isClosed := slot.connection, s.isClosed
+		connection, isClosed := pooled.connection, s.isClosed
 		s.mutex.Unlock()
 		switch {
 		case isClosed:
@@ -159,7 +159,7 @@ func (s *respServer) send(ctx context.Context, slot *respSlot, words []string) (
 			return nil, failed
 		}
 		s.mutex.Lock()
-		slot.connection, isClosed = opened, s.isClosed
+		pooled.connection, isClosed = opened, s.isClosed
 		s.mutex.Unlock()
 		if isClosed {
 			opened.end(closedFailure())

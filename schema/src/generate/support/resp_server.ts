@@ -2,53 +2,53 @@
 class RespServer {
   private readonly options: SandstormOptions;
   private readonly place: SocketPlace;
-  private readonly slots: RespSlot[];
+  private readonly pool: PooledConnection[];
   private isClosed = false;
 
   constructor(options: SandstormOptions) {
     this.options = options;
     this.place = placeOf(options);
     const count = Math.max(1, options.connections ?? DEFAULT_CONNECTIONS);
-    this.slots = Array.from({ length: count }, () => ({ load: 0, connection: undefined, opening: undefined }));
+    this.pool = Array.from({ length: count }, () => ({ load: 0, connection: undefined, opening: undefined }));
   }
 
   /** Sends a command, and waits for its answer. */
   async call(words: CommandWord[], limit: CallLimit): Promise<unknown> {
     // The one with the fewest calls, the first of those: a program that calls one after the other has one connection.
-    const slot = this.slots.reduce((best, one) => (one.load < best.load ? one : best));
-    slot.load++;
+    const pooled = this.pool.reduce((best, one) => (one.load < best.load ? one : best));
+    pooled.load++;
     try {
       for (;;) {
         if (limit.signal?.aborted) throw notSent(limit);
-        const connection = slot.connection ?? (await withinLimit(this.opened(slot), limit, this.place.text));
+        const connection = pooled.connection ?? (await withinLimit(this.opened(pooled), limit, this.place.text));
         if (connection.isUsable()) return await connection.send(words, limit);
-        if (slot.connection === connection) slot.connection = undefined;
+        if (pooled.connection === connection) pooled.connection = undefined;
       }
     } finally {
-      slot.load--;
+      pooled.load--;
     }
   }
 
   /** Whether no call uses it. */
   isIdle(): boolean {
-    return this.slots.every((slot) => slot.load === 0);
+    return this.pool.every((pooled) => pooled.load === 0);
   }
 
   close(): void {
     this.isClosed = true;
-    this.slots.forEach((slot) => slot.connection?.end(closedFailure()));
+    this.pool.forEach((pooled) => pooled.connection?.end(closedFailure()));
   }
 
-  private opened(slot: RespSlot): Promise<RespConnection> {
+  private opened(pooled: PooledConnection): Promise<RespConnection> {
     if (this.isClosed) return Promise.reject(closedFailure());
     // Calls that come meanwhile wait for the same one.
-    slot.opening ??= this.open()
+    pooled.opening ??= this.open()
       .then((connection) => {
         if (this.isClosed) connection.end(closedFailure());
-        return (slot.connection = connection);
+        return (pooled.connection = connection);
       })
-      .finally(() => (slot.opening = undefined));
-    return slot.opening;
+      .finally(() => (pooled.opening = undefined));
+    return pooled.opening;
   }
 
   private async open(): Promise<RespConnection> {
@@ -99,8 +99,8 @@ function withinLimit<T>(awaited: Promise<T>, limit: CallLimit, place: string): P
   });
 }
 
-/** A place for a connection: at most one at a time. */
-interface RespSlot {
+/** A connection, or room for one: at most one at a time. */
+interface PooledConnection {
   /** Calls that use it. */
   load: number;
   connection: RespConnection | undefined;
