@@ -29,7 +29,8 @@ fn tables_of(directory: &Directory) -> Vec<TenantTable> {
     snapshot.iter().flat_map(|view| tables(view)).collect()
 }
 
-/// What the target is told of each table.
+/// What the target is told of each table. Not to be called by a participant that is online: a backing that hangs must
+/// not keep memory from being given back.
 ///
 /// # Errors
 /// One line: a backing does not answer.
@@ -146,6 +147,7 @@ impl MoveDesk {
             state: "is copied".to_owned(),
             ..Default::default()
         });
+        participant.offline();
         let head = CopyHead { tables: table_heads(&tables)?, ..CopyHead::default() };
         Ok(CopyAnswer { head, records: Vec::new() })
     }
@@ -240,8 +242,13 @@ impl MoveDesk {
             self.thaw(attempt);
             return Ok(waiting(why));
         }
-        let head = CopyHead { tables: table_heads(&tables)?, ..CopyHead::default() };
-        Ok(CopyAnswer { head, records: Vec::new() })
+        match table_heads(&tables) {
+            Ok(tables) => Ok(CopyAnswer { head: CopyHead { tables, ..CopyHead::default() }, records: Vec::new() }),
+            Err(why) => {
+                self.thaw(attempt);
+                Ok(waiting(why))
+            }
+        }
     }
 }
 
