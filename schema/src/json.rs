@@ -4,6 +4,8 @@
 //! missing field is `null`; a `Vec` is an array; a struct an object; `()` is `null`. An enum is
 //! the text of its variant, or an object of that name with what is in it: a value, an array, or an object of fields.
 
+use std::cell::Cell;
+
 use data_encoding::BASE64;
 use serde_json::{Map, Number, Value};
 
@@ -35,6 +37,29 @@ pub enum SchemaError {
         /// What is wrong.
         text: String,
     },
+}
+
+/// Bytes of a value in JSON without its text: a short number, or quotes, and what stands between it and the next one.
+const JSON_VALUE_BYTES: usize = 5;
+
+/// How deep a value is nested that is read, and how long its JSON may still become.
+#[derive(Clone, Copy)]
+struct ReadLimits<'c> {
+    depth: usize,
+    left: &'c Cell<usize>,
+}
+
+impl ReadLimits<'_> {
+    fn deeper(self) -> Self {
+        ReadLimits { depth: self.depth + 1, ..self }
+    }
+
+    fn charge(self, bytes: usize) -> Result<(), &'static str> {
+        let left =
+            self.left.get().checked_sub(bytes).ok_or("with the names of its types it is too long to be shown")?;
+        self.left.set(left);
+        Ok(())
+    }
 }
 
 /// Where in the JSON a value is.
@@ -96,14 +121,33 @@ impl ExtensionSchema {
         self.decode(&function.reply, reply)
     }
 
+    /// As above, of a reply whose JSON has about so many bytes at most: names of fields and variants may be a hundred
+    /// times longer than the bytes that they stand for.
+    ///
+    /// # Errors
+    /// As above, also for a longer one.
+    pub fn decode_reply_within(
+        &self,
+        function: &FunctionSchema,
+        reply: &[u8],
+        json_bytes: usize,
+    ) -> Result<Value, SchemaError> {
+        self.decode_within(&function.reply, reply, json_bytes)
+    }
+
     /// The JSON of a value's bytes.
     ///
     /// # Errors
     /// [`SchemaError::Bytes`].
     pub fn decode(&self, value: &ValueType, bytes: &[u8]) -> Result<Value, SchemaError> {
+        self.decode_within(value, bytes, usize::MAX)
+    }
+
+    fn decode_within(&self, value: &ValueType, bytes: &[u8], json_bytes: usize) -> Result<Value, SchemaError> {
         let mut rest = bytes;
         let wrong = |text: &str| SchemaError::Bytes { expected: value.to_string(), text: text.to_owned() };
-        let read = self.read(value, &mut rest, 0).map_err(wrong)?;
+        let left = Cell::new(json_bytes);
+        let read = self.read(value, &mut rest, ReadLimits { depth: 0, left: &left }).map_err(wrong)?;
         if rest.is_empty() { Ok(read) } else { Err(wrong("bytes follow its end")) }
     }
 
@@ -253,10 +297,11 @@ impl ExtensionSchema {
         }
     }
 
-    fn read(&self, value: &ValueType, rest: &mut &[u8], depth: usize) -> Result<Value, &'static str> {
-        if depth > 2 * NESTING {
+    fn read(&self, value: &ValueType, rest: &mut &[u8], limits: ReadLimits<'_>) -> Result<Value, &'static str> {
+        if limits.depth > 2 * NESTING {
             return Err("it is nested too deep");
         }
+        limits.charge(JSON_VALUE_BYTES)?;
         Ok(match value {
             ValueType::Unit => Value::Null,
             ValueType::Bool => match take::<1>(rest)? {
@@ -273,12 +318,17 @@ impl ExtensionSchema {
             ValueType::Float(_) => float(f64::from_le_bytes(take(rest)?)),
             ValueType::Text => {
                 let text = std::str::from_utf8(take_bytes(rest)?).map_err(|_| "a text that is no UTF-8")?;
+                limits.charge(text.len())?;
                 Value::String(text.to_owned())
             }
-            ValueType::Bytes => Value::String(BASE64.encode(take_bytes(rest)?)),
+            ValueType::Bytes => {
+                let bytes = take_bytes(rest)?;
+                limits.charge(BASE64.encode_len(bytes.len()))?;
+                Value::String(BASE64.encode(bytes))
+            }
             ValueType::Optional(inner) => match take::<1>(rest)? {
                 [0] => Value::Null,
-                [1] => self.read(inner, rest, depth + 1)?,
+                [1] => self.read(inner, rest, limits.deeper())?,
                 _ => return Err("an Option that is neither 0 nor 1"),
             },
             ValueType::List(inner) => {
@@ -287,36 +337,49 @@ impl ExtensionSchema {
                 if count > rest.len() {
                     return Err("a list ends behind its end");
                 }
-                let values: Result<Vec<Value>, _> = (0..count).map(|_| self.read(inner, rest, depth + 1)).collect();
+                let values: Result<Vec<Value>, _> =
+                    (0..count).map(|_| self.read(inner, rest, limits.deeper())).collect();
                 Value::Array(values?)
             }
             ValueType::Named(name) => match self.named(name) {
-                Some(TypeBody::Struct(StructType { fields })) => self.read_fields(fields, rest, depth)?,
+                Some(TypeBody::Struct(StructType { fields })) => self.read_fields(fields, rest, limits)?,
                 Some(TypeBody::Enum(EnumType { variants })) => {
                     let [number] = take::<1>(rest)?;
                     let variant =
                         variants.get(usize::from(number)).ok_or("an enum without a variant of that number")?;
-                    self.read_variant(variant, rest, depth)?
+                    self.read_variant(variant, rest, limits)?
                 }
                 None => return Err("the schema has no such type"),
             },
         })
     }
 
-    fn read_fields(&self, fields: &[StructField], rest: &mut &[u8], depth: usize) -> Result<Value, &'static str> {
+    fn read_fields(
+        &self,
+        fields: &[StructField],
+        rest: &mut &[u8],
+        limits: ReadLimits<'_>,
+    ) -> Result<Value, &'static str> {
         let mut object = Map::new();
         for field in fields {
-            object.insert(field.name.clone(), self.read(&field.value, rest, depth + 1)?);
+            limits.charge(field.name.len())?;
+            object.insert(field.name.clone(), self.read(&field.value, rest, limits.deeper())?);
         }
         Ok(Value::Object(object))
     }
 
-    fn read_variant(&self, variant: &EnumVariant, rest: &mut &[u8], depth: usize) -> Result<Value, &'static str> {
+    fn read_variant(
+        &self,
+        variant: &EnumVariant,
+        rest: &mut &[u8],
+        limits: ReadLimits<'_>,
+    ) -> Result<Value, &'static str> {
+        limits.charge(variant.name.len())?;
         let given = match &variant.payload {
             VariantPayload::Unit => return Ok(Value::String(variant.name.clone())),
-            VariantPayload::Struct(fields) => self.read_fields(fields, rest, depth)?,
+            VariantPayload::Struct(fields) => self.read_fields(fields, rest, limits)?,
             VariantPayload::Tuple(values) => {
-                let read = values.iter().map(|value| self.read(value, rest, depth + 1));
+                let read = values.iter().map(|value| self.read(value, rest, limits.deeper()));
                 let mut read = read.collect::<Result<Vec<Value>, _>>()?;
                 if read.len() == 1 { read.remove(0) } else { Value::Array(read) }
             }

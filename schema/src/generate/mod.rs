@@ -117,13 +117,24 @@ fn declared_names<'s>(support: &[&'s str]) -> Vec<&'s str> {
         .collect()
 }
 
-/// The lines of a description, each after this.
+/// A description on a line of its own, after this.
 fn comment(out: &mut String, indent: &str, mark: &str, description: &str) {
-    // What a tenant writes must not end a comment.
-    let text = description.replace("*/", "* /");
+    let text = comment_text(description);
     if !text.is_empty() {
         out.push_str(&format!("{indent}{mark} {text}\n"));
     }
+}
+
+/// A description as it may stand in a comment of one line: what a tenant writes must not end it, nor hide what follows.
+fn comment_text(description: &str) -> String {
+    let in_line: String = description.chars().map(|letter| if ends_or_hides(letter) { ' ' } else { letter }).collect();
+    in_line.split_whitespace().collect::<Vec<_>>().join(" ").replace("*/", "* /")
+}
+
+/// Whether a character ends a line somewhere, steers a terminal, or changes the direction or the order of a text.
+fn ends_or_hides(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The first line of every client.
@@ -187,6 +198,11 @@ mod tests {
     fn a_description_does_not_end_its_comment() {
         let mut out = String::new();
         comment(&mut out, "  ", "*", "a */ b");
+        // However a line may end, the next one is no code.
+        let hostile = "a\nimport os\r\nb\u{2028}c\u{85}d\u{202e}e\u{1b}[2J";
+        let mut line = String::new();
+        comment(&mut line, "", "#", hostile);
+        assert_eq!(line, "# a import os b c d e [2J\n");
         assert_eq!(out, "  * a * / b\n");
     }
 }

@@ -1,6 +1,6 @@
 //! Python, over the Python client.
 
-use super::{capital_parts, client_name, comment, free_name, head, is_plain, part_of};
+use super::{capital_parts, client_name, comment, comment_text, free_name, head, is_plain, part_of};
 use crate::{
     EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
@@ -41,7 +41,7 @@ fn method(out: &mut String, extension: &str, function: &FunctionSchema, keyword:
         ident(name)
     ));
     if !function.description.is_empty() {
-        let text = function.description.replace('\\', "\\\\").replace('"', "'");
+        let text = comment_text(&function.description).replace('\\', "\\\\").replace('"', "'");
         out.push_str(&format!("        \"\"\"{text}\"\"\"\n"));
     }
     let call = format!("{wait}self._client.call(\"{extension}.{name}\", {gives}, timeout=timeout)");

@@ -1,7 +1,7 @@
 //! TypeScript, over HTTP by `fetch` and over RESP by node's sockets. What all clients have is in
 //! `support/`.
 
-use super::{client_name, declared_names, head, is_plain, part_of};
+use super::{client_name, comment_text, declared_names, head, is_plain, part_of};
 use crate::{
     EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
@@ -248,7 +248,8 @@ export class {class} {{
 
 /// A description, as editors show it.
 fn describe(out: &mut String, indent: &str, description: &str) {
-    if !description.is_empty() {
-        out.push_str(&format!("{indent}/** {} */\n", description.replace("*/", "* /")));
+    let text = comment_text(description);
+    if !text.is_empty() {
+        out.push_str(&format!("{indent}/** {text} */\n"));
     }
 }

@@ -13,7 +13,9 @@ use super::body::RawBody;
 use super::call_desk::{CallOrder, CallOutcome, CallRefusal};
 use super::caller::RequestCaller;
 use super::error::ApiError;
-use crate::limits::{CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, IDEMPOTENCY_KEY_BYTES};
+use crate::limits::{
+    CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, HTTP_REPLY_JSON_BYTES, IDEMPOTENCY_KEY_BYTES,
+};
 use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
 use sandstorm_catalog::call_key;
 use sandstorm_metrics::cause_name;
@@ -165,7 +167,7 @@ impl TypedFunction {
     }
 
     fn reply(&self, bytes: &[u8]) -> Result<Value, SchemaError> {
-        self.schema.decode_reply(&self.function, bytes)
+        self.schema.decode_reply_within(&self.function, bytes, HTTP_REPLY_JSON_BYTES)
     }
 }
 
@@ -241,7 +243,11 @@ fn answer(result: &LocalCallResult, typed: Option<&TypedFunction>, with_cost: bo
     let mut response = match result.status {
         RpcStatus::Ok if typed.is_some() => match typed.map(|typed| typed.reply(&result.value)) {
             Some(Ok(reply)) => ([(VERSION, HeaderValue::from(result.number))], axum::Json(reply)).into_response(),
-            Some(Err(error)) => uncertain("reply", &error.to_string(), "it has run; read the extension's types again"),
+            Some(Err(error)) => uncertain(
+                "reply",
+                &error.to_string(),
+                "it has run; ask for less at once, or read the extension's types again",
+            ),
             None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         },
         RpcStatus::Ok => {

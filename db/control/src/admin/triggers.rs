@@ -135,7 +135,7 @@ pub(super) async fn pause(
     caller: RequestCaller,
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
-    let id = caller.reach(&control, &tenant)?.tenant.id;
+    let id = caller.authorize_change(&control, &tenant)?.tenant.id;
     change(control, move |triggers| triggers.set_paused(id, &name, true, now_ms())).await?;
     Ok(EMPTY_RESPONSE)
 }
@@ -185,7 +185,7 @@ pub(super) async fn discard_letters(
     caller: RequestCaller,
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
-    let id = caller.reach(&control, &tenant)?.tenant.id;
+    let id = caller.authorize_change(&control, &tenant)?.tenant.id;
     change(control, move |triggers| triggers.discard_letters(id, &name)).await?;
     Ok(EMPTY_RESPONSE)
 }

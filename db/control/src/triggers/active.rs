@@ -380,11 +380,17 @@ impl ActiveTrigger {
         self.paused.clear();
     }
 
-    /// Makes the calls of all dead letters again that have their arguments. Returns their number.
+    /// Makes the calls of dead letters again that have their arguments and are not made again already, as many as there is
+    /// room for among the calls that wait. Returns their number.
     pub(super) fn replay_letters(&mut self) -> usize {
-        let letters = self.dead.values().filter_map(|letter| Some((letter, letter.decoded_args()?)));
+        let under_way = self.queue.letters();
+        let others = self.dead.values().filter(|letter| !under_way.contains(&letter.id));
+        let letters = others.filter_map(|letter| Some((letter, letter.decoded_args()?)));
         let mut replayed = 0;
         for (DeadLetter { id, position, .. }, args) in letters {
+            if !self.queue.has_room() {
+                break;
+            }
             let key = Change::decode(&args).map(|change| change.key.to_vec()).unwrap_or_default();
             self.queue.push(Some(&key), TriggerCall::replayed(args, *id, *position));
             replayed += 1;

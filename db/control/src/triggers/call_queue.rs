@@ -7,7 +7,7 @@
 //! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
 //! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::limits::{
     TRIGGER_BATCH_BYTES, TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS,
@@ -158,6 +158,11 @@ impl CallQueue {
     /// Whether more changes may be read. Behind a change of the whole table none are until it is over.
     pub(crate) fn has_room(&self) -> bool {
         self.open_calls < TRIGGER_QUEUE_CALLS && self.bytes < TRIGGER_QUEUE_BYTES && self.barriers.is_empty()
+    }
+
+    /// The dead letters that calls which are not over replay.
+    pub(crate) fn letters(&self) -> BTreeSet<u64> {
+        self.slots.iter().flat_map(|slot| &slot.calls).filter_map(|call| call.letter).collect()
     }
 
     /// Whether there is room for so many changes that it is worth reading them.
