@@ -25,8 +25,8 @@ const FRONT: u64 = 2;
 /// Records of the table larger than memory, of which a quarter fits.
 const RECORDS: u32 = 3_000;
 const VALUE_BYTES: usize = 1_400;
-/// Keys of a writer.
-const KEYS: usize = 40;
+/// Keys of a writer. It deletes with each fourth operation: no multiple of four, so that each key is deleted at times.
+const KEYS: usize = 41;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a client knows of a key: what it may have. One that is not known has one of several values.
@@ -107,11 +107,13 @@ impl PartialCluster {
     }
 }
 
-/// Puts and deletes keys of its own until it is told to stop; returns what it knows of them.
-fn start_writer(table: u64, addresses: &Addresses, stop: &Arc<AtomicBool>) -> JoinHandle<KnownKeys> {
+/// Puts and deletes keys of its own until it is told to stop; returns what it knows of them, and how many records it has
+/// deleted that were there.
+fn start_writer(table: u64, addresses: &Addresses, stop: &Arc<AtomicBool>) -> JoinHandle<(KnownKeys, usize)> {
     let (addresses, stop) = (Arc::clone(addresses), Arc::clone(stop));
     thread::spawn(move || {
         let (mut known, mut number, mut client): (KnownKeys, usize, Option<blocking::Client>) = Default::default();
+        let mut deleted = 0;
         while !stop.load(Ordering::Acquire) {
             number += 1;
             let key = format!("own:{}", number * 7 % KEYS);
@@ -127,13 +129,14 @@ fn start_writer(table: u64, addresses: &Addresses, stop: &Arc<AtomicBool>) -> Jo
             };
             let may = known.entry(key).or_insert_with(|| vec![None]);
             if done.is_ok() {
+                deleted += usize::from(value.is_none() && may.iter().all(Option::is_some));
                 may.clear();
             } else {
                 client = None;
             }
             may.push(value);
         }
-        known
+        (known, deleted)
     })
 }
 
@@ -223,7 +226,11 @@ fn slots_of_tables_that_are_not_all_in_memory_move_while_they_are_written_to() {
     assert!(eventually(|| (cluster.slots(source), cluster.slots(target)) == (16_384, 0)));
 
     stop.store(true, Ordering::Release);
-    let known = writers.map(|(table, writer)| (table, writer.join().unwrap()));
+    let known = writers.map(|(table, writer)| {
+        let (known, deleted) = writer.join().unwrap();
+        assert!(deleted > 0, "nothing that was there was deleted in table {table}");
+        (table, known)
+    });
     known.iter().for_each(|(table, known)| check(&cluster, *table, known));
     check_records(&cluster);
     // What each has brought back from its log, or has not removed yet, changes nothing: not in the folder either.
