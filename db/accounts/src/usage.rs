@@ -12,6 +12,7 @@ use super::client_list::ClientList;
 use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
 use super::kill_record::KillRecord;
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
+use super::recent_entries::{NewEntries, RecentEntries};
 use super::slow_log::SlowLog;
 use super::slow_requests::SlowRequests;
 use super::tenant_log::TenantLog;
@@ -69,8 +70,7 @@ pub struct TenantUsage {
     pub parked: AtomicUsize,
     /// Memories of its sandboxed code, in use or kept.
     pub guest_memories: AtomicUsize,
-    kills: Mutex<VecDeque<KillRecord>>,
-    kills_total: AtomicU64,
+    kills: RecentEntries<KillRecord, RECENT_KILLS>,
     /// Slow commands of its Redis clients.
     pub slow: SlowLog,
     /// Its slow requests of all protocols.
@@ -82,8 +82,7 @@ pub struct TenantUsage {
     forgotten: CommandBaseline,
     /// The counts of its memcached clients.
     pub tallies: MemcachedStats,
-    policy_events: Mutex<VecDeque<PolicyEvent>>,
-    policy_events_total: AtomicU64,
+    policy_events: RecentEntries<PolicyEvent, RECENT_KILLS>,
     changes: RateLimiter,
     http_calls: RateLimiter,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
@@ -147,16 +146,14 @@ impl TenantUsage {
             requests: CachePadded::default(),
             parked: AtomicUsize::new(0),
             guest_memories: AtomicUsize::new(0),
-            kills: Mutex::default(),
-            kills_total: AtomicU64::new(0),
+            kills: RecentEntries::default(),
             slow: SlowLog::default(),
             slow_requests: SlowRequests::default(),
             log: TenantLog::default(),
             clients: ClientList::default(),
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
-            policy_events: Mutex::default(),
-            policy_events_total: AtomicU64::new(0),
+            policy_events: RecentEntries::default(),
             over_rate: AtomicU64::new(0),
             changes: RateLimiter::default(),
             http_calls: RateLimiter::default(),
@@ -367,36 +364,43 @@ impl TenantUsage {
     /// and no other request takes a lock.
     #[inline]
     pub fn record_kill(&self, kill: KillRecord) {
-        self.kills_total.fetch_add(1, Relaxed);
-        let mut kills = self.kills.lock();
-        if kills.len() >= RECENT_KILLS {
-            kills.pop_front();
-        }
-        kills.push_back(kill);
+        self.kills.add(kill);
     }
 
     /// Kills since the tenant was created.
     #[inline]
     pub fn kills_total(&self) -> u64 {
-        self.kills_total.load(Relaxed)
+        self.kills.total()
+    }
+
+    /// The recent kills, newest first.
+    #[inline]
+    pub fn kills(&self) -> Vec<KillRecord> {
+        self.kills.newest_first()
+    }
+
+    /// The kills behind the one of a number: see [`NewEntries`].
+    #[inline]
+    pub fn kills_after(&self, number: u64) -> NewEntries<KillRecord> {
+        self.kills.after(number)
     }
 
     /// Adds a measure of the server against an extension; it displaces the oldest.
     #[inline]
     pub fn record_policy_event(&self, event: PolicyEvent) {
-        let mut policy_events = self.policy_events.lock();
-        // Under the lock: a reader of the number, and then of the list, finds as many.
-        self.policy_events_total.fetch_add(1, Relaxed);
-        if policy_events.len() >= RECENT_KILLS {
-            policy_events.pop_front();
-        }
-        policy_events.push_back(event);
+        self.policy_events.add(event);
     }
 
-    /// Measures of the server against the tenant's extensions since it was created.
+    /// The recent policy events, newest first.
     #[inline]
-    pub fn policy_events_total(&self) -> u64 {
-        self.policy_events_total.load(Relaxed)
+    pub fn policy_events(&self) -> Vec<PolicyEvent> {
+        self.policy_events.newest_first()
+    }
+
+    /// The policy events behind the one of a number: see [`NewEntries`].
+    #[inline]
+    pub fn policy_events_after(&self, number: u64) -> NewEntries<PolicyEvent> {
+        self.policy_events.after(number)
     }
 
     /// Of a thousand of the tenant's datagrams, those that are dropped early now, workers added up.
@@ -407,18 +411,6 @@ impl TenantUsage {
     /// Connections of the tenant's memcached and Redis clients.
     pub fn connections(&self) -> u64 {
         self.workers.iter().map(|worker| worker.counters.connections.get()).sum()
-    }
-
-    /// The recent notices, newest first.
-    #[inline]
-    pub fn policy_events(&self) -> Vec<PolicyEvent> {
-        self.policy_events.lock().iter().rev().cloned().collect()
-    }
-
-    /// The recent kills, newest first.
-    #[inline]
-    pub fn kills(&self) -> Vec<KillRecord> {
-        self.kills.lock().iter().rev().cloned().collect()
     }
 }
 

@@ -80,9 +80,9 @@ struct IncidentFiles<T> {
 #[derive(Debug, Default)]
 struct IncidentMark {
     serial: u64,
-    kills: u64,
-    policy_events: u64,
-    /// The number of its latest slow request.
+    /// The numbers of its latest kill, policy event and slow request.
+    kill: u64,
+    policy_event: u64,
     slow_id: u64,
     kill_rate: RateLimiter,
     slow_rate: RateLimiter,
@@ -259,26 +259,13 @@ fn of_tenant<'a, T: IncidentOfTenant>(all: &'a [(u32, T)], view: &TenantView) ->
     all.iter().filter(move |(of, shown)| *of == id && shown.tenant() == name).map(|(_, shown)| shown)
 }
 
-/// How many are new of a count that has only grown, unless it began anew.
-fn grown(seen: &mut u64, now: u64) -> usize {
-    let new = now.checked_sub(std::mem::replace(seen, now)).unwrap_or(now);
-    usize::try_from(new).unwrap_or(usize::MAX)
-}
-
 /// Writes a tenant's new kills, and the measures against its extensions.
 fn write_kills(view: &TenantView, seen: &mut IncidentMark, files: &mut IncidentFiles<KillResponse>, now_us: u64) {
     let (name, usage) = (&view.tenant.name, &view.tenant.usage);
-    let new_kills = grown(&mut seen.kills, usage.kills_total());
-    let new_events = grown(&mut seen.policy_events, usage.policy_events_total());
-    let mut new: Vec<KillResponse> = Vec::new();
-    if new_kills > 0 {
-        // The newest come first.
-        new.extend(usage.kills().into_iter().take(new_kills).map(|kill| KillResponse::of(name, kill)));
-    }
-    if new_events > 0 {
-        let notices = usage.policy_events().into_iter().take(new_events);
-        new.extend(notices.map(|notice| KillResponse::from_notice(name, notice)));
-    }
+    let (kills, policy_events) = (usage.kills_after(seen.kill), usage.policy_events_after(seen.policy_event));
+    (seen.kill, seen.policy_event) = (kills.last, policy_events.last);
+    let mut new: Vec<KillResponse> = kills.entries.into_iter().map(|kill| KillResponse::of(name, kill)).collect();
+    new.extend(policy_events.entries.into_iter().map(|event| KillResponse::from_notice(name, event)));
     new.sort_by_key(|one| one.at_ms);
     for mut shown in new {
         shown.text = shortened(shown.text);

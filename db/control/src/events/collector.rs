@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use sandstorm_accounts::PolicyEvent;
+use sandstorm_accounts::{KillRecord, NewEntries, PolicyEvent};
 use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_metrics::cause_name;
 
@@ -30,8 +30,9 @@ struct CollectorState {
 #[derive(Debug, Default)]
 struct SeenTenant {
     name: String,
-    kills: u64,
-    policy_events: u64,
+    /// The numbers of its latest kill and policy event.
+    kill: u64,
+    policy_event: u64,
     /// When datagrams of it were last dropped early, in milliseconds since 1970; `None`: it is not throttled.
     throttled_ms: Option<u64>,
 }
@@ -61,22 +62,15 @@ impl EventCollector {
 fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64) {
     let (tenant, usage) = (&view.tenant, &view.tenant.usage);
     let event = |code: EventCode| NewEvent::of_server(code).about(&tenant.name, tenant.id);
-    let kills = usage.kills_total();
     // A tenant that was made anew begins at none.
-    let new_kills = kills.checked_sub(std::mem::replace(&mut seen.kills, kills)).unwrap_or(kills);
-    if new_kills > 0 {
-        record_kills(view, new_kills, log);
-    }
-    let policy_events = usage.policy_events_total();
-    let before = std::mem::replace(&mut seen.policy_events, policy_events);
-    let new_events = policy_events.checked_sub(before).unwrap_or(policy_events);
-    if new_events > 0 {
-        // The newest come first.
-        let newest: Vec<PolicyEvent> = usage.policy_events().into_iter().take(new_events as usize).collect();
-        for PolicyEvent { extension, version, what, text, .. } in newest.into_iter().rev() {
-            let (subject, text) = (Some(extension), format!("v{version}: {text}"));
-            log.record(NewEvent { subject, text, ..event(code_of(what)) });
-        }
+    let kills = usage.kills_after(seen.kill);
+    seen.kill = kills.last;
+    record_kills(view, kills, log);
+    let policy_events = usage.policy_events_after(seen.policy_event);
+    seen.policy_event = policy_events.last;
+    for PolicyEvent { extension, version, what, text, .. } in policy_events.entries {
+        let (subject, text) = (Some(extension), format!("v{version}: {text}"));
+        log.record(NewEvent { subject, text, ..event(code_of(what)) });
     }
     let is_throttled = usage.dropped_early_per_mille() > 0;
     match (is_throttled, seen.throttled_ms) {
@@ -118,13 +112,12 @@ fn code_of(what: &str) -> EventCode {
 
 /// Records kills that are new: one event for each extension, version and cause. Of those that are remembered no more
 /// only the number is known.
-fn record_kills(view: &TenantView, new_kills: u64, log: &EventLog) {
+fn record_kills(view: &TenantView, kills: NewEntries<KillRecord>, log: &EventLog) {
     let tenant = &view.tenant;
-    let newest = tenant.usage.kills().into_iter().take(usize::try_from(new_kills).unwrap_or(usize::MAX));
+    let NewEntries { entries, count: new_kills, .. } = kills;
     let mut kinds: BTreeMap<(String, u64, &'static str), (u64, String)> = BTreeMap::new();
-    let mut known = 0;
-    for kill in newest {
-        known += 1;
+    let known = entries.len() as u64;
+    for kill in entries.into_iter().rev() {
         // The newest text is the first.
         let kind = (kill.extension, kill.version, cause_name(kill.cause));
         kinds.entry(kind).or_insert_with(|| (0, kill.text)).0 += 1;
