@@ -107,8 +107,8 @@ impl PartialCluster {
     }
 }
 
-/// Puts and deletes keys of its own until it is told to stop; returns what it knows of them, and how many records it has
-/// deleted that were there.
+/// Puts and deletes keys of its own until it is told to stop. Returns what it knows of them, and how many records it
+/// has deleted that were there.
 fn start_writer(table: u64, addresses: &Addresses, stop: &Arc<AtomicBool>) -> JoinHandle<(KnownKeys, usize)> {
     let (addresses, stop) = (Arc::clone(addresses), Arc::clone(stop));
     thread::spawn(move || {

@@ -133,8 +133,8 @@ fn comment_text(description: &str) -> String {
 
 /// Whether a character ends a line somewhere, steers a terminal, or changes the direction or the order of a text.
 fn ends_or_hides(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    let is_invisible = matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    letter.is_control() || is_invisible || matches!(letter, '\u{2028}'..='\u{202e}')
 }
 
 /// The first line of every client.

@@ -380,8 +380,8 @@ impl ActiveTrigger {
         self.paused.clear();
     }
 
-    /// Makes the calls of dead letters again that have their arguments and are not made again already, as many as there is
-    /// room for among the calls that wait. Returns their number.
+    /// Makes the calls of dead letters again that have their arguments and are not made again already, as many as there
+    /// is room for among the calls that wait. Returns their number.
     pub(super) fn replay_letters(&mut self) -> usize {
         let under_way = self.queue.letters();
         let others = self.dead.values().filter(|letter| !under_way.contains(&letter.id));
