@@ -19,10 +19,12 @@ use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
 use crate::copy_depot::CopyDepot;
+use crate::copy_desk::CopyName;
 use crate::copy_keeper::CopyKeeper;
 use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
+use crate::limits::COPY_IDLE;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
 use crate::move_desk::MoveDesk;
@@ -355,4 +357,75 @@ fn writes_that_no_copy_confirms_are_refused_and_taken_again() {
     assert!(log.are_copies_missing());
     (1..SERVERS).for_each(|number| cluster.servers[number].is_reached.store(true, Ordering::Release));
     assert!(eventually(|| !log.are_copies_missing() && first.state_of(position) == PositionState::OnDisk));
+}
+
+/// The name of the needed copy of the first server's log, once its generation has one that is none of these.
+fn other_copy(cluster: &TestCluster, known: &[CopyName]) -> CopyName {
+    let mut found = None;
+    let is_there = || {
+        let (_, copies) = cluster.servers[0].member.lock().copies().generation();
+        found = copies.first().filter(|name| !known.contains(name)).cloned();
+        found.is_some()
+    };
+    assert!(eventually(is_there), "it has no other copy");
+    found.unwrap()
+}
+
+#[test]
+fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let depot_of = |name: &CopyName| {
+        let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
+        let depot = cluster.servers[number].desk.copies_part().depot().unwrap();
+        let is_there = depot.list().iter().any(|copy| copy.owner == id_of(0) && copy.copy == name.1);
+        (depot, (id_of(0), name.1), is_there)
+    };
+    // Its folder is swept.
+    let gone = other_copy(&cluster, &[]);
+    let (depot, at_holder, _) = depot_of(&gone);
+    depot.remove_unneeded(|name| *name != at_holder, Instant::now() + 2 * COPY_IDLE);
+    let second = other_copy(&cluster, std::slice::from_ref(&gone));
+    assert!(!depot_of(&gone).2, "it was made again");
+    let position = first.put(b"apple", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+
+    // Its folder is what it was before the last write.
+    let (depot, at_holder, _) = depot_of(&second);
+    let backup = first.folder.join("backup");
+    std::fs::create_dir_all(&backup).unwrap();
+    for entry in std::fs::read_dir(depot.folder_of(&at_holder)).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), backup.join(entry.file_name())).unwrap();
+    }
+    let position = first.put(b"pear", &[5; 9_000]);
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    depot.put_back(&at_holder, &backup);
+    let third = other_copy(&cluster, &[gone, second]);
+    let position = first.put(b"apple", b"5");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    assert!(depot_of(&third).2);
+}
+
+#[test]
+fn without_a_table_that_needs_copies_there_is_no_generation() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    assert!(cluster.holder(0).is_some());
+    // The store of the agreement loses some answers.
+    let is_gone = || {
+        let _maybe = first.directory.drop_table("shop", "items");
+        first.directory.snapshot().by_name("shop").is_some_and(|view| view.table_by_name("items").is_none())
+    };
+    assert!(eventually(is_gone));
+    assert!(eventually(|| cluster.holder(0).is_none()));
+    // Whoever waits learns that nothing is known, and nobody takes its place with what the copy had once.
+    let log = first.directory.change_log().unwrap();
+    assert!(eventually(|| first.state_of(log.copied_position(log.end())) == PositionState::Uncertain));
+    let refused = || cluster.servers[1].desk.fail_over(&id_of(0), None).unwrap_err();
+    assert!(eventually(|| refused().contains("no other server has a copy")), "{}", refused());
 }

@@ -15,7 +15,7 @@ use sandstorm_log::{
 };
 
 use crate::copy_desk::CopyName;
-use crate::limits::{COPY_IDLE, LEASE};
+use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, LEASE};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
 
@@ -27,8 +27,28 @@ struct OpenCopy {
     replica: ReplicaFolder,
     /// When it has answered last, on the clock of leases.
     granted: Duration,
-    /// The same on the process's clock, for what is to be removed.
+    /// Whether its owner has asked what it has since it was opened: the folder may be an earlier one.
+    has_told: bool,
+}
+
+/// A copy that is open, as the table of them has it.
+struct KnownCopy {
+    copy: Arc<Mutex<OpenCopy>>,
+    /// When it was asked for last, on the process's clock: what nobody asks for is removed.
     used: Instant,
+}
+
+type KnownCopies = HashMap<CopyName, KnownCopy>;
+
+/// What a copy is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CopyAccess {
+    /// To be used, and made if there is none.
+    Makes,
+    /// To be used.
+    Uses,
+    /// To be shown, which keeps none.
+    Looks,
 }
 
 /// A copy, as it is shown.
@@ -49,7 +69,7 @@ pub struct CopyDepot {
     folder: PathBuf,
     /// The start of this process: an earlier one may have answered just before.
     made: (Duration, Instant),
-    open: Mutex<HashMap<CopyName, Arc<Mutex<OpenCopy>>>>,
+    open: Mutex<KnownCopies>,
 }
 
 impl std::fmt::Debug for CopyDepot {
@@ -79,32 +99,35 @@ impl CopyDepot {
         self.folder.join(folder_name(name))
     }
 
-    /// A copy, which is made if there is none and `makes`.
-    fn copy(&self, name: &CopyName, makes: bool) -> Result<Arc<Mutex<OpenCopy>>, ReplicaError> {
-        let mut open = self.open.lock();
-        if let Some(found) = open.get(name) {
-            return Ok(Arc::clone(found));
+    /// A copy. That it is used is noted under the lock of all: it is not removed then.
+    fn copy(
+        &self,
+        open: &mut KnownCopies,
+        name: &CopyName,
+        access: CopyAccess,
+    ) -> Result<Arc<Mutex<OpenCopy>>, ReplicaError> {
+        if let Some(found) = open.get_mut(name) {
+            if access != CopyAccess::Looks {
+                found.used = Instant::now();
+            }
+            return Ok(Arc::clone(&found.copy));
         }
         let path = self.path_of(name);
-        let is_there = path.is_dir();
-        if !is_there && !makes {
-            return Err(ReplicaError::Gap("it is not there".to_owned()));
+        if access != CopyAccess::Makes && !path.is_dir() {
+            return Err(ReplicaError::Missing);
         }
         let disk: Arc<dyn LogDisk> = Arc::new(LogFolder::lock(&path)?);
-        if !is_there {
-            // Its name, and that of the folder of all.
-            let synced = [self.folder.as_path(), self.folder.parent().unwrap_or(&self.folder)].into_iter();
-            let synced = synced.map(|folder| std::fs::File::open(folder).and_then(|folder| folder.sync_all()));
-            synced
-                .collect::<Result<(), _>>()
-                .map_err(|error| LogError::unusable(&path.display().to_string(), &error.to_string()))?;
+        // Its name, and that of the folder of all: whoever has made them may have stopped before they were on the disk.
+        for folder in [self.folder.as_path(), self.folder.parent().unwrap_or(&self.folder)] {
+            let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|error| LogError::unusable(&path.display().to_string(), &error.to_string()))?;
         }
-        let (granted, used) = self.made;
+        let (granted, made) = self.made;
         let replica = ReplicaFolder::open(disk)?;
-        let used = if is_there { used } else { Instant::now() };
-        let opened = Arc::new(Mutex::new(OpenCopy { replica, granted, used }));
-        open.insert(name.clone(), Arc::clone(&opened));
-        Ok(opened)
+        let used = if access == CopyAccess::Looks { made } else { Instant::now() };
+        let copy = Arc::new(Mutex::new(OpenCopy { replica, granted, has_told: false }));
+        open.insert(name.clone(), KnownCopy { copy: Arc::clone(&copy), used });
+        Ok(copy)
     }
 
     /// Answers what the owner of a log asks of a copy here.
@@ -122,12 +145,22 @@ impl CopyDepot {
 
     fn ask(&self, head: &ReplicaHead, pieces: &[u8]) -> Result<Option<ReplicaState>, ReplicaError> {
         let name = (head.owner.clone(), head.copy);
-        // Who begins with it asks for its state first.
-        let copy = self.copy(&name, head.ask == ReplicaAsk::State)?;
-        let copy = &mut *copy.lock();
-        copy.used = Instant::now();
+        // Only who begins with it has it made: one that is missed later has lost what it has promised.
+        let makes = matches!(head.ask, ReplicaAsk::State { makes: true });
+        let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
+        // Behind a disk that hangs no more threads gather than there are questions in this time: they are asked again.
+        let busy = || LogError::unusable(&folder_name(&name), "the copy's disk is busy");
+        let copy = {
+            let mut open = self.open.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
+            self.copy(&mut open, &name, access)?
+        };
+        let copy = &mut *copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
+        copy.has_told |= matches!(head.ask, ReplicaAsk::State { .. });
+        if !copy.has_told {
+            return Err(ReplicaError::Gap("it was opened again, and has not told what it has".to_owned()));
+        }
         let done = match &head.ask {
-            ReplicaAsk::State => copy.replica.state(head.epoch).map(Some),
+            ReplicaAsk::State { .. } => copy.replica.state(head.epoch).map(Some),
             ReplicaAsk::Append => {
                 let batch = ReplicaBatch::decode(pieces);
                 let batch = batch.ok_or_else(|| ReplicaError::Gap("the pieces are damaged".to_owned()))?;
@@ -146,7 +179,7 @@ impl CopyDepot {
     /// # Errors
     /// [`ReplicaError`]: it is not there, or not known to be sealed.
     pub(crate) fn seal(&self, name: &CopyName) -> Result<Duration, ReplicaError> {
-        let copy = self.copy(name, false)?;
+        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
         let copy = &mut *copy.lock();
         copy.replica.seal()?;
         Ok((copy.granted + LEASE).saturating_sub(boot_time()))
@@ -161,7 +194,7 @@ impl CopyDepot {
         name: &CopyName,
         visit: &mut dyn FnMut(&LoggedChange<'_>) -> Result<(), String>,
     ) -> Result<(), ReplicaError> {
-        let copy = self.copy(name, false)?;
+        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
         let path = self.path_of(name).display().to_string();
         let visit = &mut |change: &LoggedChange<'_>, _| visit(change).map_err(|why| LogError::unusable(&path, &why));
         // Sealed, it changes no more: whoever wants to know of it does not wait.
@@ -174,7 +207,7 @@ impl CopyDepot {
     pub fn list(&self) -> Vec<StoredCopyState> {
         let names: Vec<CopyName> = self.names();
         let shown = |name: CopyName| {
-            let copy = self.copy(&name, false).ok()?;
+            let copy = self.copy(&mut self.open.lock(), &name, CopyAccess::Looks).ok()?;
             let copy = copy.lock();
             let (bytes, is_sealed) = (copy.replica.bytes(), copy.replica.is_sealed());
             Some(StoredCopyState { owner: name.0, copy: name.1, bytes, is_sealed })
@@ -190,11 +223,12 @@ impl CopyDepot {
     }
 
     /// Removes copies that no generation has, and that nobody has asked for a while: their owners have others now.
-    pub(crate) fn remove_unneeded(&self, is_needed: impl Fn(&CopyName) -> bool) {
+    /// `read_at` is when the generations were read: one that was asked for later may be of one by now.
+    pub(crate) fn remove_unneeded(&self, is_needed: impl Fn(&CopyName) -> bool, read_at: Instant) {
         for name in self.names().into_iter().filter(|name| !is_needed(name)) {
             let mut open = self.open.lock();
-            let used = open.get(&name).map_or(self.made.1, |copy| copy.lock().used);
-            if used.elapsed() < COPY_IDLE {
+            let used = open.get(&name).map_or(self.made.1, |known| known.used);
+            if read_at.saturating_duration_since(used) < COPY_IDLE {
                 continue;
             }
             open.remove(&name);
@@ -203,5 +237,89 @@ impl CopyDepot {
                 Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl CopyDepot {
+    /// Puts another folder in the place of a copy's, as a process that has ended and begun again finds it.
+    pub(crate) fn put_back(&self, name: &CopyName, from: &Path) {
+        let mut open = self.open.lock();
+        open.remove(name);
+        let path = self.path_of(name);
+        std::fs::remove_dir_all(&path).unwrap();
+        std::fs::rename(from, path).unwrap();
+    }
+
+    /// The folder of a copy.
+    pub(crate) fn folder_of(&self, name: &CopyName) -> PathBuf {
+        self.path_of(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn depot(name: &str) -> (PathBuf, CopyDepot, ReplicaHead) {
+        let folder = std::env::temp_dir().join(format!("sandstorm-depot-{name}-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let ask = ReplicaAsk::State { makes: true };
+        let head = ReplicaHead { owner: "a".repeat(40), copy: 7, epoch: 1, ask };
+        (folder.clone(), CopyDepot::new(&folder), head)
+    }
+
+    #[test]
+    fn a_copy_that_is_missed_is_not_made_again() {
+        let (folder, depot, head) = depot("missed");
+        let uses = ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() };
+        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
+        assert_eq!(depot.ask(&uses, b""), Err(ReplicaError::Missing));
+        assert_eq!(depot.ask(&appends, b""), Err(ReplicaError::Missing));
+        assert!(depot.ask(&head, b"").is_ok() && depot.ask(&uses, b"").is_ok());
+        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+        let name = (head.owner.clone(), head.copy);
+        depot.seal(&name).unwrap();
+        // What was asked for lately stays, also where it is looked at only from then on.
+        depot.remove_unneeded(|_| false, Instant::now());
+        assert_eq!(depot.list().len(), 1);
+        depot.remove_unneeded(|_| true, Instant::now() + COPY_IDLE);
+        assert_eq!(depot.list().len(), 1);
+        depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
+        assert_eq!(depot.list(), []);
+        assert_eq!(depot.ask(&uses, b""), Err(ReplicaError::Missing));
+        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
+        let _left = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn what_was_opened_again_tells_what_it_has_before_it_takes_more() {
+        let (folder, depot, head) = depot("opened");
+        assert!(depot.ask(&head, b"").is_ok());
+        depot.open.lock().clear();
+        assert_eq!(depot.list().len(), 1);
+        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
+        assert!(matches!(depot.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Gap(_))));
+        assert!(depot.ask(&head, b"").is_ok());
+        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+        let _left = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn a_question_behind_a_disk_that_hangs_is_answered() {
+        let (folder, depot, head) = depot("hangs");
+        assert!(depot.ask(&head, b"").is_ok());
+        let busy = depot.copy(&mut depot.open.lock(), &(head.owner.clone(), head.copy), CopyAccess::Uses).unwrap();
+        {
+            let _hangs = busy.lock();
+            assert!(matches!(depot.ask(&head, b""), Err(ReplicaError::Log(_))));
+        }
+        {
+            let _hangs = depot.open.lock();
+            assert!(matches!(depot.ask(&head, b""), Err(ReplicaError::Log(_))));
+        }
+        assert!(depot.ask(&head, b"").is_ok());
+        let _left = std::fs::remove_dir_all(folder);
     }
 }

@@ -7,6 +7,7 @@
 //! map has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -38,6 +39,8 @@ pub(crate) struct CopiedUpTo {
 struct CopyDeskState {
     map: StoredSlots,
     revision: u64,
+    /// When the map was asked for that was read last.
+    read_at: Option<Instant>,
     servers: BTreeMap<String, ServerState>,
     live: BTreeSet<String>,
     peer_key: String,
@@ -71,8 +74,8 @@ pub(crate) struct KnownPeers {
     pub(crate) live: BTreeSet<String>,
     pub(crate) peer_key: String,
     pub(crate) map: StoredSlots,
-    /// The revision of the map; 0: it was not read.
-    pub(crate) revision: u64,
+    /// When the map was asked for that was read last; `None`: it was not read.
+    pub(crate) read_at: Option<Instant>,
 }
 
 impl CopyDeskState {
@@ -95,14 +98,16 @@ impl CopyDesk {
         &self.own_id
     }
 
-    /// Takes over what was read.
+    /// Takes over what was read, and was asked for at `read_at`.
     pub(crate) fn adopt(
         &self,
         (revision, map): (u64, &StoredSlots),
         (servers, live): (&BTreeMap<String, ServerState>, &BTreeSet<String>),
         peer_key: &str,
+        read_at: Instant,
     ) {
         let state = &mut *self.state.lock();
+        state.read_at = Some(read_at).filter(|_| revision != 0);
         let had_place = state.own(&self.own_id, self.boot).is_some();
         if revision != state.revision {
             // What was sent for an older map was made, or cannot be any more.
@@ -225,7 +230,7 @@ impl CopyDesk {
             live: state.live.clone(),
             peer_key: state.peer_key.clone(),
             map: state.map.clone(),
-            revision: state.revision,
+            read_at: state.read_at,
         }
     }
 

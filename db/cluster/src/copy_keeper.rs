@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use sandstorm_catalog::Directory;
-use sandstorm_log::{ChangeLog, LogShipper, ReplicaError, boot_time};
+use sandstorm_log::frame::FileKind;
+use sandstorm_log::{ChangeLog, LogShipper, ReplicaError, ReplicaState, boot_time};
 
 use crate::copies_part::{CopiesStatus, CopyStatus, GenerationStatus};
 use crate::copy_desk::{CopyDesk, CopyName, HeldCopy, KnownPeers};
 use crate::limits::{
     COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL, LOG_INTERVAL,
-    REPLACE_AFTER, REPLICA_PAUSE,
+    REPLACE_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
 use crate::move_desk::MoveDesk;
@@ -26,6 +27,8 @@ struct CopyLink {
     held: HeldCopy,
     /// When it was begun.
     begun: Instant,
+    /// Whether the copy is a new one: it is made, until it has confirmed something.
+    is_new: bool,
     /// When it has confirmed something last.
     confirmed: Option<Instant>,
     /// The position from which the log's files are needed for it.
@@ -129,7 +132,7 @@ fn keep(keeping: &Arc<CopyKeeping>) {
         if let Some(log) = &log {
             choose(keeping, log);
         } else {
-            stop_links(&mut keeping.links.lock(), |_| true);
+            end_copies(keeping);
             confirmed = Instant::now();
         }
         if keeping.publish(log.as_ref()) {
@@ -158,6 +161,25 @@ fn keep(keeping: &Arc<CopyKeeping>) {
     stop_links(&mut keeping.links.lock(), |_| true);
 }
 
+/// No table needs copies any more: the generation ends, so that no other server takes this one's place with what a copy
+/// had once, and nothing waits for copies.
+fn end_copies(keeping: &CopyKeeping) {
+    stop_links(&mut keeping.links.lock(), |_| true);
+    let Some(log) = keeping.directory.change_log() else { return };
+    let (_, members) = keeping.copies.generation();
+    if members.is_empty() {
+        return;
+    }
+    log.keep_for_copies(None);
+    if !log.are_copies_missing() {
+        // Answers that wait say that they do not know.
+        log.set_copied(log.copied(), Duration::ZERO, true);
+    }
+    if keeping.copies.want(Vec::new(), &BTreeMap::new()) {
+        keeping.desk.wake_agent();
+    }
+}
+
 /// Ends links, without waiting for their threads: a question that is under way may take its time.
 fn stop_links(links: &mut CopyLinks, is_over: impl Fn(&CopyName) -> bool) {
     links.retain(|name, link| {
@@ -178,7 +200,7 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     let links = &mut *keeping.links.lock();
     for name in &needed {
         if !links.contains_key(name) {
-            links.insert(name.clone(), start_link(keeping, name.clone()));
+            links.insert(name.clone(), start_link(keeping, name.clone(), false));
         }
     }
     let is_new = |name: &CopyName| !needed.contains(name);
@@ -212,25 +234,32 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
         && let Some(server) = candidate(keeping.copies.own_id(), &peers, links)
     {
         let name = (server, rand::random::<u64>() >> 1);
-        links.insert(name.clone(), start_link(keeping, name));
+        links.insert(name.clone(), start_link(keeping, name, true));
     }
     log.keep_for_copies(links.values().map(|link| link.needs_from).min());
 }
 
 /// The next server behind this one, in the order of their ids, that lives and has no copy.
 fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks) -> Option<String> {
-    let is_free = |id: &&String| {
-        peers.live.contains(*id)
-            && !peers.map.draining.contains_key(*id)
-            && *id != own
-            && !links.iter().any(|((server, _), link)| server == *id && !link.is_silent(FILL_SILENCE))
+    let free = |may_have_lost: bool| {
+        let has_copy = |id: &String, link: &CopyLink, server: &String| {
+            server == id && !(may_have_lost && link.is_over) && !link.is_silent(FILL_SILENCE)
+        };
+        let is_free = |id: &&String| {
+            peers.live.contains(*id)
+                && !peers.map.draining.contains_key(*id)
+                && *id != own
+                && !links.iter().any(|((server, _), link)| has_copy(id, link, server))
+        };
+        let (after, before): (Vec<&String>, Vec<&String>) =
+            peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
+        after.first().or(before.first()).map(|id| (*id).clone())
     };
-    let (after, before): (Vec<&String>, Vec<&String>) =
-        peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
-    after.first().or(before.first()).map(|id| (*id).clone())
+    // One whose copy cannot be gone on with comes last.
+    free(false).or_else(|| free(true))
 }
 
-fn start_link(keeping: &Arc<CopyKeeping>, name: CopyName) -> CopyLink {
+fn start_link(keeping: &Arc<CopyKeeping>, name: CopyName, is_new: bool) -> CopyLink {
     let stop = Arc::new(AtomicBool::new(false));
     let (run, stopped) = (Arc::clone(keeping), Arc::clone(&stop));
     let thread = std::thread::Builder::new().name("copy-link".to_owned());
@@ -238,7 +267,7 @@ fn start_link(keeping: &Arc<CopyKeeping>, name: CopyName) -> CopyLink {
     let trouble = thread.as_ref().err().map(ToString::to_string);
     let (held, begun, confirmed) = (HeldCopy::default(), Instant::now(), None);
     let (needs_from, behind, is_over) = (0, 0, trouble.is_some());
-    CopyLink { held, begun, confirmed, needs_from, behind, trouble, is_over, stop }
+    CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, stop }
 }
 
 /// The thread of a copy.
@@ -271,10 +300,18 @@ enum LinkEnd {
 impl From<ReplicaError> for LinkEnd {
     fn from(error: ReplicaError) -> LinkEnd {
         match &error {
-            ReplicaError::Sealed | ReplicaError::OldEpoch(_) => LinkEnd::Over(error.to_string()),
+            ReplicaError::Sealed | ReplicaError::Missing | ReplicaError::OldEpoch(_) => {
+                LinkEnd::Over(error.to_string())
+            }
             ReplicaError::Gap(_) | ReplicaError::Log(_) => LinkEnd::Again(error.to_string()),
         }
     }
+}
+
+/// The position up to which a copy has the log.
+fn ends_at(state: &ReplicaState) -> u64 {
+    let segments = state.files.iter().filter(|file| file.header.kind == FileKind::Segment);
+    segments.map(|file| file.position).max().unwrap_or(0)
 }
 
 /// Sends the log to a copy until there is trouble, or the link is to stop.
@@ -286,7 +323,11 @@ fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(),
     let own = keeping.copies.own_id();
     let link = ReplicaLink::new(own, name, server, peers.peer_key).map_err(again)?;
     let log = keeping.directory.change_log().ok_or_else(|| again("there is no log yet".to_owned()))?;
-    let state = link.state(keeping.epoch())?;
+    let state = link.state(keeping.epoch(), keeping.makes(name))?;
+    if keeping.copies.needed().contains(name) && ends_at(&state) < log.copied() {
+        // Its folder is an earlier one. Filled up in silence it could be chosen in this server's place meanwhile.
+        return Err(LinkEnd::Over("it has less of the log than it has confirmed".to_owned()));
+    }
     let begun = LogShipper::begin(&log, &state).map_err(broken)?;
     let mut shipper = begun.ok_or_else(|| LinkEnd::Over("it has something else than the log".to_owned()))?;
     let mut is_quiet = false;
@@ -308,6 +349,13 @@ impl CopyKeeping {
     /// The generation's number: what is sent to a copy has it.
     fn epoch(&self) -> u64 {
         self.copies.generation().0.max(1)
+    }
+
+    /// Whether a copy is made where it is not there. One that has confirmed something, or that a generation has, is
+    /// never made again: it has promised what a new one does not know of, and may have been sealed.
+    fn makes(&self, name: &CopyName) -> bool {
+        let is_new = self.links.lock().get(name).is_some_and(|link| link.is_new && link.confirmed.is_none());
+        is_new && !self.copies.needed().contains(name)
     }
 
     /// Waits until the log has more than was sent, or it is time to ask again. Returns whether there is nothing.
@@ -381,10 +429,12 @@ fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
 /// Removes copies of others' logs that no generation has.
 fn sweep(keeping: &CopyKeeping) {
     let peers = keeping.copies.peers();
-    let Some(depot) = keeping.desk.copies_part().depot().filter(|_| peers.revision != 0) else { return };
+    let Some(read_at) = peers.read_at.filter(|at| at.elapsed() < SWEEP_MAP_AGE) else { return };
+    let Some(depot) = keeping.desk.copies_part().depot() else { return };
     let own = keeping.copies.own_id();
-    depot.remove_unneeded(|(owner, copy)| {
+    let is_needed = |(owner, copy): &CopyName| {
         let known = peers.map.generations.get(owner);
         known.is_some_and(|one| one.copies.iter().any(|(server, number)| server == own && number == copy))
-    });
+    };
+    depot.remove_unneeded(is_needed, read_at);
 }

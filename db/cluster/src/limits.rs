@@ -119,6 +119,12 @@ pub const COPIES_STALL: Duration = Duration::from_secs(5);
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and nobody asks is removed.
 pub const COPY_IDLE: Duration = Duration::from_secs(600);
+/// Time for which a question about a copy waits for what another one does with it, before the answer is that it failed:
+/// well below [`REPLICA_TIMEOUT`], so that a disk that hangs does not take all threads of the control port.
+pub const COPY_LOCK_WAIT: Duration = Duration::from_secs(1);
+/// Age of the map above which no copy is removed: the server may not hear of what has changed. Some looks of
+/// [`POLL_INTERVAL`], and a request that takes its time.
+pub const SWEEP_MAP_AGE: Duration = Duration::from_secs(5);
 /// Time between two looks for such copies.
 pub const COPY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Bytes of an answer about a copy, at most: its files.

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use data_encoding::HEXLOWER;
 use sandstorm_store::limits::CLUSTER_SERVERS;
@@ -165,13 +166,14 @@ impl ClusterMember {
     /// [`MemberError`]. Nothing that the server owned is lost by one, but for [`MemberError::Replaced`].
     pub fn step(&mut self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         for _ in 0..CHANGES_PER_LOOK {
+            let read_at = Instant::now();
             let listed = store.list(MetadataRange::of(LIVE, MEMBERS_END))?;
             let state = ClusterState::read(listed.values)?;
             self.directory_revision = state.directory_revision;
             self.check_removed(&state)?;
             self.register(&state, store)?;
             self.found(&state, store)?;
-            self.adopt(&state);
+            self.adopt(&state, read_at);
             if !self.change_map(&state, store)? {
                 break;
             }
@@ -281,12 +283,13 @@ impl ClusterMember {
     }
 
     /// Takes over what was read.
-    fn adopt(&self, state: &ClusterState) {
+    fn adopt(&self, state: &ClusterState, read_at: Instant) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
         self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
-        self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key);
         let known = KnownServers { all: &state.servers, live: &state.live };
-        self.desk.adopt((revision, stored), known, &state.peer_key);
+        self.desk.adopt((revision, stored.clone()), known, &state.peer_key);
+        // Behind the owners: that a place was taken is acted on where its slots are served no more.
+        self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key, read_at);
         self.desk.set_directory_revision(state.directory_revision);
     }
 }

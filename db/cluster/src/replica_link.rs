@@ -48,9 +48,9 @@ impl ReplicaLink {
         answer.read()
     }
 
-    /// What it has.
-    pub(crate) fn state(&self, epoch: u64) -> Result<ReplicaState, ReplicaError> {
-        self.ask(epoch, ReplicaAsk::State, b"").map(Option::unwrap_or_default)
+    /// What it has. `makes`: it is made if there is none.
+    pub(crate) fn state(&self, epoch: u64, makes: bool) -> Result<ReplicaState, ReplicaError> {
+        self.ask(epoch, ReplicaAsk::State { makes }, b"").map(Option::unwrap_or_default)
     }
 
     /// Has pieces taken; none is a question whether they would be.

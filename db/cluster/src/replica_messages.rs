@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum ReplicaAsk {
-    /// What it has.
-    State,
+    /// What it has. `makes`: it is made if there is none.
+    State { makes: bool },
     /// To take the pieces that follow.
     Append,
     /// To remove what is before a checkpoint and a segment.
@@ -49,6 +49,7 @@ pub(crate) enum ReplicaAnswer {
     State { log_id: u64, files: Vec<ToldFile> },
     Done,
     Sealed,
+    Missing,
     OldEpoch(u64),
     Gap(String),
     Failed(String),
@@ -103,6 +104,7 @@ impl From<Result<Option<ReplicaState>, ReplicaError>> for ReplicaAnswer {
                 ReplicaAnswer::State { log_id: state.log_id, files: state.files.iter().map(ToldFile::from).collect() }
             }
             Err(ReplicaError::Sealed) => ReplicaAnswer::Sealed,
+            Err(ReplicaError::Missing) => ReplicaAnswer::Missing,
             Err(ReplicaError::OldEpoch(epoch)) => ReplicaAnswer::OldEpoch(epoch),
             Err(ReplicaError::Gap(why)) => ReplicaAnswer::Gap(why),
             Err(ReplicaError::Log(error)) => ReplicaAnswer::Failed(error.to_string()),
@@ -120,6 +122,7 @@ impl ReplicaAnswer {
                 Ok(Some(ReplicaState { log_id, is_sealed: false, files }))
             }
             ReplicaAnswer::Sealed => Err(ReplicaError::Sealed),
+            ReplicaAnswer::Missing => Err(ReplicaError::Missing),
             ReplicaAnswer::OldEpoch(epoch) => Err(ReplicaError::OldEpoch(epoch)),
             ReplicaAnswer::Gap(why) => Err(ReplicaError::Gap(why)),
             ReplicaAnswer::Failed(why) => Err(ReplicaError::Log(LogError::unusable("the copy", &why))),
@@ -137,7 +140,11 @@ mod tests {
     #[test]
     fn questions_and_answers_come_as_they_were_and_anything_else_is_refused() {
         let mut random = StdRng::seed_from_u64(3);
-        for ask in [ReplicaAsk::State, ReplicaAsk::Append, ReplicaAsk::Trim { checkpoint: 3, segment: u64::MAX }] {
+        for ask in [
+            ReplicaAsk::State { makes: true },
+            ReplicaAsk::Append,
+            ReplicaAsk::Trim { checkpoint: 3, segment: u64::MAX },
+        ] {
             let head = ReplicaHead { owner: "a".repeat(40), copy: random.random(), epoch: random.random(), ask };
             let pieces: Vec<u8> = (0..random.random_range(0..90)).map(|_| random.random()).collect();
             let sent = head.encode(&pieces).unwrap();

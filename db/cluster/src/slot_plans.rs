@@ -207,7 +207,11 @@ impl StoredSlots {
         mut new_id: impl FnMut() -> u64,
     ) -> Result<(StoredSlots, usize), String> {
         known.check(server)?;
-        self.check_succession()?;
+        // A server that is gone for good is removed also in the midst of a succession, which ends with that.
+        let is_part = self.succession().is_some_and(|(owner, to)| owner == server || to == server);
+        if !is_part || !matches!(change, ServerChange::Remove { .. }) {
+            self.check_succession()?;
+        }
         match change {
             ServerChange::Drain { mib_per_s } => self.drain(server, mib_per_s, known, &mut new_id),
             ServerChange::Add { mib_per_s } => self.add(server, mib_per_s, known, &mut new_id),
@@ -320,6 +324,10 @@ impl StoredSlots {
         }
         map.draining.remove(server);
         map.generations.remove(server);
+        for one in map.generations.values_mut().filter(|one| one.successor.as_deref() == Some(server)) {
+            // Its owner goes on, if it lives, and may be succeeded by another one.
+            (one.number, one.successor) = (one.number + 1, None);
+        }
         map.removed.push(server.to_owned());
         let forgotten = map.removed.len().saturating_sub(REMOVED_SERVERS);
         map.removed.drain(..forgotten);
@@ -501,6 +509,42 @@ mod tests {
 
     /// Whatever is asked for, in whatever order: the map stays sound, only what is given up changes its owner at once,
     /// and the parts of a plan are disjoint.
+    #[test]
+    fn a_succession_ends_where_one_of_the_two_servers_is_removed() {
+        let all = servers();
+        let mut map = divided(&["a", "b", "c"]);
+        let copies = vec![("b".to_owned(), 5), ("c".to_owned(), 6)];
+        map = map.set_copies("a", 1, &copies).unwrap();
+        let live = ids(&["b", "c"]);
+        let known = KnownServers { all: &all, live: &live };
+        let taken = map.fail_over("a", Some("b"), known).unwrap();
+        let removes = |gives_up_records| ServerChange::Remove { gives_up_records };
+        // Another server's part does not change meanwhile, nor does a server go that lives.
+        let change = |server: &str, change, live: &[&str]| {
+            let live = ids(live);
+            taken
+                .change_server(server, change, KnownServers { all: &all, live: &live }, rand::random)
+                .map(|(map, _)| map)
+        };
+        assert!(change("c", removes(true), &["b"]).unwrap_err().contains("takes the place"));
+        assert!(
+            change("b", ServerChange::Drain { mib_per_s: 0 }, &["b", "c"]).unwrap_err().contains("takes the place")
+        );
+        assert!(change("b", removes(true), &["b", "c"]).unwrap_err().contains("lives"));
+        // The owner: its slots go to the others, without their records.
+        let ended = change("a", removes(true), &["b", "c"]).unwrap();
+        assert_eq!((ended.succession(), counts(&ended)[0], ended.check()), (None, 0, Ok(())));
+        assert!(ended.succeed("a", "b", rand::random).is_none());
+        // The successor: the owner goes on, or another one takes its place.
+        let ended = change("b", removes(true), &["a", "c"]).unwrap();
+        assert_eq!((ended.succession(), counts(&ended)[1], ended.check()), (None, 0, Ok(())));
+        assert!(ended.generations["a"].number > taken.generations["a"].number);
+        assert!(ended.succeed("a", "b", rand::random).is_none() && ended.owns("a", 0));
+        let live = ids(&["c"]);
+        let again = ended.fail_over("a", None, KnownServers { all: &all, live: &live }).unwrap();
+        assert_eq!(again.succession(), Some(("a", "c")));
+    }
+
     #[test]
     fn plans_of_any_order_keep_the_map_sound() {
         let all = servers();

@@ -95,12 +95,13 @@ impl CopiedPosition {
     /// Whether the copies have the log up to a position, and the lease has not run out. What is shown was read before
     /// this call, so it was true at some moment of the lease.
     pub(crate) fn state_of(&self, position: u64) -> PositionState {
+        let is_leased = || boot_time().as_nanos() < u128::from(self.lease_end_ns.load(SeqCst));
+        let is_reached = self.position() >= position && is_leased();
+        // Behind position and lease: those of new copies are set only after what is lost was set.
         let lost = self.lost.load(SeqCst);
         if self.is_on() && lost > 0 && position <= lost {
-            return PositionState::Uncertain;
-        }
-        let is_leased = || boot_time().as_nanos() < u128::from(self.lease_end_ns.load(SeqCst));
-        if !self.is_on() || self.position() >= position && is_leased() {
+            PositionState::Uncertain
+        } else if !self.is_on() || is_reached {
             PositionState::OnDisk
         } else if self.is_stalled() {
             PositionState::Uncertain

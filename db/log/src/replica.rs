@@ -12,7 +12,7 @@ use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SHIPPED_BYTES};
 use crate::recovery::{ChangeVisitor, LogFileNumbers, ReplaySummary, read_log};
 use crate::replica_format::{BatchItem, PROMISE_FILE, ReplicaBatch, ReplicaPromise};
 use crate::segment_writer::NEW_PREFIX;
@@ -26,6 +26,9 @@ pub enum ReplicaError {
     /// It was asked in a later epoch before.
     #[error("the copy has promised to take nothing of an epoch before {0}")]
     OldEpoch(u64),
+    /// There is no such copy, or not any more: another one has to be made.
+    #[error("the copy is not there")]
+    Missing,
     /// The pieces do not follow what it has: its state says what does.
     #[error("the copy has something else: {0}")]
     Gap(String),
@@ -33,6 +36,9 @@ pub enum ReplicaError {
     #[error(transparent)]
     Log(#[from] LogError),
 }
+
+/// Bytes of a segment's changes in a batch, at most: it ends with the frame that exceeds its size.
+const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
 
 /// A file of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +128,8 @@ fn new_name(kind: FileKind, number: u64) -> String {
 
 impl ReplicaFolder {
     /// Opens a replica, or begins one in an empty folder. What an earlier process may not have had on the disk is
-    /// written again.
+    /// written again. Damage that cannot come from a stop of the machine is refused; of a sealed one it is found when
+    /// it is read.
     ///
     /// # Errors
     /// [`LogError`].
@@ -156,6 +163,7 @@ impl ReplicaFolder {
             }
         }
         if !replica.promise.is_sealed {
+            replica.check_damage()?;
             replica.write_last_again()?;
         }
         Ok(replica)
@@ -195,6 +203,35 @@ impl ReplicaFolder {
             is_whole = frame.is_last;
         }
         Ok(ReplicaFile { header, file: None, offset: reader.offset, position, is_whole, is_dirty: false })
+    }
+
+    /// Refuses damage of what was on the disk before an answer. A checkpoint, and each segment before the last one, was
+    /// whole when it got its name. In the last one only the frames of one batch may be missing: the next batch came
+    /// when those were on the disk. A hole without a frame so far behind it may be either, and ends the segment.
+    fn check_damage(&self) -> Result<(), LogError> {
+        let damaged = |found: &ReplicaFile, what: &str| {
+            let name = found.header.kind.file_name(found.header.number);
+            Err(LogError::damaged(&self.disk.path_of(&name), found.offset, what))
+        };
+        if let Some(found) = self.checkpoints.values().find(|found| !found.is_whole) {
+            return damaged(found, "the checkpoint ends here, though it was whole");
+        }
+        for (found, next) in self.segments.values().zip(self.segments.values().skip(1)) {
+            if found.position < next.header.first_position {
+                return damaged(found, "the segment ends here, though the next one begins later");
+            }
+        }
+        let Some(last) = self.segments.values().next_back() else { return Ok(()) };
+        let mut reader = LogFileReader::open(&*self.disk, FileKind::Segment, last.header.number)?;
+        reader.offset = last.offset;
+        while reader.offset < reader.bytes {
+            if let FrameRead::Frame(frame, _) = reader.next_frame_anywhere()?
+                && frame.position >= last.position + BATCH_PAYLOAD_BYTES
+            {
+                return damaged(last, "there is no frame, though there are frames of later batches");
+            }
+        }
+        Ok(())
     }
 
     /// Writes the last segment to a new file in its place: what is read of it may be in the system's memory only, after

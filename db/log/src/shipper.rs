@@ -23,13 +23,15 @@ struct ShippedFile {
     is_published: bool,
     /// Whether all of a checkpoint was sent.
     is_whole: bool,
+    /// The position up to which a whole checkpoint may have seen changes.
+    seen: u64,
 }
 
 impl ShippedFile {
     fn new(reader: LogFileReader) -> ShippedFile {
         let header = reader.header;
         let position = if header.kind == FileKind::Segment { header.first_position } else { 0 };
-        ShippedFile { reader, position, is_begun: false, is_published: false, is_whole: false }
+        ShippedFile { reader, position, is_begun: false, is_published: false, is_whole: false, seen: 0 }
     }
 
     fn begin(&mut self, batch: &mut ReplicaBatch) {
@@ -52,7 +54,7 @@ impl ShippedFile {
             FrameRead::Frame(frame, bytes) if position + u64::from(frame.payload_bytes) <= ends_at => {
                 batch.frame((kind, number), offset, bytes.whole());
                 self.position += u64::from(frame.payload_bytes);
-                self.is_whole = frame.is_last;
+                (self.is_whole, self.seen) = (frame.is_last, frame.durable);
                 Ok(true)
             }
             FrameRead::Frame(..) => {
@@ -215,7 +217,10 @@ impl LogShipper {
                 return Err(checkpoint.damaged());
             }
         }
-        if checkpoint.is_whole {
+        // It may show the half of what was written at once, until the log that it has seen is there, too.
+        let segment = &self.segment;
+        let named = if segment.is_published { segment.position } else { segment.reader.header.first_position };
+        if checkpoint.is_whole && named >= checkpoint.seen {
             checkpoint.publish(batch);
         }
         Ok(())

@@ -34,7 +34,8 @@ pub(super) enum TableCommand {
         #[arg(long)]
         ordered: bool,
         /// What a crash may take of its records [default: the server's for its mode: interval for store, none for
-        /// cache, if the configuration does not say otherwise; none with serve --ephemeral]
+        /// cache, if the configuration does not say otherwise; none with serve --ephemeral]. `copies` is experimental:
+        /// it has not had its hundred thousand crashes yet; do not keep the only copy of anything in it
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
         /// Make it a cache in front of objects: file:///FOLDER, s3://BUCKET/PREFIX[?endpoint=URL&region=NAME],
@@ -57,7 +58,8 @@ pub(super) enum TableCommand {
         /// What happens when the quota is reached; a store becomes a cache only while it is empty
         #[arg(long, value_enum)]
         mode: Option<TableModeArg>,
-        /// What a crash may take of its records
+        /// What a crash may take of its records. `copies` is experimental: it has not had its hundred thousand crashes
+        /// yet; do not keep the only copy of anything in it
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
         /// Whether its change feed has the records that expire; while a trigger wants them it has in any case

@@ -27,7 +27,11 @@ struct SourceLog {
 }
 
 fn start(disk: &SimulatedDisk) -> Arc<ChangeLog> {
-    let read = RecoveredLog::read(Arc::new(disk.clone()), OPTIONS, &mut |_, _| Ok(())).expect("it is sound");
+    start_with(disk, OPTIONS)
+}
+
+fn start_with(disk: &SimulatedDisk, options: LogOptions) -> Arc<ChangeLog> {
+    let read = RecoveredLog::read(Arc::new(disk.clone()), options, &mut |_, _| Ok(())).expect("it is sound");
     read.start().expect("it starts")
 }
 
@@ -252,6 +256,98 @@ fn damage_of_a_replica_is_said_and_not_read() {
     assert!(matches!(read, Err(ReplicaError::Log(LogError::Damaged { .. }))), "{read:?}");
     disk.damage("promise", |bytes| bytes[20] ^= 1);
     assert!(matches!(replica_on(&disk).map(drop), Err(LogError::Unusable { .. })));
+}
+
+/// A copy with more than two batches in its last segment, not sealed, and where that ends.
+fn long_replica() -> (SimulatedDisk, u64) {
+    let log = start_with(&SimulatedDisk::default(), LogOptions { segment_bytes: 16 << 20, ..OPTIONS });
+    for number in 0..400_u32 {
+        let end = log.append(&put(&number.to_le_bytes(), u64::from(number) + 1, &[7; 9_000]), true);
+        assert!(log.wait(end, PATIENCE));
+    }
+    let disk = SimulatedDisk::default();
+    let mut replica = replica_on(&disk).unwrap();
+    let mut shipper = LogShipper::begin(&log, &ReplicaState::default()).unwrap().unwrap();
+    let held = ship(&mut shipper, &mut replica, 1).unwrap().expect("all is there");
+    (disk, held)
+}
+
+#[test]
+fn damage_before_the_last_batch_is_said_where_a_copy_is_opened_again_and_sealed() {
+    let (disk, held) = long_replica();
+    let file = "log-0000000000000001";
+    let mut replica = replica_on(&disk).unwrap();
+    assert_eq!(replica.state(1).unwrap().files[0].position, held, "it is sound");
+    drop(replica);
+    // What was confirmed long before the end is no end.
+    disk.damage(file, |bytes| bytes[600_000] ^= 8);
+    let opened = replica_on(&disk).map(drop);
+    assert!(matches!(opened, Err(LogError::Damaged { .. })), "{opened:?}");
+    disk.damage(file, |bytes| bytes[600_000] ^= 8);
+    // Near the end it may be what was being written when the machine stopped: the copy tells that it has less.
+    disk.damage(file, |bytes| {
+        let at = bytes.len() - 35_000;
+        bytes[at] ^= 8;
+    });
+    let mut replica = replica_on(&disk).unwrap();
+    let position = replica.state(1).unwrap().files[0].position;
+    assert!(position < held && position + 100_000 > held, "{position} of {held}");
+    replica.seal().unwrap();
+    assert!(keys(&mut replica).len() > 390);
+}
+
+#[test]
+fn a_segment_before_the_last_one_and_a_checkpoint_are_whole() {
+    let mut source = SourceLog::new();
+    (0..60).for_each(|_| source.write());
+    source.checkpoint();
+    (0..60).for_each(|_| source.write());
+    let disk = SimulatedDisk::default();
+    let mut replica = replica_on(&disk).unwrap();
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
+    ship(&mut shipper, &mut replica, 1).unwrap();
+    let files = replica.state(1).unwrap().files;
+    let segments = files.iter().filter(|file| file.header.kind == FileKind::Segment).count();
+    assert!(segments > 1 && files.len() > segments, "{files:?}");
+    drop(replica);
+    for found in files.iter().filter(|file| file.header != files[segments - 1].header) {
+        let name = found.header.kind.file_name(found.header.number);
+        disk.damage(&name, |bytes| bytes[4_196] ^= 8);
+        let opened = replica_on(&disk).map(drop);
+        assert!(matches!(opened, Err(LogError::Damaged { .. })), "{name}: {opened:?}");
+        disk.damage(&name, |bytes| bytes[4_196] ^= 8);
+    }
+    assert!(replica_on(&disk).is_ok());
+}
+
+#[test]
+fn a_checkpoint_has_its_name_only_where_the_log_is_that_it_has_seen() {
+    let disk = SimulatedDisk::default();
+    let log = start_with(&disk, LogOptions { retained_bytes: 16 << 20, ..OPTIONS });
+    let mut source = SourceLog { disk, log, ends: Vec::new() };
+    (0..10).for_each(|_| source.write());
+    let mut replica = replica_on(&SimulatedDisk::default()).unwrap();
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
+    ship(&mut shipper, &mut replica, 1).unwrap();
+    source.log.keep_for_copies(Some(0));
+    // More than fits into a batch, and then a checkpoint that has seen all of it.
+    (0..1_200).for_each(|_| source.write());
+    source.checkpoint();
+    let seen = source.ends[source.ends.len() - 1];
+    let mut is_published = false;
+    loop {
+        let batch = shipper.next_batch(true).unwrap();
+        if batch.is_empty() {
+            break;
+        }
+        replica.append(1, &batch).unwrap();
+        shipper.acknowledge().unwrap();
+        let files = replica.state(1).unwrap().files;
+        let last = files.iter().filter(|file| file.header.kind == FileKind::Segment).map(|file| file.position).max();
+        is_published = files.iter().any(|file| file.header.kind == FileKind::Checkpoint);
+        assert!(!is_published || last >= Some(seen), "{files:?} of {seen}");
+    }
+    assert!(is_published);
 }
 
 #[test]
