@@ -13,6 +13,7 @@ use crate::enum_variant::{EnumVariant, VariantPayload};
 use crate::extension_schema::{EnumType, ExtensionSchema, FunctionSchema, StructType, TypeBody};
 use crate::limits::{NESTING, VALUE_BYTES};
 use crate::struct_field::StructField;
+use crate::value_reader::{JSON_VALUE_BYTES, ReadLimits, take, take_bytes, take_low};
 use crate::value_type::ValueType;
 
 /// The reason why JSON or bytes are not of a type.
@@ -37,29 +38,6 @@ pub enum SchemaError {
         /// What is wrong.
         text: String,
     },
-}
-
-/// Bytes of a value in JSON without its text: a short number, or quotes, and what stands between it and the next one.
-const JSON_VALUE_BYTES: usize = 5;
-
-/// How deep a value is nested that is read, and how long its JSON may still become.
-#[derive(Clone, Copy)]
-struct ReadLimits<'c> {
-    depth: usize,
-    left: &'c Cell<usize>,
-}
-
-impl ReadLimits<'_> {
-    fn deeper(self) -> Self {
-        ReadLimits { depth: self.depth + 1, ..self }
-    }
-
-    fn charge(self, bytes: usize) -> Result<(), &'static str> {
-        let left =
-            self.left.get().checked_sub(bytes).ok_or("with the names of its types it is too long to be shown")?;
-        self.left.set(left);
-        Ok(())
-    }
 }
 
 /// Where in the JSON a value is.
@@ -440,29 +418,6 @@ fn write_bytes(to: &mut Vec<u8>, bytes: &[u8], at: &JsonPath<'_>) -> Result<(), 
     to.extend((bytes.len() as u32).to_le_bytes());
     to.extend(bytes);
     Ok(())
-}
-
-const CUT: &str = "it ends too early";
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], &'static str> {
-    let (first, after) = rest.split_first_chunk::<N>().ok_or(CUT)?;
-    *rest = after;
-    Ok(*first)
-}
-
-fn take_low(rest: &mut &[u8], bits: u8) -> Result<u64, &'static str> {
-    let (field, after) = rest.split_at_checked(usize::from(bits / 8)).ok_or(CUT)?;
-    *rest = after;
-    let mut word = [0; 8];
-    word[..field.len()].copy_from_slice(field);
-    Ok(u64::from_le_bytes(word))
-}
-
-fn take_bytes<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], &'static str> {
-    let len = u32::from_le_bytes(take(rest)?) as usize;
-    let (bytes, after) = rest.split_at_checked(len).ok_or(CUT)?;
-    *rest = after;
-    Ok(bytes)
 }
 
 #[cfg(test)]

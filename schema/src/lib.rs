@@ -23,6 +23,7 @@ mod generate;
 mod json;
 pub mod limits;
 mod struct_field;
+mod value_reader;
 mod value_type;
 
 pub use blob::Blob;
