@@ -1,5 +1,5 @@
-//! The bytes of a value, field by field; and what bounds their reading as JSON: how deep they nest, and how long the JSON
-//! becomes.
+//! The bytes of a value, field by field; and what bounds their reading as JSON: how deep they nest, and how long the
+//! JSON becomes.
 
 use std::cell::Cell;
 
