@@ -192,13 +192,21 @@ fn run(at: u64, fault: DiskFault, seed: u64) -> u64 {
         }
         let sent = replica.as_mut().map_err(|error| ReplicaError::Log(error.clone())).and_then(|replica| {
             if shipper.is_none() {
-                let begun = LogShipper::begin(&source.log, &replica.state(epoch)?)?;
-                shipper = Some(begun.expect("what it has can be gone on with"));
+                // `None`: on a busy machine the log may have removed what comes next. Another replica takes its place.
+                let Some(begun) = LogShipper::begin(&source.log, &replica.state(epoch)?)? else { return Ok(None) };
+                shipper = Some(begun);
             }
             ship(shipper.as_mut().expect("just made"), replica, epoch)
         });
         match sent {
-            Ok(confirmed) => (held, has_failed) = (held.max(confirmed.expect("all was sent")), false),
+            Ok(Some(confirmed)) => (held, has_failed) = (held.max(confirmed), false),
+            Ok(None) => {
+                assert!(shipper.is_none(), "all was sent");
+                operations += disk.operations();
+                disk = SimulatedDisk::default();
+                replica = replica_on(&disk);
+                (held, epoch, has_failed) = (0, epoch + 1, true);
+            }
             Err(ReplicaError::Sealed) if sealed_early => break,
             // Its disk has failed: the machine stops, or only the process, and it is there again.
             Err(_) => {
