@@ -169,7 +169,7 @@ fn a_table_larger_than_memory_is_exported_whole_and_stays_on_the_disk() {
     ok(&server, &["export", "items", file, "--tenant", "to"]);
     assert!(exported(&fs::read_to_string(file).unwrap())["items"] == written);
     // While others change the table, what they leave alone is there once; and reads are the tenant's quota.
-    ok(&server, &["tenant", "set", "from", "--quota", "cold_reads_per_s=2000"]);
+    ok(&server, &["tenant", "set", "from", "--quota", "cold_reads_per_s=300"]);
     let (held, stop) = (spilled("held_by_quota"), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);
