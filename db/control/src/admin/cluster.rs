@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
 use super::ControlState;
 use super::body::{JsonBody, RawBody};
-use super::cluster_copies::{describe_copies, no_cluster};
+use super::cluster_copies::{ClusterPeer, describe_copies, no_cluster};
 use super::error::ApiError;
 use super::event_scribe::EventNote;
 use super::response::ApiResult;
@@ -25,7 +25,6 @@ use sandstorm_cluster::MoveDesk;
 use sandstorm_cluster::backed_moves::unmovable;
 use sandstorm_cluster::slot_moves::WantedMove;
 use sandstorm_cluster::slot_plans::ServerChange;
-use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
 
@@ -202,17 +201,12 @@ fn part_of(control: &ControlState, id: &str) -> (usize, usize) {
     (place.map_or(0, |place| map.count(place)), map.moves.iter().filter(is_its).count())
 }
 
-/// What another server of the cluster asks as the target of a move. It shows the cluster's key.
+/// What another server of the cluster asks as the target of a move.
 pub(super) async fn copy(
     State(control): State<Arc<ControlState>>,
-    headers: HeaderMap,
+    ClusterPeer(desk): ClusterPeer,
     RawBody(body): RawBody,
 ) -> Result<Vec<u8>, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
-    let key = headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
-    if !desk.is_peer_key(key) {
-        return Err(ApiError::unauthorized("this is for servers of the cluster only"));
-    }
     let answered = tokio::task::spawn_blocking(move || desk.answer(&control.directory, &body)).await;
     answered.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)
 }

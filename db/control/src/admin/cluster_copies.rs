@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::IntoResponse;
 
 use super::ControlState;
@@ -69,17 +70,25 @@ pub(super) async fn fail_over(
     Ok((Extension(note), axum::Json(FailOverResponse { begun: true })))
 }
 
-/// What another server of the cluster asks about the copy of its log that is here. It shows the cluster's key.
-pub(super) async fn replica(
-    State(control): State<Arc<ControlState>>,
-    headers: HeaderMap,
-    RawBody(body): RawBody,
-) -> Result<Vec<u8>, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
-    let key = headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
-    if !desk.is_peer_key(key) {
-        return Err(ApiError::unauthorized("this is for servers of the cluster only"));
+/// Another server of the cluster, which has shown the cluster's key. It is looked at before the body is read, which is
+/// large.
+pub(super) struct ClusterPeer(pub(super) Arc<MoveDesk>);
+
+impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<ClusterPeer, ApiError> {
+        let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+        let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
+        match desk.is_peer_key(key) {
+            true => Ok(ClusterPeer(desk)),
+            false => Err(ApiError::unauthorized("this is for servers of the cluster only")),
+        }
     }
+}
+
+/// What another server of the cluster asks about the copy of its log that is here.
+pub(super) async fn replica(ClusterPeer(desk): ClusterPeer, RawBody(body): RawBody) -> Result<Vec<u8>, ApiError> {
     let answered = tokio::task::spawn_blocking(move || match desk.copies_part().depot() {
         Some(depot) => depot.answer(&body),
         None => Err("this server has no place for copies".to_owned()),
