@@ -14,7 +14,7 @@ use sandstorm_store::slots::SlotOwnership;
 use crate::broken_rules::{BROKEN, MemberRule, is_broken};
 use crate::copy_desk::{CopiedUpTo, CopyName, HeldCopy};
 use crate::map_requests::MapRequest;
-use crate::member::{ClusterMember, MemberAddresses, MemberError};
+use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
 
@@ -156,29 +156,19 @@ impl CopyWorld {
             acknowledged: 0,
             succeeded: 0,
         };
-        for server in &world.servers {
-            world.store.put(&format!("live/{}", server.id), "1");
-        }
-        for at in 0..SERVERS * 2 {
-            world.servers[at % SERVERS].member.step(&mut world.store).unwrap();
-        }
+        world.store.found_cluster(world.servers.iter_mut().map(|server| (&*server.id, &mut server.member)));
         world
     }
 
     fn outcome(&mut self, one_in: u32) -> QuestionOutcome {
-        match self.random.random_range(0..one_in) {
-            0 if self.has_faults => QuestionOutcome::QuestionLost,
-            1 if self.has_faults => QuestionOutcome::AnswerLost,
-            _ => QuestionOutcome::Answered,
-        }
+        let drawn = QuestionOutcome::draw(&mut self.random, one_in);
+        if self.has_faults { drawn } else { QuestionOutcome::Answered }
     }
 
     fn look(&mut self, at: usize) {
-        self.store.fates = (0..4).map(|_| self.outcome(6)).collect();
-        let stepped = self.servers[at].member.step(&mut self.store);
-        assert!(matches!(stepped, Ok(()) | Err(MemberError::NoAnswer(_))), "{stepped:?}");
-        self.store.fates.clear();
+        let fates = (0..4).map(|_| self.outcome(6)).collect();
         let server = &mut self.servers[at];
+        self.store.look(&mut server.member, fates);
         if server.member.copies().has_lost() {
             server.waiting.clear();
             server.member.copies().end_loss();
@@ -345,11 +335,7 @@ impl CopyWorld {
                 log.truncate(kept);
                 self.servers[at] = CopyingServer::start(at, self.boots, log, copies);
             }
-            1 if !self.store.between.is_empty() => {
-                let late = self.random.random_range(0..self.store.between.len());
-                let change = self.store.between.swap_remove(late);
-                self.store.apply(&change);
-            }
+            1 if !self.store.between.is_empty() => self.store.apply_late(&mut self.random),
             2 if !self.late.is_empty() => {
                 let late = self.random.random_range(0..self.late.len());
                 let (number, of, question) = self.late.swap_remove(late);

@@ -32,6 +32,17 @@ pub(crate) enum QuestionOutcome {
     AnswerLost,
 }
 
+impl QuestionOutcome {
+    /// One in so many questions is lost, and as many answers are.
+    pub(crate) fn draw(random: &mut StdRng, one_in: u32) -> QuestionOutcome {
+        match random.random_range(0..one_in) {
+            0 => QuestionOutcome::QuestionLost,
+            1 => QuestionOutcome::AnswerLost,
+            _ => QuestionOutcome::Answered,
+        }
+    }
+}
+
 /// The store: keys with values and revisions.
 #[derive(Default)]
 pub(crate) struct ModelEtcd {
@@ -64,6 +75,30 @@ impl ModelEtcd {
             change.put.iter().for_each(|(key, value)| self.put(key, value));
         }
         holds
+    }
+
+    /// Makes one of the changes whose servers have given up waiting.
+    pub(crate) fn apply_late(&mut self, random: &mut StdRng) {
+        let late = random.random_range(0..self.between.len());
+        let change = self.between.swap_remove(late);
+        self.apply(&change);
+    }
+
+    /// A server's look at the store. The next questions have these fates; all of them that are left are forgotten.
+    pub(crate) fn look(&mut self, member: &mut ClusterMember, fates: Vec<QuestionOutcome>) {
+        self.fates = fates;
+        let stepped = member.step(self);
+        assert!(matches!(stepped, Ok(()) | Err(MemberError::NoAnswer(_))), "{stepped:?}");
+        self.fates.clear();
+    }
+
+    /// The cluster begins: its servers live, and each has looked twice.
+    pub(crate) fn found_cluster<'m>(&mut self, members: impl Iterator<Item = (&'m str, &'m mut ClusterMember)>) {
+        let (ids, mut members): (Vec<_>, Vec<_>) = members.unzip();
+        ids.iter().for_each(|id| self.put(&format!("live/{id}"), "1"));
+        for _ in 0..2 {
+            members.iter_mut().for_each(|member| member.step(self).unwrap());
+        }
     }
 }
 
@@ -132,21 +167,10 @@ fn run(seed: u64, count: usize) -> Option<u16> {
                 store.values.remove(&format!("live/{}", servers[at].id));
             }
             1 => servers[at] = ModelServer::start(at, founders, 2 + step as u64),
-            2..=3 if !store.between.is_empty() => {
-                let late = random.random_range(0..store.between.len());
-                let change = store.between.swap_remove(late);
-                store.apply(&change);
-            }
+            2..=3 if !store.between.is_empty() => store.apply_late(&mut random),
             4..=5 => store.put(&format!("live/{}", servers[at].id), "1"),
             _ => {
-                let fates = [
-                    QuestionOutcome::Answered,
-                    QuestionOutcome::Answered,
-                    QuestionOutcome::Answered,
-                    QuestionOutcome::QuestionLost,
-                    QuestionOutcome::AnswerLost,
-                ];
-                store.fates = (0..3).map(|_| fates[random.random_range(0..fates.len())]).collect();
+                store.fates = (0..3).map(|_| QuestionOutcome::draw(&mut random, 5)).collect();
                 match servers[at].member.step(&mut store) {
                     Ok(()) | Err(MemberError::NoAnswer(_) | MemberError::Replaced(_)) => {}
                     Err(error) => panic!("seed {seed}: {error}"),

@@ -16,7 +16,7 @@ use crate::broken_rules::{BROKEN, MemberRule, is_broken};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable};
 use crate::limits::CHANGES_ABOVE_BYTES;
 use crate::map_requests::MapRequest;
-use crate::member::{ClusterMember, MemberAddresses, MemberError};
+use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
 use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
@@ -266,12 +266,7 @@ impl MoveWorld {
             has_faults: true,
             moved: 0,
         };
-        for server in &world.servers {
-            world.store.put(&format!("live/{}", server.id), "1");
-        }
-        for at in 0..SERVERS * 2 {
-            world.servers[at % SERVERS].member.step(&mut world.store).unwrap();
-        }
+        world.store.found_cluster(world.servers.iter_mut().map(|server| (&*server.id, &mut server.member)));
         world
     }
 
@@ -280,12 +275,7 @@ impl MoveWorld {
         if !self.has_faults {
             return Vec::new();
         }
-        let outcome = |random: &mut StdRng| match random.random_range(0..one_in) {
-            0 => QuestionOutcome::QuestionLost,
-            1 => QuestionOutcome::AnswerLost,
-            _ => QuestionOutcome::Answered,
-        };
-        (0..4).map(|_| outcome(&mut self.random)).collect()
+        (0..4).map(|_| QuestionOutcome::draw(&mut self.random, one_in)).collect()
     }
 
     /// Somebody writes to a key, or removes it; `Err`: the key is not as it was left.
@@ -312,10 +302,8 @@ impl MoveWorld {
     }
 
     fn look(&mut self, at: usize) {
-        self.store.fates = self.outcomes(6);
-        let stepped = self.servers[at].member.step(&mut self.store);
-        assert!(matches!(stepped, Ok(()) | Err(MemberError::NoAnswer(_))), "{stepped:?}");
-        self.store.fates.clear();
+        let fates = self.outcomes(6);
+        self.store.look(&mut self.servers[at].member, fates);
     }
 
     /// The slot mover's next step.
@@ -359,11 +347,7 @@ impl MoveWorld {
                 let records = std::mem::take(&mut self.servers[at].records);
                 self.servers[at] = MovingServer::start(at, self.boots, records);
             }
-            1 if !self.store.between.is_empty() => {
-                let late = self.random.random_range(0..self.store.between.len());
-                let change = self.store.between.swap_remove(late);
-                self.store.apply(&change);
-            }
+            1 if !self.store.between.is_empty() => self.store.apply_late(&mut self.random),
             2 if !self.late.is_empty() => {
                 let late = self.random.random_range(0..self.late.len());
                 let (source, request) = self.late.swap_remove(late);
