@@ -110,7 +110,6 @@ impl RecordTable {
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Option<u64> {
-        self.check(guard.epochs());
         let cursor = self.scan_with(guard, cursor, limit, now_ms, f, &mut |hash, record| {
             self.note_cold(hash, record, guard.shown());
             true

@@ -366,8 +366,7 @@ impl RecordTable {
         self.current.store(Box::into_raw(buckets), Ordering::Release);
     }
 
-    /// As [`RecordTable::scan`]. `cold` is shown the cold records, with their hashes; those for which it returns true
-    /// count.
+    /// As [`RecordTable::scan`]. `cold` is shown each cold record with its hash, and returns whether it counts.
     fn scan_with<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -377,6 +376,7 @@ impl RecordTable {
         f: &mut dyn FnMut(RecordRef<'g>),
         cold: &mut dyn FnMut(u64, RecordRef<'g>) -> bool,
     ) -> Option<u64> {
+        self.check(guard.epochs());
         let (mut at, mut shown) = (cursor, 0);
         let mut page = BucketRecords::default();
         for _ in 0..SCAN_BUCKETS_PER_CALL {
