@@ -13,7 +13,7 @@ use crate::common::process::Server;
 use crate::common::root;
 
 /// A browser that is told what to do through a pipe (its DevTools protocol); ended when dropped.
-pub(super) struct Browser {
+pub(super) struct HeadlessBrowser {
     process: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -26,15 +26,15 @@ pub(super) struct Browser {
     _folder: tempfile::TempDir,
 }
 
-impl Drop for Browser {
+impl Drop for HeadlessBrowser {
     fn drop(&mut self) {
         let _ended_already = self.process.kill();
         let _status = self.process.wait();
     }
 }
 
-impl Browser {
-    pub(super) fn start() -> Browser {
+impl HeadlessBrowser {
+    pub(super) fn start() -> HeadlessBrowser {
         let folder = tempfile::tempdir().expect("a folder");
         // The browser reads commands from file 3, and answers to file 4.
         let script = format!(
@@ -49,7 +49,7 @@ impl Browser {
             .spawn()
             .expect("a browser");
         let (to, from) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
-        let mut browser = Browser {
+        let mut browser = HeadlessBrowser {
             process,
             to,
             from: BufReader::new(from),
@@ -187,7 +187,7 @@ fn filled_server() -> Server {
 }
 
 /// Signs in with a code, as `sandstorm ui` prints it.
-pub(super) fn sign_in(browser: &mut Browser, server: &Server) {
+pub(super) fn sign_in(browser: &mut HeadlessBrowser, server: &Server) {
     let made = server.json("ui");
     browser.go(made["address"].as_str().expect("an address"));
     let code = made["code"].as_str().expect("a code");
@@ -202,7 +202,7 @@ fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
     }
     let server = filled_server();
     let operator = fs::read_to_string(server.state().join("operator-token")).expect("a token");
-    let mut browser = Browser::start();
+    let mut browser = HeadlessBrowser::start();
     sign_in(&mut browser, &server);
     let (_, stat) = get(&server.control, "/v1/stat", operator.trim());
     let stat: Value = serde_json::from_str(&stat).expect("JSON");
@@ -254,7 +254,7 @@ fn what_is_looked_at_closely_is_drawn_and_takes_no_text_for_markup() {
     for number in 0..20 {
         server.json(&format!("get items key{number} --tenant shop"));
     }
-    let mut browser = Browser::start();
+    let mut browser = HeadlessBrowser::start();
     sign_in(&mut browser, &server);
     // A table's heat, counted while keys are read.
     browser.evaluate("location.hash = '#/table/shop/items'");
@@ -312,7 +312,7 @@ fn the_page_fits_a_small_window_and_either_scheme() {
         return;
     }
     let server = filled_server();
-    let mut browser = Browser::start();
+    let mut browser = HeadlessBrowser::start();
     sign_in(&mut browser, &server);
     let mut pictures = Vec::new();
     let is_for_docs = std::env::var_os("UPDATE_DOCS").is_some();

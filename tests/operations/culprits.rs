@@ -12,9 +12,9 @@ use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
 use serde_json::Value;
 
-use super::browser::{Browser, sign_in};
+use super::browser::{HeadlessBrowser, sign_in};
 use super::http::has_program;
-use super::monitoring::Prometheus;
+use super::monitoring::PrometheusProcess;
 use crate::common::process::Server;
 use crate::common::{Stop, eventually};
 
@@ -138,7 +138,7 @@ fn the_page_names_them(server: &Server) {
     if !has_program("chromium", "chromium") {
         return;
     }
-    let mut browser = Browser::start();
+    let mut browser = HeadlessBrowser::start();
     sign_in(&mut browser, server);
     for (tenant, ..) in CULPRITS {
         browser.wait_for(&format!("document.getElementById('findings')?.textContent.includes({tenant:?}) === true"));
@@ -159,7 +159,7 @@ fn prometheus_names_them(server: &Server) {
     let made = server.json("token create prometheus");
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("token"), made["token"].as_str().expect("a token")).expect("room");
-    let prometheus = Prometheus::start(folder.path(), &[server.control.trim_start_matches("http://")]);
+    let prometheus = PrometheusProcess::start(folder.path(), &[server.control.trim_start_matches("http://")]);
     let mut firing = BTreeSet::new();
     let is_named = eventually(|| {
         firing = prometheus.firing_of_tenants();

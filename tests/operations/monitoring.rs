@@ -80,20 +80,20 @@ fn every_alert_is_made_by_the_series_that_provoke_it() {
 }
 
 /// A real Prometheus; ended when dropped.
-pub(super) struct Prometheus {
+pub(super) struct PrometheusProcess {
     process: Child,
     url: String,
 }
 
-impl Drop for Prometheus {
+impl Drop for PrometheusProcess {
     fn drop(&mut self) {
         let _ended_already = self.process.kill();
         let _status = self.process.wait();
     }
 }
 
-impl Prometheus {
-    pub(super) fn start(folder: &Path, targets: &[&str]) -> Prometheus {
+impl PrometheusProcess {
+    pub(super) fn start(folder: &Path, targets: &[&str]) -> PrometheusProcess {
         // Without the minutes for which an alert has to last.
         let rules = fs::read_to_string(rules_folder().join("sandstorm.rules.yml")).expect("rules");
         let rules: String = rules
@@ -117,7 +117,7 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .expect("prometheus");
-        Prometheus { process, url: format!("http://{free}") }
+        PrometheusProcess { process, url: format!("http://{free}") }
     }
 
     /// Names of the alerts that fire.
@@ -154,7 +154,7 @@ fn a_real_prometheus_raises_the_alerts_of_what_is_wrong_and_no_others() {
     fs::write(folder.path().join("token"), &viewer).expect("room");
     let target = server.control.trim_start_matches("http://");
     // Nothing listens at the other target.
-    let prometheus = Prometheus::start(folder.path(), &[target, "127.0.0.1:1"]);
+    let prometheus = PrometheusProcess::start(folder.path(), &[target, "127.0.0.1:1"]);
     let expected = ["SandstormDown", "SandstormNoBuilder", "SandstormQuotaNearlyUsed"];
     let until = Instant::now() + Duration::from_secs(90);
     let mut firing = Vec::new();

@@ -322,7 +322,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "tenant-tools",
-        help: "The cost of tenants' tools: a log line that nobody keeps, a shared extension for a thousand tenants",
+        help: "The cost of tenants' tools: a log line below the level that is kept, a shared extension for a thousand tenants",
         canonical: false,
         peers: &[],
         run: tenant_tools::tenant_tools,

@@ -1,4 +1,4 @@
-//! `sandstorm bench tenant-tools`: what tenants' tools cost. A line of the log that nobody keeps, and an extension of
+//! `sandstorm bench tenant-tools`: what tenants' tools cost. A line below the level that is kept, and an extension of
 //! the catalogue that is enabled for a thousand tenants.
 
 use std::time::Instant;
@@ -20,7 +20,7 @@ const TENANTS: usize = 1_000;
 const QUICK_TENANTS: usize = 20;
 /// Lines that one call writes, or does without.
 const LINES: u64 = 1_000_000;
-/// Nanoseconds that a line which nobody keeps may take.
+/// Nanoseconds that a line below the level that is kept may take.
 const LINE_TARGET_NS: f64 = 5.0;
 /// Seconds that enabling may take, and KiB of memory for each tenant.
 const ENABLE_TARGET_S: f64 = 5.0;
@@ -69,7 +69,7 @@ fn resident_bytes() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// Lines of the log that nobody keeps, in either tier.
+/// Lines below the level that is kept, in either tier.
 fn lines(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFindings) -> Result<(), CliError> {
     let mut table = ReportTable::new("A step of a loop", "", ["ns"]);
     for (tenant, tier, code) in
@@ -91,7 +91,7 @@ fn lines(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFindin
         let whole = RoundSpread::of(vec![1.0; line.len()]);
         table.row(format!("{tier}, with a line"), vec![RoundSpread::of(with)]);
         table.row(format!("{tier}, without"), vec![RoundSpread::of(without)]);
-        let what = format!("a line that nobody keeps, {tier}, ns");
+        let what = format!("a line below the level that is kept, {tier}, ns");
         let target = Some(RatioTarget::AtMost(LINE_TARGET_NS));
         findings.ratios.push(RatioResult::of(&what, "", [&RoundSpread::of(line), &whole], target));
     }
@@ -134,7 +134,7 @@ fn catalogue(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFi
 pub(super) fn tenant_tools(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {
     let server = bench_server::start_bench_server(1, |_| {})?;
     let about = format!(
-        "Calls of a loop of {LINES} steps, each with a `debug!` line that nobody keeps or without, by turns: their CPU time, \
+        "Calls of a loop of {LINES} steps, each with a `debug!` line below the level that is kept or without, by turns: their CPU time, \
          as the server tells it. An extension that is compiled once and enabled for many tenants by one command."
     );
     let mut findings = ExperimentFindings::new("tenant-tools", about);

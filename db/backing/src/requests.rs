@@ -147,7 +147,7 @@ impl BackedTable {
         };
         let done = |version| self.note_loaded((hash, key), version, object, now_ms);
         let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
-        // Its slot was given away meanwhile: who has asked is told so when it asks again.
+        // Its slot was given away meanwhile: a caller that waits for it is told so when it asks again.
         let filled = filled.or_else(|error| if error == StoreError::WrongServer { Ok(()) } else { Err(error) });
         filled.map_err(|error| match error {
             StoreError::NoMemory | StoreError::ReclaimPressure => SpillReadError::NoMemory,

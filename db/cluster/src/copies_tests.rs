@@ -324,7 +324,7 @@ fn a_copy_that_is_lost_is_replaced_and_what_waits_is_acknowledged() {
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let holder = cluster.holder(0).expect("it has a copy");
     cluster.cut_off(holder);
-    // Whoever has a connection is heard still: it ends.
+    // A server that has a connection still is heard: it ends.
     let depot = cluster.servers[holder].desk.copies_part().depot().unwrap();
     let name = (id_of(0), depot.list().iter().find(|copy| copy.owner == id_of(0)).unwrap().copy);
     depot.seal(&name).unwrap();
@@ -423,7 +423,7 @@ fn without_a_table_that_needs_copies_there_is_no_generation() {
     };
     assert!(eventually(is_gone));
     assert!(eventually(|| cluster.holder(0).is_none()));
-    // Whoever waits learns that nothing is known, and nobody takes its place with what the copy had once.
+    // Clients that wait learn that nothing is known. No server takes its place with what the copy had once.
     let log = first.directory.change_log().unwrap();
     assert!(eventually(|| first.state_of(log.copied_position(log.end())) == PositionState::Uncertain));
     let refused = || cluster.servers[1].desk.fail_over(&id_of(0), None).unwrap_err();

@@ -34,7 +34,7 @@ struct OpenCopy {
 /// A copy that is open, as the table of them has it.
 struct KnownCopy {
     copy: Arc<Mutex<OpenCopy>>,
-    /// When it was asked for last, on the process's clock: what nobody asks for is removed.
+    /// When it was asked for last, on the process's clock: a copy that no owner asks for is removed.
     used: Instant,
 }
 
@@ -117,7 +117,7 @@ impl CopyDepot {
             return Err(ReplicaError::Missing);
         }
         let disk: Arc<dyn LogDisk> = Arc::new(LogFolder::lock(&path)?);
-        // Its name, and that of the folder of all: whoever has made them may have stopped before they were on the disk.
+        // Its name, and that of the folder of all: the process that made them may have stopped before they were synced.
         for folder in [self.folder.as_path(), self.folder.parent().unwrap_or(&self.folder)] {
             let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|error| LogError::unusable(&path.display().to_string(), &error.to_string()))?;
@@ -197,7 +197,7 @@ impl CopyDepot {
         let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
         let path = self.path_of(name).display().to_string();
         let visit = &mut |change: &LoggedChange<'_>, _| visit(change).map_err(|why| LogError::unusable(&path, &why));
-        // Sealed, it changes no more: whoever wants to know of it does not wait.
+        // Sealed, it changes no more: a reader of its state does not wait.
         let disk = copy.lock().replica.disk();
         RecoveredLog::read(disk, LogOptions::default(), visit)?;
         Ok(())
@@ -222,7 +222,7 @@ impl CopyDepot {
         names
     }
 
-    /// Removes copies that no generation has, and that nobody has asked for a while: their owners have others now.
+    /// Removes copies that no generation has and no owner has asked for a while: their owners have others now.
     /// `read_at` is when the generations were read: one that was asked for later may be of one by now.
     pub(crate) fn remove_unneeded(&self, is_needed: impl Fn(&CopyName) -> bool, read_at: Instant) {
         for name in self.names().into_iter().filter(|name| !is_needed(name)) {

@@ -1,5 +1,5 @@
 //! Which slots' records a server has begun to copy from others. Kept in the state directory, so that a start knows what
-//! may be left there of moves that were cancelled meanwhile: such records are served by nobody, and are removed.
+//! may be left there of moves that were cancelled meanwhile: no server serves such records, and they are removed.
 
 use std::fs;
 use std::io::Write as _;

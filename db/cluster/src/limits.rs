@@ -117,7 +117,7 @@ pub const FILL_SILENCE: Duration = Duration::from_secs(20);
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
-/// Time after which a copy that no generation has and nobody asks is removed.
+/// Time after which a copy that no generation has and no owner asks is removed.
 pub const COPY_IDLE: Duration = Duration::from_secs(600);
 /// Time for which a question about a copy waits for what another one does with it, before the answer is that it failed:
 /// well below [`REPLICA_TIMEOUT`], so that a disk that hangs does not take all threads of the control port.

@@ -46,7 +46,7 @@ impl MapChange {
             Ok(false) => Err(FASTER.to_owned()),
             Err(why) => Err(format!("{why}; `sandstorm cluster status` shows whether it was made, once etcd answers")),
         };
-        // Nobody waits any more.
+        // The caller has given up waiting.
         let _gone = sender.try_send(answer);
     }
 }

@@ -248,7 +248,7 @@ fn make_room(participant: &mut Participant, entry: &TableEntry) -> Result<(), St
         if entry.table.makes_room_for_arrivals(participant).map_err(words)? {
             return Ok(());
         }
-        // Memory is given back only behind whoever is online.
+        // Memory is given back only behind participants that are online.
         participant.quiescent();
         participant.offline();
         std::thread::park_timeout(Duration::from_millis(1));

@@ -18,7 +18,7 @@ pub enum PositionState {
     OnDisk,
     /// They will be in a moment: the log's hook is called then.
     Waits,
-    /// Nobody knows: a write has failed, or takes too long.
+    /// It is not known: a write has failed, or takes too long.
     Uncertain,
 }
 

@@ -1,8 +1,8 @@
 //! A replica: the copy of another server's log, file by file, as that server has them. What recovers a log reads a
 //! replica.
 //!
-//! It takes pieces of an epoch, and none of an earlier one. Once it is *sealed* it takes nothing any more: so whoever
-//! seals it has everything that it ever confirmed. Both promises are on its disk before it answers. What was confirmed
+//! It takes pieces of an epoch, and none of an earlier one. Once it is *sealed* it takes nothing any more: so the
+//! server that seals it has everything that it ever confirmed. Both promises are on its disk before it answers. What was confirmed
 //! is on the disk; a write or sync that fails is never repeated, and ends the replica.
 
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ struct ReplicaFile {
 
 type ReplicaFiles = BTreeMap<u64, ReplicaFile>;
 
-/// A replica in a folder. Whoever opens it has the folder to itself.
+/// A replica in a folder. The process that opens it has the folder to itself.
 pub struct ReplicaFolder {
     disk: Arc<dyn LogDisk>,
     promise: ReplicaPromise,

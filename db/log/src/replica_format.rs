@@ -30,7 +30,7 @@ const CRC_BYTES: usize = 4;
 /// A piece of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchItem<'b> {
-    /// A file begins, which nobody sees yet.
+    /// A file begins, which no reader sees yet.
     Begin(FileHeader),
     /// The next frame of a file.
     Frame { kind: FileKind, number: u64, offset: u64, bytes: &'b [u8] },

@@ -286,7 +286,7 @@ impl ChangeLog {
     }
 
     /// Sets how far the copies have the log, until when what that shows may be shown, and whether copies have been
-    /// missing for too long: then nobody knows of what waits for them.
+    /// missing for too long: then it is not known what waits for them.
     pub fn set_copied(&self, position: u64, lease_end: Duration, is_stalled: bool) {
         self.shared().copied.set(position, lease_end, is_stalled);
         self.shared().tell_progress();

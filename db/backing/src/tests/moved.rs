@@ -114,7 +114,7 @@ fn folders_of_one_name_are_told_apart_and_the_same_one_is_known() {
     assert_ne!(MemoryObjects::default().identity(), MemoryObjects::default().identity());
 }
 
-/// Whoever waits for it asks again, and is told where the key is.
+/// A reader that waits for it asks again, and is told where the key is.
 #[test]
 fn what_is_loaded_of_a_slot_that_was_given_away_is_neither_taken_nor_an_error() {
     let slots = Arc::new(SlotOwnership::new("own".to_owned()));

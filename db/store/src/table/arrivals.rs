@@ -3,7 +3,7 @@
 //! The server that gives slots away copies their records while it serves them. Each key of these slots that changes
 //! meanwhile is noted under the lock of its stripe, before the change can be seen, and copied again. All changes come
 //! through `publish`, `unlink` and `clear_locked`, which is where they are noted; where a record that goes is cold, and
-//! so has no key, whoever removes it says the key (`delete_found`, `install`). Once the server serves the slots no
+//! so has no key, its caller says the key (`delete_found`, `install`). Once the server serves the slots no
 //! more, [`RecordTable::settle_writers`] waits for the writers that had begun; the keys noted until then are the last.
 //!
 //! The server that takes slots makes their records again, with their versions. They are logged as *arrivals*, and what
@@ -23,7 +23,7 @@ use crate::{Participant, RecordRef, StoreError, StripeSet};
 
 impl LockedStripe<'_> {
     /// Notes that a record is about to come or go, if its slot is being copied to another server. A cold one has no
-    /// key: whoever removes it calls [`LockedStripe::note_copied_removal`].
+    /// key: the code that removes it calls [`LockedStripe::note_copied_removal`].
     #[inline]
     pub(super) fn note_copied(&mut self, record: RecordRef<'_>) {
         if !record.is_cold() {

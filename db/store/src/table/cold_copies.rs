@@ -1,5 +1,5 @@
-//! Cold records for whoever copies a whole table: a checkpoint of the log, or pages of records for an export. They are
-//! read from the disk, and stay there.
+//! Cold records for copies of a whole table: a checkpoint of the log, or pages of records for an export. They are read
+//! from the disk, and stay there.
 
 use std::cell::RefCell;
 use std::thread;

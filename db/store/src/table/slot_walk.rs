@@ -1,5 +1,5 @@
-//! Walks through the records of some slots, those on the disk included: for whoever copies them to another server, or
-//! removes them.
+//! Walks through the records of some slots, those on the disk included: for copying them to another server, and for
+//! removing them.
 //!
 //! A walk meets records in the order of their hashes. Those in memory are shown at once; cold ones are gathered, and
 //! read in the order in which they lie on the disk, as a checkpoint reads them. What is read is shown only if the table
@@ -270,7 +270,7 @@ impl RecordTable {
 
     /// Moves records of a table larger than memory to the disk, if those that come from another server exceed its
     /// quota: for as long as one write does. Returns whether there is room now; else the disk is slower than they come,
-    /// and whoever takes them waits for a moment.
+    /// and the caller waits for a moment.
     ///
     /// # Errors
     /// `NotSpilled`: the disk is full, or fails.
