@@ -11,17 +11,16 @@ use axum::response::IntoResponse;
 
 use super::ControlState;
 use super::body::{JsonBody, RawBody};
-use super::cluster_copies::{ClusterPeer, describe_copies, no_cluster};
+use super::cluster_copies::{ClusterPeer, change, describe_copies, no_cluster};
 use super::error::ApiError;
 use super::event_scribe::EventNote;
-use super::response::ApiResult;
+use super::response::{ApiResult, off_thread};
 use super::types::{
     BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
     ClusterServerResponse, CopiesResponse, MovesResponse, PlannedMoveResponse, ServerChangeResponse,
 };
 use crate::limits::{LOOK_PATIENCE, LOOK_PAUSE};
 use sandstorm_catalog::format_utc;
-use sandstorm_cluster::MoveDesk;
 use sandstorm_cluster::backed_moves::unmovable;
 use sandstorm_cluster::slot_moves::WantedMove;
 use sandstorm_cluster::slot_plans::ServerChange;
@@ -32,6 +31,11 @@ use sandstorm_store::slots::{SlotMap, SlotMove, SlotOwnership, SlotSpan};
 const EVENT_RANGES: usize = 8;
 
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<ClusterResponse> {
+    // What there is of copies is read from a folder, and waits for writes to its files.
+    off_thread(move || read_cluster(&control)).await?.map(axum::Json)
+}
+
+fn read_cluster(control: &ControlState) -> Result<ClusterResponse, ApiError> {
     let Some(own) = control.directory.slots() else { return Err(no_cluster()) };
     let map = own.map();
     let mut shown = describe(own, &map);
@@ -53,7 +57,7 @@ pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<
     };
     shown.moves = map.moves.iter().map(move_of).collect();
     shown.copies = control.moves.as_deref().map(describe_copies).unwrap_or_default();
-    Ok(axum::Json(shown))
+    Ok(shown)
 }
 
 /// What a move waits for, as every server knows it.
@@ -83,18 +87,11 @@ fn shown(slots: &[[u16; 2]]) -> String {
     all.join(",") + if slots.len() > EVENT_RANGES { ",…" } else { "" }
 }
 
-fn refused(why: String) -> ApiError {
-    ApiError::new(StatusCode::CONFLICT, "not_moved", why)
-}
+/// The code of a refusal of a move.
+const NOT_MOVED: &str = "not_moved";
 
-/// Asks the cluster's thread for a change of the map, which takes some requests to etcd.
-async fn change(
-    control: &Arc<ControlState>,
-    ask: impl FnOnce(&MoveDesk) -> Result<usize, String> + Send + 'static,
-) -> Result<usize, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
-    let asked = tokio::task::spawn_blocking(move || ask(&desk)).await;
-    asked.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)
+fn refused(why: String) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, NOT_MOVED, why)
 }
 
 pub(super) async fn begin_moves(
@@ -105,7 +102,7 @@ pub(super) async fn begin_moves(
     let note = EventNote { subject: Some(shown(&slots)), text: format!("to {target}"), ..EventNote::default() };
     let wanted = WantedMove { spans: spans(&slots)?, target, mib_per_s };
     check_movable(&control)?;
-    let moves = change(&control, move |desk| desk.request_move(wanted)).await?;
+    let moves = change(&control, NOT_MOVED, move |desk| desk.request_move(wanted)).await?;
     Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
@@ -123,7 +120,7 @@ pub(super) async fn cancel_moves(
 ) -> Result<impl IntoResponse, ApiError> {
     let spans = spans(&request.slots)?;
     let note = EventNote { subject: Some(shown(&request.slots)), ..EventNote::default() };
-    let moves = change(&control, move |desk| desk.cancel_moves(spans)).await?;
+    let moves = change(&control, NOT_MOVED, move |desk| desk.cancel_moves(spans)).await?;
     Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
@@ -181,7 +178,7 @@ async fn change_server(
         return Ok((Extension(note), axum::Json(shown)));
     }
     let server = id.clone();
-    let moves = change(control, move |desk| desk.change_server(&id, wanted)).await?;
+    let moves = change(control, NOT_MOVED, move |desk| desk.change_server(&id, wanted)).await?;
     let (slots, moving) = part_of(control, &server);
     let text = match wanted {
         ServerChange::Remove { gives_up_records: true } => "its records were given up".to_owned(),
@@ -207,8 +204,7 @@ pub(super) async fn copy(
     ClusterPeer(desk): ClusterPeer,
     RawBody(body): RawBody,
 ) -> Result<Vec<u8>, ApiError> {
-    let answered = tokio::task::spawn_blocking(move || desk.answer(&control.directory, &body)).await;
-    answered.map_err(|error| ApiError::internal(error.to_string()))?.map_err(refused)
+    off_thread(move || desk.answer(&control.directory, &body)).await?.map_err(refused)
 }
 
 /// Waits until all that other servers have changed before this moment holds here. Returns whether it does: false

@@ -13,6 +13,7 @@ use super::ControlState;
 use super::body::{JsonBody, RawBody};
 use super::error::ApiError;
 use super::event_scribe::EventNote;
+use super::response::off_thread;
 use super::types::{
     CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse, StoredCopyResponse,
 };
@@ -42,10 +43,12 @@ pub(super) async fn fail_over(
     State(control): State<Arc<ControlState>>,
     JsonBody(request): JsonBody<FailOverRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    if control.moves.is_none() {
+        return Err(no_cluster());
+    }
     let FailOverRequest { server, to, give_up_writes } = request;
-    let losing = losing_tables(&control.directory);
-    if !losing.is_empty() && !give_up_writes {
+    let losing = if give_up_writes { Vec::new() } else { losing_tables(&control.directory) };
+    if !losing.is_empty() {
         let shown = losing.iter().take(TABLES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
         let more = if losing.len() > TABLES_SHOWN {
             format!(" and {} more", losing.len() - TABLES_SHOWN)
@@ -64,9 +67,7 @@ pub(super) async fn fail_over(
         text: to.as_ref().map_or_else(String::new, |to| format!("to {to}")),
         ..EventNote::default()
     };
-    let asked = tokio::task::spawn_blocking(move || desk.fail_over(&server, to.as_deref())).await;
-    let asked = asked.map_err(|error| ApiError::internal(error.to_string()))?;
-    asked.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_failed_over", why))?;
+    change(&control, "not_failed_over", move |desk| desk.fail_over(&server, to.as_deref())).await?;
     Ok((Extension(note), axum::Json(FailOverResponse { begun: true })))
 }
 
@@ -89,15 +90,14 @@ impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
 
 /// What another server of the cluster asks about the copy of its log that is here.
 pub(super) async fn replica(ClusterPeer(desk): ClusterPeer, RawBody(body): RawBody) -> Result<Vec<u8>, ApiError> {
-    let answered = tokio::task::spawn_blocking(move || match desk.copies_part().depot() {
+    let answered = off_thread(move || match desk.copies_part().depot() {
         Some(depot) => depot.answer(&body),
         None => Err("this server has no place for copies".to_owned()),
     });
-    let answered = answered.await.map_err(|error| ApiError::internal(error.to_string()))?;
-    answered.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
+    answered.await?.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
 }
 
-/// What there is of copies, for `GET /v1/cluster`.
+/// What there is of copies, for `GET /v1/cluster`. It waits for writes to the copies that are here.
 pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
     let part = desk.copies_part();
     let status = part.status();
@@ -129,6 +129,18 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         generations: generations.collect(),
         kept: kept.collect(),
     }
+}
+
+/// Asks the cluster's thread for a change of the map, which takes some requests to etcd. `refusal` is the code of an
+/// error if it refuses.
+pub(super) async fn change<T: Send + 'static>(
+    control: &ControlState,
+    refusal: &'static str,
+    ask: impl FnOnce(&MoveDesk) -> Result<T, String> + Send + 'static,
+) -> Result<T, ApiError> {
+    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let asked = off_thread(move || ask(&desk)).await?;
+    asked.map_err(|why| ApiError::new(StatusCode::CONFLICT, refusal, why))
 }
 
 pub(super) fn no_cluster() -> ApiError {

@@ -16,6 +16,7 @@ use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::hot::hot_spots;
 use super::quota_use::quota_uses;
+use super::response::off_thread;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
 use super::types::{
     EventsResponse, ExtensionSummaryResponse, IsolationResponse, KillResponse, OverviewResponse, TableResponse,
@@ -78,13 +79,16 @@ pub(super) async fn show(
         (None, own) => own.cloned(),
     };
     let key = (view.as_ref().map(|view| view.tenant.id), withholds);
-    let bytes = control.overviews.get(key, || {
-        let overview = match &view {
-            Some(view) => tenant_overview(&control, view, withholds),
-            None => server_overview(&control),
-        };
-        serde_json::to_vec(&overview).map(Bytes::from).map_err(|error| ApiError::internal(error.to_string()))
-    })?;
+    let read = move || {
+        control.overviews.get(key, || {
+            let overview = match &view {
+                Some(view) => tenant_overview(&control, view, withholds),
+                None => server_overview(&control),
+            };
+            serde_json::to_vec(&overview).map(Bytes::from).map_err(|error| ApiError::internal(error.to_string()))
+        })
+    };
+    let bytes = off_thread(read).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes))
 }
 

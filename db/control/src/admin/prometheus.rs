@@ -7,6 +7,8 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Deserialize;
 
+use super::error::ApiError;
+use super::response::off_thread;
 use super::{ControlState, series, stat};
 use crate::limits::{METRIC_SERIES, METRIC_SERIES_MAX};
 use crate::otlp::MetricsReading;
@@ -31,10 +33,11 @@ fn is_default() -> bool {
 pub(super) async fn show(
     State(control): State<Arc<ControlState>>,
     Query(MetricsQuery { old_names, top }): Query<MetricsQuery>,
-) -> impl IntoResponse {
+) -> Result<impl IntoResponse, ApiError> {
     let old_names = if old_names { OldNames::Shown } else { OldNames::Hidden };
-    let text = metrics_text(&control, old_names, top.unwrap_or(METRIC_SERIES).min(METRIC_SERIES_MAX));
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+    let top = top.unwrap_or(METRIC_SERIES).min(METRIC_SERIES_MAX);
+    let text = off_thread(move || metrics_text(&control, old_names, top)).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
 fn metrics_text(control: &ControlState, old_names: OldNames, top: usize) -> String {

@@ -22,7 +22,7 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
 use super::persistence_status::persistence_status;
-use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse, off_thread};
 use super::revocations::{confirm_everywhere, why_not_everywhere};
 use super::types::{
     ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
@@ -548,7 +548,7 @@ async fn change_budget(
 
 async fn show_stat(State(control): State<Arc<ControlState>>, caller: RequestCaller) -> ApiResult<StatResponse> {
     Ok(axum::Json(match caller.own() {
-        None => stat::server_stats(&control),
+        None => off_thread(move || stat::server_stats(&control)).await?,
         Some(own) => stat::tenant_stats(own),
     }))
 }

@@ -36,7 +36,8 @@ impl BuildCounts {
     }
 }
 
-/// The readings of the builder, the watchdog and the disk.
+/// The readings of the builder, the watchdog and the disk. They are not for the control port's thread: those of copies
+/// of logs wait for a disk.
 pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
     let (running, waiting) = control.queue.load();
     let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -72,7 +73,7 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
     .concat()
 }
 
-/// What there is of copies of logs, in the order of the series.
+/// What there is of copies of logs, in the order of the series. It waits for writes to the copies that are here.
 fn copies_readings(control: &ControlState) -> [u64; 8] {
     let Some(part) = control.moves.as_ref().map(|desk| desk.copies_part()) else { return [0; 8] };
     let status = part.status();

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use super::ControlState;
 use super::finding::ServerFinding;
-use super::response::ApiResult;
+use super::response::{ApiResult, off_thread};
 use axum::extract::State;
 pub(super) use reader::LiveSamples;
 
 /// `GET /v1/findings`
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<ServerFinding>> {
-    Ok(axum::Json(current(&control)))
+    off_thread(move || current(&control)).await.map(axum::Json)
 }
 
 /// The findings of now, the worst first.
