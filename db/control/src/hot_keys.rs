@@ -51,6 +51,11 @@ impl HotSpot {
     pub(crate) fn per_s(&self) -> f64 {
         self.share * self.table_per_s
     }
+
+    /// The key's thousandths of the table's accesses, at least.
+    pub(crate) fn per_mille(&self) -> u64 {
+        (self.share * 1_000.0).round() as u64
+    }
 }
 
 /// Draws accesses of all tables.

@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -86,6 +86,27 @@ impl<T: Serialize + DeserializeOwned> JsonLineFiles<T> {
         self.written += 1;
         Ok(())
     }
+}
+
+/// Makes a folder of the state directory for files that are for the server alone. `None`: it cannot be made, and a line
+/// of the log says that what they are for, such as "events are", is kept in memory alone.
+pub(crate) fn make_private_folder(state: &Path, name: &str, what_is: &str) -> Option<PathBuf> {
+    let folder = state.join(name);
+    if let Err(error) = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder) {
+        // A server on a full disk starts all the same.
+        tracing::warn!(%error, "{what_is} kept in memory alone: {}", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+/// A text of a line: what is behind its first bytes, at most so many, is cut off.
+pub(crate) fn shortened(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push('…');
+    }
+    text
 }
 
 /// The value as a line of JSON in ASCII.

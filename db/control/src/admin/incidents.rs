@@ -6,9 +6,7 @@
 //! answers show it beside what is new. Keys are not written, nor values; of arguments what the manifest asks to keep.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +21,7 @@ use super::slow::full_response;
 use super::types::{KillResponse, SlowRequestResponse};
 use crate::config::ConfigError;
 use crate::events::EventLog;
-use crate::json_lines::JsonLineFiles;
+use crate::json_lines::{JsonLineFiles, make_private_folder, shortened};
 use crate::limits::{
     INCIDENT_INTERVAL_US, INCIDENT_LINE_BYTES, INCIDENT_PLACES, INCIDENT_TEXT_BYTES, INCIDENTS_OF_ALL_TENANTS,
     INCIDENTS_OF_TENANT, INCIDENTS_PER_FILE,
@@ -40,8 +38,8 @@ pub(super) struct IncidentLog {
     writer: Option<Mutex<IncidentWriter>>,
 }
 
-/// Incidents, the oldest first, each with the id of its tenant.
-type KeptIncidents<T> = Vec<(u32, T)>;
+/// Incidents by the ids of their tenants, the oldest of each first.
+type KeptIncidents<T> = HashMap<u32, Vec<T>>;
 
 /// What earlier runs of the server have written.
 #[derive(Debug, Default)]
@@ -114,7 +112,7 @@ impl IncidentOfTenant for SlowRequestResponse {
     }
 }
 
-impl<T: IncidentOfTenant + Serialize + DeserializeOwned> IncidentFiles<T> {
+impl<T: IncidentOfTenant + Clone + Serialize + DeserializeOwned> IncidentFiles<T> {
     /// Opens the files of a name, and reads the incidents of tenants that are still there.
     fn open(
         folder: &Path,
@@ -123,33 +121,32 @@ impl<T: IncidentOfTenant + Serialize + DeserializeOwned> IncidentFiles<T> {
         deleted: &[(u32, u64)],
     ) -> io::Result<(IncidentFiles<T>, KeptIncidents<T>)> {
         let (mut files, lines) = JsonLineFiles::open(folder, name, INCIDENTS_PER_FILE, INCIDENT_LINE_BYTES)?;
-        let mut found: KeptIncidents<T> = Vec::new();
+        let mut found: KeptIncidents<T> = HashMap::new();
         for line in lines {
             match line {
-                IncidentLine::Incident { tenant_id, shown } => found.push((tenant_id, shown)),
-                IncidentLine::TenantEnded { tenant_id } => found.retain(|(id, _)| *id != tenant_id),
+                IncidentLine::Incident { tenant_id, shown } => found.entry(tenant_id).or_default().push(shown),
+                IncidentLine::TenantEnded { tenant_id } => drop(found.remove(&tenant_id)),
             }
         }
-        let is_of_another = |(id, shown): &(u32, T)| {
-            let named = tenants.tenant(*id).is_some_and(|view| view.tenant.name == shown.tenant());
-            !named || deleted.iter().any(|(other, at_ms)| other == id && shown.at_ms() <= *at_ms)
+        let is_of_another = |id: u32, shown: &T| {
+            let named = tenants.tenant(id).is_some_and(|view| view.tenant.name == shown.tenant());
+            !named || deleted.iter().any(|(other, at_ms)| *other == id && shown.at_ms() <= *at_ms)
         };
-        let mut ended: Vec<u32> = found.iter().filter(|one| is_of_another(one)).map(|(id, _)| *id).collect();
-        found.retain(|one| !is_of_another(one));
+        let mut ended: Vec<u32> = Vec::new();
+        for (id, incidents) in &mut found {
+            let before = incidents.len();
+            incidents.retain(|shown| !is_of_another(*id, shown));
+            ended.extend((incidents.len() < before).then_some(*id));
+        }
         ended.sort_unstable();
-        ended.dedup();
         // What is left of such an id comes behind the line that ends it.
         for tenant_id in ended {
             files.append(&IncidentLine::TenantEnded { tenant_id });
-            let again: KeptIncidents<T> = found.extract_if(.., |(id, _)| *id == tenant_id).collect();
-            for (tenant_id, shown) in again {
-                let line = IncidentLine::Incident { tenant_id, shown };
-                files.append(&line);
-                if let IncidentLine::Incident { shown, .. } = line {
-                    found.push((tenant_id, shown));
-                }
+            for shown in found.get(&tenant_id).into_iter().flatten().cloned() {
+                files.append(&IncidentLine::Incident { tenant_id, shown });
             }
         }
+        found.retain(|_, incidents| !incidents.is_empty());
         Ok((IncidentFiles { files, of_all: RateLimiter::default() }, found))
     }
 
@@ -167,12 +164,9 @@ impl IncidentLog {
     /// # Errors
     /// One line: a file cannot be read.
     pub(super) fn open(state: &Path, directory: &Directory, events: &EventLog) -> Result<IncidentLog, ConfigError> {
-        let folder = state.join(FOLDER);
-        if let Err(error) = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder) {
-            // A server on a full disk starts all the same.
-            tracing::warn!(%error, "kills and slow requests are kept in memory alone: {}", folder.display());
+        let Some(folder) = make_private_folder(state, FOLDER, "kills and slow requests are") else {
             return Ok(IncidentLog::default());
-        }
+        };
         let (snapshot, deleted) = (directory.snapshot(), events.deleted_tenants());
         let failed = |error| ConfigError::new(format!("incidents in {}: {error}", folder.display()));
         let (kill_files, kills) = IncidentFiles::open(&folder, "kills", &snapshot, &deleted).map_err(failed)?;
@@ -193,20 +187,22 @@ impl IncidentLog {
 
     /// Writes what is new, if the last look was not just now.
     pub(super) fn look(&self, directory: &Directory) {
-        let Some(writer) = &self.writer else { return };
-        let mut writer = writer.lock();
-        let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if writer.looked_us.is_some_and(|looked_us| now_us - looked_us < INCIDENT_INTERVAL_US) {
-            return;
-        }
-        self.look_at(&mut writer, directory, now_us);
+        self.look_after(directory, INCIDENT_INTERVAL_US);
     }
 
     /// Writes what is new before the server ends.
     pub(super) fn look_last(&self, directory: &Directory) {
+        self.look_after(directory, 0);
+    }
+
+    /// Writes what is new, if the last look was at least so long ago.
+    fn look_after(&self, directory: &Directory, interval_us: u64) {
         let Some(writer) = &self.writer else { return };
         let mut writer = writer.lock();
         let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if writer.looked_us.is_some_and(|looked_us| now_us - looked_us < interval_us) {
+            return;
+        }
         self.look_at(&mut writer, directory, now_us);
     }
 
@@ -233,30 +229,30 @@ impl IncidentLog {
 
     /// Kills and measures of earlier runs of the server, of a tenant.
     pub(super) fn kills_of(&self, view: &TenantView) -> Vec<KillResponse> {
-        of_tenant(&self.earlier.lock().kills, view).cloned().collect()
+        of_tenant(&self.earlier.lock().kills, view)
     }
 
     /// Slow requests of earlier runs of the server, of a tenant, with the names of all tenants.
     pub(super) fn slow_of(&self, view: &TenantView) -> Vec<SlowRequestResponse> {
-        of_tenant(&self.earlier.lock().slow, view).cloned().collect()
+        of_tenant(&self.earlier.lock().slow, view)
     }
 
     /// The number of the last slow request of earlier runs; 0: there is none.
     pub(super) fn last_slow_id(&self) -> u64 {
-        self.earlier.lock().slow.iter().map(|(_, one)| one.id).max().unwrap_or(0)
+        self.earlier.lock().slow.values().flatten().map(|one| one.id).max().unwrap_or(0)
     }
 }
 
 impl EarlierIncidents {
     fn forget(&mut self, tenant_id: u32) {
-        self.kills.retain(|(id, _)| *id != tenant_id);
-        self.slow.retain(|(id, _)| *id != tenant_id);
+        self.kills.remove(&tenant_id);
+        self.slow.remove(&tenant_id);
     }
 }
 
-fn of_tenant<'a, T: IncidentOfTenant>(all: &'a [(u32, T)], view: &TenantView) -> impl Iterator<Item = &'a T> {
-    let (id, name) = (view.tenant.id, view.tenant.name.clone());
-    all.iter().filter(move |(of, shown)| *of == id && shown.tenant() == name).map(|(_, shown)| shown)
+fn of_tenant<T: IncidentOfTenant + Clone>(all: &KeptIncidents<T>, view: &TenantView) -> Vec<T> {
+    let of_id = all.get(&view.tenant.id).into_iter().flatten();
+    of_id.filter(|shown| shown.tenant() == view.tenant.name).cloned().collect()
 }
 
 /// Writes a tenant's new kills, and the measures against its extensions.
@@ -268,7 +264,7 @@ fn write_kills(view: &TenantView, seen: &mut IncidentMark, files: &mut IncidentF
     new.extend(policy_events.entries.into_iter().map(|event| KillResponse::from_notice(name, event)));
     new.sort_by_key(|one| one.at_ms);
     for mut shown in new {
-        shown.text = shortened(shown.text);
+        shown.text = shortened(shown.text, INCIDENT_TEXT_BYTES);
         shown.places.truncate(INCIDENT_PLACES);
         files.write(view.tenant.id, shown, &mut seen.kill_rate, now_us);
     }
@@ -290,16 +286,10 @@ fn write_slow(
     }
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > INCIDENT_TEXT_BYTES {
-        text.truncate(text.floor_char_boundary(INCIDENT_TEXT_BYTES));
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use sandstorm_accounts::{KillRecord, PolicyEvent, RequestSubject, SlowRequest, TurnShare};
     use sandstorm_catalog::NewTenant;
     use sandstorm_metrics::histogram::RequestClass;

@@ -224,7 +224,7 @@ pub(super) fn hot_key_readings(control: &ControlState, most: usize) -> Vec<Label
         seen.push((spot.tenant, spot.table));
         let view = snapshot.tenant(spot.tenant)?;
         let table = view.tables.get(&spot.table)?.name().to_string();
-        let values = [(spot.share * 1_000.0).round() as u64, spot.per_s().round() as u64];
+        let values = [spot.per_mille(), spot.per_s().round() as u64];
         let labels = vec![("tenant", view.tenant.name.clone()), ("table", table)];
         let values = values.map(|value| vec![value]).to_vec();
         Some(LabelledReadings { labels, readings: readings(HOT_KEY_METRICS, values) })

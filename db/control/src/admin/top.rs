@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
+use hashbrown::{HashMap, HashSet};
 use serde::Deserialize;
 
 use super::caller::RequestCaller;
@@ -10,7 +11,7 @@ use super::response::ApiResult;
 use super::types::{ExtensionUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 use super::{ControlState, now_ms};
 use crate::limits::HOT_KEYS_MAX;
-use sandstorm_catalog::TableEntry;
+use sandstorm_catalog::{TableEntry, TenantView};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,8 +49,8 @@ pub(super) async fn show(
         tables: Vec::new(),
     };
     let hottest = match is_wanted(RequestedRows::Tables) {
-        true => control.hot_keys.hottest(|tenant| views.iter().any(|view| view.tenant.id == tenant), HOT_KEYS_MAX),
-        false => Vec::new(),
+        true => hottest_per_mille(&control, &views),
+        false => HashMap::new(),
     };
     for view in &views {
         if is_wanted(RequestedRows::Tenants) {
@@ -63,12 +64,22 @@ pub(super) async fn show(
         if is_wanted(RequestedRows::Tables) {
             let tables = view.sorted_tables();
             let of = |table: &Arc<TableEntry>| {
-                let hottest = hottest.iter().find(|spot| (spot.tenant, spot.table) == (view.tenant.id, table.id));
-                let per_mille = hottest.map_or(0, |spot| (spot.share * 1_000.0).round() as u64);
+                let per_mille = hottest.get(&(view.tenant.id, table.id)).copied().unwrap_or(0);
                 TableUseResponse::of(&view.tenant.name, table, per_mille)
             };
             top.tables.extend(tables.into_iter().map(of));
         }
     }
     Ok(axum::Json(top))
+}
+
+/// The thousandths of its accesses that a table's hottest key takes, by the ids of tenant and table.
+fn hottest_per_mille(control: &ControlState, views: &[Arc<TenantView>]) -> HashMap<(u32, u64), u64> {
+    let tenants: HashSet<u32> = views.iter().map(|view| view.tenant.id).collect();
+    let mut hottest = HashMap::new();
+    for spot in control.hot_keys.hottest(|tenant| tenants.contains(&tenant), HOT_KEYS_MAX) {
+        // The first one of a table is its hottest.
+        hottest.entry((spot.tenant, spot.table)).or_insert(spot.per_mille());
+    }
+    hottest
 }

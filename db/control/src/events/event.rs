@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::code::EventCode;
+use crate::json_lines::shortened;
 use crate::limits::EVENT_TEXT_BYTES;
 
 /// One event, as it is kept and answered.
@@ -88,17 +89,10 @@ impl NewEvent {
     pub(super) fn recorded(self, id: u64, at_ms: u64) -> ServerEvent {
         let NewEvent { code, actor, from, tenant, subject, count, text } = self;
         let (tenant, tenant_id) = tenant.unzip();
-        let (subject, text) = (subject.map(shortened), shortened(text));
+        let short = |text: String| shortened(text, EVENT_TEXT_BYTES);
+        let (subject, text) = (subject.map(short), short(text));
         ServerEvent { id, at_ms, code, actor, from, tenant, tenant_id, subject, count, text }
     }
-}
-
-fn shortened(mut text: String) -> String {
-    if text.len() > EVENT_TEXT_BYTES {
-        text.truncate(text.floor_char_boundary(EVENT_TEXT_BYTES));
-        text.push('…');
-    }
-    text
 }
 
 /// Which events are read.

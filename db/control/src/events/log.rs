@@ -1,8 +1,6 @@
 //! The log of events: what is kept, in memory and in files, and how it is read.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +12,7 @@ use super::code::EventCode;
 use super::event::{EventFilter, NewEvent, ServerEvent};
 use super::folding::EventFolder;
 use crate::config::ConfigError;
-use crate::json_lines::JsonLineFiles;
+use crate::json_lines::{JsonLineFiles, make_private_folder};
 use crate::limits::{
     EVENT_LINE_BYTES, EVENT_WAITERS, EVENT_WAITERS_PER_TENANT, OPERATOR_EVENTS_PER_FILE, TENANT_EVENTS_PER_FILE,
 };
@@ -145,13 +143,7 @@ impl EventLog {
     }
 
     fn open_sized(state: &Path, of_tenants: usize) -> Result<EventLog, ConfigError> {
-        let folder = state.join(FOLDER);
-        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder);
-        if let Err(error) = made {
-            // A server on a full disk starts all the same.
-            tracing::warn!(%error, "events are kept in memory alone: {}", folder.display());
-            return Ok(EventLog::in_memory());
-        }
+        let Some(folder) = make_private_folder(state, FOLDER, "events are") else { return Ok(EventLog::in_memory()) };
         let operator = EventStream::open(&folder, "operator", OPERATOR_EVENTS_PER_FILE)?;
         Ok(EventLog::of(EventStore::of(operator, EventStream::open(&folder, "tenants", of_tenants)?)))
     }

@@ -7,8 +7,6 @@
 mod layer;
 mod period;
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use hashbrown::HashMap;
@@ -21,6 +19,7 @@ use serde::Deserialize;
 use self::layer::{HistoryLayer, choose};
 pub use self::period::{HistoryPeriod, HistoryRow};
 use crate::config::ConfigError;
+use crate::json_lines::make_private_folder;
 use crate::limits::{HISTORY_HOURS, HISTORY_MINUTES, HISTORY_SECONDS};
 
 /// The folder of the files in the state directory.
@@ -74,12 +73,7 @@ impl UsageHistory {
     /// One line: a file cannot be read.
     pub fn open(state: &Path) -> Result<UsageHistory, ConfigError> {
         let history = UsageHistory::in_memory();
-        let folder = state.join(FOLDER);
-        if let Err(error) = fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder) {
-            // A server on a full disk starts all the same.
-            tracing::warn!(%error, "the history is kept in memory alone: {}", folder.display());
-            return Ok(history);
-        }
+        let Some(folder) = make_private_folder(state, FOLDER, "the history is") else { return Ok(history) };
         let mut state = history.0.lock();
         let kept = state.minutes.keep_in(&folder, "minutes").and_then(|()| state.hours.keep_in(&folder, "hours"));
         drop(state);
