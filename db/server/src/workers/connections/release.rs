@@ -5,13 +5,13 @@ use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
-use sandstorm_log::{PositionState, waits_for_copies};
-use sandstorm_store::backed::waits::{is_wait, later_of};
+use sandstorm_log::PositionState;
+use sandstorm_store::backed::waits::later_of;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::udp_port::UdpPort;
-use super::uncertain::uncertain_of;
+use super::uncertain::{ends_in_any_order, uncertain_of};
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
 use crate::workers::context::WorkerContext;
@@ -33,7 +33,7 @@ impl WorkerConnections {
     pub(super) fn note_pending(&mut self, id: ConnectionId, context: &WorkerContext) {
         let Some(connection) = self.slots.get(id) else { return };
         let position = connection.pending.position;
-        if is_wait(position) || waits_for_copies(position) {
+        if ends_in_any_order(position) {
             self.backed.push_back((position, id));
         } else {
             self.pending.0.push_back((position, id));

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_log::{PositionState, waits_for_copies};
+use sandstorm_log::PositionState;
 use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{MemcachedUdpHeader, split_response};
 use sandstorm_net::r2p2::{DatagramSink, PeerAddr};
-use sandstorm_store::backed::waits::is_wait;
 
-use super::uncertain::uncertain_of;
+use super::uncertain::{ends_in_any_order, uncertain_of};
 use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
@@ -83,14 +82,11 @@ impl UdpPort {
         self.pending.front().map(|pending| pending.position)
     }
 
-    /// The positions of which one may be reached before the others: the first of the log, and waits for backings.
+    /// The positions of which one may be reached before the others: the first one, and those that wait
+    /// for backings or for copies.
     pub(super) fn pending_positions(&self) -> impl Iterator<Item = u64> {
-        let backed = self
-            .pending
-            .iter()
-            .skip(1)
-            .map(|pending| pending.position)
-            .filter(|position| is_wait(*position) || waits_for_copies(*position));
+        let backed =
+            self.pending.iter().skip(1).map(|pending| pending.position).filter(|position| ends_in_any_order(*position));
         self.first_pending().into_iter().chain(backed)
     }
 
