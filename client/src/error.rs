@@ -245,9 +245,7 @@ impl Error {
             Error::Closed => "closed",
         }
     }
-}
 
-impl Error {
     /// The name of what the extension has failed for, such as `not_found`, or of why its call was killed, such as
     /// `panic`: as HTTP's `kind` and `cause` have it. `None`: it is neither.
     pub fn kind(&self) -> Option<&'static str> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::common::process::Server;
 use super::common::root;
-use super::generated::{go_command, has, succeeds, type_script_compiler};
+use super::generated::{go_command, has, succeeds, type_script_command, type_script_compiler};
 use super::python::{installed, python};
 
 const APPLICATIONS: [&str; 5] = ["leaderboard", "queue", "shop", "chat", "features"];
@@ -70,8 +70,7 @@ fn each_application_is_called_from_each_language() {
         TYPED.iter().for_each(|name| generate(&server, name, "typescript", &to.join(format!("{name}.ts"))));
         std::fs::write(to.join("package.json"), "{\"type\": \"module\"}").expect("a file");
         program("use.ts", &to);
-        let options = ["--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", "use.ts"];
-        succeeds(Command::new(compiler).args(options).current_dir(&to));
+        succeeds(&mut type_script_command(&compiler, &to, "use.ts"));
         succeeds(Command::new("node").arg("use.js").current_dir(&to).envs(environment.clone()));
     }
     if has("go", "version") {

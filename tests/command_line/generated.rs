@@ -81,6 +81,14 @@ pub(super) fn type_script_compiler() -> String {
     std::env::var("SANDSTORM_TSC").unwrap_or_else(|_| "tsc".to_owned())
 }
 
+/// What checks and compiles a file of TypeScript in a folder, without node's types: further options may follow.
+pub(super) fn type_script_command(compiler: &str, folder: &Path, file: &str) -> Command {
+    let options = ["--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext", file];
+    let mut command = Command::new(compiler);
+    command.args(options).current_dir(folder);
+    command
+}
+
 const PYTHON_TEST: &str = r#"import typing
 
 import bank

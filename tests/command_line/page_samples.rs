@@ -1,10 +1,9 @@
 //! Promise: the samples in TypeScript and Go on the pages compile with the clients that `ext generate` writes.
 
 use std::fs;
-use std::process::Command;
 
 use super::common::root;
-use super::generated::{go_command, has, succeeds, type_script_compiler, written};
+use super::generated::{go_command, has, succeeds, type_script_command, type_script_compiler, written};
 
 /// The blocks of a language on the page about types.
 fn samples(language: &str) -> Vec<String> {
@@ -28,8 +27,7 @@ fn the_samples_in_typescript_compile() {
     for (number, sample) in samples("ts").iter().enumerate() {
         let file = format!("sample{number}.ts");
         fs::write(folder.path().join(&file), format!("{sample}\ndeclare const token: string;\n")).expect("a file");
-        let options = ["--strict", "--noEmit", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext"];
-        succeeds(Command::new(&compiler).args(options).arg(&file).current_dir(folder.path()));
+        succeeds(type_script_command(&compiler, folder.path(), &file).arg("--noEmit"));
     }
 }
 

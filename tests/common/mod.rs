@@ -19,7 +19,7 @@ use sandstorm_builder::{
     CompileJob, CompileLimits, CompilerLauncher, PushedSource, SourceFile, Toolchain, ToolchainConfig, api_fingerprint,
     build_sandboxed, compile,
 };
-use sandstorm_catalog::testing::code;
+use sandstorm_catalog::testing::{CODE_VARIABLE, code};
 use sandstorm_catalog::{NewTable, NewTenant, QuotaChanges};
 use sandstorm_control::config::{CliOverrides, ServerSettings};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
@@ -312,8 +312,7 @@ impl Wire {
 /// How often a long test does something: `count` times natively over the kernel's sockets; a fifth of it in the runs
 /// over a driver or in the other tier of code, which show what these add.
 pub fn rounds(count: u64) -> u64 {
-    let is_variant =
-        ["SANDSTORM_TEST_DRIVER", "SANDSTORM_TEST_CODE"].iter().any(|name| std::env::var_os(name).is_some());
+    let is_variant = [network::DRIVER, CODE_VARIABLE].iter().any(|name| std::env::var_os(name).is_some());
     if is_variant { count / 5 } else { count }
 }
 

@@ -12,7 +12,7 @@ use sandstorm_instance::DataPlane;
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
 /// The variable that names the driver.
-const DRIVER: &str = "SANDSTORM_TEST_DRIVER";
+pub(crate) const DRIVER: &str = "SANDSTORM_TEST_DRIVER";
 
 /// Returns whether datagrams go over shared memory.
 pub fn is_memif() -> bool {

@@ -10,6 +10,7 @@ use sandstorm_client::control::{
 use sandstorm_net::CodePolicy;
 use sandstorm_terminal::output::CliError;
 
+use super::measure::resident_bytes;
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
 use crate::local_server::{GET, LocalServer};
@@ -61,14 +62,6 @@ fn step_ns(client: &Client, has_lines: bool) -> Result<f64, CliError> {
     Ok(cost.cpu_ns as f64 / LINES as f64)
 }
 
-/// Bytes of this process, which the server is a part of, that are in memory.
-fn resident_bytes() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
-}
-
 /// Lines below the level that is kept, in either tier.
 fn lines(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFindings) -> Result<(), CliError> {
     let mut table = ReportTable::new("A step of a loop", "", ["ns"]);
@@ -111,9 +104,10 @@ fn catalogue(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFi
     }
     control.share_extension("owner", GET.name, &ShareSpec::default())?;
     let of = EnableSpec { owner: "owner".into(), extension: GET.name.into(), ..EnableSpec::default() };
-    let (before, begun) = (resident_bytes(), Instant::now());
+    // The server is a part of this process.
+    let (before, begun) = (resident_bytes()?, Instant::now());
     let enabled = control.enable_for_many(&EnableForMany { of, name: "shared".into(), tenants: Some(names) })?;
-    let (took, grown) = (begun.elapsed().as_secs_f64(), (resident_bytes() - before).max(0.0));
+    let (took, grown) = (begun.elapsed().as_secs_f64(), (resident_bytes()? - before).max(0.0));
     if enabled.tenants != many as u64 {
         return Err(CliError::new(format!("it was enabled for {} tenants of {many}", enabled.tenants)));
     }

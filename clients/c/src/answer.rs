@@ -1,6 +1,6 @@
 //! The bytes of answers.
 
-use sandstorm_client::{ClientOpenError, Error, TypedCallError, cause_name};
+use sandstorm_client::{ClientOpenError, Error, TypedCallError};
 use serde::Serialize;
 
 /// First byte of an answer with a result.
@@ -14,7 +14,7 @@ pub(crate) struct Failure {
     code: &'static str,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<String>,
+    cause: Option<&'static str>,
     /// The name of what an extension has failed for.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
@@ -41,9 +41,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let (message, code) = (error.to_string(), error.code());
         match &error {
-            Error::Killed { cause, .. } => {
-                Failure { cause: Some(cause_name(*cause).to_owned()), ..Failure::new(code, message) }
-            }
+            Error::Killed { .. } => Failure { cause: error.kind(), ..Failure::new(code, message) },
             Error::Failed { .. } => Failure { kind: error.kind(), ..Failure::new(code, message) },
             Error::TransactionConflict { key, .. } => {
                 let digits = key.iter().map(|byte| format!("{byte:02x}")).collect();
