@@ -335,7 +335,7 @@ fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(),
         let asked_ns = boot_time().as_nanos() as u64;
         let batch = shipper.next_batch(is_quiet).map_err(broken)?;
         link.append(keeping.epoch(), &batch)?;
-        shipper.acknowledge().map_err(broken)?;
+        shipper.acknowledge();
         keeping.confirm(name, &log, &shipper, asked_ns);
         if let Some(trim) = shipper.take_trim() {
             link.trim(keeping.epoch(), trim)?;

@@ -119,7 +119,7 @@ impl ReplicaAnswer {
             ReplicaAnswer::Done => Ok(None),
             ReplicaAnswer::State { log_id, files } => {
                 let files = files.iter().map(ToldFile::read).collect();
-                Ok(Some(ReplicaState { log_id, is_sealed: false, files }))
+                Ok(Some(ReplicaState { log_id, files }))
             }
             ReplicaAnswer::Sealed => Err(ReplicaError::Sealed),
             ReplicaAnswer::Missing => Err(ReplicaError::Missing),
@@ -166,11 +166,8 @@ mod tests {
             first_position: 1 << 60,
             made_ms: 9,
         };
-        let state = ReplicaState {
-            log_id: u64::MAX,
-            is_sealed: false,
-            files: vec![ReplicaFileState { header, offset: 4096, position: 5 }],
-        };
+        let state =
+            ReplicaState { log_id: u64::MAX, files: vec![ReplicaFileState { header, offset: 4096, position: 5 }] };
         for done in [
             Ok(None),
             Ok(Some(state)),

@@ -56,8 +56,6 @@ pub struct ReplicaFileState {
 pub struct ReplicaState {
     /// The log of which it is one; 0: of none yet.
     pub log_id: u64,
-    /// Whether it is sealed.
-    pub is_sealed: bool,
     /// Its segments, then its whole checkpoints, each in the order of their numbers.
     pub files: Vec<ReplicaFileState>,
 }
@@ -237,17 +235,24 @@ impl ReplicaFolder {
     /// Writes the last segment to a new file in its place: what is read of it may be in the system's memory only, after
     /// a sync that had failed. The segments before it were synced before it was made.
     fn write_last_again(&mut self) -> Result<(), LogError> {
-        let Some(number) = self.segments.last_key_value().map(|(number, _)| *number) else { return Ok(()) };
-        let found = self.look_at(FileKind::Segment, number)?;
-        let reader = LogFileReader::open(&*self.disk, FileKind::Segment, number)?;
-        let bytes = reader.bytes_at(0, found.offset as usize)?;
-        let name = new_name(FileKind::Segment, number);
-        let file = self.disk.create(&name).map_err(|error| self.failed("make", &name, &error))?;
-        self.write(&*file, &name, 0, &bytes)?;
-        file.sync().map_err(|error| self.failed("sync", &name, &error))?;
-        self.rename(&name, &FileKind::Segment.file_name(number))?;
-        self.segments.insert(number, ReplicaFile { file: Some(file), ..found });
+        let Some((number, last)) = self.segments.last_key_value() else { return Ok(()) };
+        let reader = LogFileReader::open(&*self.disk, FileKind::Segment, *number)?;
+        let bytes = reader.bytes_at(0, last.offset as usize)?;
+        let file = self.write_new(&FileKind::Segment.file_name(*number), &bytes)?;
+        if let Some(mut last) = self.segments.last_entry() {
+            last.get_mut().file = Some(file);
+        }
         Ok(())
+    }
+
+    /// Writes a whole file, which has its name once all of it is on the disk.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<Box<dyn LogFile>, LogError> {
+        let new = format!("{NEW_PREFIX}{name}");
+        let file = self.disk.create(&new).map_err(|error| self.failed("make", &new, &error))?;
+        self.write(&*file, &new, 0, bytes)?;
+        file.sync().map_err(|error| self.failed("sync", &new, &error))?;
+        self.rename(&new, name)?;
+        Ok(file)
     }
 
     fn write(&self, file: &dyn LogFile, name: &str, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
@@ -267,11 +272,7 @@ impl ReplicaFolder {
         if promise == self.promise {
             return Ok(());
         }
-        let name = format!("{NEW_PREFIX}{PROMISE_FILE}");
-        let file = self.disk.create(&name).map_err(|error| self.failed("make", &name, &error))?;
-        self.write(&*file, &name, 0, &promise.encode())?;
-        file.sync().map_err(|error| self.failed("sync", &name, &error))?;
-        self.rename(&name, PROMISE_FILE)?;
+        self.write_new(PROMISE_FILE, &promise.encode())?;
         self.promise = promise;
         Ok(())
     }
@@ -433,7 +434,7 @@ impl LogReplica for ReplicaFolder {
             position: found.position,
         };
         let files = self.segments.values().chain(self.checkpoints.values()).map(shown).collect();
-        Ok(ReplicaState { log_id: self.promise.log_id, is_sealed: false, files })
+        Ok(ReplicaState { log_id: self.promise.log_id, files })
     }
 
     fn append(&mut self, epoch: u64, batch: &ReplicaBatch) -> Result<(), ReplicaError> {

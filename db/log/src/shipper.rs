@@ -91,13 +91,6 @@ fn open(log: &ChangeLog, kind: FileKind, number: u64) -> Result<LogFileReader, L
     LogFileReader::open(&*log.shared().disk, kind, number)
 }
 
-/// The last segment that begins at a position or before.
-fn segment_at(log: &ChangeLog, position: u64) -> Result<u64, LogError> {
-    let segments = log.shared().first_positions.lock();
-    let found = segments.iter().rev().find(|(_, first_position)| *first_position <= position);
-    found.map(|(number, _)| *number).ok_or_else(|| LogError::unusable("log", "its beginning was removed meanwhile"))
-}
-
 /// The segment behind that of a number: its own number, and its first position.
 fn segment_behind(log: &ChangeLog, number: u64) -> Option<(u64, u64)> {
     log.shared().first_positions.lock().iter().find(|(other, _)| *other > number).copied()
@@ -157,7 +150,9 @@ impl LogShipper {
             from = file.reader.header.first_position;
             checkpoint = Some(file);
         }
-        let segment = ShippedFile::new(open(log, FileKind::Segment, segment_at(log, from)?)?);
+        let first = log.segment_at(from);
+        let (first, _) = first.ok_or_else(|| LogError::unusable("log", "its beginning was removed meanwhile"))?;
+        let segment = ShippedFile::new(open(log, FileKind::Segment, first)?);
         let is_readable = checkpoint.is_none();
         let (trim, held) = (None, None);
         let log = Arc::clone(log);
@@ -227,16 +222,14 @@ impl LogShipper {
     }
 
     /// The replica has the last pieces.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub fn acknowledge(&mut self) -> Result<(), LogError> {
+    pub fn acknowledge(&mut self) {
         if let Some(sent) = self.checkpoint.take_if(|checkpoint| checkpoint.is_published) {
             let header = sent.reader.header;
             self.known_checkpoint = header.number;
             self.is_readable = true;
             // Where it is not known any more, it is with the next checkpoint.
-            self.trim = segment_at(&self.log, header.first_position).ok().map(|first| (header.number, first));
+            let first = self.log.segment_at(header.first_position);
+            self.trim = first.map(|(first, _)| (header.number, first));
         }
         // What is in a later segment that has no name yet counts for nothing, and nor does what it replaces.
         if self.is_readable && self.segment.is_published {
@@ -244,7 +237,6 @@ impl LogShipper {
             let limit = next.map_or(u64::MAX, |(_, first_position)| first_position);
             self.held = Some(self.segment.position.min(limit));
         }
-        Ok(())
     }
 
     /// Returns what the replica can remove now: all before a checkpoint and a segment.

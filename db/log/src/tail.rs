@@ -161,10 +161,7 @@ impl LogTail {
 
 /// The segment that has the byte at a position: its number and first position.
 fn segment_of(log: &ChangeLog, position: u64) -> Result<(u64, u64), TailError> {
-    let segments = log.shared().first_positions.lock();
-    let found = segments.iter().rev().find(|(_, first_position)| *first_position <= position);
-    let oldest = segments.first().map_or(0, |(_, first_position)| *first_position);
-    found.copied().ok_or(TailError::TooOld { oldest })
+    log.segment_at(position).ok_or_else(|| TailError::TooOld { oldest: log.oldest_position() })
 }
 
 fn open(log: &ChangeLog, number: u64) -> Result<LogFileReader, TailError> {
@@ -218,6 +215,12 @@ impl ChangeLog {
     /// least.
     pub fn retain_from(&self, position: Option<u64>) {
         self.shared().retain_from.store(position.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// The last segment that begins at a position or before: its number and first position. `None`: it was removed.
+    pub(crate) fn segment_at(&self, position: u64) -> Option<(u64, u64)> {
+        let segments = self.shared().first_positions.lock();
+        segments.iter().rev().find(|(_, first_position)| *first_position <= position).copied()
     }
 
     /// The oldest position of which the files know, from which on changes may be read.

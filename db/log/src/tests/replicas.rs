@@ -78,7 +78,7 @@ fn ship(shipper: &mut LogShipper, replica: &mut dyn LogReplica, epoch: u64) -> R
         }
         let sent = ReplicaBatch::decode(&batch.encode()).expect("as it was sent");
         replica.append(epoch, &sent)?;
-        shipper.acknowledge()?;
+        shipper.acknowledge();
         if let Some((checkpoint, segment)) = shipper.take_trim() {
             replica.trim(epoch, checkpoint, segment)?;
         }
@@ -128,7 +128,7 @@ fn conforms(replica: &mut dyn LogReplica) {
     assert_eq!(replica.append(3, &more), Err(ReplicaError::OldEpoch(4)));
     assert!(matches!(replica.trim(3, 1, 1), Err(ReplicaError::OldEpoch(4))));
     assert_eq!(replica.append(4, &more), Ok(()));
-    shipper.acknowledge().unwrap();
+    shipper.acknowledge();
     assert_eq!(shipper.held(), source.ends.last().copied());
     // A checkpoint makes what is before it superfluous; what is not there is not trimmed for.
     assert!(matches!(replica.trim(4, 7, 1), Err(ReplicaError::Gap(_))));
@@ -349,7 +349,7 @@ fn a_checkpoint_has_its_name_only_where_the_log_is_that_it_has_seen() {
             break;
         }
         replica.append(1, &batch).unwrap();
-        shipper.acknowledge().unwrap();
+        shipper.acknowledge();
         let files = replica.state(1).unwrap().files;
         let last = files.iter().filter(|file| file.header.kind == FileKind::Segment).map(|file| file.position).max();
         is_published = files.iter().any(|file| file.header.kind == FileKind::Checkpoint);

@@ -5,6 +5,8 @@
 //! read in the order in which they lie on the disk, as a checkpoint reads them. What is read is shown only if the table
 //! still refers to it then: so what a walk shows is never older than what was known of the key before.
 
+use std::sync::atomic::Ordering;
+
 use sandstorm_net::slots::slot_of;
 
 use super::buckets::stripe_of;
@@ -83,13 +85,6 @@ impl ReadRecord {
         let ReadRecord { version, flags, expires_at_ms, .. } = *self;
         RestoredRecord { version, key: &self.key, value: &self.value, flags, expires_at_ms }
     }
-}
-
-/// What is under a key.
-enum FoundChange {
-    /// It was shown.
-    Shown,
-    Cold(ColdRecord),
 }
 
 impl RecordTable {
@@ -230,7 +225,7 @@ impl RecordTable {
     ) -> Result<usize, SpillReadError> {
         loop {
             let mut bytes = 0;
-            let FoundChange::Cold(cold) = self.show_in_memory(participant, key, &mut |key, record| {
+            let Some(cold) = self.show_in_memory(participant, key, &mut |key, record| {
                 bytes = f(key, record);
             }) else {
                 return Ok(bytes);
@@ -247,25 +242,25 @@ impl RecordTable {
         }
     }
 
-    /// Shows what is under a key, under the lock of its stripe, unless it is on the disk.
+    /// Shows what is under a key, under the lock of its stripe, unless it is on the disk: then it returns where.
     fn show_in_memory(
         &self,
         participant: &Participant,
         key: &[u8],
         f: &mut dyn FnMut(&[u8], Option<&RestoredRecord<'_>>),
-    ) -> FoundChange {
+    ) -> Option<ColdRecord> {
         let hash = self.hash(key);
         let locked = self.lock_stripe(participant, stripe_of(hash));
         let Some(record) = locked.find(hash, key).map(|found| found.record) else {
             f(key, None);
-            return FoundChange::Shown;
+            return None;
         };
         if let Some(address) = record.cold_address() {
-            return FoundChange::Cold(ColdRecord { hash, version: record.version(), address });
+            return Some(ColdRecord { hash, version: record.version(), address });
         }
         let (version, flags, expires_at_ms) = (record.version(), record.flags(), record.expires_at_ms());
         f(key, Some(&RestoredRecord { version, key: record.key(), value: record.value(), flags, expires_at_ms }));
-        FoundChange::Shown
+        None
     }
 
     /// Moves records of a table larger than memory to the disk, if those that come from another server exceed its
@@ -276,14 +271,14 @@ impl RecordTable {
     /// `NotSpilled`: the disk is full, or fails.
     pub fn makes_room_for_arrivals(&self, participant: &Participant) -> Result<bool, StoreError> {
         let quota = self.quota_bytes();
-        let is_full = || self.stats().bytes > quota.saturating_add(quota / SPILL_OVERDRAFT_ONE_IN);
+        let is_full = || self.bytes.load(Ordering::Relaxed) > quota.saturating_add(quota / SPILL_OVERDRAFT_ONE_IN);
         if !self.is_larger_than_memory() || !is_full() {
             return Ok(true);
         }
         for _ in 0..ROOM_ROUNDS {
-            let before = self.stats().bytes;
+            let before = self.bytes.load(Ordering::Relaxed);
             self.make_room(participant, 0);
-            if self.stats().bytes < before {
+            if self.bytes.load(Ordering::Relaxed) < before {
                 return Ok(!is_full());
             }
             match self.why_full() {
