@@ -167,6 +167,16 @@ impl CopyDesk {
         known.map_or((0, Vec::new()), |generation| (generation.number, generation.copies.clone()))
     }
 
+    /// The number of this server's generation, as it was read; 0 before that.
+    pub(crate) fn generation_number(&self) -> u64 {
+        self.state.lock().map.generations.get(&self.own_id).map_or(0, |generation| generation.number)
+    }
+
+    /// The generations of all servers, as they were read.
+    pub(crate) fn generations(&self) -> BTreeMap<String, StoredGeneration> {
+        self.state.lock().map.generations.clone()
+    }
+
     /// All copies that are, or may be, needed.
     pub(crate) fn needed(&self) -> BTreeSet<CopyName> {
         self.needed_of(&self.state.lock())
@@ -198,11 +208,11 @@ impl CopyDesk {
     pub(crate) fn publish(&self, held: &BTreeMap<CopyName, HeldCopy>) -> CopiedUpTo {
         let state = &mut *self.state.lock();
         let has_generation = state.own(&self.own_id, self.boot).is_some_and(|own| !own.copies.is_empty());
-        let needed = self.needed_of(state);
-        let all: Vec<HeldCopy> = needed.iter().map(|name| held.get(name).copied().unwrap_or_default()).collect();
         if !has_generation || state.has_lost {
             return CopiedUpTo { position: state.published, asked_ns: 0 };
         }
+        let needed = self.needed_of(state);
+        let all: Vec<HeldCopy> = needed.iter().map(|name| held.get(name).copied().unwrap_or_default()).collect();
         let of_all = |of: &dyn Fn(&HeldCopy) -> u64| match is_broken(MemberRule::AllCopiesConfirm) {
             true => all.iter().map(of).max().unwrap_or(0),
             false => all.iter().map(of).min().unwrap_or(0),

@@ -48,6 +48,11 @@ impl CopyLink {
 
 type CopyLinks = BTreeMap<CopyName, CopyLink>;
 
+/// How far the copies are.
+fn held_of(links: &CopyLinks) -> BTreeMap<CopyName, HeldCopy> {
+    links.iter().map(|(name, link)| (name.clone(), link.held)).collect()
+}
+
 /// What the threads share.
 pub(crate) struct CopyKeeping {
     directory: Arc<Directory>,
@@ -221,9 +226,8 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     let mut next = well.clone();
     next.extend(links.iter().filter(|(name, link)| filled(name, link)).map(|(name, _)| name.clone()));
     next.truncate(keeping.wanted);
-    let held: BTreeMap<CopyName, HeldCopy> = links.iter().map(|(name, link)| (name.clone(), link.held)).collect();
     // The copies that there are stay where no other one could take their place.
-    if !next.is_empty() && next != members && keeping.copies.want(next, &held) {
+    if !next.is_empty() && next != members && keeping.copies.want(next, &held_of(links)) {
         keeping.desk.wake_agent();
     }
     if well.len() >= keeping.wanted {
@@ -348,7 +352,7 @@ fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(),
 impl CopyKeeping {
     /// The generation's number: what is sent to a copy has it.
     fn epoch(&self) -> u64 {
-        self.copies.generation().0.max(1)
+        self.copies.generation_number().max(1)
     }
 
     /// Whether a copy is made where it is not there. One that has confirmed something, or that a generation has, is
@@ -385,8 +389,7 @@ impl CopyKeeping {
     /// Acknowledges what all copies have. Returns whether all have confirmed it within a lease.
     fn publish(&self, log: Option<&Arc<ChangeLog>>) -> bool {
         let links = self.links.lock();
-        let held = links.iter().map(|(name, link)| (name.clone(), link.held)).collect();
-        let copied = self.copies.publish(&held);
+        let copied = self.copies.publish(&held_of(&links));
         let Some(log) = log else { return true };
         let asked = Duration::from_nanos(copied.asked_ns);
         let lease_end = if copied.asked_ns == 0 { Duration::ZERO } else { asked + COUNTED_LEASE };
@@ -408,17 +411,16 @@ fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
         trouble: link.trouble.clone(),
     };
     let copies = keeping.links.lock().iter().map(shown).collect();
-    let map = keeping.copies.peers().map;
-    let generations = map.generations.iter().map(|(owner, one)| GenerationStatus {
-        owner: owner.clone(),
+    let generations = keeping.copies.generations().into_iter().map(|(owner, one)| GenerationStatus {
+        owner,
         number: one.number,
-        servers: one.copies.iter().map(|(server, _)| server.clone()).collect(),
-        successor: one.successor.clone(),
+        servers: one.copies.into_iter().map(|(server, _)| server).collect(),
+        successor: one.successor,
     });
     keeping.desk.copies_part().set_status(CopiesStatus {
         is_on: log.is_some(),
         wanted: keeping.wanted,
-        generation: keeping.copies.generation().0,
+        generation: keeping.copies.generation_number(),
         is_stalled: keeping.is_stalled.load(Ordering::Relaxed),
         position: log.map_or(0, |log| log.copied()),
         copies,

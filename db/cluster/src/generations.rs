@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::slot_plans::KnownServers;
+use crate::slot_moves::overlap;
+use crate::slot_plans::{KnownServers, count, new_move};
 use crate::state::{StoredGeneration, StoredMove, StoredSlots};
 
 impl StoredSlots {
@@ -79,7 +80,7 @@ impl StoredSlots {
             Some(to) if !lives(to) => return Err(format!("server {to} is silent")),
             Some(to) => Some(to),
             // The one with the fewest slots.
-            None => candidates.filter(|server| lives(server)).min_by_key(|server| self.slots_of(server)),
+            None => candidates.filter(|server| lives(server)).min_by_key(|server| count(self.spans_of(server))),
         };
         let successor = successor.ok_or("none of the servers with a copy of that log lives")?.to_owned();
         if let Some((other, _)) = self.succession().filter(|(other, _)| *other != owner) {
@@ -106,30 +107,16 @@ impl StoredSlots {
         // Its number goes on: what copies it has later have seen the earlier ones.
         let none = StoredGeneration { number: generation.number + 1, ..StoredGeneration::default() };
         map.generations.insert(owner.to_owned(), none);
-        for span in self.spans_of(owner).collect::<Vec<_>>() {
+        for span in self.spans_of(owner) {
             map.assign(span, successor);
-            let moved = StoredMove {
-                id: new_id(),
-                first: span.first,
-                last: span.last,
-                source: owner.to_owned(),
-                target: successor.to_owned(),
-                handed_over: true,
-                boot: 0,
-                mib_per_s: 0,
-            };
+            let moved = StoredMove { handed_over: true, ..new_move(span, owner, successor, 0, new_id()) };
             // Moves are disjoint. Where another server removes its records still, this one's stay until slots move
             // there.
-            let is_free = |one: &StoredMove| one.last < span.first || span.last < one.first;
-            if map.moves.iter().all(is_free) {
+            if !map.moves.iter().any(|one| overlap(one.span(), span)) {
                 map.moves.push(moved);
             }
         }
         Some(map)
-    }
-
-    fn slots_of(&self, server: &str) -> usize {
-        self.spans_of(server).map(|span| usize::from(span.last - span.first) + 1).sum()
     }
 }
 

@@ -113,6 +113,13 @@ fn new_peer_key() -> String {
     HEXLOWER.encode(&rand::random::<[u8; 32]>())
 }
 
+/// Puts another map of slots, if the one that is there has a revision: unless that rule is broken.
+fn slots_change(map: &StoredSlots, revision: u64, rule: MemberRule) -> Result<MetadataChange, MemberError> {
+    let value = serde_json::to_string(map).map_err(|error| MemberError::State(error.to_string()))?;
+    let compared = if is_broken(rule) { vec![] } else { vec![(SLOTS_KEY.to_owned(), revision)] };
+    Ok(MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)], removed: vec![] })
+}
+
 impl ClusterMember {
     /// A server that has not looked yet. `desk` has the slots that its tables ask; `founders` is how many servers the
     /// cluster has when it is founded.
@@ -197,11 +204,7 @@ impl ClusterMember {
     fn change_map(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
         let Some((revision, _)) = &state.slots else { return Ok(false) };
         let Some(change) = self.desk.next_change(*revision) else { return self.change_copies(*revision, store) };
-        let value = serde_json::to_string(&change.map).map_err(|error| MemberError::State(error.to_string()))?;
-        let compares = !is_broken(MemberRule::MovesCompare);
-        let compared = if compares { vec![(SLOTS_KEY.to_owned(), *revision)] } else { vec![] };
-        let put = vec![(SLOTS_KEY.to_owned(), value)];
-        let mut wanted = MetadataChange { compared, put, removed: vec![] };
+        let mut wanted = slots_change(&change.map, *revision, MemberRule::MovesCompare)?;
         if let Some(id) = &change.removed_server {
             // If it has started again meanwhile, its key has changed; if it only was late, it has told that it lives.
             // The servers that stay get a new key for what they say to each other.
@@ -226,11 +229,7 @@ impl ClusterMember {
     /// Makes the change of this server's copies that is to be made, or ends its taking of another one's place.
     fn change_copies(&self, revision: u64, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
         let Some(map) = self.copies.next_change(revision) else { return Ok(false) };
-        let value = serde_json::to_string(&map).map_err(|error| MemberError::State(error.to_string()))?;
-        let compares = !is_broken(MemberRule::GenerationsCompare);
-        let compared = if compares { vec![(SLOTS_KEY.to_owned(), revision)] } else { vec![] };
-        let put = vec![(SLOTS_KEY.to_owned(), value)];
-        store.change(&MetadataChange { compared, put, removed: vec![] })?;
+        store.change(&slots_change(&map, revision, MemberRule::GenerationsCompare)?)?;
         Ok(true)
     }
 
@@ -276,9 +275,7 @@ impl ClusterMember {
             return Ok(());
         }
         let map = StoredSlots::divided(&ids);
-        let value = serde_json::to_string(&map).map_err(|error| MemberError::State(error.to_string()))?;
-        let compared = if is_broken(MemberRule::FoundingCompares) { vec![] } else { vec![(SLOTS_KEY.to_owned(), 0)] };
-        store.change(&MetadataChange { compared, put: vec![(SLOTS_KEY.to_owned(), value)], removed: vec![] })?;
+        store.change(&slots_change(&map, 0, MemberRule::FoundingCompares)?)?;
         Ok(())
     }
 

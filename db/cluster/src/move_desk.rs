@@ -24,7 +24,7 @@ use crate::copies_part::CopiesPart;
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
 use crate::map_requests::{FASTER, MapAnswer, MapChange, MapRequest, WaitingRequest};
 pub use crate::move_progress::{CopyProgress, LaggingServer};
-use crate::slot_moves::WantedMove;
+use crate::slot_moves::{WantedMove, overlap};
 use crate::slot_plans::{KnownServers, PlannedMove, ServerChange};
 use crate::source_walk::SourceWalks;
 use crate::state::{ServerState, StoredMove, StoredSlots};
@@ -450,7 +450,7 @@ impl MoveDesk {
     pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
         let (state, id) = (self.state.lock(), self.slots.own_id());
         let is_own = |(first, last, owner): &(u16, u16, String)| {
-            owner.as_str() == id && *first <= span.last && span.first <= *last
+            owner.as_str() == id && overlap(SlotSpan { first: *first, last: *last }, span)
         };
         state.revision != 0 && !state.map.ranges.iter().any(is_own)
     }
@@ -458,12 +458,10 @@ impl MoveDesk {
     /// Those of some slots that the map gives to other servers.
     pub(crate) fn foreign_parts(&self, span: SlotSpan) -> Vec<SlotSpan> {
         let (state, id) = (self.state.lock(), self.slots.own_id());
-        let foreign = state
-            .map
-            .ranges
-            .iter()
-            .filter(|(first, last, owner)| owner != id && *first <= span.last && span.first <= *last);
-        foreign.map(|(first, last, _)| SlotSpan { first: span.first.max(*first), last: span.last.min(*last) }).collect()
+        let foreign = state.map.ranges.iter().filter(|(_, _, owner)| owner != id);
+        let foreign = foreign.map(|(first, last, _)| SlotSpan { first: *first, last: *last });
+        let part = |of: SlotSpan| SlotSpan { first: span.first.max(of.first), last: span.last.min(of.last) };
+        foreign.filter(|other| overlap(*other, span)).map(part).collect()
     }
 
     /// The first move whose records this server has to remove, since it has handed them over.

@@ -21,6 +21,28 @@ use crate::peer_link::PeerLink;
 use crate::slot_copy::{CopyTables, SlotCopy};
 use crate::state::{ServerState, StoredMove};
 
+/// Time between two looks whether all threads have passed a point.
+const GRACE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Waits until all threads have passed a point since now. Returns whether they have: not if it is to stop.
+pub(crate) fn await_grace(participant: &mut Participant, stop: &AtomicBool) -> bool {
+    let grace = GracePeriod::begin(participant);
+    while !grace.is_over() {
+        participant.quiescent();
+        participant.offline();
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::park_timeout(GRACE_PAUSE);
+    }
+    true
+}
+
+/// The tables of all tenants.
+pub(crate) fn all_tables(directory: &Directory) -> Vec<Arc<TableEntry>> {
+    directory.snapshot().iter().flat_map(|view| view.tables.values().cloned().collect::<Vec<_>>()).collect()
+}
+
 /// The thread. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct SlotMover {
@@ -90,14 +112,8 @@ impl MoverLoop {
     /// Removes the records of slots that were handed over.
     pub(crate) fn clear(&mut self, move_id: u64, span: SlotSpan) {
         // Whoever has looked before whether the slot is this server's may read yet.
-        let grace = GracePeriod::begin(&self.own.participant);
-        while !grace.is_over() {
-            self.own.participant.quiescent();
-            self.own.participant.offline();
-            if self.stops() {
-                return;
-            }
-            std::thread::park_timeout(Duration::from_millis(1));
+        if !await_grace(&mut self.own.participant, &self.stop) {
+            return;
         }
         self.remove(move_id, span);
         if !self.stops() {
@@ -256,6 +272,19 @@ fn make_room(participant: &mut Participant, entry: &TableEntry) -> Result<(), St
     Err(format!("the disk of this server takes the records of table {} too slowly", entry.name()))
 }
 
+/// Removes further records of some slots from a table; returns whether there may be more. An error has the walk begin
+/// again.
+fn remove_some(
+    participant: &mut Participant,
+    entry: &TableEntry,
+    walk: &mut SlotWalk,
+    span: SlotSpan,
+) -> Result<bool, String> {
+    let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
+    let removed = entry.table.remove_slots(participant, walk, (budget, span));
+    removed.map_err(|error| format!("a record of table {} is not removed: {error}", entry.name()))
+}
+
 fn words(error: StoreError) -> String {
     format!("this server does not take a record: {error}")
 }
@@ -275,10 +304,6 @@ impl OwnTables {
     /// What is cleared next is cleared from the first table on.
     pub(crate) fn begin_clearing(&mut self) {
         self.cursor = ClearCursor::default();
-    }
-
-    fn all(&self) -> Vec<Arc<TableEntry>> {
-        self.directory.snapshot().iter().flat_map(|view| view.tables.values().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Whether this server owns any of some slots.
@@ -311,7 +336,7 @@ impl OwnTables {
         // None begins meanwhile.
         let _turn = desk.turn();
         if desk.slots().copied().is_none() && desk.slots().noted_bytes() > 0 {
-            self.all().iter().for_each(|entry| entry.table.forget_copied_keys());
+            all_tables(&self.directory).iter().for_each(|entry| entry.table.forget_copied_keys());
         }
     }
 }
@@ -339,7 +364,7 @@ impl CopyTables for OwnTables {
         if self.owns_any(span) {
             return Err("these slots are this server's own".to_owned());
         }
-        let all = self.all();
+        let all = all_tables(&self.directory);
         let tables = self.cursor.tables.get_or_insert_with(|| all.iter().map(Arc::downgrade).collect());
         let Some(table) = tables.last() else {
             self.cursor = ClearCursor::default();
@@ -347,10 +372,7 @@ impl CopyTables for OwnTables {
         };
         let has_more = match table.upgrade() {
             Some(entry) => {
-                let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
-                let removed = entry.table.remove_slots(&mut self.participant, &mut self.cursor.walk, (budget, span));
-                let has_more =
-                    removed.map_err(|error| format!("a record of table {} is not removed: {error}", entry.name()))?;
+                let has_more = remove_some(&mut self.participant, &entry, &mut self.cursor.walk, span)?;
                 if !has_more && let Some(backing) = entry.backing() {
                     backing.forget_slots(&self.participant, span);
                 }
@@ -372,15 +394,12 @@ impl CopyTables for OwnTables {
         }
         let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
         let Some(entry) = found else { return Ok(()) };
-        let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
         let mut walk = SlotWalk::default();
         loop {
-            let removed = entry.table.remove_slots(&mut self.participant, &mut walk, (budget, span));
+            let removed = remove_some(&mut self.participant, &entry, &mut walk, span);
             self.participant.quiescent();
-            match removed {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => return Err(format!("a record of table {} is not removed: {error}", entry.name())),
+            if !removed? {
+                return Ok(());
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use sandstorm_store::slots::SlotSpan;
 
-use crate::slot_plans::KnownServers;
+use crate::slot_plans::{KnownServers, new_move};
 use crate::state::{StoredMove, StoredSlots};
 
 /// Slots that are to be moved.
@@ -17,7 +17,8 @@ pub struct WantedMove {
     pub mib_per_s: u64,
 }
 
-fn overlap(one: SlotSpan, other: SlotSpan) -> bool {
+/// Whether two ranges have slots in common.
+pub(crate) fn overlap(one: SlotSpan, other: SlotSpan) -> bool {
     one.first <= other.last && other.first <= one.last
 }
 
@@ -79,19 +80,7 @@ impl StoredSlots {
                     ));
                 }
                 if source != *target {
-                    let (SlotSpan { first, last }, mib_per_s) = (part, wanted.mib_per_s);
-                    let target = target.clone();
-                    let new = StoredMove {
-                        id: new_id(),
-                        first,
-                        last,
-                        source,
-                        target,
-                        handed_over: false,
-                        boot: 0,
-                        mib_per_s,
-                    };
-                    map.moves.push(new);
+                    map.moves.push(new_move(part, &source, target, wanted.mib_per_s, new_id()));
                 }
             }
         }

@@ -64,7 +64,8 @@ impl KnownServers<'_> {
     }
 }
 
-fn count(spans: impl IntoIterator<Item = SlotSpan>) -> usize {
+/// How many slots these are.
+pub(crate) fn count(spans: impl IntoIterator<Item = SlotSpan>) -> usize {
     spans.into_iter().map(|span| usize::from(span.last - span.first) + 1).sum()
 }
 
@@ -91,7 +92,7 @@ fn divide(spans: &[SlotSpan], wanted: &[(String, usize)]) -> Vec<(SlotSpan, Stri
     parts
 }
 
-fn new_move(span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) -> StoredMove {
+pub(crate) fn new_move(span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) -> StoredMove {
     let (SlotSpan { first, last }, handed_over, boot) = (span, false, 0);
     StoredMove { id, first, last, source: source.to_owned(), target: target.to_owned(), handed_over, boot, mib_per_s }
 }

@@ -238,11 +238,7 @@ impl MoveDesk {
             return Err(why);
         }
         participant.offline();
-        if let Err(why) = write_slots(directory, span, (0, FLUSH_FROZEN)) {
-            self.thaw(attempt);
-            return Ok(waiting(why));
-        }
-        match table_heads(&tables) {
+        match write_slots(directory, span, (0, FLUSH_FROZEN)).and_then(|()| table_heads(&tables)) {
             Ok(tables) => Ok(CopyAnswer { head: CopyHead { tables, ..CopyHead::default() }, records: Vec::new() }),
             Err(why) => {
                 self.thaw(attempt);
