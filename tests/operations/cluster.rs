@@ -100,12 +100,14 @@ fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
     all.iter().chain(&more).map(|word| (*word).to_owned()).collect()
 }
 
-fn start(folder: Arc<TempDir>, options: &[String]) -> Server {
+/// Starts a server in a folder.
+pub(super) fn start(folder: Arc<TempDir>, options: &[String]) -> Server {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Server::start_in(None, folder, &options)
 }
 
-fn status(server: &Server) -> Value {
+/// How a server shows the cluster.
+pub(super) fn status(server: &Server) -> Value {
     server.json("cluster status")
 }
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sandstorm_client::{Config, PutOptions, blocking};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::cluster::EtcdProcess;
+use super::cluster::{EtcdProcess, start, status};
+use super::cluster_servers::fails;
 use crate::common::eventually;
 use crate::common::process::Server;
 
@@ -30,20 +30,11 @@ const KEYS: usize = 60;
 /// What a client knows of a key: the increments that were acknowledged, and those of which it knows nothing.
 type KnownKeys = BTreeMap<String, (i64, i64)>;
 
-fn start(folder: Arc<TempDir>, options: &[String]) -> Server {
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Server::start_in(None, folder, &options)
-}
-
 fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
     let (cluster, config) = (etcd.cluster(), config.display().to_string());
     let all = ["--data", "127.0.0.1:0", "--workers", "1", "--no-builder", "--config", &config];
     let more = ["--redis", "127.0.0.1:0=shop/items", "--cluster", &cluster, "--cluster-servers", "3"];
     all.iter().chain(&more).map(|word| (*word).to_owned()).collect()
-}
-
-fn status(server: &Server) -> Value {
-    server.json("cluster status")
 }
 
 fn id(server: &Server) -> String {
@@ -118,12 +109,6 @@ fn check(server: &Server, known: &KnownKeys) {
         acknowledged += least;
     }
     assert!(acknowledged > 0, "nothing was written");
-}
-
-fn fails(server: &Server, line: &str) -> String {
-    let output = server.output(line);
-    assert!(!output.status.success(), "{line}: {output:?}");
-    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use sandstorm_client::{Config, PutOptions, blocking};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::cluster::EtcdProcess;
+use super::cluster::{EtcdProcess, start, status};
 use crate::common::eventually;
 use crate::common::process::Server;
 
@@ -40,15 +39,6 @@ struct PartialCluster {
     servers: Vec<Server>,
     options: Vec<String>,
     addresses: Addresses,
-}
-
-fn start(folder: Arc<TempDir>, options: &[String]) -> Server {
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Server::start_in(None, folder, &options)
-}
-
-fn status(server: &Server) -> Value {
-    server.json("cluster status")
 }
 
 impl PartialCluster {

@@ -79,7 +79,8 @@ fn check(server: &Server, rounds: i64) -> usize {
     there.map(|record| assert_eq!(String::from_utf8_lossy(&record.value), rounds.to_string())).count()
 }
 
-fn fails(server: &Server, line: &str) -> String {
+/// What a command that fails says.
+pub(super) fn fails(server: &Server, line: &str) -> String {
     let output = server.output(line);
     assert!(!output.status.success(), "{line}: {output:?}");
     String::from_utf8(output.stderr).unwrap()
