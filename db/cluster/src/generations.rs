@@ -2,8 +2,8 @@
 //! map is still the one that it was made of.
 //!
 //! A *generation* names the copies that a server's log has. What the server's tables of durability `copies` have
-//! acknowledged is on all of them, so a server that seals one of them has all of it, and ends the generation. Only the server
-//! changes its generation, until another one takes its place: that is decided in the map first, and then sealed.
+//! acknowledged is on all of them, so a server that seals one of them has all of it, and ends the generation. Only the
+//! server changes its generation, until another one takes its place: that is decided in the map first, and then sealed.
 
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 //! replica.
 //!
 //! It takes pieces of an epoch, and none of an earlier one. Once it is *sealed* it takes nothing any more: so the
-//! server that seals it has everything that it ever confirmed. Both promises are on its disk before it answers. What was confirmed
-//! is on the disk; a write or sync that fails is never repeated, and ends the replica.
+//! server that seals it has everything that it ever confirmed. Both promises are on its disk before it answers.
+//! What was confirmed is on the disk; a write or sync that fails is never repeated, and ends the replica.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
