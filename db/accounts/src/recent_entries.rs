@@ -1,4 +1,5 @@
-//! The latest entries of a list that grows at its end, each with a number: a reader goes on behind the last one that it has seen.
+//! The latest entries of a list that grows at its end, each with a number: a reader goes on behind the last one that it
+//! has seen.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
