@@ -17,5 +17,6 @@ mod readme;
 mod shell;
 mod transaction;
 mod typed;
+mod typed_catalogue;
 mod typed_redis;
 mod typed_replies;

@@ -20,13 +20,13 @@ pub(crate) fn bank() -> (Server, String) {
     (server, token)
 }
 
-fn run(server: &Server, arguments: &[&str]) -> (bool, String, String) {
+pub(super) fn run(server: &Server, arguments: &[&str]) -> (bool, String, String) {
     let output = server.command().args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
-fn http(server: &Server, token: &str, name: &str, headers: &str, body: &[u8]) -> (u16, String) {
+pub(super) fn http(server: &Server, token: &str, name: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let host = server.control.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).unwrap();
     let head = format!(

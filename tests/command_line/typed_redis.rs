@@ -6,13 +6,17 @@ use std::os::unix::net::UnixStream;
 use crate::common::process::Server;
 
 /// A connection to a server with `ext/bank`.
-struct RedisClient {
+pub(super) struct RedisClient {
     stream: BufReader<UnixStream>,
 }
 
 impl RedisClient {
+    pub(super) fn new(stream: BufReader<UnixStream>) -> RedisClient {
+        RedisClient { stream }
+    }
+
     /// One reply, as a line: strings in quotes, arrays in brackets, maps in braces.
-    fn send(&mut self, words: &[&str]) -> String {
+    pub(super) fn send(&mut self, words: &[&str]) -> String {
         let mut command = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| command.push_str(&format!("${}\r\n{word}\r\n", word.len())));
         self.stream.get_mut().write_all(command.as_bytes()).unwrap();
@@ -51,7 +55,7 @@ fn a_redis_client_calls_typed_functions() {
     server.json("tenant create shop");
     server.json("table create accounts");
     server.json("ext push ../ext/bank");
-    let mut client = RedisClient { stream: BufReader::new(UnixStream::connect(&socket).unwrap()) };
+    let mut client = RedisClient::new(BufReader::new(UnixStream::connect(&socket).unwrap()));
     let order = r#"{"from": "ann", "to": "bob", "amount": 4, "purpose": "Loan"}"#;
 
     // In RESP2: maps are lists of their fields.

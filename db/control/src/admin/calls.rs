@@ -17,7 +17,7 @@ use crate::limits::{
     CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, HTTP_REPLY_JSON_BYTES, IDEMPOTENCY_KEY_BYTES,
 };
 use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
-use sandstorm_catalog::call_key;
+use sandstorm_catalog::{TenantView, call_key};
 use sandstorm_metrics::cause_name;
 use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus, failure_name};
 use sandstorm_schema::{ExtensionSchema, FunctionSchema, SchemaError};
@@ -85,11 +85,7 @@ pub(super) async fn call(
         Some((extension, function)) => (extension.to_owned(), Some(function)),
         None => (name.clone(), None),
     };
-    let version = match query.version {
-        0 => view.extension(&extension).map_or(0, |current| current.version),
-        version => version,
-    };
-    let typed = typed_function(&control, (view.tenant.id, &extension, version), function, &headers)?;
+    let typed = typed_function(&view, (&extension, query.version), function, &headers)?;
     let args = match &typed {
         Some(typed) => typed.arguments(&body)?,
         None => body.into(),
@@ -133,8 +129,8 @@ struct TypedFunction {
 
 /// The function that a call names, if it is a typed one and the body is not its bytes.
 fn typed_function(
-    control: &ControlState,
-    (tenant, extension, version): (u32, &str, u64),
+    view: &TenantView,
+    (extension, version): (&str, u64),
     function: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<Option<TypedFunction>, ApiError> {
@@ -142,8 +138,12 @@ fn typed_function(
     if is_bytes && function.is_none() {
         return Ok(None);
     }
-    let schema = control.history.schema(tenant, extension, version);
-    let Some(schema) = schema else {
+    let called = match version {
+        0 => view.extension(extension),
+        version => view.callable_version(extension, version).ok(),
+    };
+    // Of what runs, not of what was pushed here: an extension of the catalogue has its types, too.
+    let Some(schema) = called.and_then(|called| called.library.schema().cloned()) else {
         return match function {
             Some(_) => Err(ApiError::not_found(format!("extension {extension:?} has no typed functions"))),
             None => Ok(None),

@@ -15,7 +15,6 @@ use sandstorm_catalog as tenants;
 use sandstorm_catalog::{TenantView, VersionRefusal};
 use sandstorm_extension::LoadedExtension;
 use sandstorm_net::{CodeOrigin, CodeTier};
-use sandstorm_schema::ExtensionSchema;
 
 /// Versions of an extension that are shown, at most.
 const MAX_SHOWN_VERSIONS: usize = 16;
@@ -30,8 +29,6 @@ pub(super) struct VersionMetadata {
     pub(super) loaded_at_ms: u64,
     /// Whether the source is kept.
     pub(super) has_source: bool,
-    /// The types of its functions, if it has typed ones.
-    pub(super) schema: Option<Arc<ExtensionSchema>>,
 }
 
 impl VersionMetadata {
@@ -50,7 +47,6 @@ impl VersionMetadata {
             origin: artifact.header.origin,
             loaded_at_ms,
             has_source,
-            schema: artifact.header.schema.clone(),
         }
     }
 }
@@ -108,11 +104,6 @@ impl ExtensionHistory {
     fn switch(&mut self, new: &Arc<LoadedExtension>, replaced: Option<Arc<LoadedExtension>>) {
         self.others.retain(|other| !Arc::ptr_eq(other, new));
         self.others.extend(replaced.filter(|replaced| !Arc::ptr_eq(replaced, new)));
-    }
-
-    /// The types of the functions of a version.
-    fn schema(&self, version: u64) -> Option<&Arc<ExtensionSchema>> {
-        self.versions.iter().find(|(one, _)| *one == version).and_then(|(_, about)| about.schema.as_ref())
     }
 
     /// The loaded version of that number and tier, besides the one that is called.
@@ -175,13 +166,6 @@ impl VersionHistory {
             .for_each(ExtensionHistory::settle);
     }
 
-    /// The types of an extension's functions in that version.
-    pub(super) fn schema(&self, tenant: u32, extension: &str, version: u64) -> Option<Arc<ExtensionSchema>> {
-        let tenants = self.tenants.lock();
-        let pushed = tenants.get(&tenant)?.extensions.get(extension)?;
-        pushed.schema(version).cloned()
-    }
-
     /// The response for a loaded extension.
     pub(super) fn show(&self, view: &TenantView, extension: &LoadedExtension) -> types::ExtensionResponse {
         let tenants = self.tenants.lock();
@@ -233,7 +217,7 @@ impl VersionHistory {
             budget: view.budget(extension).into(),
             stats,
             latency: latency::extension_row(view, extension, false),
-            schema: pushed.and_then(|pushed| pushed.schema(extension.version)).map(|schema| (**schema).clone()),
+            schema: extension.library.schema().map(|schema| (**schema).clone()),
             enabled_from: view.enabled.get(&extension.name).map(|of| types::EnabledFromResponse {
                 owner: of.owner.clone(),
                 extension: of.extension.clone(),
