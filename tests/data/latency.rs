@@ -51,7 +51,7 @@ fn each_request_is_counted_once_for_its_tenant_kind_and_extension() {
     let counts = counted(&plane, "alice", 35);
     let found: Vec<(&str, u64)> = counts.iter().map(|(class, counts)| (*class, counts.total.count())).collect();
     assert_eq!(found, expected);
-    for (class, LatencyCounts { total, waiting, service }) in &counts {
+    for (class, LatencyCounts { total, waiting, service, .. }) in &counts {
         assert_eq!([waiting.count(), service.count()], [total.count(); 2], "{class}: each has all parts");
         assert_eq!(total.sum_ns, waiting.sum_ns + service.sum_ns, "{class}: and they are the whole");
         assert_eq!(total.sum_ns > 0, total.count() > 0, "{class}");
@@ -59,10 +59,43 @@ fn each_request_is_counted_once_for_its_tenant_kind_and_extension() {
     let snapshot = plane.directory.snapshot();
     let extension = snapshot.by_name("alice").and_then(|view| view.extension("get")).expect("it is loaded");
     let (calls, of_extension) = (&counts[3].1, extension.latency.read());
-    assert_eq!(&of_extension, calls, "the only extension has all calls");
+    assert_eq!(of_extension.sending.count(), 0, "sending is known by tenant alone");
+    assert_eq!(
+        LatencyCounts { sending: calls.sending.clone(), ..of_extension.clone() },
+        *calls,
+        "the only extension has all calls"
+    );
     assert_eq!(of_extension.service.sum_ns / 1000, extension.stats.read().cpu_us, "a call's service is its CPU time");
     let of_bob = counted(&plane, "bob", 5);
     assert_eq!(of_bob.iter().map(|(_, counts)| counts.total.count()).sum::<u64>(), 5, "nobody else's");
+}
+
+#[test]
+fn how_long_answers_are_sent_is_measured_for_some_of_each_kind() {
+    let plane = data_plane(1);
+    let (alice, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let mut of_alice = Wire::new(&plane, 0, alice);
+    let args = get_args(b"k");
+    let until = Instant::now() + crate::common::EVENTUALLY;
+    loop {
+        assert_eq!(of_alice.one(Operation::put(1, b"k", b"v")).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::get(1, b"k")).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::invoke(b"get", &args)).status, RpcStatus::Ok);
+        let counts = counted(&plane, "alice", 1);
+        let sent: Vec<(u64, u64, u64)> = counts
+            .iter()
+            .map(|(_, counts)| (counts.sending.count(), counts.sending.sum_ns, counts.total.count()))
+            .collect();
+        if [0, 1, 3].iter().all(|class: &usize| sent[*class].0 > 0) {
+            for (class, (count, sum_ns, all)) in sent.into_iter().enumerate() {
+                assert!(count <= all, "class {class}: each is counted once at most");
+                assert_eq!(sum_ns > 0, count > 0, "class {class}");
+            }
+            return;
+        }
+        assert!(Instant::now() < until, "{sent:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 use super::MetricSpec;
-use super::histogram::{LATENCY_METRICS, LatencyCounts, REQUEST_CLASSES};
+use super::histogram::{DurationCounts, LATENCY_METRICS, LatencyCounts, REQUEST_CLASSES};
 use super::limits::LATENCY_TENANTS;
 use super::text::{PREFIX, label};
 
@@ -17,6 +17,11 @@ pub const BOUNDS_NS: [u64; 12] =
 
 /// Quantiles of the summaries, of a million.
 pub const QUANTILES: [(u32, &str); 3] = [(500_000, "0.5"), (990_000, "0.99"), (999_000, "0.999")];
+
+/// What each metric of a tenant shows, in the order of [`LATENCY_METRICS`] without the first.
+pub const TENANT_PARTS: [fn(&LatencyCounts) -> &DurationCounts; 3] =
+    [|counts| &counts.total, |counts| &counts.waiting, |counts| &counts.sending];
+const _: () = assert!(TENANT_PARTS.len() + 1 == LATENCY_METRICS.len());
 
 fn seconds(duration_ns: u64) -> f64 {
     duration_ns as f64 / 1e9
@@ -49,16 +54,16 @@ impl LatencyReading {
 pub fn prometheus(reading: &LatencyReading) -> String {
     let LatencyReading { all, busiest: tenants } = reading;
     let mut text = String::new();
-    let [whole, of_tenant, waiting] = LATENCY_METRICS else { return text };
+    let Some((whole, of_tenants)) = LATENCY_METRICS.split_first() else { return text };
     head(&mut text, whole);
     for (class, counts) in REQUEST_CLASSES.iter().zip(all) {
         histogram(&mut text, whole.name, class, counts);
     }
-    for metric in [of_tenant, waiting] {
+    for (metric, part_of) in of_tenants.iter().zip(TENANT_PARTS) {
         head(&mut text, metric);
         for (tenant, classes) in tenants {
             for (class, counts) in REQUEST_CLASSES.iter().zip(classes) {
-                let part = if metric.name == waiting.name { &counts.waiting } else { &counts.total };
+                let part = part_of(counts);
                 if part.count() > 0 {
                     let labels = format!("{},{}", label("tenant", tenant), label("class", class));
                     for (per_million, name) in QUANTILES {
@@ -102,6 +107,7 @@ mod tests {
     fn latencies(gets: u64) -> LatencyByClass {
         let worker = ClassLatencies::default();
         worker.of(RequestClass::Get).record(0, 2_000, gets);
+        worker.of(RequestClass::Get).record_sending(500, gets);
         worker.of(RequestClass::Call).record(3_000_000, 1_000_000, 1);
         let mut counts = LatencyByClass::default();
         worker.read_into(&mut counts);
@@ -123,6 +129,7 @@ mod tests {
             "# TYPE sandstorm_tenant_request_duration_seconds summary".to_owned(),
             "sandstorm_tenant_request_duration_seconds_count{tenant=\"t56\",class=\"get\"} 57".to_owned(),
             "sandstorm_tenant_request_waiting_seconds_sum{tenant=\"t7\",class=\"call\"} 0.003".to_owned(),
+            "sandstorm_tenant_request_sending_seconds_count{tenant=\"t56\",class=\"get\"} 57".to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
         }

@@ -162,6 +162,9 @@ pub const SLOW_US: u64 = 10_000;
 pub const SLOW_MAX_US: u64 = 60_000_000;
 /// Slow requests of one turn that are kept, at most: where a turn answers hundreds late, they are alike.
 pub const SLOW_PER_TURN: usize = 8;
+/// Turns that answer of which one measures how long its answers are sent: a reading of the clock takes 20 ns or more,
+/// which a turn with one get would notice.
+pub const SENDING_SAMPLE: u32 = 16;
 /// Nanoseconds of polls that are counted together, to tell a slow request whose turns it waited for: a tenth of
 /// [`SLOW_US`].
 pub const TURN_WINDOW_NS: u64 = 1_000_000;

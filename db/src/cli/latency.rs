@@ -71,7 +71,7 @@ fn print(
     report.rows.sort_by_key(|row| Reverse(sort_key(args.sort, row)));
     report.rows.truncate(args.limit);
     for row in &mut report.rows {
-        for part in [&mut row.total, &mut row.waiting, &mut row.service] {
+        for part in [&mut row.total, &mut row.waiting, &mut row.service, &mut row.sending] {
             part.buckets.clear();
         }
     }
@@ -107,14 +107,15 @@ fn table(report: &LatencyReport, seconds: Option<f64>) -> String {
             let extension =
                 row.extension.as_ref().map_or_else(|| "-".to_owned(), |name| format!("{name} v{}", row.version));
             let head = [row.tenant.clone(), row.class.clone(), extension, count(row.total.count)];
-            head.into_iter().chain(durations.map(format_duration)).collect()
+            // It is measured for some requests, and not by extension.
+            let sending = if row.sending.count > 0 { format_duration(row.sending.p99_ns) } else { "-".to_owned() };
+            head.into_iter().chain(durations.map(format_duration)).chain([sending]).collect()
         })
         .collect();
     let counted = if seconds.is_some() { "PER_S" } else { "COUNT" };
-    columns(
-        &["TENANT", "CLASS", "EXTENSION", counted, "P50", "P90", "P99", "P99.9", "WAITING_P99", "SERVICE_P99"],
-        &rows,
-    )
+    let parts = ["P50", "P90", "P99", "P99.9", "WAITING_P99", "SERVICE_P99", "SENDING_P99"];
+    let head: Vec<&str> = ["TENANT", "CLASS", "EXTENSION", counted].into_iter().chain(parts).collect();
+    columns(&head, &rows)
 }
 
 /// Nanoseconds for people: three digits and a unit.

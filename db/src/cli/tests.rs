@@ -308,6 +308,7 @@ fn client_and_server_have_the_same_extensions() {
             total: server::DurationResponse { count: 1, ..server::DurationResponse::default() },
             waiting: server::DurationResponse::default(),
             service: server::DurationResponse::default(),
+            sending: server::DurationResponse::default(),
         }),
         schema: None,
         enabled_from: Some(server::EnabledFromResponse { owner: "o".into(), extension: "x".into(), follow: true }),

@@ -30,6 +30,9 @@ pub struct LatencyRow {
     pub waiting: DurationStats,
     /// The other part; for calls their CPU time.
     pub service: DurationStats,
+    /// The time from an answer's being ready until it has left, of one turn in 16 that answers: the end of `service`;
+    /// for calls, which are known by tenant alone, it comes after `total`.
+    pub sending: DurationStats,
 }
 
 /// How long something took.
@@ -62,6 +65,7 @@ impl LatencyReport {
                 total: row.total.since(&before.total),
                 waiting: row.waiting.since(&before.waiting),
                 service: row.service.since(&before.service),
+                sending: row.sending.since(&before.sending),
                 ..row.clone()
             },
             None => row.clone(),

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::limits::OTLP_POINTS;
 use sandstorm_metrics::histogram::{DurationCounts, LATENCY_METRICS, REQUEST_CLASSES};
-use sandstorm_metrics::latency::{BOUNDS_NS, LatencyReading, QUANTILES};
+use sandstorm_metrics::latency::{BOUNDS_NS, LatencyReading, QUANTILES, TENANT_PARTS};
 use sandstorm_metrics::text::{LabelledReadings, PREFIX};
 use sandstorm_metrics::{ConventionalName, MetricKind, MetricSpec};
 
@@ -255,17 +255,17 @@ fn seconds(duration_ns: u64) -> f64 {
 
 /// The latencies, as Prometheus reads them.
 fn latencies(reading: &LatencyReading, times: ReadingTimes) -> Vec<MetricFamily<'_>> {
-    let [whole, of_tenant, waiting] = LATENCY_METRICS else { return Vec::new() };
+    let Some((whole, of_tenants)) = LATENCY_METRICS.split_first() else { return Vec::new() };
     let family =
         |metric: &'static MetricSpec, points| MetricFamily { metric, name: format!("{PREFIX}{}", metric.name), points };
     let by_class = REQUEST_CLASSES.iter().zip(&reading.all);
     let all = by_class.map(|(class, counts)| times.point(vec![attribute("class", class)], histogram(&counts.total)));
     let mut families = vec![family(whole, all.collect())];
-    for metric in [of_tenant, waiting] {
+    for (metric, part_of) in of_tenants.iter().zip(TENANT_PARTS) {
         let mut points = Vec::new();
         for (tenant, classes) in &reading.busiest {
             for (class, counts) in REQUEST_CLASSES.iter().zip(classes) {
-                let part = if metric.name == waiting.name { &counts.waiting } else { &counts.total };
+                let part = part_of(counts);
                 if part.count() > 0 {
                     let attributes = vec![attribute("tenant", tenant), attribute("class", class)];
                     points.push(times.point(attributes, summary(part)));

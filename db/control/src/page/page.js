@@ -588,6 +588,7 @@ const DRAW = {
         ['p50', 'p50', (one) => duration(one.total.p50_ns), true], ['p90', 'p90', (one) => duration(one.total.p90_ns), true],
         ['p99', 'p99', (one) => duration(one.total.p99_ns), true], ['p999', 'p99.9', (one) => duration(one.total.p999_ns), true],
         ['waiting', 'Waiting p99', (one) => duration(one.waiting.p99_ns), true], ['service', 'Service p99', (one) => duration(one.service.p99_ns), true],
+        ['sending', 'Sending p99', (one) => one.sending.count ? duration(one.sending.p99_ns) : '-', true],
       ], read.latency, null),
       element('h2', {}, 'Quotas'),
       table('quotas', 'What is used of what may be', [

@@ -96,6 +96,13 @@ impl WorkerContext {
         }
     }
 
+    /// Notes that the answers of this turn so far are ready, and only have to be sent.
+    #[inline]
+    pub(super) fn note_ready(&mut self) {
+        let clock = &self.clock;
+        self.answered.note_ready(|| clock.read_ns());
+    }
+
     /// Counts the requests that were answered since the last call: their answers have left by `now_ns`.
     #[inline]
     pub(super) fn settle_answered(&mut self, now_ns: u64) {

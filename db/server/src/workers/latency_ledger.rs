@@ -4,10 +4,14 @@
 //! until the batch in which it is answered begins. (A message that runs in pieces waits from piece to piece.) It ends
 //! with the next reading of the clock after its answer has left, which is that of the next turn: plain requests cost
 //! no reading of their own.
+//!
+//! The end of that time is sending: from when answers are ready until they have left. To know it takes one more reading
+//! of the clock, so it is measured in one turn in [`SENDING_SAMPLE`] that answers anything.
 
 use std::cmp::Reverse;
 
 use super::slow::SlowAnswer;
+use crate::limits::SENDING_SAMPLE;
 use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_metrics::SlowThreshold;
@@ -28,6 +32,15 @@ struct AnsweredRequests {
     count: u64,
 }
 
+/// Requests of one tenant and kind whose answers were ready at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadyAnswers {
+    tenant: u32,
+    class: RequestClass,
+    ready_ns: u64,
+    count: u64,
+}
+
 /// The ledger: see the head of this file. It holds no more than one turn answers.
 #[derive(Debug)]
 pub(super) struct LatencyLedger {
@@ -36,6 +49,12 @@ pub(super) struct LatencyLedger {
     subjects: Vec<RequestSubject>,
     slow: Vec<SlowAnswer>,
     begun_ns: u64,
+    /// Answers that are being sent, in a turn in which that is measured.
+    sending: Vec<ReadyAnswers>,
+    /// How many of the entries are among them, or left before.
+    ready: usize,
+    /// Turns that answered anything.
+    turns: u32,
     /// From when on a request is slow.
     pub(super) slow_ns: u64,
 }
@@ -58,6 +77,9 @@ impl Default for LatencyLedger {
             subjects: Vec::new(),
             slow: Vec::new(),
             begun_ns: 0,
+            sending: Vec::new(),
+            ready: 0,
+            turns: 0,
             slow_ns: SlowThreshold::OFF,
         }
     }
@@ -66,7 +88,37 @@ impl Default for LatencyLedger {
 impl LatencyLedger {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.sending.is_empty()
+    }
+
+    /// Whether sending is measured in this turn. Which turns these are follows no period that clients could keep.
+    #[inline]
+    fn is_sampled(&self) -> bool {
+        // The multiplier is 2^32 over the golden ratio: its multiples spread evenly.
+        IS_OBSERVED && self.turns.wrapping_mul(0x9E37_79B9) < u32::MAX / SENDING_SAMPLE
+    }
+
+    /// Notes that the answers noted so far are ready, and only have to be sent. `read_ns` reads the clock.
+    #[inline]
+    pub(super) fn note_ready(&mut self, read_ns: impl FnOnce() -> u64) {
+        if !self.is_sampled() || self.ready == self.entries.len() {
+            return;
+        }
+        let ready_ns = read_ns();
+        let ready = self.entries.iter().skip(self.ready).map(|entry| {
+            let AnsweredRequests { tenant, class, count, .. } = *entry;
+            ReadyAnswers { tenant, class, ready_ns, count }
+        });
+        self.sending.extend(ready);
+        self.ready = self.entries.len();
+    }
+
+    /// Notes that a call of a tenant ended at `ready_ns`, and that its reply only has to be sent.
+    #[inline]
+    pub(super) fn note_ready_call(&mut self, tenant: u32, ready_ns: u64) {
+        if self.is_sampled() {
+            self.sending.push(ReadyAnswers { tenant, class: RequestClass::Call, ready_ns, count: 1 });
+        }
     }
 
     /// Notes that what is answered from here on began to be served at `now_ns`.
@@ -125,6 +177,13 @@ impl LatencyLedger {
             }
         }
         self.subjects.clear();
+        for ReadyAnswers { tenant, class, ready_ns, count } in self.sending.drain(..) {
+            if let Some(view) = snapshot.tenant(tenant) {
+                view.tenant.usage.latency(worker).of(class).record_sending(now_ns.saturating_sub(ready_ns), count);
+            }
+        }
+        self.ready = 0;
+        self.turns = self.turns.wrapping_add(1);
     }
 
     /// Whether any of those that were counted was slow.
@@ -179,5 +238,45 @@ mod tests {
         assert_eq!(read("one", RequestClass::Get), (4, 3 * 10_000 + 10_000, 4_000, 3 * 10_000 + 6_000));
         assert_eq!(read("two", RequestClass::Put), (1, 16_000, 6_000, 10_000));
         assert_eq!(read("two", RequestClass::Get), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn sending_is_measured_in_some_turns_from_when_the_answers_are_ready() {
+        let directory = Directory::new(Epochs::new());
+        directory.create_tenant(NewTenant::named("one")).expect("a tenant");
+        let snapshot = directory.snapshot();
+        let (tenant, mut ledger) = (snapshot.by_name("one").expect("a tenant").tenant.id, LatencyLedger::default());
+        let (turns, mut readings) = (16 * u64::from(SENDING_SAMPLE), 0);
+        for turn in 0..turns {
+            let begun_ns = turn * 100_000;
+            ledger.begin_batch(begun_ns);
+            (0..3).for_each(|_| ledger.note(tenant, RequestClass::Get, begun_ns, || RequestSubject::of("get")));
+            let mut read = |at_ns: u64| {
+                readings += 1;
+                begun_ns + at_ns
+            };
+            ledger.note_ready(|| read(4_000));
+            // What was noted before is not ready again.
+            ledger.note_ready(|| read(5_000));
+            ledger.note(tenant, RequestClass::Put, begun_ns, || RequestSubject::of("put"));
+            ledger.note_ready(|| read(6_000));
+            ledger.note_ready_call(tenant, begun_ns + 9_000);
+            // This one leaves with nothing that was measured.
+            ledger.note(tenant, RequestClass::Range, begun_ns, || RequestSubject::of("range"));
+            ledger.settle(&snapshot, 0, begun_ns + 10_000, |_, _| ());
+            assert!(ledger.is_empty());
+        }
+        let sampled = readings / 2;
+        assert!((14..=18).contains(&sampled), "one turn in {SENDING_SAMPLE}, not {sampled} of {turns}");
+        let counts = snapshot.by_name("one").expect("a tenant").tenant.usage.latencies();
+        let sent = |class: RequestClass| {
+            let sending = &counts[class as usize].sending;
+            (sending.count(), sending.sum_ns)
+        };
+        assert_eq!(sent(RequestClass::Get), (3 * sampled, 3 * sampled * 6_000));
+        assert_eq!(sent(RequestClass::Put), (sampled, sampled * 4_000));
+        assert_eq!(sent(RequestClass::Call), (sampled, sampled * 1_000));
+        assert_eq!(sent(RequestClass::Range), (0, 0));
+        assert_eq!(counts[RequestClass::Call as usize].total.count(), 0, "a call is counted where it ends");
     }
 }

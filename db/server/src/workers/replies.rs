@@ -40,6 +40,9 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                     open = Some((port, shared.ports[port as usize].open()));
                 }
                 if let Some((_, state)) = &mut open {
+                    if let Some(view) = ended.task.invocation.view() {
+                        context.answered.note_ready_call(view.tenant.id, ended_ns);
+                    }
                     let cost = with_cost.then(|| call_cost(&ended.task, ended_ns));
                     let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, cost.as_ref(), bytes);
                     let shown = ended.task.invocation.shown_position();

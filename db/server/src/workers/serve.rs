@@ -73,6 +73,7 @@ impl PacketServer {
         let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&invocations.live());
         self.is_transmit_deferred = few && invocations.has_short_polls() && connections.is_none();
         if !self.is_transmit_deferred {
+            executor.context.note_ready();
             state.transmit();
         }
         self.update_early_drop(&executor.context, &mut state);
@@ -103,6 +104,7 @@ impl PacketServer {
             }
             let released = state.context.release_pending(&mut executor.context);
             let served = self.serve(executor, &mut state) + released;
+            executor.context.note_ready();
             state.transmit();
             if served > 0 {
                 executor.context.counters.packet_steals.add(served as u64);

@@ -76,6 +76,7 @@ fn client_and_server_have_the_same_latencies() {
             },
             waiting: server::DurationResponse::default(),
             service: server::DurationResponse::default(),
+            sending: server::DurationResponse::default(),
         }],
     });
 }

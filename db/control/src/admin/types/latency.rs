@@ -29,6 +29,9 @@ pub struct LatencyRowResponse {
     pub waiting: DurationResponse,
     /// The other part; for calls their CPU time.
     pub service: DurationResponse,
+    /// The time from an answer's being ready until it has left, of one turn in 16 that answers: the end of `service`;
+    /// for calls, which are known by tenant alone, it comes after `total`.
+    pub sending: DurationResponse,
 }
 
 impl LatencyRowResponse {
@@ -49,6 +52,7 @@ impl LatencyRowResponse {
             total: part(&counts.total),
             waiting: part(&counts.waiting),
             service: part(&counts.service),
+            sending: part(&counts.sending),
         }
     }
 }

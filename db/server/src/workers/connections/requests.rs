@@ -88,6 +88,7 @@ impl WorkerConnections {
         let waits = !answers.is_empty() && executor.context.position_state(connection.shown) != PositionState::OnDisk;
         if !waits {
             note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);
+            executor.context.note_ready();
         }
         if matches!(outcome, ServeOutcome::Continue) {
             self.pieces = self.pieces.saturating_add(worked);

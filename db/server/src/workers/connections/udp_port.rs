@@ -175,6 +175,7 @@ impl UdpPort {
             let subject = || RequestSubject::of("memcached");
             executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns, subject);
         }
+        executor.context.note_ready();
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {
             self.answer = Vec::new();
