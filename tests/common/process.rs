@@ -113,7 +113,18 @@ impl Server {
 
     /// Starts one in a network namespace, or the test's own, with its state in that folder.
     pub fn start_in(namespace: Option<&str>, folder: Arc<TempDir>, options: &[&str]) -> Server {
-        let mut process = serve(namespace, folder.path(), options).stdout(Stdio::piped()).spawn().unwrap();
+        Server::started(serve(namespace, folder.path(), options), namespace, folder)
+    }
+
+    /// Starts one that writes what it logs, from `level` on, into a file.
+    pub fn start_logging(folder: Arc<TempDir>, options: &[&str], (level, log): (&str, fs::File)) -> Server {
+        let mut command = serve(None, folder.path(), options);
+        command.env("RUST_LOG", level).stderr(log);
+        Server::started(command, None, folder)
+    }
+
+    fn started(mut command: Command, namespace: Option<&str>, folder: Arc<TempDir>) -> Server {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).expect("the server says where it is");

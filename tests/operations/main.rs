@@ -34,4 +34,5 @@ mod rotation;
 mod spill_kills;
 mod tls;
 mod triggers;
+mod url_tokens;
 mod versions;
