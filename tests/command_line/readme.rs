@@ -446,7 +446,7 @@ fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
     output_told.retain(|(name, _)| !name.contains('*'));
     // What comes with the first trigger, with webhooks in the configuration, with the first line at a shell, and
     // with a copy of another server's log.
-    output_told.retain(|(name, _)| !["triggers.json", "webhooks", "shell-history", "copies"].contains(&name.as_str()));
+    output_told.retain(|(name, _)| !["triggers", "webhooks", "shell-history", "copies"].contains(&name.as_str()));
     output_told.sort();
     let entries = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap());
     let mut found: Vec<(String, u32)> =

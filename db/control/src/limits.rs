@@ -288,6 +288,13 @@ pub const CHANGE_PAGE_CHANGES: usize = 4_096;
 pub const CHANGE_PAGE_SCAN_BYTES: u64 = 16 << 20;
 /// Longest time that a request waits for a change, in seconds: below the idle time of proxies.
 pub const CHANGE_WAIT_MAX_S: u64 = 30;
+/// Requests that wait for a change at a time, at most: each has one of [`MAX_CONNECTIONS`], and half of them are left
+/// for others. One more is answered after [`CHANGE_LATE_LOOK`], whether there is a change or not.
+pub const CHANGE_WAITS: usize = 128;
+/// The same of one tenant: one for each of many tables.
+pub const CHANGE_WAITS_PER_TENANT: usize = 16;
+/// How long a request that may not wait does so anyway: its client asks again, and at once would be too often.
+pub const CHANGE_LATE_LOOK: Duration = Duration::from_secs(1);
 /// Time between two looks for a change: half of what a change of durability `interval` takes to reach the disk.
 pub const CHANGE_POLL: Duration = Duration::from_millis(20);
 /// Incidents (kills and measures against extensions; slow requests) of one tenant that are kept over a restart: 16 at
@@ -361,8 +368,13 @@ pub const NEARLY_USED_PER_MILLE: u64 = 900;
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Triggers of a tenant, at most: each reads the log by itself.
 pub const TRIGGERS_PER_TENANT: usize = 16;
-/// Triggers of the server, at most.
+/// Triggers of the server, at most: with full queues and dead letters, 1.5 GiB. Sixteen tenants have them all if each
+/// has as many as it may.
 pub const TRIGGERS: usize = 256;
+/// Changes of triggers that are made or wait at a time, at most: each has a thread until the disk has it.
+pub const TRIGGER_CHANGES: usize = 16;
+/// The same of one tenant: each waits for the one before.
+pub const TRIGGER_CHANGES_PER_TENANT: usize = 4;
 /// Shortest time between two calls of a schedule.
 pub const TRIGGER_EVERY_MIN: Duration = Duration::from_millis(100);
 /// Longest one.
@@ -404,9 +416,11 @@ pub const TRIGGER_CALLS_PER_TURN: usize = 256;
 pub const TRIGGER_LOOK: Duration = Duration::from_millis(2);
 /// The longest time between two looks: a trigger that waits for its table finds it then.
 pub const TRIGGER_LOOK_MAX: Duration = Duration::from_millis(500);
-/// Time between two writes of how far triggers have come: after a crash the calls since the last one are made again.
+/// Time between two writes of how far a trigger has come: after a crash the calls since the last one are made again.
 pub const TRIGGER_WRITE_EVERY: Duration = Duration::from_secs(1);
-/// So much more for each MiB of the file.
+/// Time between two looks for triggers that are to be written.
+pub const TRIGGER_WRITE_LOOK: Duration = Duration::from_millis(250);
+/// So much more for each MiB of its file.
 pub const TRIGGER_WRITE_PER_MIB: Duration = Duration::from_secs(1);
 /// Dead letters of a trigger, at most; then it pauses.
 pub const TRIGGER_DEAD_LETTERS: usize = 1_000;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::key_digest::key_digest;
+use super::records::begin_page;
 use super::response::ApiResult;
 use super::types::{BigRecordResponse, BigResponse};
 use super::{ControlState, now_ms};
@@ -60,7 +61,7 @@ pub(super) async fn show(
     let view = caller.reach(&control, &tenant)?;
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
     let entry = view.table_by_name(&name).cloned().ok_or_else(unknown)?;
-    let permit = control.record_pages.begin(view.tenant.id)?;
+    let permit = begin_page(&control, &view)?;
     let top = limit.unwrap_or(BIG_KEYS).min(BIG_KEYS_MAX);
     let made = tokio::task::spawn_blocking(move || {
         let _permit = permit;

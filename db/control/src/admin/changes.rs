@@ -11,9 +11,13 @@ use serde::Deserialize;
 use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::records::begin_page;
+use super::request_limiter::RequestPermit;
 use super::response::ApiResult;
 use super::types::{ChangePageResponse, ChangeResponse};
-use crate::limits::{CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, CHANGE_PAGE_SCAN_BYTES, CHANGE_POLL, CHANGE_WAIT_MAX_S};
+use crate::limits::{
+    CHANGE_LATE_LOOK, CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, CHANGE_PAGE_SCAN_BYTES, CHANGE_POLL, CHANGE_WAIT_MAX_S,
+};
 use sandstorm_catalog::{DirectoryError, TenantView};
 use sandstorm_log::{ChangeKind, ChangeLog, LogTail, TailError};
 
@@ -40,26 +44,52 @@ pub(super) async fn page(
         let next = log.durable();
         return Ok(axum::Json(ChangePageResponse { changes: Vec::new(), next: next.to_string(), at_end: true }));
     };
-    // It counts as a page of records does: it takes as much memory, and a thread for as long.
-    let permit = control.record_pages.begin(view.tenant.id)?;
-    let until = tokio::time::Instant::now() + Duration::from_secs(wait_s.min(CHANGE_WAIT_MAX_S));
-    let mut after = after;
+    // Those that wait have a limit of their own, and keep nothing from others that read.
+    let permit = if wait_s > 0 { control.change_waits.begin(view.tenant.id) } else { None };
+    let (most, pause) = match &permit {
+        Some(_) => (Duration::from_secs(CHANGE_WAIT_MAX_S), CHANGE_POLL),
+        None => (CHANGE_LATE_LOOK, CHANGE_LATE_LOOK),
+    };
+    let until = tokio::time::Instant::now() + Duration::from_secs(wait_s).min(most);
+    let (mut after, mut last) = (after, None);
     loop {
-        let reading = Arc::clone(&log);
-        let read = tokio::task::spawn_blocking(move || read_page(&reading, number, after));
-        let page = read.await.map_err(|error| ApiError::internal(format!("the changes were not read: {error}")))?;
-        let page = page.map_err(refused)?;
         let is_over = tokio::time::Instant::now() >= until;
-        if !page.changes.is_empty() || is_over {
-            drop(permit);
-            return Ok(axum::Json(page));
+        // Without anything new there is nothing to read but the first time.
+        let page = match begin_page(&control, &view) {
+            _ if last.is_some() && log.durable() <= after => None,
+            Ok(permit) => Some(read_off_thread(permit, &log, (number, after)).await?),
+            // Others read at present: who may wait waits for them as well.
+            Err(busy) if is_over && last.is_none() => return Err(busy),
+            Err(_) => None,
+        };
+        let goes_on = page.as_ref().is_some_and(|page| !page.at_end);
+        match page.or(last) {
+            Some(page) if !page.changes.is_empty() || is_over => return Ok(axum::Json(page)),
+            // Changes of other tables are not looked at again.
+            page => {
+                after = page.as_ref().and_then(|page| page.next.parse().ok()).unwrap_or(after);
+                last = page;
+            }
         }
-        // Changes of other tables are not looked at again.
-        after = page.next.parse().unwrap_or(after);
-        if page.at_end {
-            tokio::time::sleep(CHANGE_POLL).await;
+        if !goes_on {
+            tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// Reads a page of a table's changes behind a position, as one of the pages that `permit` counts: it takes as much
+/// memory as a page of records, and a thread for as long.
+async fn read_off_thread(
+    permit: RequestPermit,
+    log: &Arc<ChangeLog>,
+    (table, after): (u64, u64),
+) -> Result<ChangePageResponse, ApiError> {
+    let log = Arc::clone(log);
+    let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read_page(&log, table, after)
+    });
+    read.await.map_err(|error| ApiError::internal(format!("the changes were not read: {error}")))?.map_err(refused)
 }
 
 /// The log, and the number that an own table of the tenant, or one granted to it, has there.

@@ -58,6 +58,7 @@ mod quota_use;
 mod rebuild;
 mod recheck;
 mod records;
+mod request_limiter;
 mod response;
 mod revocations;
 mod role;
@@ -97,6 +98,10 @@ use crate::history::UsageHistory;
 use crate::hot_keys::HotKeySampler;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 use crate::isolation::IsolationMeter;
+use crate::limits::{
+    CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, RECORD_PAGES, RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES,
+    TRIGGER_CHANGES_PER_TENANT,
+};
 use crate::triggers::TriggerRunner;
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
@@ -115,7 +120,7 @@ pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
 use page_sessions::PageSessions;
 use rebuild::RebuildJobs;
-use records::RecordPageLimiter;
+use request_limiter::RequestLimiter;
 pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
@@ -137,8 +142,8 @@ pub const MAX_PUSHES: usize = 64;
 /// Bytes of an uploaded artifact, at most.
 pub const MAX_ARTIFACT_BYTES: usize =
     sandstorm_extension::limits::LIBRARY_MAX_BYTES + sandstorm_builder::limits::ARTIFACT_EXTRA_BYTES;
-/// Threads for blocking work: running pushes, files.
-const BLOCKING_THREADS: usize = 32;
+/// Threads for blocking work: running pushes, files. Twice as many as pages of records that are made at a time.
+const BLOCKING_THREADS: usize = 64;
 /// Interval between two housekeeping runs.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that running requests have to finish when the server stops.
@@ -187,8 +192,12 @@ pub struct ControlState {
     profiler: Option<Profiler>,
     /// The server's part in moves of slots, in a cluster.
     moves: Option<Arc<MoveDesk>>,
-    /// Pages of records under way.
-    record_pages: Arc<RecordPageLimiter>,
+    /// Pages of records and of changes that are made, or wait for their clients to take them.
+    record_pages: Arc<RequestLimiter>,
+    /// Requests that wait for changes of a table.
+    change_waits: Arc<RequestLimiter>,
+    /// Changes of triggers under way.
+    trigger_changes: Arc<RequestLimiter>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     call_desk: Arc<CallDesk>,
@@ -256,7 +265,9 @@ impl ControlState {
             hot_watches: HotWatches::default(),
             profiler,
             moves,
-            record_pages: Arc::default(),
+            record_pages: RequestLimiter::new(RECORD_PAGES, RECORD_PAGES_PER_TENANT),
+            change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
+            trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
             calls,
             call_desk: Arc::default(),
             triggers: OnceLock::new(),

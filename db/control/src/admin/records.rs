@@ -1,7 +1,6 @@
 //! The records of a table, page by page, for exports. A page is copied while the table serves: a bounded number of
 //! records under one guard, so no reclamation of memory waits for a slow client.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,16 +8,15 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::response::Response;
-use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::request_limiter::RequestPermit;
 use super::types::{RecordPageResponse, RecordResponse};
 use super::{ControlState, now_ms};
 use crate::limits::{
-    RECORD_PAGE_BYTES, RECORD_PAGE_QUOTA_MS, RECORD_PAGE_READ_MS, RECORD_PAGE_SCANS, RECORD_PAGES,
-    RECORD_PAGES_PER_TENANT, RECORD_SCAN_RECORDS,
+    RECORD_PAGE_BYTES, RECORD_PAGE_QUOTA_MS, RECORD_PAGE_READ_MS, RECORD_PAGE_SCANS, RECORD_SCAN_RECORDS,
 };
 use sandstorm_catalog::{DirectoryError, TenantView};
 use sandstorm_store::spill::SpillReadError;
@@ -32,46 +30,10 @@ pub(super) struct RecordsQuery {
     cursor: Option<u64>,
 }
 
-/// Counts the pages that are made, or wait for their clients to take them, by tenant.
-#[derive(Debug, Default)]
-pub(super) struct RecordPageLimiter {
-    under_way: Mutex<HashMap<u32, usize>>,
-}
-
-/// One of the pages; it counts until it is dropped.
-pub(super) struct PagePermit {
-    limiter: Arc<RecordPageLimiter>,
-    tenant: u32,
-}
-
-impl RecordPageLimiter {
-    pub(super) fn begin(self: &Arc<Self>, tenant: u32) -> Result<PagePermit, ApiError> {
-        let mut under_way = self.under_way.lock();
-        let (all, own) = (under_way.values().sum::<usize>(), under_way.get(&tenant).copied().unwrap_or(0));
-        if own >= RECORD_PAGES_PER_TENANT || all >= RECORD_PAGES {
-            return Err(ApiError::busy("too many pages of records are under way"));
-        }
-        under_way.insert(tenant, own + 1);
-        Ok(PagePermit { limiter: Arc::clone(self), tenant })
-    }
-}
-
-impl Drop for PagePermit {
-    fn drop(&mut self) {
-        let mut under_way = self.limiter.under_way.lock();
-        if let Some(own) = under_way.get_mut(&self.tenant) {
-            *own -= 1;
-            if *own == 0 {
-                under_way.remove(&self.tenant);
-            }
-        }
-    }
-}
-
 /// The bytes of a page, which count as long as a connection has them.
 struct PageBytes {
     json: Vec<u8>,
-    _permit: PagePermit,
+    _permit: RequestPermit,
 }
 
 impl AsRef<[u8]> for PageBytes {
@@ -91,11 +53,12 @@ pub(super) async fn page(
     if with_table(&view, &name, RecordTable::has_backing)? {
         return Err(DirectoryError::CannotList(name).into());
     }
-    let permit = control.record_pages.begin(view.tenant.id)?;
+    let permit = begin_page(&control, &view)?;
     let made = tokio::task::spawn_blocking(move || {
         let mut participant = control.directory.participant();
         let from = query.cursor.unwrap_or(0);
-        let page = with_table(&view, &name, |table| copy_page(table, &mut participant, from, now_ms()))??;
+        let page =
+            with_table(&view, &name, |table| copy_page(table, (&mut participant, view.tenant.id), from, now_ms()))??;
         let shown = participant.shown().take();
         drop(participant);
         // Nobody is shown what a crash may take back.
@@ -108,6 +71,12 @@ pub(super) async fn page(
     response
         .body(Body::from(Bytes::from_owner(page)))
         .map_err(|error| ApiError::internal(format!("the page was not made: {error}")))
+}
+
+/// Begins a page, which takes as much memory as any and a thread for as long.
+pub(super) fn begin_page(control: &ControlState, view: &TenantView) -> Result<RequestPermit, ApiError> {
+    let permit = control.record_pages.begin(view.tenant.id);
+    permit.ok_or_else(|| ApiError::busy("too many pages of records are under way"))
 }
 
 /// Shows `read` an own table of the tenant, or one that is granted to it.
@@ -144,10 +113,11 @@ fn cursor_at(hash: u64, from: u64) -> u64 {
 }
 
 /// Copies records from a cursor on: those that fit into a page, and one at least if there are any nearby. Those on the
-/// disk are read from there one by one within their tenant's quota; the page ends early when that takes long.
+/// disk are read from there one by one within the quota of the tenant that reads, which need not be the table's; the
+/// page ends early when that takes long.
 fn copy_page(
     table: &RecordTable,
-    participant: &mut Participant,
+    (participant, reader): (&mut Participant, u32),
     from: u64,
     now_ms: u64,
 ) -> Result<RecordPageResponse, ApiError> {
@@ -165,7 +135,7 @@ fn copy_page(
         let has_some = !records.is_empty() || unreadable > 0;
         let is_slow = has_some && begun.elapsed() >= Duration::from_millis(RECORD_PAGE_READ_MS);
         let until = Instant::now() + Duration::from_millis(RECORD_PAGE_QUOTA_MS);
-        if is_slow || !table.may_read_cold(&cold, until) {
+        if is_slow || !table.may_read_cold(&cold, reader, until) {
             if !has_some {
                 return Err(ApiError::busy("the tenant's quota of cold reads is used up"));
             }
@@ -261,7 +231,7 @@ mod tests {
         }
         let (mut found, mut cursor, mut pages) = (BTreeMap::new(), Some(0), 0);
         while let Some(at) = cursor {
-            let page = copy_page(&table, &mut participant, at, 1_500).expect("a page");
+            let page = copy_page(&table, (&mut participant, 1), at, 1_500).expect("a page");
             let bytes = serde_json::to_vec(&page).expect("JSON").len();
             assert!(bytes < RECORD_PAGE_BYTES + 2 * VALUE_BYTES, "{bytes} bytes");
             for record in page.records {
@@ -281,18 +251,5 @@ mod tests {
             })
             .collect();
         assert!(found == expected && pages > 5, "{} records in {pages} pages", found.len());
-    }
-
-    #[test]
-    fn few_pages_are_under_way_and_those_of_a_tenant_are_fewer() {
-        let limiter = Arc::new(RecordPageLimiter::default());
-        let mut permits = Vec::new();
-        for tenant in 0..100 {
-            permits.extend(std::iter::from_fn(|| limiter.begin(tenant).ok()));
-        }
-        assert_eq!(permits.len(), RECORD_PAGES);
-        assert_eq!(limiter.under_way.lock().get(&0), Some(&RECORD_PAGES_PER_TENANT));
-        permits.clear();
-        assert!(limiter.under_way.lock().is_empty());
     }
 }

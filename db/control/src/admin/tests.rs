@@ -23,6 +23,7 @@ use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
 mod browser;
+mod changes;
 mod events;
 mod hot;
 mod logs;

@@ -89,13 +89,28 @@ impl ControlState {
     }
 }
 
-/// Makes a change of triggers off this thread: it waits for the disk.
+/// Makes a change of a tenant's triggers off this thread: it waits for the disk.
 async fn change<T: Send + 'static>(
     control: Arc<ControlState>,
+    tenant: u32,
     change: impl FnOnce(&TriggerRunner) -> Result<T, TriggerError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let made = tokio::task::spawn_blocking(move || change(control.trigger_runner()?).map_err(refused)).await;
-    made.map_err(|error| ApiError::internal(format!("the change of the trigger had a fault: {error}")))?
+    let permit = control.trigger_changes.begin(tenant);
+    let permit = permit.ok_or_else(|| ApiError::busy("other changes of triggers are under way"))?;
+    off_thread(control, move |triggers| {
+        let _permit = permit;
+        change(triggers)
+    })
+    .await
+}
+
+/// Asks for triggers off this thread: their locks may be taken for a moment.
+async fn off_thread<T: Send + 'static>(
+    control: Arc<ControlState>,
+    ask: impl FnOnce(&TriggerRunner) -> Result<T, TriggerError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let made = tokio::task::spawn_blocking(move || ask(control.trigger_runner()?).map_err(refused)).await;
+    made.map_err(|error| ApiError::internal(format!("the request about a trigger had a fault: {error}")))?
 }
 
 pub(super) async fn list(
@@ -104,7 +119,7 @@ pub(super) async fn list(
     Path(tenant): Path<String>,
 ) -> ApiResult<Vec<TriggerResponse>> {
     let view = caller.reach(&control, &tenant)?;
-    let triggers = control.trigger_runner()?.list(view.tenant.id);
+    let triggers = off_thread(control, move |triggers| Ok(triggers.list(view.tenant.id))).await?;
     Ok(axum::Json(triggers.into_iter().map(TriggerResponse::of).collect()))
 }
 
@@ -116,7 +131,7 @@ pub(super) async fn create(
 ) -> Result<impl IntoResponse, ApiError> {
     let view = caller.authorize_change(&control, &tenant)?;
     let note = EventNote { subject: Some(spec.name.clone()), text: summary(&spec), ..EventNote::default() };
-    let created = change(control, move |triggers| triggers.create(&view, spec, now_ms())).await?;
+    let created = change(control, view.tenant.id, move |triggers| triggers.create(&view, spec, now_ms())).await?;
     Ok((StatusCode::CREATED, Extension(note), axum::Json(TriggerResponse::of(created))))
 }
 
@@ -126,7 +141,7 @@ pub(super) async fn remove(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
     let id = caller.reach(&control, &tenant)?.tenant.id;
-    change(control, move |triggers| triggers.remove(id, &name)).await?;
+    change(control, id, move |triggers| triggers.remove(id, &name)).await?;
     Ok(EMPTY_RESPONSE)
 }
 
@@ -136,7 +151,7 @@ pub(super) async fn pause(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
     let id = caller.authorize_change(&control, &tenant)?.tenant.id;
-    change(control, move |triggers| triggers.set_paused(id, &name, true, now_ms())).await?;
+    change(control, id, move |triggers| triggers.set_paused(id, &name, true, now_ms())).await?;
     Ok(EMPTY_RESPONSE)
 }
 
@@ -146,7 +161,7 @@ pub(super) async fn resume(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
     let id = caller.authorize_change(&control, &tenant)?.tenant.id;
-    change(control, move |triggers| triggers.set_paused(id, &name, false, now_ms())).await?;
+    change(control, id, move |triggers| triggers.set_paused(id, &name, false, now_ms())).await?;
     Ok(EMPTY_RESPONSE)
 }
 
@@ -166,7 +181,7 @@ pub(super) async fn replay(
         }
     };
     let text = from.map_or_else(|| "dead letters".to_owned(), |from| format!("from position {from}"));
-    let letters = change(control, move |triggers| triggers.replay(id, &name, position)).await?;
+    let letters = change(control, id, move |triggers| triggers.replay(id, &name, position)).await?;
     Ok((Extension(EventNote { text, ..EventNote::default() }), axum::Json(ReplayTriggerResponse { letters })))
 }
 
@@ -176,7 +191,7 @@ pub(super) async fn dead_letters(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<Vec<DeadLetterResponse>> {
     let id = caller.reach(&control, &tenant)?.tenant.id;
-    let letters = control.trigger_runner()?.dead_letters(id, &name).map_err(refused)?;
+    let letters = off_thread(control, move |triggers| triggers.dead_letters(id, &name)).await?;
     Ok(axum::Json(letters.into_iter().map(DeadLetterResponse::of).collect()))
 }
 
@@ -186,7 +201,7 @@ pub(super) async fn discard_letters(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<EmptyResponse> {
     let id = caller.authorize_change(&control, &tenant)?.tenant.id;
-    change(control, move |triggers| triggers.discard_letters(id, &name)).await?;
+    change(control, id, move |triggers| triggers.discard_letters(id, &name)).await?;
     Ok(EMPTY_RESPONSE)
 }
 

@@ -5,7 +5,8 @@
 //! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
 //! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
-//! - [`runner`]: the thread for all of them; [`state_file`] keeps them over a restart;
+//! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
+//!   [`state_file`] keeps them over a restart;
 //! - [`trigger_outcome`]: what became of a change.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
@@ -20,6 +21,7 @@ mod runner;
 mod schedule;
 mod state_file;
 mod trigger_outcome;
+mod trigger_store;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
 pub use definition::{TriggerDefinition, TriggerOp};

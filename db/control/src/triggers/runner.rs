@@ -1,32 +1,27 @@
 //! The thread that all triggers share.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, InvocationPlace, TriggerKey, TriggerStatus};
 use super::definition::{TriggerDefinition, TriggerSource};
 use super::expiry_requests::{self, ExpiryRequests};
-use super::state_file::{self, DeadLetter, StoredTrigger};
+use super::state_file::{DeadLetter, StoredTrigger};
 use super::trigger_outcome::{DeclaredTrigger, TriggerError};
+use super::trigger_store::{KeptTrigger, TriggerStore};
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
-use crate::limits::{
-    TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS,
-    TRIGGERS_PER_TENANT,
-};
+use crate::limits::{TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_LOOK};
 use sandstorm_catalog::{Directory, TenantView};
-use sandstorm_log::LogTail;
+use sandstorm_log::{ChangeLog, LogTail};
 use sandstorm_server::workers::{LocalCall, LocalCallResult};
-
-/// Longest wait for the log before the triggers are written.
-const LOG_WAIT: Duration = Duration::from_secs(5);
 
 /// Takes the event that a trigger has paused itself.
 pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
@@ -72,19 +67,10 @@ impl EndedCalls {
     }
 }
 
-struct RunnerState {
-    triggers: BTreeMap<TriggerKey, ActiveTrigger>,
-    /// Whether the file is to be written.
-    is_changed: bool,
-    written_at: Instant,
-    written_bytes: usize,
-}
-
 struct SharedRunner {
     directory: Arc<Directory>,
     events: EventSink,
-    folder: Option<PathBuf>,
-    state: Mutex<RunnerState>,
+    store: TriggerStore,
     expiry_requests: ExpiryRequests,
     /// Whether a trigger waits for changes of a table.
     follows: AtomicBool,
@@ -96,13 +82,13 @@ struct SharedRunner {
 /// See the head of this file; the threads stop when this is dropped.
 pub struct TriggerRunner {
     shared: Arc<SharedRunner>,
-    /// The one that makes calls, and the one that asks for expiries.
+    /// The one that makes calls, the one that asks for expiries, and the one that writes how far triggers have come.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for TriggerRunner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TriggerRunner").field("triggers", &self.shared.state.lock().triggers.len()).finish()
+        f.debug_struct("TriggerRunner").field("triggers", &self.shared.store.len()).finish()
     }
 }
 
@@ -110,28 +96,19 @@ impl TriggerRunner {
     /// Starts the triggers that a state directory has; without one they end with the server.
     ///
     /// # Errors
-    /// The file cannot be used, or the system gives no thread.
+    /// A file cannot be used, or the system gives no thread.
     pub(crate) fn start(
         directory: Arc<Directory>,
         events: EventSink,
         folder: Option<&Path>,
         calls: CallSink,
     ) -> Result<TriggerRunner, ConfigError> {
-        let stored = folder.map(state_file::read).transpose()?.unwrap_or_default();
-        let mut triggers = BTreeMap::new();
-        for one in stored {
-            let key = (one.tenant, one.spec.name.clone());
-            triggers.insert(key, ActiveTrigger::of(one).map_err(ConfigError::new)?);
-        }
+        let store = TriggerStore::open(Arc::clone(&directory), folder)?;
         let (sender, receiver) = channel();
-        let written_at = Instant::now();
-        let state = RunnerState { triggers, is_changed: false, written_at, written_bytes: 0 };
-        let folder = folder.map(Path::to_owned);
-        let (state, messages) = (Mutex::new(state), Mutex::new(sender.clone()));
+        let messages = Mutex::new(sender.clone());
         let (expiry_requests, follows, is_told) =
             (ExpiryRequests::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let shared =
-            Arc::new(SharedRunner { directory, events, folder, state, expiry_requests, follows, is_told, messages });
+        let shared = Arc::new(SharedRunner { directory, events, store, expiry_requests, follows, is_told, messages });
         let told = Arc::downgrade(&shared);
         shared.directory.on_log_progress(Arc::new(move || {
             if let Some(shared) = told.upgrade() {
@@ -139,18 +116,24 @@ impl TriggerRunner {
             }
         }));
         // Before a checkpoint may remove what they need.
-        shared.retain_log();
+        shared.store.retain_log();
         let (ask, asked) = channel();
-        let (running, asking) = (Arc::clone(&shared), Arc::clone(&shared));
+        let (end, ends) = channel();
+        let (running, asking, writing) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
         let no_thread = |error: std::io::Error| ConfigError::new(format!("no thread for triggers: {error}"));
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run).map_err(no_thread)
         };
-        // It ends when the other one has dropped its sender.
+        // They end when the one that makes calls has dropped its senders.
         let asker = spawn("trigger-expiry", Box::new(move || asking.ask_again(&asked)))?;
+        let writer = spawn("trigger-files", Box::new(move || writing.write_until(&ends)))?;
         let ended = Arc::new(EndedCalls { calls: Mutex::default(), wake: sender });
-        let caller = spawn("triggers", Box::new(move || running.run(&receiver, &ended, &calls, &ask)))?;
-        Ok(TriggerRunner { shared, threads: Mutex::new(vec![caller, asker]) })
+        let run = move || {
+            running.run(&receiver, &ended, &calls, &ask);
+            drop(end);
+        };
+        let caller = spawn("triggers", Box::new(run))?;
+        Ok(TriggerRunner { shared, threads: Mutex::new(vec![caller, asker, writer]) })
     }
 
     /// Makes a trigger. Of a table's trigger the first change is the next one.
@@ -164,27 +147,20 @@ impl TriggerRunner {
         now_ms: u64,
     ) -> Result<TriggerStatus, TriggerError> {
         let position = self.start_position(view, &spec)?;
-        let key = (view.tenant.id, spec.name.clone());
-        let created = self.change(|state| {
-            if state.triggers.contains_key(&key) {
-                return Err(TriggerError::Exists(key.1.clone()));
+        let (tenant, name) = (view.tenant.id, spec.name.clone());
+        let created = self.change(tenant, &name, |trigger| {
+            if trigger.is_some() {
+                return Err(TriggerError::Exists(name.clone()));
             }
-            let own = state.triggers.keys().filter(|(tenant, _)| *tenant == key.0).count();
-            if own >= TRIGGERS_PER_TENANT {
-                return Err(TriggerError::TooMany(format!("the tenant has {own} triggers, as many as it may have")));
-            }
-            if state.triggers.len() >= TRIGGERS {
-                return Err(TriggerError::TooMany(format!("there are {TRIGGERS} triggers, as many as there may be")));
-            }
-            let (tenant, tenant_name) = (view.tenant.id, view.tenant.name.clone());
+            let tenant_name = view.tenant.name.clone();
             let (last_due_ms, paused, dead_letters) = (now_ms, String::new(), Vec::new());
             let stored = StoredTrigger { tenant, tenant_name, spec, position, last_due_ms, paused, dead_letters };
-            let trigger = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
-            let status = trigger.status(position);
-            state.triggers.insert(key.clone(), trigger);
+            let made = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
+            let status = made.status(position);
+            *trigger = Some(made);
             Ok(status)
         })?;
-        self.shared.ask_for_expiry(key.0)?;
+        self.shared.ask_for_expiry(tenant)?;
         Ok(created)
     }
 
@@ -215,30 +191,27 @@ impl TriggerRunner {
         spec: TriggerDefinition,
         now_ms: u64,
     ) -> Result<DeclaredTrigger, TriggerError> {
-        let key = (view.tenant.id, spec.name.clone());
-        let known = self.shared.state.lock().triggers.get(&key).map(|known| known.spec.clone());
+        let (tenant, name) = (view.tenant.id, spec.name.clone());
+        let known = self.shared.store.find(tenant).and_then(|own| own.read(&name, |known| known.spec.clone()));
         match known {
             None => self.create(view, spec, now_ms).map(|_| DeclaredTrigger::Created),
             Some(known) if known == spec => Ok(DeclaredTrigger::Unchanged),
-            Some(known) if known.extension != spec.extension => Err(TriggerError::Exists(key.1)),
+            Some(known) if known.extension != spec.extension => Err(TriggerError::Exists(name)),
             Some(_) => {
                 let position = self.start_position(view, &spec)?;
-                self.change(|state| {
-                    let Some(known) = state.triggers.get(&key) else {
-                        return Err(TriggerError::Unknown(key.1.clone()));
-                    };
+                self.change(tenant, &name, |trigger| {
+                    let known = trigger.as_mut().ok_or_else(|| TriggerError::Unknown(name.clone()))?;
                     let (mut stored, epoch) = (known.stored(), known.epoch);
                     if stored.spec.table != spec.table {
                         stored.position = position;
                     }
                     (stored.spec, stored.last_due_ms) = (spec, now_ms);
-                    let mut trigger = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
+                    *known = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
                     // Calls of the old one that still run are not this one's.
-                    trigger.epoch = epoch + 1;
-                    state.triggers.insert(key.clone(), trigger);
+                    known.epoch = epoch + 1;
                     Ok(())
                 })?;
-                self.shared.ask_for_expiry(key.0).map(|()| DeclaredTrigger::Changed)
+                self.shared.ask_for_expiry(tenant).map(|()| DeclaredTrigger::Changed)
             }
         }
     }
@@ -248,22 +221,18 @@ impl TriggerRunner {
     /// # Errors
     /// [`TriggerError`].
     pub(crate) fn remove(&self, tenant: u32, name: &str) -> Result<(), TriggerError> {
-        self.change(|state| {
-            let removed = state.triggers.remove(&(tenant, name.to_owned()));
-            removed.map(drop).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
+        self.change(tenant, name, |trigger| {
+            trigger.take().map(drop).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
         })?;
         self.shared.ask_for_expiry(tenant)
     }
 
     /// Removes the triggers of a tenant that is gone.
     pub(crate) fn remove_tenant(&self, tenant: u32) {
-        let removed = self.change(|state| {
-            state.triggers.retain(|(of, _), _| *of != tenant);
-            Ok(())
-        });
+        let removed = self.shared.store.remove_tenant(tenant);
+        self.shared.send(RunnerMessage::Changed);
         if let Err(error) = removed {
-            // The next start removes them.
-            tracing::warn!(%error, "the triggers of a tenant that was deleted stay in their file");
+            tracing::warn!(%error, "triggers of a tenant that was deleted stay in their files for now");
         }
     }
 
@@ -305,9 +274,9 @@ impl TriggerRunner {
     /// # Errors
     /// [`TriggerError`].
     pub(crate) fn dead_letters(&self, tenant: u32, name: &str) -> Result<Vec<DeadLetter>, TriggerError> {
-        let state = self.shared.state.lock();
-        let trigger = state.triggers.get(&(tenant, name.to_owned()));
-        trigger.map(ActiveTrigger::dead_letters).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
+        let own = self.shared.store.find(tenant);
+        let letters = own.and_then(|own| own.read(name, ActiveTrigger::dead_letters));
+        letters.ok_or_else(|| TriggerError::Unknown(name.to_owned()))
     }
 
     /// Removes the dead letters of a trigger; returns their number.
@@ -321,9 +290,11 @@ impl TriggerRunner {
     /// The triggers of a tenant by name.
     pub(crate) fn list(&self, tenant: u32) -> Vec<TriggerStatus> {
         let log_end = self.shared.directory.change_log().map_or(0, |log| log.durable());
-        let state = self.shared.state.lock();
-        let own = state.triggers.iter().filter(|((of, _), _)| *of == tenant);
-        own.map(|(_, trigger)| trigger.status(log_end)).collect()
+        let mut own = Vec::new();
+        if let Some(of_tenant) = self.shared.store.find(tenant) {
+            of_tenant.each(|kept| own.push(kept.trigger.status(log_end)));
+        }
+        own
     }
 
     /// Writes how far the triggers have come, and makes no more calls.
@@ -343,21 +314,21 @@ impl TriggerRunner {
         name: &str,
         change: impl FnOnce(&mut ActiveTrigger) -> Result<T, TriggerError>,
     ) -> Result<T, TriggerError> {
-        self.change(|state| {
-            let trigger = state.triggers.get_mut(&(tenant, name.to_owned()));
-            change(trigger.ok_or_else(|| TriggerError::Unknown(name.to_owned()))?)
+        self.change(tenant, name, |trigger| {
+            change(trigger.as_mut().ok_or_else(|| TriggerError::Unknown(name.to_owned()))?)
         })
     }
 
     /// Makes a change, which is on the disk when this returns.
-    fn change<T>(&self, change: impl FnOnce(&mut RunnerState) -> Result<T, TriggerError>) -> Result<T, TriggerError> {
-        let mut state = self.shared.state.lock();
-        let done = change(&mut state)?;
-        let written = self.shared.write(&mut state);
-        drop(state);
-        self.shared.retain_log();
+    fn change<T>(
+        &self,
+        tenant: u32,
+        name: &str,
+        change: impl FnOnce(&mut Option<ActiveTrigger>) -> Result<T, TriggerError>,
+    ) -> Result<T, TriggerError> {
+        let done = self.shared.store.change(tenant, name, change);
         self.shared.send(RunnerMessage::Changed);
-        written.map(|()| done).map_err(|error| TriggerError::Unwritable(error.to_string()))
+        done
     }
 }
 
@@ -397,17 +368,18 @@ impl SharedRunner {
             }
             self.note_ended(ended.take());
             if stops {
-                return self.write_handled(true);
+                return;
             }
             is_behind = self.turn(ended, calls, ask);
-            self.write_handled(false);
         }
     }
 
     /// How long there is nothing to do unless a message comes.
     fn pause(&self) -> Duration {
-        let (state, now_ms) = (self.state.lock(), clock_ms());
-        let due = state.triggers.values().filter_map(ActiveTrigger::next_look_ms).min();
+        let (mut due, now_ms): (Option<u64>, u64) = (None, clock_ms());
+        for of_tenant in self.store.tenants() {
+            of_tenant.each(|kept| due = [due, kept.trigger.next_look_ms()].into_iter().flatten().min());
+        }
         let due = due.map_or(TRIGGER_LOOK_MAX, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
         // Never at once: a call that is due may still wait for its table, or for the call before it, and an answer
         // wakes this thread anyway.
@@ -415,64 +387,56 @@ impl SharedRunner {
     }
 
     fn note_ended(&self, ended: Vec<EndedTriggerCall>) {
-        if ended.is_empty() {
-            return;
+        let now_ms = clock_ms();
+        for calls in ended.chunk_by(|one, next| one.key.0 == next.key.0) {
+            let Some(of_tenant) = self.store.find(calls[0].key.0) else { continue };
+            let mut pauses = Vec::new();
+            of_tenant.each_named(calls.iter().map(|call| call.key.1.as_str()), |at, kept| {
+                let EndedTriggerCall { place, result, .. } = &calls[at];
+                kept.is_changed = true;
+                if kept.trigger.end_call(*place, (result.status, &result.value), now_ms) {
+                    pauses.push(pause_event(&kept.trigger));
+                }
+            });
+            pauses.into_iter().for_each(&self.events);
         }
-        let (mut state, now_ms) = (self.state.lock(), clock_ms());
-        state.is_changed = true;
-        for EndedTriggerCall { key, place, result } in ended {
-            let Some(trigger) = state.triggers.get_mut(&*key) else { continue };
-            if trigger.end_call(place, (result.status, &result.value), now_ms) {
-                self.note_pause(trigger);
-            }
-        }
-    }
-
-    /// Records that a trigger has paused itself.
-    fn note_pause(&self, trigger: &ActiveTrigger) {
-        let tenant = Some((trigger.tenant_name.clone(), trigger.tenant));
-        let (subject, text) = (Some(trigger.spec.name.clone()), trigger.paused.clone());
-        (self.events)(NewEvent { tenant, subject, text, ..NewEvent::of_server(EventCode::TriggerPaused) });
     }
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
     fn turn(&self, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) -> bool {
-        let (snapshot, log, now_ms) = (self.directory.snapshot(), self.directory.change_log(), clock_ms());
-        let mut state = self.state.lock();
+        let snapshot = self.directory.snapshot();
+        let tenants = self.store.tenants();
         // Before the log is read: what comes behind that is told.
-        let follows = state.triggers.values().any(|trigger| trigger.table().is_some() && trigger.paused.is_empty());
+        let mut follows = false;
+        for of_tenant in &tenants {
+            self.store.drop_of_others(of_tenant, snapshot.tenant(of_tenant.tenant));
+            of_tenant.each(|KeptTrigger { trigger, .. }| {
+                follows |= trigger.table().is_some() && trigger.paused.is_empty();
+            });
+        }
         self.follows.store(follows, Ordering::SeqCst);
         self.is_told.store(false, Ordering::SeqCst);
-        let RunnerState { triggers, is_changed, .. } = &mut *state;
-        let before = triggers.len();
-        triggers.retain(|(tenant, _), trigger| {
-            snapshot.tenant(*tenant).is_some_and(|view| view.tenant.name == trigger.tenant_name)
-        });
-        *is_changed |= triggers.len() != before;
-        let is_missing = |(tenant, _): &TriggerKey, trigger: &ActiveTrigger| {
-            snapshot.tenant(*tenant).is_some_and(|view| expiry_requests::is_missing(trigger, view))
-        };
-        let missing: BTreeSet<u32> =
-            triggers.iter().filter(|(key, trigger)| is_missing(key, trigger)).map(|(key, _)| key.0).collect();
+        let (log, now_ms) = (self.directory.change_log(), clock_ms());
         let mut is_behind = false;
-        for (key, trigger) in triggers.iter_mut() {
-            let Some(view) = snapshot.tenant(key.0).filter(|_| trigger.paused.is_empty()) else { continue };
-            let (position, due_ms) = (trigger.position(), trigger.next_due_ms());
-            is_behind |= !trigger.find_calls(view, log.as_ref(), now_ms);
-            *is_changed |= (position, due_ms) != (trigger.position(), trigger.next_due_ms());
-            if !trigger.paused.is_empty() {
-                self.note_pause(trigger);
-                *is_changed = true;
-            }
-            let begun = begin_calls(trigger, now_ms, ended);
+        for of_tenant in &tenants {
+            let Some(view) = snapshot.tenant(of_tenant.tenant) else { continue };
+            let (mut is_missing, mut begun, mut pauses) = (false, Vec::new(), Vec::new());
+            of_tenant.each(|kept| {
+                is_missing |= expiry_requests::is_missing(&kept.trigger, view);
+                if kept.trigger.paused.is_empty() {
+                    is_behind |= !find_calls(kept, (view, log.as_ref()), now_ms);
+                    begun.extend(begin_calls(&mut kept.trigger, now_ms, ended));
+                    pauses.extend((!kept.trigger.paused.is_empty()).then(|| pause_event(&kept.trigger)));
+                }
+            });
             if !begun.is_empty() {
                 calls(view.tenant.home_worker, begun);
             }
-        }
-        drop(state);
-        for tenant in missing.into_iter().filter(|tenant| self.expiry_requests.queue(*tenant)) {
-            // Its thread ends after this one, unless it has panicked, which is told at the end.
-            let _ended = ask.send(tenant);
+            pauses.into_iter().for_each(&self.events);
+            if is_missing && self.expiry_requests.queue(of_tenant.tenant) {
+                // Its thread ends after this one, unless it has panicked, which is told at the end.
+                let _ended = ask.send(of_tenant.tenant);
+            }
         }
         is_behind
     }
@@ -480,11 +444,10 @@ impl SharedRunner {
     /// Has the tables of a tenant log what expires, as its triggers want it.
     fn ask_for_expiry(&self, tenant: u32) -> Result<(), TriggerError> {
         self.expiry_requests.make(tenant, || {
-            let wanted: BTreeSet<String> = {
-                let state = self.state.lock();
-                let own = state.triggers.iter().filter(|((of, _), _)| *of == tenant);
-                own.filter_map(|(_, trigger)| expiry_requests::wanted_of(trigger)).map(str::to_owned).collect()
-            };
+            let mut wanted = BTreeSet::new();
+            if let Some(of_tenant) = self.store.find(tenant) {
+                of_tenant.each(|kept| wanted.extend(expiry_requests::wanted_of(&kept.trigger).map(str::to_owned)));
+            }
             let asked = expiry_requests::ask(&self.directory, tenant, &wanted);
             asked.map_err(|error| TriggerError::Unwritable(format!("what expires is not logged yet: {error}")))
         })
@@ -499,63 +462,29 @@ impl SharedRunner {
         }
     }
 
-    /// Writes how far the triggers have come, if it is time. What their calls did is on the disk before: else a crash
-    /// could take it, and they would not be made again.
-    fn write_handled(&self, is_last: bool) {
-        let log = {
-            let state = self.state.lock();
-            let pause = TRIGGER_WRITE_EVERY + TRIGGER_WRITE_PER_MIB * (state.written_bytes >> 20) as u32;
-            if !state.is_changed || !is_last && state.written_at.elapsed() < pause {
-                return;
-            }
-            self.directory.change_log()
-        };
-        // Positions that are handled by now: later ones may have been by calls that the log has not yet.
-        let mut state = self.state.lock();
-        let stored: Vec<StoredTrigger> = state.triggers.values().map(ActiveTrigger::stored).collect();
-        state.is_changed = false;
-        state.written_at = Instant::now();
-        drop(state);
-        if let Some(log) = log.filter(|log| !log.wait(log.end(), LOG_WAIT)) {
-            if log.failure().is_none() {
-                self.state.lock().is_changed = true;
-            }
-            return;
+    /// The thread that writes how far triggers have come: a slow disk holds up no calls.
+    fn write_until(&self, end: &Receiver<()>) {
+        while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(TRIGGER_WRITE_LOOK) {
+            self.store.write_handled(false);
         }
-        match self.folder.as_deref().map(|folder| state_file::write(folder, stored)) {
-            Some(Ok(bytes)) => self.state.lock().written_bytes = bytes,
-            Some(Err(error)) => {
-                tracing::error!(%error, "after a restart some calls of triggers are made again");
-                self.state.lock().is_changed = true;
-            }
-            None => {}
-        }
-        self.retain_log();
+        self.store.write_handled(true);
     }
+}
 
-    /// Writes the file at once.
-    fn write(&self, state: &mut RunnerState) -> Result<(), ConfigError> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        let stored = state.triggers.values().map(ActiveTrigger::stored).collect();
-        if let Some(log) = self.directory.change_log()
-            && !log.wait(log.end(), LOG_WAIT)
-        {
-            return Err(ConfigError::new(
-                "the log of changes is not on the disk: its disk has failed or takes too long",
-            ));
-        }
-        state.written_bytes = state_file::write(folder, stored)?;
-        Ok(())
-    }
+/// The event that a trigger has paused itself.
+fn pause_event(trigger: &ActiveTrigger) -> NewEvent {
+    let tenant = Some((trigger.tenant_name.clone(), trigger.tenant));
+    let (subject, text) = (Some(trigger.spec.name.clone()), trigger.paused.clone());
+    NewEvent { tenant, subject, text, ..NewEvent::of_server(EventCode::TriggerPaused) }
+}
 
-    /// Has the log keep what triggers need.
-    fn retain_log(&self) {
-        let state = self.state.lock();
-        let from = state.triggers.values().filter_map(ActiveTrigger::needs_log_from).min();
-        if let Some(log) = self.directory.change_log() {
-            log.retain_from(from);
-        }
-    }
+/// Finds calls of a trigger. Returns whether it has read all that it can take.
+fn find_calls(kept: &mut KeptTrigger, (view, log): (&TenantView, Option<&Arc<ChangeLog>>), now_ms: u64) -> bool {
+    let KeptTrigger { trigger, is_changed, .. } = kept;
+    let before = (trigger.position(), trigger.next_due_ms());
+    let has_read_all = trigger.find_calls(view, log, now_ms);
+    *is_changed |= before != (trigger.position(), trigger.next_due_ms()) || !trigger.paused.is_empty();
+    has_read_all
 }
 
 /// The next calls of a trigger that may begin, as a worker takes them.

@@ -179,11 +179,11 @@ impl TableSpill {
         Ok(address)
     }
 
-    /// Takes a read that this thread makes out of the tenant's quota, and counts it. Waits while the quota is used up;
-    /// returns false if it still is at `until`.
-    pub(crate) fn take_quota(&self, address: SpillAddress, until: Instant) -> bool {
+    /// Takes a read that this thread makes out of the quota of the tenant that reads, and counts it as the table's.
+    /// Waits while the quota is used up; returns false if it still is at `until`.
+    pub(crate) fn take_quota(&self, address: SpillAddress, reader: u32, until: Instant) -> bool {
         let mut was_held = false;
-        while !self.pool.take_quota(self.tenant, address.bytes()) {
+        while !self.pool.take_quota(reader, address.bytes()) {
             if !std::mem::replace(&mut was_held, true) {
                 self.note_held();
             }

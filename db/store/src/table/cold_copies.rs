@@ -118,10 +118,10 @@ impl RecordTable {
         cursor
     }
 
-    /// Takes the read of a cold record out of its tenant's quota. Waits while that is used up; returns false if it
-    /// still is at `until`.
-    pub fn may_read_cold(&self, cold: &ColdRecord, until: Instant) -> bool {
-        self.spill.get().is_none_or(|spill| spill.take_quota(cold.address, until))
+    /// Takes the read of a cold record out of the quota of the tenant that reads: a table may be granted to it. Waits
+    /// while that is used up; returns false if it still is at `until`.
+    pub fn may_read_cold(&self, cold: &ColdRecord, reader: u32, until: Instant) -> bool {
+        self.spill.get().is_none_or(|spill| spill.take_quota(cold.address, reader, until))
     }
 
     /// As [`RecordTable::read_cold`]; of a record that was replaced since it was met, shows what it has become. Returns

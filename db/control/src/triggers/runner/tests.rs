@@ -2,7 +2,10 @@
 //! a dead letter; over failures, restarts and crashes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -13,6 +16,7 @@ use sandstorm_store::{Epochs, StoreCondition, WriteOptions};
 use tempfile::TempDir;
 
 use super::*;
+use crate::limits::TRIGGERS_PER_TENANT;
 use crate::triggers::{TriggerCounts, TriggerOp, TriggerPhase};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -51,6 +55,11 @@ impl World {
 
     fn id(&self) -> u32 {
         self.view().tenant.id
+    }
+
+    /// The file of a trigger.
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("triggers/{}-{name}.json", self.id()))
     }
 
     fn start(&self, behaviour: Behaviour) -> TriggerRunner {
@@ -188,7 +197,7 @@ fn handles_each_change_over_failures_restarts_and_crashes(batch: Option<u32>) {
     wait_until_handled(&world, &runner);
     assert_complete(&made, &world.seen());
     // A crash: the file is an older one.
-    let file = world.folder.path().join(state_file::TRIGGER_FILE);
+    let file = world.file("t");
     let older = std::fs::read(&file).expect("the file");
     made.extend(world.write(&mut random, 300));
     wait_until(|| world.seen().len() > 500);
@@ -440,4 +449,91 @@ fn expiries_are_changes_of_tables_whose_triggers_name_them_and_of_no_others() {
     assert!(is_watched());
     world.directory.watch_expiry("shop", "items", ExpiryWatcher::Feed, false).expect("the table");
     assert!(!is_watched());
+}
+
+/// A schedule that is due all the time.
+fn often(name: &str) -> TriggerDefinition {
+    TriggerDefinition { every: Some("100ms".into()), table: None, ..spec(name) }
+}
+
+/// While a file of one tenant waits for the disk, the calls of its triggers go on, and what is asked for by others and
+/// changed by them does so, too.
+#[test]
+fn a_tenant_whose_files_wait_for_the_disk_holds_up_no_other_one() {
+    let world = World::new();
+    world.directory.create_tenant(NewTenant::named("other")).expect("there is room");
+    let other = world.directory.snapshot().by_name("other").expect("the tenant").clone();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    runner.create(&world.view(), often("slow"), 1).expect("created");
+    let waits = runner.shared.store.find(world.id()).expect("it has a trigger");
+    let turn = waits.take_turn();
+    // All that another tenant may do, while the first one's turn is taken.
+    let begun = status(&runner, world.id(), "slow").calls.succeeded;
+    runner.create(&other, often("quick"), 1).expect("created");
+    runner.set_paused(other.tenant.id, "quick", true, 1).expect("the trigger");
+    runner.set_paused(other.tenant.id, "quick", false, 1).expect("the trigger");
+    wait_until(|| status(&runner, other.tenant.id, "quick").calls.succeeded >= 3);
+    let file = world.folder.path().join(format!("triggers/{}-quick.json", other.tenant.id));
+    let written = std::fs::read(&file).expect("its file");
+    wait_until(|| std::fs::read(&file).expect("its file") != written);
+    assert!(runner.dead_letters(other.tenant.id, "quick").expect("the trigger").is_empty());
+    runner.remove(other.tenant.id, "quick").expect("the trigger");
+    assert!(!file.exists());
+    // What the tenant itself asks for is answered, and its calls go on; what it changes waits.
+    wait_until(|| status(&runner, world.id(), "slow").calls.succeeded >= begun + 3);
+    std::thread::scope(|scope| {
+        let pause = scope.spawn(|| runner.set_paused(world.id(), "slow", true, 1));
+        assert!(world.file("slow").exists());
+        drop(turn);
+        pause.join().expect("no panic").expect("the trigger");
+    });
+    assert!(matches!(status(&runner, world.id(), "slow").phase, TriggerPhase::Paused(_)));
+}
+
+/// A change of a trigger writes the file of that one, whatever others have, and what is removed stays so.
+#[test]
+fn a_change_of_a_trigger_writes_its_own_file_alone() {
+    let world = World::new();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    let yearly = |name: &str| TriggerDefinition { cron: Some("0 0 1 1 *".into()), table: None, ..spec(name) };
+    ["a", "b"].into_iter().for_each(|name| drop(runner.create(&world.view(), yearly(name), 1).expect("created")));
+    let written = |name: &str| std::fs::metadata(world.file(name)).expect("its file").ino();
+    let (first, second) = (written("a"), written("b"));
+    runner.set_paused(world.id(), "b", true, 1).expect("the trigger");
+    assert!(written("a") == first && written("b") != second, "a file is replaced when it is written");
+    runner.remove(world.id(), "b").expect("the trigger");
+    drop(runner);
+    assert!(!world.file("b").exists());
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    assert_eq!(runner.list(world.id()).iter().map(|one| one.spec.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    // Those of a tenant that is gone go without anybody asking, and count no more.
+    let file = world.file("a");
+    world.directory.delete_tenant("shop").expect("the tenant");
+    wait_until(|| !file.exists() && runner.shared.store.len() == 0);
+}
+
+/// Sixteen tenants have all triggers that there may be, and none has more than its part of them.
+#[test]
+fn all_triggers_that_there_may_be_are_those_of_many_tenants() {
+    let world = World::new();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    let yearly = |number: usize| TriggerDefinition {
+        cron: Some("0 0 1 1 *".into()),
+        table: None,
+        ..spec(&format!("t{number}"))
+    };
+    let mut all = 0;
+    for tenant in 0..17 {
+        world.directory.create_tenant(NewTenant::named(&format!("tenant{tenant}"))).expect("there is room");
+        let view = world.directory.snapshot().by_name(&format!("tenant{tenant}")).expect("the tenant").clone();
+        let own = (0..=TRIGGERS_PER_TENANT).filter(|number| runner.create(&view, yearly(*number), 1).is_ok()).count();
+        assert_eq!(own, if tenant < 16 { TRIGGERS_PER_TENANT } else { 0 });
+        all += own;
+    }
+    assert_eq!(runner.shared.store.len(), all);
+    let first = world.directory.snapshot().by_name("tenant0").expect("the tenant").clone();
+    let last = world.directory.snapshot().by_name("tenant16").expect("the tenant").clone();
+    assert!(matches!(runner.create(&last, yearly(0), 1), Err(TriggerError::TooMany(why)) if why.contains("server")));
+    runner.remove_tenant(first.tenant.id);
+    runner.create(&last, yearly(0), 1).expect("there is room again");
 }
