@@ -10,6 +10,7 @@ mod browser;
 mod builder_tls;
 mod cluster;
 mod cluster_access;
+mod cluster_balance;
 mod cluster_clients;
 mod cluster_copies;
 mod cluster_dev;

@@ -6,15 +6,16 @@
 use std::time::Duration;
 
 use super::{
-    AccessTokenSpec, AccessTokenStatus, BigReport, Budget, ChangePage, ClusterStatus, CreatedAccessToken,
-    CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec, EnabledOutcome, EventBatch,
-    EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary, FailOverReport, FailOverSpec,
-    FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec, HeatMapReport, HistoryQuery, HistoryReport, HotReport,
-    HotSpotsReport, KillQuery, KillReport, LatencyReport, LiveFinding, LogBatch, LogQuery, OperatorTokenStatus,
-    PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec, RecordPage, RotatedToken, SecretStatus,
-    ServerChangeReport, ServerChangeSpec, ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount,
-    SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch,
-    TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport, TriggerSpec,
+    AccessTokenSpec, AccessTokenStatus, BalanceReport, BalanceSpec, BigReport, Budget, ChangePage, ClusterStatus,
+    CreatedAccessToken, CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec,
+    EnabledOutcome, EventBatch, EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary,
+    FailOverReport, FailOverSpec, FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec, HeatMapReport,
+    HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport, LatencyReport, LiveFinding,
+    LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec,
+    RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth, ServerStats, ShareSpec,
+    SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport,
+    TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport,
+    TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -121,6 +122,7 @@ methods! {
     cluster() -> ClusterStatus;
     move_slots(wanted: ref SlotMoveSpec) -> SlotMoveCount;
     cancel_moves(slots: ref [[u16; 2]]) -> SlotMoveCount;
+    balance(wanted: ref BalanceSpec) -> BalanceReport;
     drain_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     add_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     remove_server(change: ref ServerChangeSpec) -> ServerChangeReport;

@@ -144,6 +144,57 @@ pub struct PlannedSlotMove {
     pub to: String,
 }
 
+/// What is to be levelled, for [`Control::balance`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BalanceSpec {
+    /// Whether only the plan is wanted: nothing is changed.
+    pub plan: bool,
+    /// MiB that each move copies in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+    /// How far above the mean a server may be, in percent of it; none: as far as the server has by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_percent: Option<f64>,
+    /// The moves of a plan that was read before: they are begun as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves: Option<Vec<PlannedSlotMove>>,
+}
+
+/// What would level the servers, or does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BalanceReport {
+    /// Whether the moves were begun.
+    pub begun: bool,
+    /// The moves.
+    pub moves: Vec<PlannedSlotMove>,
+    /// Bytes of memory of the records that they copy, about.
+    pub bytes: u64,
+    /// The servers that live; none where the plan was given.
+    pub servers: Vec<ServerBalanceReport>,
+    /// Why it does not do more, in sentences.
+    pub remarks: Vec<String>,
+}
+
+/// What a server has to do, before a plan and after it. Moves that were under way count as made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerBalanceReport {
+    /// Its id.
+    pub server: String,
+    /// The part of its workers' time that its slots take.
+    pub cpu: f64,
+    /// The same after the plan.
+    pub cpu_after: f64,
+    /// The part of its machine's memory that its records take.
+    pub memory: f64,
+    /// The same after the plan.
+    pub memory_after: f64,
+    /// Bytes of memory of its records.
+    pub memory_bytes: u64,
+    /// Of the slots that it will have, the one that takes most of its workers' time.
+    pub hottest_slot: Option<u16>,
+    /// The part of their time that this one takes.
+    pub hottest_slot_cpu: Option<f64>,
+}
+
 /// A server whose place another one is to take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FailOverSpec {
@@ -239,6 +290,12 @@ impl Control {
     /// Has a server take its share of the slots; ends a drain.
     pub fn add_server(&self, change: &ServerChangeSpec) -> Result<ServerChangeReport, ControlError> {
         self.post("/v1/cluster/add", change)
+    }
+
+    /// Plans moves of slots that level the servers' loads, and begins them. It takes some seconds, in which the servers
+    /// look at what they do.
+    pub fn balance(&self, wanted: &BalanceSpec) -> Result<BalanceReport, ControlError> {
+        self.post("/v1/cluster/balance", wanted)
     }
 
     /// Removes a server that was stopped from the cluster.

@@ -12,6 +12,7 @@ pub mod agent;
 #[cfg(test)]
 mod backed_move_tests;
 pub mod backed_moves;
+mod balance_desk;
 mod broken_rules;
 pub mod copies_part;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod directory_model;
 mod etcd;
 mod generations;
 pub mod limits;
+pub mod load_link;
 mod lost_place;
 mod map_requests;
 pub mod member;
@@ -42,11 +44,16 @@ pub mod move_progress;
 mod peer_link;
 pub mod replica_link;
 mod replica_messages;
+pub mod slot_balance;
+#[cfg(test)]
+mod slot_balance_tests;
 mod slot_copy;
 #[cfg(test)]
 mod slot_move_tests;
 mod slot_mover;
 pub mod slot_moves;
+#[cfg(test)]
+mod slot_plan_tests;
 pub mod slot_plans;
 pub mod slot_source;
 mod source_walk;

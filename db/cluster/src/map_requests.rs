@@ -6,7 +6,7 @@ use std::time::Instant;
 use sandstorm_store::slots::SlotSpan;
 
 use crate::slot_moves::WantedMove;
-use crate::slot_plans::ServerChange;
+use crate::slot_plans::{PlannedMove, ServerChange};
 use crate::state::StoredSlots;
 
 /// What somebody wants of the map.
@@ -15,6 +15,8 @@ pub(crate) enum MapRequest {
     Begin(WantedMove),
     Cancel(Vec<SlotSpan>),
     Server(String, ServerChange),
+    /// The moves of a plan, with the MiB that each may copy in a second.
+    Planned(Vec<PlannedMove>, u64),
     /// Another server takes the place of one: that server, or any that can.
     FailOver(String, Option<String>),
 }

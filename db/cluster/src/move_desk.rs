@@ -248,6 +248,7 @@ impl MoveDesk {
             let changed = match &request {
                 MapRequest::Begin(wanted) => state.map.begin(wanted, state.known(), rand::random),
                 MapRequest::Cancel(spans) => state.map.cancel(spans),
+                MapRequest::Planned(moves, rate) => state.map.begin_planned(moves, *rate, state.known(), rand::random),
                 MapRequest::Server(id, change) => state.map.change_server(id, *change, state.known(), rand::random),
                 MapRequest::FailOver(id, to) => {
                     state.map.fail_over(id, to.as_deref(), state.known()).map(|map| (map, 1))
@@ -545,8 +546,22 @@ impl MoveDesk {
         Ok(state.map.planned(&map))
     }
 
+    /// The other servers that live, and the key with which they believe this one.
+    pub(crate) fn live_others(&self) -> (Vec<(String, ServerState)>, String) {
+        let state = self.state.lock();
+        let is_other = |(id, _): &(&String, &ServerState)| state.live.contains(*id) && *id != self.slots.own_id();
+        let others = state.servers.iter().filter(is_other).map(|(id, server)| (id.clone(), server.clone()));
+        (others.collect(), state.peer_key.clone())
+    }
+
+    /// The map that was read last, the servers, and those that live.
+    pub(crate) fn known_now(&self) -> (StoredSlots, BTreeMap<String, ServerState>, BTreeSet<String>) {
+        let state = self.state.lock();
+        (state.map.clone(), state.servers.clone(), state.live.clone())
+    }
+
     /// Has a change of the map made, and waits for it.
-    fn change(&self, wanted: &MapRequest) -> MapAnswer {
+    pub(crate) fn change(&self, wanted: &MapRequest) -> MapAnswer {
         let mut made = Err(FASTER.to_owned());
         for _ in 0..MAP_CHANGE_TRIES {
             made = Self::wait(&self.ask(wanted.clone()));

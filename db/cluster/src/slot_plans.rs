@@ -58,7 +58,7 @@ impl KnownServers<'_> {
     }
 
     /// Those that live and keep their slots, but for one.
-    fn takers(&self, map: &StoredSlots, but: &str) -> Vec<String> {
+    pub(crate) fn takers(&self, map: &StoredSlots, but: &str) -> Vec<String> {
         let takes = |id: &&String| self.live.contains(*id) && !map.draining.contains_key(*id) && *id != but;
         self.all.keys().filter(takes).cloned().collect()
     }
@@ -104,7 +104,7 @@ impl StoredSlots {
     }
 
     /// The slots of a server that no move has anything to do with.
-    fn free_spans(&self, server: &str) -> Vec<SlotSpan> {
+    pub(crate) fn free_spans(&self, server: &str) -> Vec<SlotSpan> {
         let mut moved: Vec<SlotSpan> = self.moves.iter().map(StoredMove::span).collect();
         moved.sort_unstable_by_key(|span| span.first);
         let mut free = Vec::new();
@@ -125,7 +125,7 @@ impl StoredSlots {
     }
 
     /// The owners once all moves have ended.
-    fn after_moves(&self) -> StoredSlots {
+    pub(crate) fn after_moves(&self) -> StoredSlots {
         let mut map = self.clone();
         self.moves.iter().filter(|one| !one.handed_over).for_each(|one| map.assign(one.span(), &one.target));
         map
@@ -163,7 +163,7 @@ impl StoredSlots {
         Ok(divide(spans, &self.levelled(&takers, count(spans.iter().copied()))))
     }
 
-    fn push_move(&mut self, span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) {
+    pub(crate) fn push_move(&mut self, span: SlotSpan, source: &str, target: &str, mib_per_s: u64, id: u64) {
         self.moves.push(new_move(span, source, target, mib_per_s, id));
     }
 
@@ -256,7 +256,7 @@ impl StoredSlots {
         let after = map.after_moves();
         let mut missing = share.saturating_sub(count(after.spans_of(server)));
         // The server with the most gives, one slot after the other.
-        let others = map.ranges.iter().map(|(_, _, owner)| owner.as_str()).filter(|owner| *owner != server);
+        let others = after.ranges.iter().map(|(_, _, owner)| owner.as_str()).filter(|owner| *owner != server);
         let others: BTreeSet<&str> = others.collect();
         let mut most: BinaryHeap<_> = others.iter().map(|id| (count(after.spans_of(id)), *id)).collect();
         let mut gives: BTreeMap<String, usize> = BTreeMap::new();
@@ -268,14 +268,36 @@ impl StoredSlots {
             most.push((has - 1, id));
             missing -= 1;
         }
-        let before = map.moves.len();
-        for (source, many) in gives {
-            for (span, target) in divide(&map.free_spans(&source), &[(server.to_owned(), many)]) {
-                map.push_move(span, &source, &target, mib_per_s, new_id());
+        let old: BTreeSet<u64> = map.moves.iter().map(|one| one.id).collect();
+        for (giver, many) in gives {
+            let parts = divide(&map.free_spans(&giver), &[(server.to_owned(), many)]);
+            let found = count(parts.iter().map(|(span, _)| *span));
+            parts.iter().for_each(|(span, target)| map.push_move(*span, &giver, target, mib_per_s, new_id()));
+            map.redirect(&giver, server, many - found, mib_per_s, new_id);
+        }
+        let begun = map.moves.iter().filter(|one| !old.contains(&one.id)).count();
+        Ok((map, begun))
+    }
+
+    /// Sends some of the slots that are on their way to a server to another one instead, from where they are. What is
+    /// left of a move that loses some begins again, with a number of its own.
+    fn redirect(&mut self, from: &str, to: &str, mut many: usize, mib_per_s: u64, new_id: &mut impl FnMut() -> u64) {
+        for one in std::mem::take(&mut self.moves) {
+            if many == 0 || one.handed_over || one.target != from {
+                self.moves.push(one);
+                continue;
+            }
+            let taken = many.min(count([one.span()]));
+            many -= taken;
+            let wanted = [(to.to_owned(), taken), (one.target.clone(), count([one.span()]) - taken)];
+            for (span, target) in divide(&[one.span()], &wanted) {
+                let rate = if target == to { mib_per_s } else { one.mib_per_s };
+                // What comes from the server itself just stays there.
+                if target != one.source {
+                    self.push_move(span, &one.source, &target, rate, new_id());
+                }
             }
         }
-        let begun = map.moves.len() - before;
-        Ok((map, begun))
     }
 
     fn remove(
@@ -357,244 +379,5 @@ impl StoredSlots {
             })
         });
         moves.chain(given_up).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rand::rngs::StdRng;
-    use rand::{Rng, SeedableRng};
-
-    use super::*;
-    use crate::state::FORMAT;
-
-    const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
-
-    fn servers() -> BTreeMap<String, ServerState> {
-        let server = |id: &str| {
-            let data = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-            let (control, fingerprint, directory) = (String::new(), String::new(), String::new());
-            let (redis, memcached) = (None, None);
-            let (format, boot, taken_over) = (FORMAT, 1, 0);
-            let state =
-                ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over };
-            (id.to_owned(), state)
-        };
-        IDS.into_iter().map(server).collect()
-    }
-
-    fn ids(of: &[&str]) -> BTreeSet<String> {
-        of.iter().map(|id| (*id).to_owned()).collect()
-    }
-
-    fn divided(of: &[&str]) -> StoredSlots {
-        StoredSlots::divided(&of.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
-    }
-
-    fn counts(map: &StoredSlots) -> Vec<usize> {
-        IDS.iter().map(|id| count(map.spans_of(id))).collect()
-    }
-
-    const FAST: u64 = 0;
-
-    #[test]
-    fn a_drained_server_is_left_with_nothing_and_the_others_with_equal_parts() {
-        let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
-        let known = KnownServers { all: &all, live: &live };
-        let map = divided(&["a", "b", "c"]);
-        let mut id = 0;
-        let mut new_id = || {
-            id += 1;
-            id
-        };
-        let (drained, begun) =
-            map.change_server("a", ServerChange::Drain { mib_per_s: 7 }, known, &mut new_id).unwrap();
-        assert_eq!((drained.check(), begun > 0, &drained.ranges), (Ok(()), true, &map.ranges));
-        assert!(drained.moves.iter().all(|one| one.source == "a" && one.mib_per_s == 7));
-        // Server d had none, and gets all of them; e is silent, and gets none.
-        assert_eq!(counts(&drained.after_moves()), [0, 5_461, 5_462, 5_461, 0]);
-        assert_eq!(map.planned(&drained).len(), begun);
-        // It gets none back, and what it owns besides follows.
-        assert_eq!(drained.drain_on("a", known, &mut new_id), None);
-        let fewer = StoredSlots { moves: vec![], ..drained.clone() };
-        assert_eq!(counts(&fewer.drain_on("a", known, &mut new_id).unwrap().after_moves())[0], 0);
-        let none = BTreeSet::new();
-        let alone = KnownServers { all: &all, live: &none };
-        assert!(map.change_server("a", ServerChange::Drain { mib_per_s: 0 }, alone, &mut new_id).is_err());
-        // Added again, it keeps what it has.
-        let (again, begun) =
-            drained.change_server("a", ServerChange::Add { mib_per_s: FAST }, known, &mut new_id).unwrap();
-        assert_eq!((begun, again.moves.len(), again.draining.len(), again.ranges), (0, 0, 0, map.ranges));
-    }
-
-    #[test]
-    fn an_added_server_gets_its_share_from_those_with_the_most() {
-        let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
-        let known = KnownServers { all: &all, live: &live };
-        let map = divided(&["a", "b", "c"]);
-        let mut id = 0;
-        let mut new_id = || {
-            id += 1;
-            id
-        };
-        let add = ServerChange::Add { mib_per_s: FAST };
-        let (added, begun) = map.change_server("d", add, known, &mut new_id).unwrap();
-        assert_eq!((added.check(), begun), (Ok(()), 3));
-        assert_eq!(counts(&added.after_moves()), [4_096, 4_096, 4_096, 4_096, 0]);
-        // Once more changes nothing, and a silent one cannot be added.
-        assert_eq!(added.change_server("d", add, known, &mut new_id).unwrap().1, 0);
-        assert!(map.change_server("e", add, known, &mut new_id).unwrap_err().contains("silent"));
-        assert!(map.change_server("x", add, known, &mut new_id).unwrap_err().contains("no server"));
-    }
-
-    #[test]
-    fn a_server_is_removed_once_it_owns_nothing_or_its_records_are_given_up() {
-        let (all, live) = (servers(), ids(&["b", "c"]));
-        let known = KnownServers { all: &all, live: &live };
-        let map = divided(&["a", "b", "c"]);
-        let remove = |map: &StoredSlots, server, gives_up_records| {
-            let change = ServerChange::Remove { gives_up_records };
-            map.change_server(server, change, known, || 0).map(|(map, _)| map)
-        };
-        assert!(remove(&map, "b", true).unwrap_err().contains("lives"));
-        assert!(remove(&map, "a", false).unwrap_err().contains("owns 5461 slots"));
-        let removed = remove(&map, "d", false).unwrap();
-        assert_eq!((&removed.ranges, &removed.removed[..]), (&map.ranges, &["d".to_owned()][..]));
-        let lost = remove(&map, "a", true).unwrap();
-        assert_eq!((lost.check(), counts(&lost)), (Ok(()), vec![0, 8_192, 8_192, 0, 0]));
-        let planned = map.planned(&lost);
-        assert!(planned.iter().all(|one| one.source == "a") && count(planned.iter().map(|one| one.span)) == 5_461);
-        // Each taker removes what it has of them before it serves them.
-        let cleared = lost.moves.iter().filter(|one| one.is_clearing()).map(|one| one.span());
-        assert_eq!((count(cleared), lost.moves.len()), (5_461, 2));
-        // Not while anything moves: its records may be on the way.
-        let span = SlotSpan { first: 0, last: 9 };
-        let mut moving = map.clone();
-        moving.push_move(span, "a", "b", 0, 1);
-        assert!(remove(&moving, "a", true).unwrap_err().contains("slots 0-9 are moving"));
-        moving.moves[0].handed_over = true;
-        moving.assign(span, "b");
-        let lost = remove(&moving, "a", true).unwrap();
-        assert!(lost.moves.iter().all(StoredMove::is_clearing) && lost.owns("b", 0) && !lost.owns("a", 10));
-        assert!(remove(&moving, "a", false).is_err());
-        // What it has handed over is the other's: nothing has to be given up for it.
-        moving.assign(SlotSpan { first: 0, last: 16_383 }, "b");
-        assert!(remove(&moving, "a", false).unwrap().moves.is_empty());
-    }
-
-    /// Two servers that were killed one after the other are removed one after the other, whatever each had to do yet.
-    #[test]
-    fn what_others_move_keeps_no_lost_server() {
-        let (all, live) = (servers(), ids(&["b", "c", "d"]));
-        let (span, other) = (SlotSpan { first: 0, last: 9 }, SlotSpan { first: 12_000, last: 12_009 });
-        let mut map = divided(&["a", "b", "c"]);
-        map.push_move(span, "a", "b", 0, 1);
-        map.push_move(other, "c", "b", 0, 2);
-        map = map.hand_over(1).and_then(|map| map.hand_over(2)).unwrap();
-        let gone = ServerChange::Remove { gives_up_records: true };
-        let remove = |map: &StoredSlots, server, silent: &str| {
-            let live: BTreeSet<String> = live.iter().filter(|id| *id != silent).cloned().collect();
-            let known = KnownServers { all: &all, live: &live };
-            map.change_server(server, gone, known, || 0).map(|(map, _)| map)
-        };
-        let without = remove(&map, "a", "c").unwrap();
-        let moves = |map: &StoredSlots| map.moves.iter().filter(|one| !one.is_clearing()).map(|one| one.id).collect();
-        assert_eq!((without.check(), moves(&without)), (Ok(()), vec![2]));
-        let without = remove(&without, "c", "c").unwrap();
-        assert_eq!((without.check(), moves(&without)), (Ok(()), vec![]));
-        assert!([0, 5_000, 12_000, 16_383].iter().all(|slot| without.owns("b", *slot) || without.owns("d", *slot)));
-        // The records of what a server has given to the lost one are there until it has removed them.
-        let refused = remove(&map, "b", "b").unwrap_err();
-        assert!(refused.contains("has removed its records"), "{refused}");
-    }
-
-    /// Whatever is asked for, in whatever order: the map stays sound, only what is given up changes its owner at once,
-    /// and the parts of a plan are disjoint.
-    #[test]
-    fn a_succession_ends_where_one_of_the_two_servers_is_removed() {
-        let all = servers();
-        let mut map = divided(&["a", "b", "c"]);
-        let copies = vec![("b".to_owned(), 5), ("c".to_owned(), 6)];
-        map = map.set_copies("a", 1, &copies).unwrap();
-        let live = ids(&["b", "c"]);
-        let known = KnownServers { all: &all, live: &live };
-        let taken = map.fail_over("a", Some("b"), known).unwrap();
-        let removes = |gives_up_records| ServerChange::Remove { gives_up_records };
-        // Another server's part does not change meanwhile, nor does a server go that lives.
-        let change = |server: &str, change, live: &[&str]| {
-            let live = ids(live);
-            taken
-                .change_server(server, change, KnownServers { all: &all, live: &live }, rand::random)
-                .map(|(map, _)| map)
-        };
-        assert!(change("c", removes(true), &["b"]).unwrap_err().contains("takes the place"));
-        assert!(
-            change("b", ServerChange::Drain { mib_per_s: 0 }, &["b", "c"]).unwrap_err().contains("takes the place")
-        );
-        assert!(change("b", removes(true), &["b", "c"]).unwrap_err().contains("lives"));
-        // The owner: its slots go to the others, without their records.
-        let ended = change("a", removes(true), &["b", "c"]).unwrap();
-        assert_eq!((ended.succession(), counts(&ended)[0], ended.check()), (None, 0, Ok(())));
-        assert!(ended.succeed("a", "b", rand::random).is_none());
-        // The successor: the owner goes on, or another one takes its place.
-        let ended = change("b", removes(true), &["a", "c"]).unwrap();
-        assert_eq!((ended.succession(), counts(&ended)[1], ended.check()), (None, 0, Ok(())));
-        assert!(ended.generations["a"].number > taken.generations["a"].number);
-        assert!(ended.succeed("a", "b", rand::random).is_none() && ended.owns("a", 0));
-        let live = ids(&["c"]);
-        let again = ended.fail_over("a", None, KnownServers { all: &all, live: &live }).unwrap();
-        assert_eq!(again.succession(), Some(("a", "c")));
-    }
-
-    #[test]
-    fn plans_of_any_order_keep_the_map_sound() {
-        let all = servers();
-        for seed in 0..300 {
-            let mut random = StdRng::seed_from_u64(seed);
-            let mut map = divided(&["a", "b", "c"]);
-            for _ in 0..40 {
-                let live: BTreeSet<String> =
-                    IDS.iter().filter(|_| random.random_ratio(3, 4)).map(|id| (*id).to_owned()).collect();
-                let known = KnownServers { all: &all, live: &live };
-                let server = IDS[random.random_range(0..IDS.len())];
-                let (before, ids) = (map.clone(), random.random());
-                let mut next = ids;
-                let mut new_id = || {
-                    next = u64::wrapping_add(next, 1);
-                    next
-                };
-                let change = match random.random_range(0..8) {
-                    0..3 => ServerChange::Drain { mib_per_s: 1 },
-                    3..6 => ServerChange::Add { mib_per_s: 1 },
-                    6 => ServerChange::Remove { gives_up_records: random.random() },
-                    _ => {
-                        // Moves come to their ends.
-                        for one in before.moves.iter().filter(|_| random.random_ratio(2, 3)) {
-                            let over = map.hand_over(one.id);
-                            map = over.unwrap_or(map);
-                        }
-                        map = map.end(&before.moves.iter().map(|one| one.id).collect::<Vec<_>>()).unwrap_or(map);
-                        assert_eq!(map.check(), Ok(()), "seed {seed}");
-                        continue;
-                    }
-                };
-                let Ok((changed, begun)) = map.change_server(server, change, known, &mut new_id) else { continue };
-                assert_eq!(changed.check(), Ok(()), "seed {seed}: {change:?} of {server}");
-                assert_eq!(
-                    count(changed.ranges.iter().map(|(first, last, _)| SlotSpan { first: *first, last: *last })),
-                    usize::from(SLOTS)
-                );
-                assert!(changed.moves.iter().all(|one| one.handed_over || one.source != one.target), "seed {seed}");
-                match change {
-                    ServerChange::Remove { .. } => {
-                        assert_eq!(counts(&changed)[IDS.iter().position(|id| *id == server).unwrap()], 0)
-                    }
-                    _ => {
-                        assert_eq!((&changed.ranges, map.planned(&changed).len()), (&map.ranges, begun), "seed {seed}")
-                    }
-                }
-                map = changed;
-            }
-        }
     }
 }

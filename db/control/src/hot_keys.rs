@@ -155,11 +155,21 @@ fn left_of(seconds: f64, half_ms: u64) -> f64 {
 impl HotKeySampler {
     /// Takes the accesses that were drawn since the last call, and asks each table for another one.
     pub(crate) fn look(&self, snapshot: &DirectorySnapshot, now_ms: u64) {
+        self.look_and_tell(snapshot, now_ms, &mut |_, _| ());
+    }
+
+    /// As [`HotKeySampler::look`]; tells what was drawn besides, with the ids of the tenant and of its table.
+    pub(crate) fn look_and_tell(
+        &self,
+        snapshot: &DirectorySnapshot,
+        now_ms: u64,
+        tell: &mut dyn FnMut((u32, u64), &SampledAccess),
+    ) {
         let mut state = self.0.lock();
         state.step(now_ms);
         for view in snapshot.iter() {
             for entry in view.tables.values() {
-                state.draw(view.tenant.id, entry);
+                state.draw(view.tenant.id, entry, tell);
             }
         }
         state.tables.retain(|(tenant, table), sketch| {
@@ -181,12 +191,13 @@ impl HotKeySampler {
 }
 
 impl SamplerState {
-    fn draw(&mut self, tenant: u32, entry: &Arc<TableEntry>) {
+    fn draw(&mut self, tenant: u32, entry: &Arc<TableEntry>, tell: &mut dyn FnMut((u32, u64), &SampledAccess)) {
         // A range of which the middle is the average: what comes together, in whatever number, is drawn as what comes
         // alone.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let accesses = 1 + (self.random >> 33) as u32 % MOST_ACCESSES;
         if let Some(drawn) = entry.table.sample_access(accesses) {
+            tell((tenant, entry.id), &drawn);
             self.add(tenant, entry, drawn);
         }
     }
@@ -425,7 +436,7 @@ mod tests {
         let accesses = 1 + (*now_ms / 100 * 37 % u64::from(MOST_ACCESSES)) as u32;
         let took = idle + Duration::from_secs_f64(f64::from(accesses) / per_s);
         let hash = if (*now_ms / 100).is_multiple_of(5) { *now_ms } else { 1 };
-        state.add(1, entry, SampledAccess { hash, prefix: vec![1], key_len: 1, accesses, took });
+        state.add(1, entry, SampledAccess { hash, prefix: vec![1], key_len: 1, slot: 0, accesses, took });
     }
 
     #[test]
@@ -480,7 +491,7 @@ mod tests {
                 now_ms += 100;
                 state.step(now_ms);
             }
-            let drawn = SampledAccess { hash: 1, prefix: vec![1], key_len: 1, accesses, took };
+            let drawn = SampledAccess { hash: 1, prefix: vec![1], key_len: 1, slot: 0, accesses, took };
             state.add(1, &entry, drawn);
             let told = state.tables[&(1, entry.id)].rate.per_s();
             assert!((told - per_s).abs() < 0.5, "{turn}: {told}");
@@ -494,6 +505,7 @@ mod tests {
             hash: 1,
             prefix: vec![1],
             key_len: 1,
+            slot: 0,
             accesses,
             took: Duration::from_millis(100),
         };

@@ -15,4 +15,6 @@ mod json_lines;
 pub mod limits;
 mod otlp;
 mod outgoing;
+mod record_sample;
+mod slot_loads;
 pub mod triggers;

@@ -253,6 +253,15 @@ pub const BIG_RECORDS: u64 = 200_000;
 /// Places in a larger table where that begins: each of a stretch of its own, so that records are as likely to be seen
 /// as others.
 pub const BIG_PLACES: u64 = 4_000;
+/// Records of a table that are looked at to know what its slots take of memory; as many of a larger table. Few
+/// milliseconds for each of many tables.
+pub const LOAD_TABLE_RECORDS: u64 = 50_000;
+/// Places in a larger table where that begins.
+pub const LOAD_TABLE_PLACES: u64 = 2_000;
+/// Accesses that are drawn to know what each slot takes of the workers' time, at most: some MiB.
+pub const LOAD_SAMPLES: u64 = 1_000_000;
+/// Time between two draws of each table meanwhile: one thousand of a busy table in some seconds.
+pub const LOAD_DRAW_PAUSE: Duration = Duration::from_millis(2);
 /// Large records in one answer if the request gives no number, and at most.
 pub const BIG_KEYS: usize = 10;
 /// See there.

@@ -1,9 +1,12 @@
 //! `sandstorm cluster …`
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
 use sandstorm_client::control::{
-    ClusterMemberStatus, ClusterStatus, Control, CopiesReport, CopyReport, FailOverSpec, GenerationReport,
-    PlannedSlotMove, ServerChangeReport, ServerChangeSpec, SlotMoveSpec, SlotMoveStatus, StoredCopyReport,
+    BalanceReport, BalanceSpec, ClusterMemberStatus, ClusterStatus, Control, CopiesReport, CopyReport, FailOverSpec,
+    GenerationReport, PlannedSlotMove, ServerBalanceReport, ServerChangeReport, ServerChangeSpec, SlotMoveSpec,
+    SlotMoveStatus, StoredCopyReport,
 };
 
 use super::cluster_dev;
@@ -21,6 +24,8 @@ pub(super) enum ClusterCommand {
     Add(ChangeArgs),
     /// Have a server give all its slots to the others, so that it can be stopped
     Drain(ChangeArgs),
+    /// Move slots from servers that have much to do to others, by what each slot takes of their time and memory
+    Balance(BalanceArgs),
     /// Remove a server that was stopped: what starts with its state directory is refused
     Remove(RemoveArgs),
     /// Have another server take the place of one that is gone or hangs, with the copy that it has of that one's log
@@ -58,6 +63,23 @@ pub(super) struct ChangeArgs {
     /// Only show what would be moved
     #[arg(long)]
     plan: bool,
+}
+
+/// Loads that are levelled.
+#[derive(Debug, Args)]
+pub(super) struct BalanceArgs {
+    /// Copy so many MiB a second at most, each move [default: as many as can be]
+    #[arg(long, value_name = "MIB", default_value_t = 0, hide_default_value = true)]
+    rate: u64,
+    /// Leave a server as it is that has at most so many percent more to do than the mean [default: 10]
+    #[arg(long, value_name = "PERCENT", conflicts_with = "apply")]
+    within: Option<f64>,
+    /// Only show what would be moved, and the loads before and after
+    #[arg(long)]
+    plan: bool,
+    /// Begin the moves of a plan as it was shown: the output of `sandstorm --json cluster balance --plan`
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    apply: Option<PathBuf>,
 }
 
 /// A server that is removed.
@@ -129,6 +151,7 @@ pub(super) fn run(
                 told(report, nothing)
             })
         }
+        ClusterCommand::Balance(args) => balance(session().control(), args, out),
         ClusterCommand::Remove(args) => {
             let control = session();
             let RemoveArgs { id, give_up_records, plan } = args;
@@ -209,6 +232,51 @@ fn move_slots(control: &Control, args: &MoveArgs, out: &OutputPrinter) -> Result
     let spec = SlotMoveSpec { slots: args.slots.0.clone(), to, mib_per_s: args.rate };
     let begun = control.move_slots(&spec)?;
     out.show(&begun, |begun| format!("began {}; `sandstorm cluster status` shows how far\n", moves(begun.moves)))
+}
+
+fn balance(control: &Control, args: &BalanceArgs, out: &OutputPrinter) -> Result<(), CliError> {
+    let moves = args.apply.as_deref().map(read_plan).transpose()?;
+    let spec = BalanceSpec { plan: args.plan, mib_per_s: args.rate, within_percent: args.within, moves };
+    out.show(&control.balance(&spec)?, describe_balance)
+}
+
+/// The moves of a plan that was printed as JSON.
+fn read_plan(path: &Path) -> Result<Vec<PlannedSlotMove>, CliError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::new(format!("{}: {error}", path.display()))
+            .hint("a plan is what `sandstorm --json cluster balance --plan` prints")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let plan: BalanceReport = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    Ok(plan.moves)
+}
+
+/// The loads before and after, and the moves between.
+fn describe_balance(report: &BalanceReport) -> String {
+    let percent = |part: f64| format!("{:.0} %", part * 100.0);
+    let row = |server: &ServerBalanceReport| {
+        let hottest = server.hottest_slot.zip(server.hottest_slot_cpu);
+        let hottest = hottest.map_or_else(|| "-".to_owned(), |(slot, part)| format!("{slot}: {}", percent(part)));
+        let [cpu, cpu_after] = [server.cpu, server.cpu_after].map(percent);
+        let [memory, memory_after] = [server.memory, server.memory_after].map(percent);
+        vec![short(&server.server), cpu, cpu_after, memory, memory_after, hottest]
+    };
+    let rows: Vec<Vec<String>> = report.servers.iter().map(row).collect();
+    let mut text = match rows.is_empty() {
+        true => String::new(),
+        false => columns(&["server", "CPU", "then", "memory", "then", "hottest slot"], &rows) + "\n",
+    };
+    report.remarks.iter().for_each(|remark| text += &format!("{remark}\n"));
+    if report.moves.is_empty() {
+        return text + "the servers are level: nothing to move\n";
+    }
+    if report.begun {
+        let begun = moves(report.moves.len());
+        return text + &format!("began {begun}; `sandstorm cluster status` shows how far\n");
+    }
+    let row = |one: &PlannedSlotMove| vec![ranges(&[one.slots]), short(&one.from), short(&one.to)];
+    text += &columns(&["would move", "from", "to"], &report.moves.iter().map(row).collect::<Vec<_>>());
+    text + &format!("{} MiB of records\n", report.bytes.div_ceil(1 << 20))
 }
 
 /// What is to be said of a move.

@@ -15,7 +15,8 @@ use super::records::begin_page;
 use super::response::ApiResult;
 use super::types::{BigRecordResponse, BigResponse};
 use super::{ControlState, now_ms};
-use crate::limits::{BIG_KEYS, BIG_KEYS_MAX, BIG_PLACES, BIG_RECORDS, RECORD_SCAN_RECORDS};
+use crate::limits::{BIG_KEYS, BIG_KEYS_MAX, BIG_PLACES, BIG_RECORDS};
+use crate::record_sample::{SampleSize, visit_sample};
 use sandstorm_catalog::DirectoryError;
 use sandstorm_store::{Participant, RecordTable};
 
@@ -66,7 +67,7 @@ pub(super) async fn show(
     let made = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let participant = control.directory.participant();
-        let sample = sample_sizes(&entry.table, &participant, (top, random_seed()), now_ms());
+        let sample = sample_sizes(&entry.table, &participant, top, now_ms());
         let records = entry.table.stats().records;
         let shown = participant.shown().take();
         drop(participant);
@@ -78,34 +79,12 @@ pub(super) async fn show(
     Ok(Json(answer(sample, records, !caller.is_operator())))
 }
 
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
-}
-
-/// Looks at all records, or at some behind each of many places, one in each of as many equal parts of the hashes.
-fn sample_sizes(table: &RecordTable, participant: &Participant, (top, seed): (usize, u64), now_ms: u64) -> SizeSample {
+/// Looks at all records, or at some behind each of many places.
+fn sample_sizes(table: &RecordTable, participant: &Participant, top: usize, now_ms: u64) -> SizeSample {
     let mut sample = SizeSample::default();
-    let mut scan = |from: u64, records: usize| {
-        // A guard for each piece: nobody's memory waits for the whole.
-        let guard = participant.guard();
-        table.scan(&guard, from, records, now_ms, &mut |record| {
-            sample.add(table, record.key(), record.value().len(), top)
-        })
-    };
-    if table.stats().records <= BIG_RECORDS {
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            cursor = scan(at, RECORD_SCAN_RECORDS);
-        }
-        return sample;
-    }
-    let (part, mut random) = (u64::MAX / BIG_PLACES, seed | 1);
-    for place in 0..BIG_PLACES {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let within = (u128::from(random) * u128::from(part)) >> 64;
-        scan(place * part + within as u64, (BIG_RECORDS / BIG_PLACES) as usize);
-    }
+    visit_sample(table, participant, SampleSize { records: BIG_RECORDS, places: BIG_PLACES }, now_ms, &mut |record| {
+        sample.add(table, record.key(), record.value().len(), top)
+    });
     sample
 }
 
@@ -161,12 +140,12 @@ mod tests {
     fn all_of_a_small_table_is_looked_at() {
         let (epochs, table) = table_of(3_000);
         let participant = epochs.register();
-        let shown = answer(sample_sizes(&table, &participant, (5, 1), 1), 3_000, true);
+        let shown = answer(sample_sizes(&table, &participant, 5, 1), 3_000, true);
         assert_eq!((shown.records, shown.looked_at, shown.max_bytes), (3_000, 3_000, 5_004));
         let values: Vec<u64> = shown.largest.iter().map(|record| record.value_bytes).collect();
         assert_eq!(values, [5_000, 4_999, 4_998, 4_997, 4_996]);
         assert_eq!(shown.largest[0].key.as_deref(), Some("key0"));
-        let hidden = answer(sample_sizes(&table, &participant, (5, 1), 1), 3_000, false);
+        let hidden = answer(sample_sizes(&table, &participant, 5, 1), 3_000, false);
         assert!(hidden.largest.iter().all(|record| record.key.is_none()));
         assert_eq!(hidden.largest[0].key_digest, shown.largest[0].key_digest);
     }
@@ -176,7 +155,7 @@ mod tests {
         const RECORDS: u64 = 3 * BIG_RECORDS;
         let (epochs, table) = table_of(RECORDS);
         let participant = epochs.register();
-        let shown = answer(sample_sizes(&table, &participant, (3, 7), 1), RECORDS, true);
+        let shown = answer(sample_sizes(&table, &participant, 3, 1), RECORDS, true);
         assert!((BIG_RECORDS / 2..=2 * BIG_RECORDS).contains(&shown.looked_at), "{shown:?}");
         let mean = shown.sum_bytes as f64 / shown.looked_at as f64;
         let keys: usize = (0..RECORDS).map(|number| format!("key{number}").len()).sum();

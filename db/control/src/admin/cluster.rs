@@ -71,14 +71,18 @@ fn waits_for(map: &SlotMap, one: &SlotMove) -> Option<String> {
 }
 
 fn spans(slots: &[[u16; 2]]) -> Result<Vec<SlotSpan>, ApiError> {
-    let span = |[first, last]: &[u16; 2]| match first <= last && *last < SLOTS {
-        true => Ok(SlotSpan { first: *first, last: *last }),
-        false => Err(ApiError::invalid(format!("slots {first} to {last}: the slots are 0 to {}", SLOTS - 1))),
-    };
     if slots.is_empty() {
         return Err(ApiError::invalid("no slots are named"));
     }
-    slots.iter().map(span).collect()
+    slots.iter().map(check_span).collect()
+}
+
+/// A range of slots, if it is one.
+pub(super) fn check_span([first, last]: &[u16; 2]) -> Result<SlotSpan, ApiError> {
+    match first <= last && *last < SLOTS {
+        true => Ok(SlotSpan { first: *first, last: *last }),
+        false => Err(ApiError::invalid(format!("slots {first} to {last}: the slots are 0 to {}", SLOTS - 1))),
+    }
 }
 
 /// Ranges of slots for an event, the first ones.
@@ -88,9 +92,9 @@ fn shown(slots: &[[u16; 2]]) -> String {
 }
 
 /// The code of a refusal of a move.
-const NOT_MOVED: &str = "not_moved";
+pub(super) const NOT_MOVED: &str = "not_moved";
 
-fn refused(why: String) -> ApiError {
+pub(super) fn refused(why: String) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, NOT_MOVED, why)
 }
 
@@ -107,7 +111,7 @@ pub(super) async fn begin_moves(
 }
 
 /// No table has records that cannot be moved.
-fn check_movable(control: &ControlState) -> Result<(), ApiError> {
+pub(super) fn check_movable(control: &ControlState) -> Result<(), ApiError> {
     match unmovable(&control.directory).filter(|_| control.moves.is_some()) {
         Some(why) => Err(refused(why)),
         None => Ok(()),

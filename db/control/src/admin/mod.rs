@@ -23,6 +23,7 @@ mod calls;
 mod catalogue;
 mod changes;
 mod cluster;
+mod cluster_balance;
 mod cluster_copies;
 mod code_follower;
 mod control_plane;
@@ -187,6 +188,8 @@ pub struct ControlState {
     incidents: IncidentLog,
     isolation: IsolationMeter,
     hot_keys: HotKeySampler,
+    /// Held while the load of this server is looked at.
+    load_turn: tokio::sync::Mutex<()>,
     hot_watches: HotWatches,
     /// `None`: nothing runs code here.
     profiler: Option<Profiler>,
@@ -262,6 +265,7 @@ impl ControlState {
             incidents,
             isolation: IsolationMeter::default(),
             hot_keys: HotKeySampler::default(),
+            load_turn: tokio::sync::Mutex::default(),
             hot_watches: HotWatches::default(),
             profiler,
             moves,

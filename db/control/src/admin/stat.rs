@@ -85,6 +85,12 @@ pub(super) fn worker_counters(metrics: &ServerMetrics) -> Vec<BTreeMap<String, u
     (0..metrics.workers()).map(|worker| flat(&metrics.read_worker(worker)).collect()).collect()
 }
 
+/// Microseconds that each worker was busy.
+pub(super) fn busy_us(metrics: &ServerMetrics) -> Vec<u64> {
+    let of = |worker: &BTreeMap<String, u64>| worker.get("busy_us").copied().unwrap_or(0);
+    worker_counters(metrics).iter().map(of).collect()
+}
+
 /// The readings of the server as a whole, but for its workers.
 pub(super) fn server_gauges(control: &ControlState) -> Vec<MetricReading> {
     let mut all = server_readings(control.metrics.uptime_s() as u64, &control.directory);

@@ -49,9 +49,10 @@ pub use catalogue::{
     SharedExtensionResponse,
 };
 pub use cluster::{
-    BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse, ClusterResponse,
-    ClusterServerResponse, CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse,
-    MovesResponse, PlannedMoveResponse, ServerChangeResponse, StoredCopyResponse,
+    BalanceRequest, BalanceResponse, BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse,
+    ClusterResponse, ClusterServerResponse, CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse,
+    GenerationResponse, MovesResponse, PlannedMoveResponse, ServerBalanceResponse, ServerChangeResponse,
+    StoredCopyResponse,
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};

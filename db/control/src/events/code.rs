@@ -37,6 +37,7 @@ event_codes! {
     SlotMovesCancelled, "cluster.moves_cancelled", "Moves of slots that were not handed over yet were cancelled.";
     ClusterServerDrained, "cluster.server_drained", "A server of the cluster was told to give all its slots away.";
     ClusterServerAdded, "cluster.server_added", "A server of the cluster was told to take its share of the slots.";
+    ClusterBalanced, "cluster.balanced", "Slots of the cluster were told to move, so that servers have equal loads.";
     ClusterServerRemoved, "cluster.server_removed", "A server was removed from the cluster.";
     ClusterServerFailedOver, "cluster.server_failed_over", "A server was told to take the place of another one.";
     TenantCreated, "tenant.created", "A tenant was created.";

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sandstorm_net::slots::slot_of;
 
 use crate::limits::WATCH_KEY_BYTES;
 
@@ -44,6 +45,8 @@ pub struct SampledAccess {
     pub prefix: Vec<u8>,
     /// Bytes of the whole key.
     pub key_len: usize,
+    /// The slot of the whole key, by which the servers of a cluster divide keys.
+    pub slot: u16,
     /// Accesses of the table from when it was asked for until it came, itself among them.
     pub accesses: u32,
     /// The time that these took.
@@ -62,7 +65,7 @@ pub(super) struct AccessSample {
 struct SampleState {
     /// When it was asked for, and how many accesses from then on it was to come.
     asked: Option<(Instant, u32)>,
-    taken: Option<(Instant, AccessedKey)>,
+    taken: Option<(Instant, AccessedKey, u16)>,
 }
 
 /// Accesses that one is asked for after, at most.
@@ -70,7 +73,7 @@ const MOST_ACCESSES: u32 = 1 << 16;
 
 impl AccessSample {
     /// Counts an access; returns whether it was the one that was wanted. It neither allocates nor waits.
-    pub(super) fn note(&self, key: &AccessedKey) -> bool {
+    pub(super) fn note(&self, hash: u64, key: &[u8]) -> bool {
         // Of accesses at the same time one gets there. A late one may have counted down what was asked for just now:
         // then the next one is taken.
         if (2..=MOST_ACCESSES).contains(&self.left.fetch_sub(1, Relaxed)) {
@@ -78,7 +81,7 @@ impl AccessSample {
         }
         // Whoever asks holds it for a moment.
         if let Some(mut state) = self.drawn.try_lock() {
-            state.taken = Some((Instant::now(), *key));
+            state.taken = Some((Instant::now(), AccessedKey::new(hash, key), slot_of(key)));
         }
         true
     }
@@ -91,7 +94,8 @@ impl AccessSample {
         let accesses = accesses.clamp(1, MOST_ACCESSES);
         state.asked = Some((Instant::now(), accesses));
         self.left.store(accesses, Relaxed);
-        asked.zip(taken).map(|((asked_at, accesses), (at, key))| SampledAccess {
+        asked.zip(taken).map(|((asked_at, accesses), (at, key, slot))| SampledAccess {
+            slot,
             hash: key.hash,
             prefix: key.prefix().to_vec(),
             key_len: key.key_len as usize,
@@ -130,6 +134,7 @@ mod tests {
         let drawn = table.sample_access(0).expect("the third");
         assert_eq!((drawn.hash, drawn.key_len, drawn.accesses), (table.hash(&long), 200, 3));
         assert_eq!(drawn.prefix, &long[..crate::limits::WATCH_KEY_BYTES]);
+        assert_eq!(drawn.slot, slot_of(&long), "of the whole key");
         // A watch begins and ends meanwhile, and counts all.
         assert!(table.start_watch() && table.is_watched());
         get(b"watched");

@@ -178,7 +178,7 @@ impl AccessWatch {
     #[inline(never)]
     pub(super) fn note(&self, hash: u64, key: &[u8], value_bytes: usize) {
         let state = self.state.load(Acquire);
-        if state & SAMPLING != 0 && self.sample.note(&AccessedKey::new(hash, key)) {
+        if state & SAMPLING != 0 && self.sample.note(hash, key) {
             self.set(SAMPLING, false);
         }
         if state & WATCHING == 0 {

@@ -14,7 +14,7 @@ use super::ControlState;
 use super::finding::ServerFinding;
 use super::response::{ApiResult, off_thread};
 use axum::extract::State;
-pub(super) use reader::LiveSamples;
+pub(super) use reader::{LiveSamples, machine_memory_bytes};
 
 /// `GET /v1/findings`
 pub(super) async fn show(State(control): State<Arc<ControlState>>) -> ApiResult<Vec<ServerFinding>> {

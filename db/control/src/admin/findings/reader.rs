@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::reading::{ExtensionState, HotTableKey, LiveReading, MachineState, TableLoad, TenantPressure};
 use crate::admin::hot::hot_spots;
 use crate::admin::quota_use::{quota_uses, table_used_per_mille};
-use crate::admin::stat::{server_counters, tenant_counters, worker_counters};
+use crate::admin::stat::{busy_us, server_counters, tenant_counters};
 use crate::admin::types::HotSpotResponse;
 use crate::admin::{ControlState, MAX_PUSHES, now_ms};
 use crate::limits::{HOT_KEYS, LIVE_SAMPLE_INTERVAL};
@@ -76,7 +76,7 @@ fn sample(control: &ControlState) -> LiveSample {
         at: Instant::now(),
         wall_ms: now_ms(),
         counters: server_counters(control),
-        busy_us: busy_us(control),
+        busy_us: busy_us(&control.metrics),
         usage: HashMap::new(),
         killed: HashMap::new(),
         refusals: HashMap::new(),
@@ -92,11 +92,6 @@ fn sample(control: &ControlState) -> LiveSample {
         }
     }
     sample
-}
-
-fn busy_us(control: &ControlState) -> Vec<u64> {
-    let of = |worker: &BTreeMap<String, u64>| worker.get("busy_us").copied().unwrap_or(0);
-    worker_counters(&control.metrics).iter().map(of).collect()
 }
 
 fn tenant_counts(view: &TenantView) -> TenantCounts {
@@ -234,14 +229,24 @@ fn ends(control: &ControlState) -> Vec<(String, i64)> {
     certificate.into_iter().chain(tokens).collect()
 }
 
+/// A number of bytes that the kernel tells of memory; 0 where it tells none.
+fn memory_bytes(meminfo: &str, name: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// Bytes of memory of the machine, or of what this process may use of it; 0 where the kernel tells none.
+pub(in crate::admin) fn machine_memory_bytes() -> u64 {
+    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let of_machine = memory_bytes(&text("/proc/meminfo"), "MemTotal");
+    text("/sys/fs/cgroup/memory.max").trim().parse().map_or(of_machine, |limit: u64| limit.min(of_machine))
+}
+
 /// The machine, as far as the kernel tells; its disk, where the state directory is.
 fn machine(state: Option<&Path>) -> MachineState {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let memory = text("/proc/meminfo");
-    let bytes = |name: &str| {
-        let line = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
-    };
+    let bytes = |name: &str| memory_bytes(&memory, name);
     let huge_pages = text("/sys/kernel/mm/transparent_hugepage/enabled");
     let chosen = huge_pages.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word);
     let disk = state.and_then(|state| rustix::fs::statvfs(state).ok());

@@ -129,8 +129,63 @@ pub struct ServerChangeResponse {
     pub planned: Vec<PlannedMoveResponse>,
 }
 
+/// `POST /v1/cluster/balance`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalanceRequest {
+    /// Whether only the plan is wanted.
+    #[serde(default)]
+    pub plan: bool,
+    /// MiB that each move copies in a second, at most; 0: as many as can be.
+    #[serde(default)]
+    pub mib_per_s: u64,
+    /// How far above the mean a server may be, in percent of it.
+    #[serde(default)]
+    pub within_percent: Option<f64>,
+    /// The moves of a plan that was read before: they are begun as they are.
+    #[serde(default)]
+    pub moves: Option<Vec<PlannedMoveResponse>>,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BalanceResponse {
+    /// Whether the moves were begun.
+    pub begun: bool,
+    /// The moves.
+    pub moves: Vec<PlannedMoveResponse>,
+    /// Bytes of memory of the records that they copy, about.
+    pub bytes: u64,
+    /// The servers that live; none where the plan was given.
+    pub servers: Vec<ServerBalanceResponse>,
+    /// Why it does not do more.
+    pub remarks: Vec<String>,
+}
+
+/// What a server has to do, before a plan and after it. Moves that were under way count as made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServerBalanceResponse {
+    /// Its id.
+    pub server: String,
+    /// The part of its workers' time that its slots take.
+    pub cpu: f64,
+    /// The same after the plan.
+    pub cpu_after: f64,
+    /// The part of its machine's memory that its records take.
+    pub memory: f64,
+    /// The same after the plan.
+    pub memory_after: f64,
+    /// Bytes of memory of its records.
+    pub memory_bytes: u64,
+    /// Of the slots that it will have, the one that takes most of its workers' time.
+    pub hottest_slot: Option<u16>,
+    /// The part of their time that this one takes.
+    pub hottest_slot_cpu: Option<f64>,
+}
+
 /// Slots that one server would give to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlannedMoveResponse {
     /// First and last slot.
     pub slots: [u16; 2],

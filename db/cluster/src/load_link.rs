@@ -1,0 +1,49 @@
+//! Questions to the other servers about their loads, all at the same time.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::limits::{LOAD_ANSWER_BYTES, LOAD_WINDOW, PEER_TIMEOUT};
+use crate::move_desk::MoveDesk;
+use crate::peer_link::{PEER_KEY_HEADER, peer_agent};
+use crate::slot_balance::ServerLoadReport;
+use crate::state::ServerState;
+
+/// The path of the question.
+pub const LOAD_PATH: &str = "/v1/cluster/load";
+
+/// What a server has told of its load, or why it has not.
+pub type ToldLoad = (String, Result<ServerLoadReport, String>);
+
+fn ask(server: &ServerState, key: &str, timeout: Duration) -> Result<ServerLoadReport, String> {
+    let agent = peer_agent(server, timeout)?;
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", server.control);
+    let url = format!("{}{LOAD_PATH}", server.control.trim_end_matches('/'));
+    let mut response = agent.get(&url).header(PEER_KEY_HEADER, key).call().map_err(|error| failed(&error))?;
+    let status = response.status();
+    let body = response.body_mut().with_config().limit(LOAD_ANSWER_BYTES).read_to_vec();
+    let body = body.map_err(|error| failed(&error))?;
+    if !status.is_success() {
+        return Err(failed(&status));
+    }
+    serde_json::from_slice(&body).map_err(|error| failed(&error))
+}
+
+/// Asks all other servers that live for their loads. It takes [`LOAD_WINDOW`] and a request.
+pub fn loads_of_others(desk: &MoveDesk) -> Vec<ToldLoad> {
+    let (others, key) = desk.live_others();
+    thread::scope(|scope| {
+        let asked: Vec<_> = others
+            .into_iter()
+            .map(|(id, server)| {
+                let key = &key;
+                (id, scope.spawn(move || ask(&server, key, LOAD_WINDOW + PEER_TIMEOUT)))
+            })
+            .collect();
+        let joined = asked.into_iter().map(|(id, thread)| {
+            let told = thread.join().unwrap_or_else(|_| Err("the question was not asked".to_owned()));
+            (id, told)
+        });
+        joined.collect()
+    })
+}
