@@ -157,7 +157,7 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "requests ({{ $labels.class }}) of tenant {{ $labels.tenant }} take {{ $value | humanize }} times as long \
          beside its neighbours as without them"
         "`sandstorm top` shows who uses most of its worker: bound it by its weight or requests_per_s, or move one of \
-         them (`sandstorm tenant set NAME --home-worker NUMBER`)"
+         them (`sandstorm tenant set NAME --home NUMBER`)"
         ["sandstorm_tenant_isolation_ratio{instance=\"a\",tenant=\"t\",class=\"get\"}" "4x40",
          "sandstorm_tenant_beside_p99_seconds{instance=\"a\",tenant=\"t\",class=\"get\"}" "0.01x40"]
         ["instance" "a", "tenant" "t", "class" "get"] "4";

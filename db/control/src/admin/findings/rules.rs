@@ -294,7 +294,7 @@ fn workers(reading: &LiveReading) -> Vec<ServerFinding> {
         let percent = reading.busy.iter().fold(0.0_f64, |most, busy| most.max(*busy)) * 100.0;
         let text = format!("{busy} of {all} workers are busy for {percent:.0} % of the time, such as worker {first}.");
         let advice = if busy < all {
-            "Move tenants from it: `sandstorm stat` shows the workers, `sandstorm tenant set NAME --home-worker \
+            "Move tenants from it: `sandstorm stat` shows the workers, `sandstorm tenant set NAME --home \
              NUMBER` moves one."
         } else {
             "Give the server more processors (`workers`), or its tenants quotas (requests_per_s, weight)."

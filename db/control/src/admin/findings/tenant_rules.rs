@@ -35,7 +35,7 @@ pub(super) fn neighbours(reading: &LiveReading) -> Vec<ServerFinding> {
         );
         let moved = match reading.busy.len() {
             0 | 1 => String::new(),
-            _ => format!(", or move one of the two: `sandstorm tenant set {name} --home-worker NUMBER`"),
+            _ => format!(", or move one of the two: `sandstorm tenant set {name} --home NUMBER`"),
         };
         let advice = format!(
             "`sandstorm top --sort requests_per_s` shows which tenant sends most, `--sort cpu_percent` whose calls \

@@ -62,7 +62,7 @@ fn what_neighbours_cost_is_told_by_tenant_and_kind_of_request() {
     let found = crate::admin::findings::current(&control);
     let finding = found.iter().find(|finding| finding.code == "tenant_beside_neighbours").unwrap();
     assert!(finding.text.contains("of small (put)"), "{finding:?}");
-    assert!(!finding.advice.contains("--home-worker"), "there is one worker: {finding:?}");
+    assert!(!finding.advice.contains("--home"), "there is one worker: {finding:?}");
 }
 
 #[test]
