@@ -136,12 +136,14 @@ pub const COPIES_MOST: usize = 4;
 /// The parts of servers' workers' time, and of their memory, below which a mean counts as so much: servers that have
 /// little to do are level, however unequal that is. Memory disturbs nothing before it is nearly full.
 pub const BALANCE_FLOORS: [f64; 2] = [0.05, 0.25];
-/// How far above the mean a server may be that is left as it is, as a part of the mean. Loads are known from samples, so
-/// less would follow chance.
+/// How far above the mean a server may be that is left as it is, as a part of the mean. Loads are known from samples,
+/// so less would follow chance.
 pub const BALANCE_WITHIN: f64 = 0.1;
-/// Moves that a plan has, at most: a server copies one at a time, and what is under way for long is planned by old loads.
+/// Moves that a plan has, at most: a server copies one at a time, and what is under way for long is planned by old
+/// loads.
 pub const BALANCE_MOVES: usize = 32;
-/// Ranges of slots that a plan still divides, at most. The map of all ranges is one value in etcd, of some 50 bytes each.
+/// Ranges of slots that a plan still divides, at most. The map of all ranges is one value in etcd, of some 50 bytes
+/// each.
 pub const BALANCE_RANGES: usize = 4_096;
 /// Time for which a server looks at its accesses before it tells its load.
 pub const LOAD_WINDOW: Duration = Duration::from_secs(3);

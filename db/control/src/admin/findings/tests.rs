@@ -208,7 +208,7 @@ fn neighbours_are_named_where_they_cost_much_and_not_where_no_client_notices() {
     assert!(found(1_000_000, 4_500_000, 500, 2).is_some(), "it has no more than the others");
     assert!(found(1_000_000, 4_500_000, 501, 2).is_none(), "it has most of the worker itself: it is no victim");
     let advice = |workers| found(1_000_000, 4_500_000, 100, workers).expect("a finding").advice;
-    assert!(advice(1).contains("`sandstorm top --sort requests_per_s`") && !advice(1).contains("home-worker"));
+    assert!(advice(1).contains("`sandstorm top --sort requests_per_s`") && !advice(1).contains("--home"));
     assert!(advice(2).contains("`sandstorm tenant set a --home NUMBER`"), "{}", advice(2));
 }
 
