@@ -232,7 +232,7 @@ impl TriggerRunner {
         let removed = self.shared.store.remove_tenant(tenant);
         self.shared.send(RunnerMessage::Changed);
         if let Err(error) = removed {
-            tracing::warn!(%error, "triggers of a tenant that was deleted stay in their files for now");
+            tracing::warn!(%error, "triggers of a tenant that was deleted stay in their files until they can be removed");
         }
     }
 
