@@ -39,8 +39,13 @@ pub(crate) enum MemberRule {
     /// What is read is shown only within the lease that all copies have given.
     #[cfg(test)]
     ReadsNeedALease,
+    /// A copy is made by the link that begins with it; one that is missed is never made again.
+    #[cfg(test)]
+    OnlyNewCopiesAreMade,
     /// A server whose place was taken never shows what has waited before.
     LostPlacesEndWaits,
+    /// What a server has handed over it does not remove while it takes the place of the one that has it.
+    InheritedStays,
     /// A copy that is sealed is read only when the leases that it gave are over.
     #[cfg(test)]
     LeasesAreWaitedFor,

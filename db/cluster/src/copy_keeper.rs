@@ -200,6 +200,7 @@ fn stop_links(links: &mut CopyLinks, is_over: impl Fn(&CopyName) -> bool) {
 /// confirm nothing are replaced.
 fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     let peers = keeping.copies.peers();
+    let acknowledged = keeping.copies.note_log(log.end());
     let (_, members) = keeping.copies.generation();
     let needed = keeping.copies.needed();
     let links = &mut *keeping.links.lock();
@@ -221,7 +222,7 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     };
     let well: Vec<CopyName> = members.iter().filter(|name| is_well(name)).take(keeping.wanted).cloned().collect();
     let filled = |name: &CopyName, link: &CopyLink| {
-        is_new(name) && is_well(name) && link.held.held.is_some_and(|held| held >= log.copied())
+        is_new(name) && is_well(name) && link.held.held.is_some_and(|held| held >= acknowledged)
     };
     let mut next = well.clone();
     next.extend(links.iter().filter(|(name, link)| filled(name, link)).map(|(name, _)| name.clone()));

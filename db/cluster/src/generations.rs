@@ -37,6 +37,19 @@ impl StoredSlots {
         Some(map)
     }
 
+    /// Whether another server takes a server's place, or has taken it, and an earlier map did not show it.
+    pub(crate) fn has_taken_place(&self, owner: &str, earlier: &StoredSlots) -> bool {
+        let known = earlier.generations.get(owner).map_or(0, |one| one.number);
+        let is_taken = |one: &StoredGeneration| one.successor.is_some() || one.boot == 0;
+        self.generations.get(owner).is_some_and(|one| is_taken(one) && one.number != known)
+    }
+
+    /// Whether a server takes the place of another one now.
+    pub(crate) fn is_succeeded_by(&self, owner: &str, successor: &str) -> bool {
+        let known = self.generations.get(owner).filter(|_| !is_broken(MemberRule::InheritedStays));
+        known.is_some_and(|one| one.successor.as_deref() == Some(successor))
+    }
+
     /// The first server whose place another one takes now.
     pub(crate) fn succession(&self) -> Option<(&str, &str)> {
         self.generations.iter().find_map(|(owner, one)| Some((owner.as_str(), one.successor.as_deref()?)))
@@ -104,7 +117,7 @@ impl StoredSlots {
             return None;
         }
         let mut map = self.next_epoch();
-        // Its number goes on: what copies it has later have seen the earlier ones.
+        // Its number goes on: what copies it has later have seen the earlier ones. No start has made it.
         let none = StoredGeneration { number: generation.number + 1, ..StoredGeneration::default() };
         map.generations.insert(owner.to_owned(), none);
         for span in self.spans_of(owner) {

@@ -85,11 +85,13 @@ impl ModelEtcd {
     }
 
     /// A server's look at the store. The next questions have these fates; all of them that are left are forgotten.
-    pub(crate) fn look(&mut self, member: &mut ClusterMember, fates: Vec<QuestionOutcome>) {
+    /// Returns whether the whole look was answered.
+    pub(crate) fn look(&mut self, member: &mut ClusterMember, fates: Vec<QuestionOutcome>) -> bool {
         self.fates = fates;
         let stepped = member.step(self);
         assert!(matches!(stepped, Ok(()) | Err(MemberError::NoAnswer(_))), "{stepped:?}");
         self.fates.clear();
+        stepped.is_ok()
     }
 
     /// The cluster begins: its servers live, and each has looked twice.

@@ -100,6 +100,8 @@ pub struct MoveDesk {
     /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
     /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
     turn: Mutex<SourceWalks>,
+    /// Held while some of the records of slots that are other servers' are removed.
+    removal: Mutex<()>,
     copies: CopiesPart,
 }
 
@@ -118,6 +120,7 @@ impl MoveDesk {
             state: Mutex::default(),
             changed: Condvar::new(),
             turn: Mutex::default(),
+            removal: Mutex::default(),
             copies: CopiesPart::default(),
         }
     }
@@ -340,6 +343,11 @@ impl MoveDesk {
         self.span_of(attempt).map(|span| (turn, span))
     }
 
+    /// Has the removal of other servers' records to itself, as long as the answer lives.
+    pub(crate) fn removal(&self) -> MutexGuard<'_, ()> {
+        self.removal.lock()
+    }
+
     /// Serves the slots no more. Whoever has begun to write is not waited for.
     pub(crate) fn freeze(&self, attempt: u64) -> Result<(), String> {
         let mut state = self.state.lock();
@@ -447,11 +455,12 @@ impl MoveDesk {
     }
 
     /// Whether the map gives this server none of some slots. Those that it owns and does not serve for a moment are
-    /// its.
+    /// its, and so are those of a server whose place it takes: their records come here.
     pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
         let (state, id) = (self.state.lock(), self.slots.own_id());
         let is_own = |(first, last, owner): &(u16, u16, String)| {
-            owner.as_str() == id && overlap(SlotSpan { first: *first, last: *last }, span)
+            let is_its = owner.as_str() == id || state.map.is_succeeded_by(owner, id);
+            is_its && overlap(SlotSpan { first: *first, last: *last }, span)
         };
         state.revision != 0 && !state.map.ranges.iter().any(is_own)
     }
@@ -469,7 +478,8 @@ impl MoveDesk {
     pub(crate) fn next_to_clear(&self) -> Option<(u64, SlotSpan)> {
         let state = self.state.lock();
         let own = |one: &&StoredMove| {
-            one.handed_over && one.source == self.slots.own_id() && !state.cleared.contains(&one.id)
+            let is_inherited = state.map.is_succeeded_by(&one.target, self.slots.own_id());
+            one.handed_over && one.source == self.slots.own_id() && !is_inherited && !state.cleared.contains(&one.id)
         };
         state.map.moves.iter().find(own).map(|one| (one.id, one.span()))
     }

@@ -303,7 +303,7 @@ impl MoveWorld {
 
     fn look(&mut self, at: usize) {
         let fates = self.outcomes(6);
-        self.store.look(&mut self.servers[at].member, fates);
+        let _answered = self.store.look(&mut self.servers[at].member, fates);
     }
 
     /// The slot mover's next step.

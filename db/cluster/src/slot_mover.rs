@@ -145,8 +145,15 @@ impl MoverLoop {
     /// Removes the records of slots that are not this server's.
     fn remove(&mut self, move_id: u64, span: SlotSpan) {
         self.own.cursor = ClearCursor::default();
-        while !self.stops() && self.may_remove(move_id, span) {
-            match self.own.clear(span) {
+        while !self.stops() {
+            // A successor waits for it before it takes records over: the next look finds that they stay.
+            let removal = self.desk.removal();
+            if !self.may_remove(move_id, span) {
+                return;
+            }
+            let removed = self.own.clear(span);
+            drop(removal);
+            match removed {
                 Ok(true) => {}
                 Ok(false) => return,
                 // No room in the log, for a moment.

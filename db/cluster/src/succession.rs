@@ -108,6 +108,8 @@ impl SuccessorLoop {
             std::thread::park_timeout((until - Instant::now()).min(KEEPER_INTERVAL));
         }
         self.directory.catch_up().map_err(|error| error.to_string())?;
+        // What is removed of an earlier move to that server is removed before its records come, or not at all.
+        drop(desk.removal());
         let map = self.copies.peers().map;
         let spans: Vec<SlotSpan> = map.spans_of(&name.0).collect();
         for span in &spans {
