@@ -6,6 +6,7 @@ use crate::map_requests::MapRequest;
 use crate::move_desk::MoveDesk;
 use crate::slot_balance::{BalanceAim, BalancePlan, ServerLoadReport};
 use crate::slot_plans::{KnownServers, PlannedMove};
+use crate::state::ServerState;
 
 impl MoveDesk {
     /// What would level the servers, as each of those that live has told of its load.
@@ -18,8 +19,15 @@ impl MoveDesk {
         aim: BalanceAim,
     ) -> Result<BalancePlan, String> {
         // The plan takes its time, and the desk is on the way of each look at the map.
-        let (map, servers, live) = self.known_now();
+        let (map, servers, live, _) = self.read_last();
         map.balance(KnownServers { all: &servers, live: &live }, reports, aim)
+    }
+
+    /// The other servers that live, and the key with which they believe this one.
+    pub(crate) fn live_others(&self) -> (Vec<(String, ServerState)>, String) {
+        let (_, mut servers, live, key) = self.read_last();
+        servers.retain(|id, _| live.contains(id) && id != self.slots().own_id());
+        (servers.into_iter().collect(), key)
     }
 
     /// Begins the moves of a plan; returns how many.

@@ -30,6 +30,8 @@ const SLOTS: [u16; 3] = [0, 8_000, 16_383];
 /// Steps for which a copy promises not to be read, and for which its owner counts on that: its clock may be slow.
 const LEASE: u64 = 60;
 const COUNTED_LEASE: u64 = 54;
+/// Steps of a succession that is hurried.
+const HURRIED_STEPS: usize = 250;
 /// Steps after which a copy that no generation has and nobody asks is removed.
 const IDLE: u64 = 70;
 
@@ -146,6 +148,18 @@ struct CopyWorld {
     acknowledged: usize,
     succeeded: usize,
     removed: usize,
+    hurry: Option<HurriedSuccession>,
+}
+
+/// A server takes another one's place, and does more than others meanwhile. The other one hangs, and clients read there
+/// all the same. What a lease is for is met seldom otherwise.
+#[derive(Clone, Copy)]
+struct HurriedSuccession {
+    /// Whether all of it takes less time than a lease.
+    is_quick: bool,
+    successor: usize,
+    hangs: usize,
+    steps_left: usize,
 }
 
 impl CopyWorld {
@@ -164,6 +178,7 @@ impl CopyWorld {
             acknowledged: 0,
             succeeded: 0,
             removed: 0,
+            hurry: None,
         };
         world.store.found_cluster(world.servers.iter_mut().map(|server| (&*server.id, &mut server.member)));
         world
@@ -389,9 +404,16 @@ impl CopyWorld {
                 self.deliver(number, &of, &question);
             }
             3 if self.random.random_ratio(1, 2) => {
-                let owner = id_of(self.random.random_range(0..SERVERS));
+                let owner = self.random.random_range(0..SERVERS);
                 let to = self.random.random_ratio(1, 3).then(|| id_of(self.random.random_range(0..SERVERS)));
-                drop(self.servers[at].desk.ask(MapRequest::FailOver(owner, to)));
+                drop(self.servers[at].desk.ask(MapRequest::FailOver(id_of(owner), to)));
+                if at != owner && self.random.random_ratio(1, 2) {
+                    let is_quick = self.random.random_ratio(1, 2);
+                    let steps_left = HURRIED_STEPS;
+                    // It hangs just when it has leases.
+                    (0..4).for_each(|_| self.ship(owner));
+                    self.hurry = Some(HurriedSuccession { is_quick, successor: at, hangs: owner, steps_left });
+                }
             }
             4 => self.now += self.random.random_range(0..LEASE),
             _ => {}
@@ -399,8 +421,22 @@ impl CopyWorld {
     }
 
     fn step(&mut self) -> Result<(), u16> {
-        self.now += 1;
-        let at = self.random.random_range(0..SERVERS);
+        let mut at = self.random.random_range(0..SERVERS);
+        let Some(mut hurry) = self.hurry.take() else {
+            self.now += 1;
+            return self.act(at);
+        };
+        self.now +=
+            if hurry.is_quick { u64::from(self.random.random_ratio(1, 8)) } else { self.random.random_range(0..3) };
+        if self.random.random_ratio(1, 2) {
+            at = hurry.successor;
+        }
+        hurry.steps_left -= 1;
+        self.hurry = Some(hurry).filter(|hurry| hurry.steps_left > 0);
+        if at == hurry.hangs { self.client(at) } else { self.act(at) }
+    }
+
+    fn act(&mut self, at: usize) -> Result<(), u16> {
         match self.random.random_range(0..20) {
             0..4 => self.client(at)?,
             4..7 => self.answer(at)?,
@@ -417,7 +453,7 @@ impl CopyWorld {
 
     /// Without faults every key is served, as it was acknowledged.
     fn settle(&mut self) -> Result<(), u16> {
-        self.has_faults = false;
+        (self.has_faults, self.hurry) = (false, None);
         self.store.between.clear();
         for round in 0..4_000 {
             self.now += 1;

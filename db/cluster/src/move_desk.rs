@@ -556,18 +556,10 @@ impl MoveDesk {
         Ok(state.map.planned(&map))
     }
 
-    /// The other servers that live, and the key with which they believe this one.
-    pub(crate) fn live_others(&self) -> (Vec<(String, ServerState)>, String) {
+    /// The map that was read last, the servers, those that live, and the cluster's key.
+    pub(crate) fn read_last(&self) -> (StoredSlots, BTreeMap<String, ServerState>, BTreeSet<String>, String) {
         let state = self.state.lock();
-        let is_other = |(id, _): &(&String, &ServerState)| state.live.contains(*id) && *id != self.slots.own_id();
-        let others = state.servers.iter().filter(is_other).map(|(id, server)| (id.clone(), server.clone()));
-        (others.collect(), state.peer_key.clone())
-    }
-
-    /// The map that was read last, the servers, and those that live.
-    pub(crate) fn known_now(&self) -> (StoredSlots, BTreeMap<String, ServerState>, BTreeSet<String>) {
-        let state = self.state.lock();
-        (state.map.clone(), state.servers.clone(), state.live.clone())
+        (state.map.clone(), state.servers.clone(), state.live.clone(), state.peer_key.clone())
     }
 
     /// Has a change of the map made, and waits for it.
