@@ -267,11 +267,14 @@ fn check_payload(name: &str, variant: &EnumVariant) -> Result<(), InvalidSchema>
     Ok(())
 }
 
+/// Words that Rust takes for a name in no spelling.
+const NO_NAMES: [&str; 4] = ["Self", "crate", "self", "super"];
+
 /// Checks that names are names, each once.
 fn check_names<'s>(what: &str, names: impl Iterator<Item = &'s str>) -> Result<(), InvalidSchema> {
     let mut seen = BTreeSet::new();
     for name in names {
-        if !ValueType::is_name(name) {
+        if !ValueType::is_name(name) || NO_NAMES.contains(&name) {
             return invalid(format!("{name:?} is no name of a {what} that clients in all languages can have"));
         }
         if !seen.insert(name) {
@@ -315,6 +318,7 @@ mod tests {
         );
         assert!(wrong(from_ref(&call), &[structure("A", &[])]).contains("0 fields"));
         assert!(wrong(from_ref(&call), &[structure("A", &[("x", "u8"), ("x", "u8")])]).contains("two of the name x"));
+        assert!(wrong(&[function("crate", "()", "()")], &[]).contains("\"crate\" is no name of a function"));
         assert!(wrong(&[call.clone(), call.clone()], &[structure("A", &[("x", "u8")])]).contains("two of the name f"));
         assert!(wrong(&[function("f", "Vec<()>", "()")], &[]).contains("nowhere else"));
         let choice = |payload: VariantPayload| {

@@ -192,7 +192,8 @@ fn redis_clients_list_the_keys_of_cold_records_step_by_step() {
     let random: BTreeSet<_> = (0..50)
         .map(|_| {
             redis.0.write_all(b"RANDOMKEY\r\n").expect("sent");
-            redis.line();
+            let head = redis.line();
+            assert!(head.starts_with('$') && head != "$-1", "a key: {head}");
             redis.line()
         })
         .collect();

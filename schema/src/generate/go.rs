@@ -1,8 +1,9 @@
 //! Go, over HTTP by `net/http` and over RESP by `net`. What all clients have is in `support/`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use super::{capital_parts, client_name, comment, declared_names, free_name, head, is_plain};
+use super::name_scope::NameScope;
+use super::{capital_parts, client_name, comment, declared_names, head, is_plain};
 use crate::{
     EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
@@ -20,20 +21,52 @@ const SUPPORT: [&str; 5] = [
 /// Where a file's imports begin and end.
 const IMPORTS: (&str, &str) = ("package client\n\nimport (\n", ")\n");
 
+/// Words of the language, and the name of a program: a package has none of them.
+const NO_PACKAGES: [&str; 26] = [
+    "break",
+    "case",
+    "chan",
+    "const",
+    "continue",
+    "default",
+    "defer",
+    "else",
+    "fallthrough",
+    "for",
+    "func",
+    "go",
+    "goto",
+    "if",
+    "import",
+    "interface",
+    "main",
+    "map",
+    "package",
+    "range",
+    "return",
+    "select",
+    "struct",
+    "switch",
+    "type",
+    "var",
+];
+
 /// A client under construction.
 struct GoWriter<'s> {
     schema: &'s ExtensionSchema,
-    /// Names that a type must not have.
-    reserved: Vec<&'s str>,
-    /// Names of the types of variants so far.
-    taken: Vec<String>,
+    /// What the package calls the types of the schema.
+    types: HashMap<String, String>,
+    /// The names of the package.
+    scope: NameScope,
+    /// The names of the functions.
+    methods: NameScope,
     out: String,
 }
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let package: String = extension.chars().filter(char::is_ascii_alphanumeric).collect();
-    let package =
-        if package.starts_with(|first: char| first.is_ascii_digit()) { format!("x{package}") } else { package };
+    let is_name = package.starts_with(|first: char| first.is_ascii_alphabetic()) && !NO_PACKAGES.contains(&&*package);
+    let package = if is_name { package } else { format!("x{package}") };
     let parts = SUPPORT.map(|file| file.trim_start_matches(IMPORTS.0).split_once(IMPORTS.1).unwrap_or_default());
     let imports: BTreeSet<&str> = parts.iter().flat_map(|(imports, _)| imports.lines()).collect();
     let imports: Vec<&str> = imports.into_iter().collect();
@@ -43,8 +76,16 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         head(extension),
         imports.join("\n")
     );
-    let mut writer = GoWriter { schema, reserved: declared_names(&SUPPORT), taken: Vec::new(), out };
-    writer.class(extension);
+    let declared = declared_names(&SUPPORT);
+    // The function that reads a type has its name, too.
+    let readers = declared.iter().filter_map(|name| name.strip_prefix("read"));
+    let mut scope = NameScope::with(declared.iter().copied().chain(readers));
+    let class = scope.claim(client_name(schema, extension));
+    let types = scope.claim_types(&schema.types, exported_name);
+    // The names of the fields.
+    let methods = NameScope::with(["Transport", "Options"]);
+    let mut writer = GoWriter { schema, types, scope, methods, out };
+    writer.class(extension, &class);
     schema.types.iter().for_each(|one| writer.named(one));
     writer.out + &parts.map(|(_, body)| body).concat()
 }
@@ -52,12 +93,10 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
 impl GoWriter<'_> {
     /// The name of a type.
     fn name(&self, name: &str) -> String {
-        let name = capital_parts(name);
-        if self.reserved.contains(&name.as_str()) { format!("{name}_") } else { name }
+        self.types.get(name).cloned().unwrap_or_default()
     }
 
-    fn class(&mut self, extension: &str) {
-        let class = client_name(self.schema, extension);
+    fn class(&mut self, extension: &str, class: &str) {
         self.out.push_str(&format!(
             r#"
 // {class} has the functions of the extension, over HTTP or RESP: what they return is the same. Goroutines may share it.
@@ -79,7 +118,7 @@ func (c *{class}) over() Transport {{
 "#
         ));
         let schema = self.schema;
-        schema.functions.iter().for_each(|function| self.method(&class, extension, function));
+        schema.functions.iter().for_each(|function| self.method(class, extension, function));
     }
 
     fn method(
@@ -92,9 +131,7 @@ func (c *{class}) over() Transport {{
             ValueType::Unit => (String::new(), "nil".to_owned()),
             args => (format!(", args {}", self.text(args)), self.written(args, "args")),
         };
-        let method = capital_parts(name);
-        // The names of the fields.
-        let method = if ["Transport", "Options"].contains(&method.as_str()) { format!("{method}_") } else { method };
+        let method = self.methods.claim(exported_name(name));
         self.out.push('\n');
         comment(&mut self.out, "", "//", description);
         let call =
@@ -125,7 +162,7 @@ func (c *{class}) over() Transport {{
                 let mut lines = AlignedLines::default();
                 for EnumVariant { name: variant, .. } in &body.variants {
                     let value = format!("{name} = \"{variant}\"");
-                    lines.add("", vec![format!("{name}{}", capital_parts(variant)), value]);
+                    lines.add("", vec![self.scope.claim(format!("{name}{}", capital_parts(variant))), value]);
                 }
                 self.out.push_str(&format!("type {name} string\n\nconst (\n{})\n", lines.text()));
             }
@@ -136,8 +173,9 @@ func (c *{class}) over() Transport {{
     /// A struct, how it is read, and how it is written where JSON would write it in another way.
     fn structure(&self, name: &str, fields: &[StructField]) -> String {
         let (mut lines, mut reads, mut writes) = (AlignedLines::default(), String::new(), String::new());
+        let mut names = field_names();
         for StructField { name: field, value, description } in fields {
-            let go_name = capital_parts(field);
+            let go_name = names.claim(exported_name(field));
             lines.add(description, vec![go_name.clone(), self.text(value), format!("`json:\"{field}\"`")]);
             reads.push_str(&format!(",\n\t\tfield(\"{field}\", &to.{go_name}, {})", self.reader(value)));
             writes.push_str(&format!("\tfields[\"{field}\"] = {}\n", self.written(value, &format!("v.{go_name}"))));
@@ -155,9 +193,9 @@ func (c *{class}) over() Transport {{
 
     /// A struct with a field for each variant, of which one is set, its JSON, and how it is read.
     fn union(&mut self, name: &str, EnumType { variants }: &EnumType) {
-        let mut parts = UnionParts::default();
+        let mut parts = UnionParts { names: field_names(), ..UnionParts::default() };
         variants.iter().for_each(|variant| self.variant(&mut parts, name, variant));
-        let UnionParts { fields, types, writes, reads } = parts;
+        let UnionParts { fields, types, writes, reads, names: _ } = parts;
         let fields = fields.text();
         self.out.push_str(&format!("// One field of {name} is set.\ntype {name} struct {{\n{fields}}}\n{types}"));
         self.out.push_str(&format!(
@@ -193,7 +231,7 @@ func read{name}(from any, to *{name}) error {{
     /// Adds a variant of the union of that name.
     fn variant(&mut self, parts: &mut UnionParts, union: &str, one: &EnumVariant) {
         let EnumVariant { name: variant, payload, description } = one;
-        let field = capital_parts(variant);
+        let field = parts.names.claim(exported_name(variant));
         let (holds, value, read) = match payload {
             VariantPayload::Unit => {
                 parts.fields.add(description, vec![field.clone(), "bool".to_owned()]);
@@ -210,7 +248,7 @@ func read{name}(from any, to *{name}) error {{
                     (self.text(value), self.written(value, &format!("*v.{field}")), read)
                 }
                 values => {
-                    let holds = free_name(self.schema, &mut self.taken, &format!("{union}{field}"));
+                    let holds = self.scope.claim(format!("{union}{field}"));
                     let (mut lines, mut written, mut reads) = (AlignedLines::default(), Vec::new(), String::new());
                     for (at, value) in values.iter().enumerate() {
                         lines.add("", vec![format!("V{at}"), self.text(value)]);
@@ -225,7 +263,7 @@ func read{name}(from any, to *{name}) error {{
                 }
             },
             VariantPayload::Struct(fields) => {
-                let holds = free_name(self.schema, &mut self.taken, &format!("{union}{field}"));
+                let holds = self.scope.claim(format!("{union}{field}"));
                 parts.types.push_str(&format!("\n{}", self.structure(&holds, fields)));
                 let read = format!("read{holds}(inside, to.{field})");
                 (holds, format!("v.{field}"), read)
@@ -286,6 +324,17 @@ func read{name}(from any, to *{name}) error {{
     }
 }
 
+/// A name that other packages see: `next_value` is `NextValue`.
+fn exported_name(name: &str) -> String {
+    let name = capital_parts(name);
+    if name.starts_with(|first: char| first.is_ascii_alphabetic()) { name } else { format!("X{name}") }
+}
+
+/// The fields of a struct, which has methods, too.
+fn field_names() -> NameScope {
+    NameScope::with(["MarshalJSON", "UnmarshalJSON"])
+}
+
 /// Whether there are lists in it, named types left out: these write themselves.
 fn has_lists(value: &ValueType) -> bool {
     match value {
@@ -298,6 +347,8 @@ fn has_lists(value: &ValueType) -> bool {
 /// What is written of a union.
 #[derive(Default)]
 struct UnionParts {
+    /// The names of the fields.
+    names: NameScope,
     /// Fields of the struct.
     fields: AlignedLines,
     /// Types of the variants with several parts.

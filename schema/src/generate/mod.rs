@@ -1,6 +1,9 @@
 //! Writes clients of an extension in other languages: its types, and a class with its functions.
 
 mod go;
+#[cfg(test)]
+mod hostile_names;
+mod name_scope;
 mod python;
 mod rust;
 mod typescript;
@@ -59,7 +62,11 @@ impl ExtensionSchema {
 /// The name of the class with the functions of an extension: `rate-limiter` has a `RateLimiterClient`, unless one of
 /// its types has that name.
 fn client_name(schema: &ExtensionSchema, extension: &str) -> String {
-    free_name(schema, &mut Vec::new(), &format!("{}Client", class_name(extension)))
+    let mut name = format!("{}Client", class_name(extension));
+    while schema.types.iter().any(|one| one.name == name || capital_parts(&one.name) == name) {
+        name.push('X');
+    }
+    name
 }
 
 /// An extension's name as one of a type: `rate-limiter` is `RateLimiter`.
@@ -75,18 +82,6 @@ fn class_name(extension: &str) -> String {
 fn capital_parts(name: &str) -> String {
     let parts = name.split(['_', '-']).filter(|part| !part.is_empty());
     parts.map(|part| part[..1].to_ascii_uppercase() + &part[1..]).collect()
-}
-
-/// A name for a type that neither the schema nor another part has, for a part of a type.
-fn free_name(schema: &ExtensionSchema, taken: &mut Vec<String>, wanted: &str) -> String {
-    let mut name = wanted.to_owned();
-    while taken.contains(&name)
-        || schema.types.iter().any(|one| one.name == name || capital_parts(&one.name) == capital_parts(&name))
-    {
-        name.push('X');
-    }
-    taken.push(name.clone());
-    name
 }
 
 /// Whether no variant has anything in it.

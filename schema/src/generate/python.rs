@@ -1,86 +1,186 @@
 //! Python, over the Python client.
 
-use super::{capital_parts, client_name, comment, comment_text, free_name, head, is_plain, part_of};
+use std::collections::HashMap;
+
+use super::name_scope::{NameScope, without_leading_underscores};
+use super::{capital_parts, client_name, comment, comment_text, head, is_plain, part_of};
 use crate::{
     EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
     VariantPayload,
 };
 
+/// Words of the language, and the names of its types.
+const WORDS: [&str; 39] = [
+    "False", "None", "True", "and", "as", "assert", "async", "await", "bool", "break", "class", "continue", "def",
+    "del", "elif", "else", "except", "finally", "float", "for", "from", "global", "if", "import", "in", "int", "is",
+    "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "str", "try", "while", "with", "yield",
+];
+/// Names that the file itself uses, of which a type could be one.
+const USED: [&str; 13] = [
+    "Any",
+    "List",
+    "Literal",
+    "Optional",
+    "Tuple",
+    "TypedDict",
+    "Union",
+    "args",
+    "cast",
+    "reply",
+    "sandstorm",
+    "self",
+    "timeout",
+];
+
+/// A client under construction.
+struct PythonWriter<'s> {
+    schema: &'s ExtensionSchema,
+    /// What the file calls the types of the schema.
+    types: HashMap<String, String>,
+    /// The names of the file.
+    scope: NameScope,
+    /// Types that are written.
+    written: Vec<&'s str>,
+    out: String,
+}
+
 pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     let class = client_name(schema, extension);
+    let mut scope = NameScope::with(WORDS.iter().chain(&USED).copied());
+    let classes = [format!("Async{class}"), class].map(|class| scope.claim(class));
+    let types = scope.claim_types(&schema.types, without_leading_underscores);
     let mut out = format!("\"\"\"{}\"\"\"\n\n", head(extension));
     out.push_str(
         "from typing import Any, List, Literal, Optional, Tuple, TypedDict, Union, cast\n\nimport sandstorm\n",
     );
+    let mut writer = PythonWriter { schema, types, scope, written: Vec::new(), out };
     // A type stands behind those that it is made of.
-    let mut written = Vec::new();
-    for one in &schema.types {
-        named(&mut out, schema, one, &mut written);
-    }
-    for (prefix, client, keyword, wait) in [("", "Client", "def", ""), ("Async", "AsyncClient", "async def", "await ")]
-    {
-        out.push_str(&format!("\n\nclass {prefix}{class}:\n    \"\"\"The functions of the extension.\"\"\"\n\n"));
-        out.push_str(&format!(
-            "    def __init__(self, client: sandstorm.{client}) -> None:\n        self._client = client\n"
+    schema.types.iter().for_each(|one| writer.named(one));
+    let [of_asyncio, plain] = classes;
+    writer.class(extension, &plain, "Client", ("def", ""));
+    writer.class(extension, &of_asyncio, "AsyncClient", ("async def", "await "));
+    writer.out
+}
+
+impl<'s> PythonWriter<'s> {
+    fn class(&mut self, extension: &str, class: &str, client: &str, words: (&str, &str)) {
+        self.out.push_str(&format!(
+            "\n\nclass {class}:\n    \"\"\"The functions of the extension.\"\"\"\n\n    \
+             def __init__(self, client: sandstorm.{client}) -> None:\n        self._client = client\n"
         ));
-        for function in &schema.functions {
-            method(&mut out, extension, function, keyword, wait);
+        // Within the class a function would stand in front of a type of that name.
+        let mut methods = NameScope::with(WORDS.iter().chain(&USED).copied());
+        self.types.values().for_each(|name| _ = methods.claim(name.clone()));
+        for function in &self.schema.functions {
+            let method = methods.claim(without_leading_underscores(&function.name));
+            self.method(extension, function, &method, words);
         }
     }
-    out
-}
 
-fn method(out: &mut String, extension: &str, function: &FunctionSchema, keyword: &str, wait: &str) {
-    let (takes, gives) = match &function.args {
-        ValueType::Unit => (String::new(), "None"),
-        args => (format!(", args: {}", text(args)), "args"),
-    };
-    let (name, reply) = (&function.name, text(&function.reply));
-    out.push_str(&format!(
-        "\n    {keyword} {}(self{takes}, *, timeout: Optional[float] = None) -> {reply}:\n",
-        ident(name)
-    ));
-    if !function.description.is_empty() {
-        let text = comment_text(&function.description).replace('\\', "\\\\").replace('"', "'");
-        out.push_str(&format!("        \"\"\"{text}\"\"\"\n"));
+    fn method(&mut self, extension: &str, function: &FunctionSchema, method: &str, (keyword, wait): (&str, &str)) {
+        let (takes, gives) = match &function.args {
+            ValueType::Unit => (String::new(), "None"),
+            args => (format!(", args: {}", self.text(args)), "args"),
+        };
+        let (name, reply) = (&function.name, self.text(&function.reply));
+        self.out.push_str(&format!(
+            "\n    {keyword} {method}(self{takes}, *, timeout: Optional[float] = None) -> {reply}:\n"
+        ));
+        if !function.description.is_empty() {
+            let text = comment_text(&function.description).replace('\\', "\\\\").replace('"', "'");
+            self.out.push_str(&format!("        \"\"\"{text}\"\"\"\n"));
+        }
+        let call = format!("{wait}self._client.call(\"{extension}.{name}\", {gives}, timeout=timeout)");
+        self.out.push_str(&match function.reply {
+            ValueType::Unit => format!("        {call}\n"),
+            _ => format!("        reply: Any = {call}\n        return cast({reply}, reply)\n"),
+        });
     }
-    let call = format!("{wait}self._client.call(\"{extension}.{name}\", {gives}, timeout=timeout)");
-    match function.reply {
-        ValueType::Unit => out.push_str(&format!("        {call}\n")),
-        _ => out.push_str(&format!("        reply: Any = {call}\n        return cast({reply}, reply)\n")),
-    }
-}
 
-fn named(out: &mut String, schema: &ExtensionSchema, one: &NamedType, written: &mut Vec<String>) {
-    let NamedType { name, body, description } = one;
-    if written.contains(name) {
-        return;
-    }
-    written.push(name.clone());
-    for part in body.parts().filter_map(part_of) {
-        if let Some(part) = schema.types.iter().find(|one| one.name == part) {
-            named(out, schema, part, written);
+    fn named(&mut self, NamedType { name, body, description }: &'s NamedType) {
+        if self.written.contains(&name.as_str()) {
+            return;
+        }
+        self.written.push(name);
+        let schema = self.schema;
+        for part in body.parts().filter_map(part_of) {
+            if let Some(part) = schema.types.iter().find(|one| one.name == part) {
+                self.named(part);
+            }
+        }
+        let ident = self.type_name(name);
+        match body {
+            TypeBody::Struct(StructType { fields }) => {
+                self.out.push('\n');
+                comment(&mut self.out, "", "#", description);
+                self.dictionary(&ident, fields);
+            }
+            TypeBody::Enum(body) => {
+                let of = capital_parts(name);
+                let parts: Vec<String> = body.variants.iter().map(|one| self.variant(&of, one)).collect();
+                self.out.push('\n');
+                comment(&mut self.out, "", "#", description);
+                let (class, parts) = match is_plain(body) {
+                    true => ("Literal", parts),
+                    false => ("Union", parts.iter().map(|part| literal(part)).collect()),
+                };
+                self.out.push_str(&format!("{ident} = {class}[{}]\n", parts.join(", ")));
+            }
         }
     }
-    match body {
-        TypeBody::Struct(StructType { fields }) => {
-            out.push('\n');
-            comment(out, "", "#", description);
-            dictionary(out, &ident(name), fields);
+
+    /// A dictionary with these fields, which may be words of the language, such as `from`.
+    fn dictionary(&mut self, name: &str, fields: &[StructField]) {
+        self.out.push_str(&format!("{name} = TypedDict(\n    \"{name}\",\n    {{\n"));
+        for field in fields {
+            comment(&mut self.out, "        ", "#", &field.description);
+            let text = self.text(&field.value);
+            self.out.push_str(&format!("        \"{}\": {text},\n", field.name));
         }
-        TypeBody::Enum(body) => {
-            let parts: Vec<String> = body
-                .variants
-                .iter()
-                .map(|one| variant(out, (schema, &mut *written), &capital_parts(name), one))
-                .collect();
-            out.push('\n');
-            comment(out, "", "#", description);
-            let (class, parts) = match is_plain(body) {
-                true => ("Literal", parts),
-                false => ("Union", parts.iter().map(|part| literal(part)).collect()),
-            };
-            out.push_str(&format!("{} = {class}[{}]\n", ident(name), parts.join(", ")));
+        self.out.push_str("    },\n)\n");
+    }
+
+    /// Writes what a variant needs, and returns its type: its name, or a dictionary of that name and what is in it.
+    fn variant(&mut self, of: &str, EnumVariant { name, payload, description }: &EnumVariant) -> String {
+        let value = match payload {
+            VariantPayload::Unit => return format!("\"{name}\""),
+            VariantPayload::Tuple(values) => match &values[..] {
+                [value] => self.text(value),
+                values => {
+                    let values: Vec<String> = values.iter().map(|value| self.text(value)).collect();
+                    format!("Tuple[{}]", values.join(", "))
+                }
+            },
+            VariantPayload::Struct(fields) => {
+                let inner = self.scope.claim(without_leading_underscores(&format!("{of}_{name}_Fields")));
+                self.out.push('\n');
+                self.dictionary(&inner, fields);
+                inner
+            }
+        };
+        let whole = self.scope.claim(without_leading_underscores(&format!("{of}_{name}")));
+        self.out.push('\n');
+        comment(&mut self.out, "", "#", description);
+        self.out.push_str(&format!("{whole} = TypedDict(\"{whole}\", {{\"{name}\": {value}}})\n"));
+        whole
+    }
+
+    /// What the file calls a type of the schema.
+    fn type_name(&self, name: &str) -> String {
+        self.types.get(name).cloned().unwrap_or_default()
+    }
+
+    fn text(&self, value: &ValueType) -> String {
+        match value {
+            ValueType::Unit => "None".to_owned(),
+            ValueType::Bool => "bool".to_owned(),
+            ValueType::Unsigned(_) | ValueType::Signed(_) => "int".to_owned(),
+            ValueType::Float(_) => "float".to_owned(),
+            // Bytes in base64.
+            ValueType::Text | ValueType::Bytes => "str".to_owned(),
+            ValueType::Optional(inner) => format!("Optional[{}]", self.text(inner)),
+            ValueType::List(inner) => format!("List[{}]", self.text(inner)),
+            ValueType::Named(name) => self.type_name(name),
         }
     }
 }
@@ -88,81 +188,4 @@ fn named(out: &mut String, schema: &ExtensionSchema, one: &NamedType, written: &
 /// The type of a name in quotes, which stands for itself.
 fn literal(part: &str) -> String {
     if part.starts_with('"') { format!("Literal[{part}]") } else { part.to_owned() }
-}
-
-/// A dictionary with these fields, which may be words of the language, such as `from`.
-fn dictionary(out: &mut String, name: &str, fields: &[StructField]) {
-    out.push_str(&format!("{name} = TypedDict(\n    \"{name}\",\n    {{\n"));
-    for field in fields {
-        comment(out, "        ", "#", &field.description);
-        out.push_str(&format!("        \"{}\": {},\n", field.name, text(&field.value)));
-    }
-    out.push_str("    },\n)\n");
-}
-
-/// Writes what a variant needs, and returns its type: its name, or a dictionary of that name and what is in it.
-fn variant(
-    out: &mut String,
-    (schema, taken): (&ExtensionSchema, &mut Vec<String>),
-    of: &str,
-    one: &EnumVariant,
-) -> String {
-    let EnumVariant { name, payload, description } = one;
-    let value = match payload {
-        VariantPayload::Unit => return format!("\"{name}\""),
-        VariantPayload::Tuple(values) => match &values[..] {
-            [value] => text(value),
-            values => format!("Tuple[{}]", values.iter().map(text).collect::<Vec<_>>().join(", ")),
-        },
-        VariantPayload::Struct(fields) => {
-            let inner = free_name(schema, taken, &format!("{of}_{name}_Fields"));
-            out.push('\n');
-            dictionary(out, &inner, fields);
-            inner
-        }
-    };
-    let whole = free_name(schema, taken, &format!("{of}_{name}"));
-    out.push('\n');
-    comment(out, "", "#", description);
-    out.push_str(&format!("{whole} = TypedDict(\"{whole}\", {{\"{name}\": {value}}})\n"));
-    whole
-}
-
-fn ident(name: &str) -> String {
-    const WORDS: &[&str] = &[
-        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
-        "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
-        "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
-    ];
-    // Names that the file itself uses.
-    const USED: &[&str] = &[
-        "Any",
-        "List",
-        "Literal",
-        "Optional",
-        "Tuple",
-        "TypedDict",
-        "Union",
-        "cast",
-        "sandstorm",
-        "str",
-        "int",
-        "float",
-        "bool",
-    ];
-    if WORDS.contains(&name) || USED.contains(&name) { format!("{name}_") } else { name.to_owned() }
-}
-
-fn text(value: &ValueType) -> String {
-    match value {
-        ValueType::Unit => "None".to_owned(),
-        ValueType::Bool => "bool".to_owned(),
-        ValueType::Unsigned(_) | ValueType::Signed(_) => "int".to_owned(),
-        ValueType::Float(_) => "float".to_owned(),
-        // Bytes in base64.
-        ValueType::Text | ValueType::Bytes => "str".to_owned(),
-        ValueType::Optional(inner) => format!("Optional[{}]", text(inner)),
-        ValueType::List(inner) => format!("List[{}]", text(inner)),
-        ValueType::Named(name) => ident(name),
-    }
 }

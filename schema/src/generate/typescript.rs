@@ -1,6 +1,9 @@
 //! TypeScript, over HTTP by `fetch` and over RESP by node's sockets. What all clients have is in
 //! `support/`.
 
+use std::collections::HashMap;
+
+use super::name_scope::NameScope;
 use super::{client_name, comment_text, declared_names, head, is_plain, part_of};
 use crate::{
     EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
@@ -16,8 +19,77 @@ const SUPPORT: [&str; 5] = [
     include_str!("support/values.ts"),
 ];
 
+/// Words of the language, of which none is a type's name.
+const WORDS: [&str; 49] = [
+    "any",
+    "await",
+    "bigint",
+    "boolean",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "if",
+    "implements",
+    "import",
+    "in",
+    "instanceof",
+    "interface",
+    "let",
+    "never",
+    "new",
+    "null",
+    "number",
+    "object",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "return",
+    "static",
+    "string",
+    "super",
+    "switch",
+    "symbol",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+];
+const MORE_WORDS: [&str; 14] = [
+    "undefined",
+    "unknown",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+    // Before a type they say something of it.
+    "abstract",
+    "asserts",
+    "infer",
+    "keyof",
+    "readonly",
+    "unique",
+    "out",
+];
 /// Types of the language that the file itself uses: one of the extension's would stand in front of them.
-const LANGUAGE_NAMES: [&str; 22] = [
+const LANGUAGE_TYPES: [&str; 11] = [
     "AbortController",
     "AbortSignal",
     "Array",
@@ -28,37 +100,30 @@ const LANGUAGE_NAMES: [&str; 22] = [
     "Promise",
     "Record",
     "RequestInit",
-    "Symbol",
     "Uint8Array",
-    "any",
-    "bigint",
-    "boolean",
-    "never",
-    "number",
-    "object",
-    "string",
-    "symbol",
-    "undefined",
-    "unknown",
 ];
+/// Names that methods of a class cannot have, or that make it something else: what has a `then` is awaited.
+const NO_METHODS: [&str; 4] = ["__proto__", "constructor", "prototype", "then"];
 
 /// A client under construction.
 struct TypeScriptWriter<'s> {
     schema: &'s ExtensionSchema,
-    /// Names that a type must not have.
-    reserved: Vec<&'s str>,
+    /// What the file calls the types of the schema.
+    types: HashMap<String, String>,
     /// Whether integers of 64 bits are `bigint`.
     bigints: bool,
     out: String,
 }
 
 pub(super) fn write(schema: &ExtensionSchema, extension: &str, bigints: bool) -> String {
-    let mut reserved = declared_names(&SUPPORT);
-    reserved.extend(LANGUAGE_NAMES);
+    let words = WORDS.iter().chain(&MORE_WORDS).chain(&LANGUAGE_TYPES).copied();
+    let mut scope = NameScope::with(declared_names(&SUPPORT).into_iter().chain(words));
+    let class = scope.claim(client_name(schema, extension));
+    let types = scope.claim_types(&schema.types, str::to_owned);
     let out = format!("/** {} */\n", head(extension));
-    let mut writer = TypeScriptWriter { schema, reserved, bigints, out };
+    let mut writer = TypeScriptWriter { schema, types, bigints, out };
     schema.types.iter().for_each(|one| writer.named(one));
-    writer.class(extension);
+    writer.class(extension, &class);
     SUPPORT.iter().for_each(|part| writer.out.push_str(&format!("\n{part}")));
     // A type stands behind those that it is made of.
     let mut written = Vec::new();
@@ -68,11 +133,10 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str, bigints: bool) ->
 
 impl TypeScriptWriter<'_> {
     fn name(&self, name: &str) -> String {
-        if self.reserved.contains(&name) { format!("{name}_") } else { name.to_owned() }
+        self.types.get(name).cloned().unwrap_or_default()
     }
 
-    fn class(&mut self, extension: &str) {
-        let class = client_name(self.schema, extension);
+    fn class(&mut self, extension: &str, class: &str) {
         self.out.push_str(&format!(
             r#"
 /**
@@ -91,18 +155,26 @@ export class {class} {{
 "#
         ));
         let schema = self.schema;
-        schema.functions.iter().for_each(|function| self.method(extension, function));
+        let mut methods = NameScope::with(NO_METHODS);
+        for function in &schema.functions {
+            let method = methods.claim(function.name.clone());
+            self.method(extension, &method, function);
+        }
         self.out.push_str("}\n");
     }
 
-    fn method(&mut self, extension: &str, FunctionSchema { name, args, reply, description, .. }: &FunctionSchema) {
+    fn method(
+        &mut self,
+        extension: &str,
+        method: &str,
+        FunctionSchema { name, args, reply, description, .. }: &FunctionSchema,
+    ) {
         let (takes, gives) = match args {
             ValueType::Unit => (String::new(), "null".to_owned()),
             args => (format!("args: {}, ", self.text(args)), format!("[{}, args]", self.value_codec(args))),
         };
         self.out.push('\n');
         describe(&mut self.out, "  ", description);
-        let method = if name == "constructor" { "constructor_" } else { name };
         let (type_text, codec) = (self.text(reply), self.value_codec(reply));
         self.out.push_str(&format!(
             "  {method}({takes}options?: CallOptions): Promise<{type_text}> {{\n    \
@@ -202,7 +274,7 @@ export class {class} {{
             TypeBody::Enum(EnumType { variants }) => {
                 let parts: String = variants
                     .iter()
-                    .map(|one| format!("  {}: {},\n", one.name, self.variant_codec(&one.payload)))
+                    .map(|one| format!("  {}: {},\n", property(&one.name), self.variant_codec(&one.payload)))
                     .collect();
                 format!("union<{type_name}>({{\n{parts}}})")
             }
@@ -211,7 +283,7 @@ export class {class} {{
     }
 
     fn fields_codec<'f>(&self, fields: &'f [StructField]) -> impl Iterator<Item = String> + use<'_, 'f> {
-        fields.iter().map(|field| format!("{}: {}", field.name, self.value_codec(&field.value)))
+        fields.iter().map(|field| format!("{}: {}", property(&field.name), self.value_codec(&field.value)))
     }
 
     fn variant_codec(&self, payload: &VariantPayload) -> String {
@@ -244,6 +316,11 @@ export class {class} {{
             ValueType::Named(name) => format!("{}Codec", self.name(name)),
         }
     }
+}
+
+/// A name in an object: `__proto__` is none by itself, but says what the object inherits from.
+fn property(name: &str) -> &str {
+    if name == "__proto__" { r#"["__proto__"]"# } else { name }
 }
 
 /// A description, as editors show it.

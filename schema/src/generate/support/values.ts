@@ -129,7 +129,9 @@ function record<T>(fields: { [K in keyof T]-?: Codec<T[K]> }): Codec<T> {
     write(value) {
       if (typeof value !== "object" || value === null || Array.isArray(value)) return written(value);
       const given = value as Record<string, unknown>;
-      const parts = all.map(([name, codec]) => [name, codec.write(given[name])]);
+      // What every object has, such as `toString`, was not given.
+      const ownOf = (name: string) => (name in Object.prototype && !Object.hasOwn(value, name) ? undefined : given[name]);
+      const parts = all.map(([name, codec]) => [name, codec.write(ownOf(name))]);
       return `{${parts.filter(([, text]) => text !== undefined).map(([name, text]) => `"${name}":${text}`).join(",")}}`;
     },
     read(from) {
