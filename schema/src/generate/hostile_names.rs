@@ -325,10 +325,10 @@ pub fn serialize(_: proc_macro::TokenStream) -> proc_macro::TokenStream { proc_m
 pub fn deserialize(_: proc_macro::TokenStream) -> proc_macro::TokenStream { proc_macro::TokenStream::new() }
 "#;
 const RUST_CLIENT: &str = r#"
-#[derive(Clone, Debug)]
-pub struct Client;
-pub struct TypedCallError;
-pub struct Blob;
+macro_rules! empty { ($name:ident) => { #[derive(Clone, Debug)] pub struct $name; } }
+empty!(Client);
+empty!(TypedCallError);
+pub use Client as Blob;
 impl Client {
     pub async fn call<A: ?Sized, R>(&self, _: &str, _: &A) -> Result<R, TypedCallError> { Err(TypedCallError) }
 }
