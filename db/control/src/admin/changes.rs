@@ -13,7 +13,7 @@ use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::records::begin_page;
 use super::request_limiter::RequestPermit;
-use super::response::ApiResult;
+use super::response::{ApiResult, off_thread};
 use super::types::{ChangePageResponse, ChangeResponse};
 use crate::limits::{
     CHANGE_LATE_LOOK, CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, CHANGE_PAGE_SCAN_BYTES, CHANGE_POLL, CHANGE_WAIT_MAX_S,
@@ -55,12 +55,12 @@ pub(super) async fn page(
     loop {
         let is_over = tokio::time::Instant::now() >= until;
         // Without anything new there is nothing to read but the first time.
-        let page = match begin_page(&control, &view) {
-            _ if last.is_some() && log.durable() <= after => None,
-            Ok(permit) => Some(read_off_thread(permit, &log, (number, after)).await?),
-            // Others read at present: who may wait waits for them as well.
-            Err(busy) if is_over && last.is_none() => return Err(busy),
-            Err(_) => None,
+        let has_news = last.is_none() || log.durable() > after;
+        let page = match has_news.then(|| begin_page(&control, &view)) {
+            Some(Ok(permit)) => Some(read_off_thread(permit, &log, (number, after)).await?),
+            // Others read at present: a request that may wait waits for them as well.
+            Some(Err(busy)) if is_over && last.is_none() => return Err(busy),
+            _ => None,
         };
         let goes_on = page.as_ref().is_some_and(|page| !page.at_end);
         match page.or(last) {
@@ -85,11 +85,11 @@ async fn read_off_thread(
     (table, after): (u64, u64),
 ) -> Result<ChangePageResponse, ApiError> {
     let log = Arc::clone(log);
-    let read = tokio::task::spawn_blocking(move || {
+    let read = off_thread(move || {
         let _permit = permit;
         read_page(&log, table, after)
     });
-    read.await.map_err(|error| ApiError::internal(format!("the changes were not read: {error}")))?.map_err(refused)
+    read.await?.map_err(refused)
 }
 
 /// The log, and the number that an own table of the tenant, or one granted to it, has there.

@@ -15,7 +15,7 @@ use super::caller::RequestCaller;
 use super::changes::not_logged;
 use super::error::ApiError;
 use super::event_scribe::{EventNote, PushSource};
-use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse};
+use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse, off_thread};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
 use crate::events::{EventCode, NewEvent};
@@ -97,7 +97,7 @@ async fn change<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let permit = control.trigger_changes.begin(tenant);
     let permit = permit.ok_or_else(|| ApiError::busy("other changes of triggers are under way"))?;
-    off_thread(control, move |triggers| {
+    ask(control, move |triggers| {
         let _permit = permit;
         change(triggers)
     })
@@ -105,12 +105,11 @@ async fn change<T: Send + 'static>(
 }
 
 /// Asks for triggers off this thread: their locks may be taken for a moment.
-async fn off_thread<T: Send + 'static>(
+async fn ask<T: Send + 'static>(
     control: Arc<ControlState>,
     ask: impl FnOnce(&TriggerRunner) -> Result<T, TriggerError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let made = tokio::task::spawn_blocking(move || ask(control.trigger_runner()?).map_err(refused)).await;
-    made.map_err(|error| ApiError::internal(format!("the request about a trigger had a fault: {error}")))?
+    off_thread(move || ask(control.trigger_runner()?).map_err(refused)).await?
 }
 
 pub(super) async fn list(
@@ -119,7 +118,7 @@ pub(super) async fn list(
     Path(tenant): Path<String>,
 ) -> ApiResult<Vec<TriggerResponse>> {
     let view = caller.reach(&control, &tenant)?;
-    let triggers = off_thread(control, move |triggers| Ok(triggers.list(view.tenant.id))).await?;
+    let triggers = ask(control, move |triggers| Ok(triggers.list(view.tenant.id))).await?;
     Ok(axum::Json(triggers.into_iter().map(TriggerResponse::of).collect()))
 }
 
@@ -191,7 +190,7 @@ pub(super) async fn dead_letters(
     Path((tenant, name)): Path<(String, String)>,
 ) -> ApiResult<Vec<DeadLetterResponse>> {
     let id = caller.reach(&control, &tenant)?.tenant.id;
-    let letters = off_thread(control, move |triggers| triggers.dead_letters(id, &name)).await?;
+    let letters = ask(control, move |triggers| triggers.dead_letters(id, &name)).await?;
     Ok(axum::Json(letters.into_iter().map(DeadLetterResponse::of).collect()))
 }
 
