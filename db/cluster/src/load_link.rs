@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::limits::{LOAD_ANSWER_BYTES, LOAD_WINDOW, PEER_TIMEOUT};
 use crate::move_desk::MoveDesk;
-use crate::peer_link::{PEER_KEY_HEADER, peer_agent};
+use crate::peer_link::{PEER_KEY_HEADER, peer_agent, read_answer};
 use crate::slot_balance::ServerLoadReport;
 use crate::state::ServerState;
 
@@ -19,13 +19,8 @@ fn ask(server: &ServerState, key: &str, timeout: Duration) -> Result<ServerLoadR
     let agent = peer_agent(server, timeout)?;
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", server.control);
     let url = format!("{}{LOAD_PATH}", server.control.trim_end_matches('/'));
-    let mut response = agent.get(&url).header(PEER_KEY_HEADER, key).call().map_err(|error| failed(&error))?;
-    let status = response.status();
-    let body = response.body_mut().with_config().limit(LOAD_ANSWER_BYTES).read_to_vec();
-    let body = body.map_err(|error| failed(&error))?;
-    if !status.is_success() {
-        return Err(failed(&status));
-    }
+    let sent = agent.get(&url).header(PEER_KEY_HEADER, key).call();
+    let body = read_answer(sent, LOAD_ANSWER_BYTES).map_err(|refusal| failed(&refusal))?;
     serde_json::from_slice(&body).map_err(|error| failed(&error))
 }
 

@@ -43,6 +43,37 @@ pub(crate) fn peer_agent(server: &ServerState, timeout: Duration) -> Result<ureq
     Ok(trust.agent(config))
 }
 
+/// Why a server has not answered a request.
+pub(crate) enum PeerRefusal {
+    /// What it has said.
+    Said(String),
+    /// There is no answer, or none that says more than its status.
+    Failed(String),
+}
+
+impl std::fmt::Display for PeerRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (PeerRefusal::Said(text) | PeerRefusal::Failed(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// The body of a successful answer, of so many bytes at most.
+pub(crate) fn read_answer(
+    sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    most_bytes: u64,
+) -> Result<Vec<u8>, PeerRefusal> {
+    let failed = |error: &dyn std::fmt::Display| PeerRefusal::Failed(error.to_string());
+    let mut response = sent.map_err(|error| failed(&error))?;
+    let status = response.status();
+    let body = response.body_mut().with_config().limit(most_bytes).read_to_vec().map_err(|error| failed(&error))?;
+    if status.is_success() {
+        return Ok(body);
+    }
+    let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    Err(said["message"].as_str().map_or_else(|| failed(&status), |message| PeerRefusal::Said(message.to_owned())))
+}
+
 impl PeerLink {
     /// One to a server as it has told of itself.
     pub(crate) fn new(server: &ServerState, key: String) -> Result<PeerLink, String> {
@@ -62,14 +93,10 @@ impl CopySource for PeerLink {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", self.url);
         let url = format!("{}{COPY_PATH}", self.url.trim_end_matches('/'));
         let sent = self.agent.post(&url).header(PEER_KEY_HEADER, &self.key).send_json(request);
-        let mut response = sent.map_err(|error| failed(&error))?;
-        let status = response.status();
-        let body = response.body_mut().with_config().limit(COPY_ANSWER_BYTES).read_to_vec();
-        let body = body.map_err(|error| failed(&error))?;
-        if status.is_success() {
-            return CopyAnswer::decode(&body);
+        match read_answer(sent, COPY_ANSWER_BYTES) {
+            Ok(body) => CopyAnswer::decode(&body),
+            Err(PeerRefusal::Said(message)) => Err(message),
+            Err(PeerRefusal::Failed(why)) => Err(failed(&why)),
         }
-        let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        Err(said["message"].as_str().map_or_else(|| failed(&status), str::to_owned))
     }
 }

@@ -4,7 +4,7 @@ use sandstorm_log::{LogError, ReplicaBatch, ReplicaError, ReplicaState};
 
 use crate::copy_desk::CopyName;
 use crate::limits::{REPLICA_ANSWER_BYTES, REPLICA_TIMEOUT};
-use crate::peer_link::{PEER_KEY_HEADER, peer_agent};
+use crate::peer_link::{PEER_KEY_HEADER, peer_agent, read_answer};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::ServerState;
 
@@ -36,14 +36,7 @@ impl ReplicaLink {
         let head = ReplicaHead { owner: self.owner.clone(), copy: self.copy, epoch, ask };
         let question = head.encode(pieces).map_err(|error| no_answer(&error))?;
         let sent = self.agent.post(&self.url).header(PEER_KEY_HEADER, &self.key).send(&question[..]);
-        let mut response = sent.map_err(|error| no_answer(&error))?;
-        let status = response.status();
-        let body = response.body_mut().with_config().limit(REPLICA_ANSWER_BYTES).read_to_vec();
-        let body = body.map_err(|error| no_answer(&error))?;
-        if !status.is_success() {
-            let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-            return Err(no_answer(&said["message"].as_str().map_or_else(|| status.to_string(), str::to_owned)));
-        }
+        let body = read_answer(sent, REPLICA_ANSWER_BYTES).map_err(|refusal| no_answer(&refusal))?;
         let answer: ReplicaAnswer = serde_json::from_slice(&body).map_err(|error| no_answer(&error))?;
         answer.read()
     }
