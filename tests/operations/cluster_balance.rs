@@ -3,34 +3,19 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use sandstorm_client::{Config, PutOptions, blocking};
+use sandstorm_client::PutOptions;
 use serde_json::Value;
 
 use super::cluster::EtcdProcess;
-use super::cluster_servers::fails;
+use super::cluster_servers::{client, fails, options, start};
 use crate::common::process::Server;
 use crate::common::{Stop, eventually};
 
 /// The id of the table in the configuration.
 const ITEMS: u64 = 1;
 const KEYS: usize = 3_000;
-
-fn start(etcd: &EtcdProcess, config: &Path) -> Server {
-    let (cluster, config) = (etcd.cluster(), config.display().to_string());
-    let all = ["--data", "127.0.0.1:0", "--workers", "1", "--no-builder", "--config", &config];
-    let all: Vec<&str> = all.iter().chain(&["--cluster", &cluster, "--cluster-servers", "2"]).copied().collect();
-    Server::start_in(None, Arc::new(tempfile::tempdir().unwrap()), &all)
-}
-
-fn client(server: &Server) -> blocking::Client {
-    let config = Config::new(server.data.parse().unwrap(), 1).deadline(Duration::from_secs(60));
-    blocking::Client::connect(config).unwrap()
-}
 
 fn key(number: usize) -> String {
     format!("k{number}")
@@ -71,7 +56,8 @@ fn a_server_that_is_busier_gives_slots_by_a_plan_that_was_read() {
         "[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{ name = 'items', id = 1, durability = 'disk' }]\n";
     fs::write(&config, tenant).unwrap();
     assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
-    let servers = [start(&etcd, &config), start(&etcd, &config)];
+    let options = options(&etcd, &config);
+    let servers = [start(&options), start(&options)];
     let [first, second] = &servers;
     assert!(eventually(|| first.json("cluster status")["epoch"].as_u64() >= Some(1)));
     let before = ranges(first);

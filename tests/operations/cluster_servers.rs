@@ -20,13 +20,13 @@ const ITEMS: u64 = 1;
 const KEYS: usize = 600;
 const SLOTS: usize = 16_384;
 
-fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
+pub(super) fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
     let (cluster, config) = (etcd.cluster(), config.display().to_string());
     let all = ["--data", "127.0.0.1:0", "--workers", "1", "--no-builder", "--config", &config];
     all.iter().chain(&["--cluster", &cluster, "--cluster-servers", "2"]).map(|word| (*word).to_owned()).collect()
 }
 
-fn start(options: &[String]) -> Server {
+pub(super) fn start(options: &[String]) -> Server {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Server::start_in(None, Arc::new(tempfile::tempdir().unwrap()), &options)
 }
@@ -54,7 +54,7 @@ fn await_slots(by: &Server, id: &str, wanted: usize) {
     assert!(eventually(is_there), "{wanted} slots of {id}: {}", by.json("cluster status"));
 }
 
-fn client(server: &Server) -> blocking::Client {
+pub(super) fn client(server: &Server) -> blocking::Client {
     let config = Config::new(server.data.parse().unwrap(), 1).deadline(Duration::from_secs(60));
     blocking::Client::connect(config).unwrap()
 }

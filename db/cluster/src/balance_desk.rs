@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 
 use crate::map_requests::MapRequest;
 use crate::move_desk::MoveDesk;
-use crate::slot_balance::{BalanceAim, BalancePlan, ServerLoadReport};
+use crate::slot_balance::{BalancePlan, ServerLoadReport};
 use crate::slot_plans::{KnownServers, PlannedMove};
 use crate::state::ServerState;
 
 impl MoveDesk {
-    /// What would level the servers, as each of those that live has told of its load.
+    /// What would level the servers, as each of those that live has told of its load: none is over `within` above the
+    /// mean then, as a part of it.
     ///
     /// # Errors
     /// One line.
     pub fn plan_balance(
         &self,
         reports: &BTreeMap<String, ServerLoadReport>,
-        aim: BalanceAim,
+        within: f64,
     ) -> Result<BalancePlan, String> {
         // The plan takes its time, and the desk is on the way of each look at the map.
         let (map, servers, live, _) = self.read_last();
-        map.balance(KnownServers { all: &servers, live: &live }, reports, aim)
+        map.balance(KnownServers { all: &servers, live: &live }, reports, within)
     }
 
     /// The other servers that live, and the key with which they believe this one.

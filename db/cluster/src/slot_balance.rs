@@ -27,12 +27,8 @@ pub struct ServerLoadReport {
     pub workers: u32,
     /// Workers that were busy, on average: from 0 to their number.
     pub busy_workers: f64,
-    /// Bytes of memory of all records.
-    pub memory_bytes: u64,
     /// Bytes of memory that the server may use.
     pub memory_limit_bytes: u64,
-    /// Accesses that these numbers were made of.
-    pub samples: u64,
     /// The slots that have accesses or records.
     pub slots: Vec<SlotLoad>,
 }
@@ -78,13 +74,6 @@ pub struct BalancePlan {
     pub remarks: Vec<String>,
 }
 
-/// What a plan has to reach.
-#[derive(Clone, Copy, Debug)]
-pub struct BalanceAim {
-    /// How far from the mean a server may be, as a part of it: 0.1 is a tenth.
-    pub within: f64,
-}
-
 /// A server while a plan is made: its capacities, and what its slots take of them.
 #[derive(Clone, Debug)]
 struct PlannedServer {
@@ -115,13 +104,12 @@ struct CandidateMove {
 
 /// See the head of this file.
 struct BalancePlanner {
-    /// Of each slot: busy workers, bytes. They are taken along by the slot.
-    slots: Vec<[f64; 2]>,
-    /// Their sums up to each slot, so that a span's is a difference.
+    /// Busy workers and bytes of all slots before each slot: what a span takes along is a difference.
     sums: Vec<[f64; 2]>,
     servers: Vec<PlannedServer>,
     map: StoredSlots,
-    aim: BalanceAim,
+    /// How far above the mean a server may be, as a part of it: 0.1 is a tenth.
+    within: f64,
     all_bytes: f64,
 }
 
@@ -133,7 +121,7 @@ impl BalancePlanner {
         map: &StoredSlots,
         known: KnownServers<'_>,
         reports: &BTreeMap<String, ServerLoadReport>,
-        aim: BalanceAim,
+        within: f64,
     ) -> BalancePlanner {
         let mut slots = vec![[0.0; 2]; usize::from(SLOTS)];
         for (id, report) in reports {
@@ -164,7 +152,7 @@ impl BalancePlanner {
         });
         let servers = servers.collect();
         let all_bytes = sums[sums.len() - 1][1];
-        BalancePlanner { slots, sums, servers, map: map.clone(), aim, all_bytes }
+        BalancePlanner { sums, servers, map: map.clone(), within, all_bytes }
     }
 
     /// The mean part of a resource that servers have taken, weighed by their capacities.
@@ -181,19 +169,20 @@ impl BalancePlanner {
         (server.part(of) - mean) / mean.max(BALANCE_FLOORS[of])
     }
 
-    /// The server that has most of a resource above the mean, with that resource, if it has too much.
-    fn worst(&self, is_done: &[[bool; 2]]) -> Option<(usize, usize)> {
-        let mut worst: Option<(f64, usize, usize)> = None;
+    /// The server that has most of a resource above the mean, if it has too much and is not done.
+    fn worst(&self, is_done: &[bool]) -> Option<usize> {
+        let mut worst: Option<(f64, usize)> = None;
         for of in RESOURCES {
             let mean = self.mean(of);
-            for (place, server) in self.servers.iter().enumerate().filter(|(_, server)| server.is_planned) {
+            let is_asked = |(place, server): &(usize, &PlannedServer)| server.is_planned && !is_done[*place];
+            for (place, server) in self.servers.iter().enumerate().filter(is_asked) {
                 let off = self.off(server, of, mean);
-                if off > self.aim.within && !is_done[place][of] && worst.is_none_or(|(other, _, _)| off > other) {
-                    worst = Some((off, place, of));
+                if off > self.within && worst.is_none_or(|(other, _)| off > other) {
+                    worst = Some((off, place));
                 }
             }
         }
-        worst.map(|(_, place, of)| (place, of))
+        worst.map(|(_, place)| place)
     }
 
     /// The sum of the squares by which two servers are off, with `load` at one or the other.
@@ -270,9 +259,11 @@ impl BalancePlanner {
         let after = self.map.after_moves();
         let shown = |server: &PlannedServer| {
             let slots = after.spans_of(&server.id).flat_map(|span| span.first..=span.last);
-            let hottest = slots
-                .max_by(|one, other| self.slots[usize::from(*one)][0].total_cmp(&self.slots[usize::from(*other)][0]));
-            let hottest = hottest.map(|slot| (slot, self.slots[usize::from(slot)][0] / server.capacity[0]));
+            let parts = slots.map(|slot| {
+                let span = SlotSpan { first: slot, last: slot };
+                (slot, span_sum(&self.sums, span)[0] / server.capacity[0])
+            });
+            let hottest = parts.max_by(|(_, one), (_, other)| one.total_cmp(other));
             ServerBalance {
                 server: server.id.clone(),
                 cpu: server.part(0).max(0.0),
@@ -286,18 +277,18 @@ impl BalancePlanner {
 
     fn plan(mut self) -> BalancePlan {
         let mut plan = BalancePlan { before: self.shown(), ..BalancePlan::default() };
-        let mut is_done = vec![[false; 2]; self.servers.len()];
+        let mut is_done = vec![false; self.servers.len()];
         // Some moves go on where others end, and are parts of them.
         for _ in 0..4 * BALANCE_MOVES {
             let wanted = self.worst(&is_done).filter(|_| plan.moves.len() < BALANCE_MOVES);
-            let Some((source, of)) = wanted else { break };
+            let Some(source) = wanted else { break };
             match self.best_from(source) {
                 Some(one) => {
                     plan.bytes += span_sum(&self.sums, one.span)[1] as u64;
                     let planned = self.take(one);
                     join(&mut plan.moves, planned);
                 }
-                None => is_done[source][of] = true,
+                None => is_done[source] = true,
             }
         }
         plan.after = self.shown();
@@ -305,13 +296,13 @@ impl BalancePlanner {
         plan
     }
 
-    fn remarks(&self, is_done: &[[bool; 2]], moves: usize) -> Vec<String> {
+    fn remarks(&self, is_done: &[bool], moves: usize) -> Vec<String> {
         let mut remarks = Vec::new();
-        for (place, server) in self.servers.iter().enumerate() {
+        for (server, _) in self.servers.iter().zip(is_done).filter(|(_, is_done)| **is_done) {
             let short = server.id.get(..8).unwrap_or(&server.id);
             for (of, name) in [(0, "workers' time"), (1, "memory")] {
                 let mean = self.mean(of);
-                if !is_done[place][of] || self.off(server, of, mean) <= self.aim.within {
+                if self.off(server, of, mean) <= self.within {
                     continue;
                 }
                 remarks.push(format!(
@@ -364,7 +355,8 @@ fn join(moves: &mut Vec<PlannedMove>, planned: PlannedMove) {
 }
 
 impl StoredSlots {
-    /// What would level the servers that live and keep their slots, as they have told of their loads.
+    /// What would level the servers that live and keep their slots, as they have told of their loads: none is over
+    /// `within` (0.1: a tenth) above the mean then.
     ///
     /// # Errors
     /// One line: another server takes the place of one, the map has too many ranges, or a server has not told.
@@ -372,7 +364,7 @@ impl StoredSlots {
         &self,
         known: KnownServers<'_>,
         reports: &BTreeMap<String, ServerLoadReport>,
-        aim: BalanceAim,
+        within: f64,
     ) -> Result<BalancePlan, String> {
         self.check_succession()?;
         if self.ranges.len() > BALANCE_RANGES {
@@ -385,7 +377,7 @@ impl StoredSlots {
         if let Some(silent) = known.takers(self, "").iter().find(|id| !reports.contains_key(*id)) {
             return Err(format!("server {silent} has not told of its load"));
         }
-        Ok(BalancePlanner::new(self, known, reports, aim).plan())
+        Ok(BalancePlanner::new(self, known, reports, within).plan())
     }
 
     /// With the moves of a plan that was made of an earlier map.

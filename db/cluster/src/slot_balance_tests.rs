@@ -1,7 +1,6 @@
 //! Tests of plans that level the loads of servers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -9,11 +8,10 @@ use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::SlotSpan;
 
 use crate::limits::{BALANCE_FLOORS, BALANCE_MOVES, BALANCE_WITHIN};
-use crate::slot_balance::{BalanceAim, BalancePlan, ServerLoadReport, SlotLoad};
+use crate::slot_balance::{BalancePlan, ServerLoadReport, SlotLoad};
 use crate::slot_plans::{KnownServers, ServerChange, count};
-use crate::state::{FORMAT, ServerState, StoredSlots};
+use crate::state::{ServerState, StoredSlots};
 
-const AIM: BalanceAim = BalanceAim { within: BALANCE_WITHIN };
 const GIB: u64 = 1 << 30;
 
 /// A cluster whose slots have known loads.
@@ -29,19 +27,9 @@ struct LoadedCluster {
 impl LoadedCluster {
     fn new(servers: usize, load: impl FnMut(u16) -> (f64, u64)) -> LoadedCluster {
         let ids: Vec<String> = (0..servers).map(|number| format!("server-{number:02}")).collect();
-        let state = ServerState {
-            format: FORMAT,
-            boot: 1,
-            data: SocketAddr::from(([127, 0, 0, 1], 1)),
-            redis: None,
-            memcached: None,
-            control: String::new(),
-            fingerprint: String::new(),
-            directory: String::new(),
-            taken_over: 0,
-        };
         let map = StoredSlots::divided(&ids);
-        let (all, live) = (ids.iter().map(|id| (id.clone(), state.clone())).collect(), ids.into_iter().collect());
+        let (all, live) =
+            (ids.iter().map(|id| (id.clone(), ServerState::example())).collect(), ids.into_iter().collect());
         LoadedCluster { all, live, map, slots: (0..SLOTS).map(load).collect(), workers: 4 }
     }
 
@@ -60,20 +48,13 @@ impl LoadedCluster {
             accesses_per_s: busy * 1e6,
             bytes: *bytes,
         });
-        ServerLoadReport {
-            workers: self.workers,
-            busy_workers,
-            memory_bytes: own.iter().map(|(_, _, bytes)| bytes).sum(),
-            memory_limit_bytes: 16 * GIB,
-            samples: 10_000,
-            slots: slots.collect(),
-        }
+        ServerLoadReport { workers: self.workers, busy_workers, memory_limit_bytes: 16 * GIB, slots: slots.collect() }
     }
 
     fn plan(&self) -> BalancePlan {
         let takers = self.known().takers(&self.map, "");
         let reports = takers.into_iter().map(|id| (id.clone(), self.report(&id))).collect();
-        self.map.balance(self.known(), &reports, AIM).unwrap()
+        self.map.balance(self.known(), &reports, BALANCE_WITHIN).unwrap()
     }
 
     /// Makes a plan's moves, to their ends.
@@ -101,7 +82,10 @@ impl LoadedCluster {
     fn parts(&self) -> Vec<(f64, f64)> {
         let part = |id: &String| {
             let report = self.report(id);
-            (report.busy_workers / f64::from(self.workers), report.memory_bytes as f64 / (16 * GIB) as f64)
+            (
+                report.busy_workers / f64::from(self.workers),
+                report.slots.iter().map(|one| one.bytes).sum::<u64>() as f64 / (16 * GIB) as f64,
+            )
         };
         self.all.keys().map(part).collect()
     }
@@ -187,7 +171,7 @@ fn moves_under_way_count_as_made_and_servers_that_are_drained_or_silent_are_left
     let refused = silent.map.begin_planned(&plan.moves, 0, silent.known(), rand::random);
     assert!(plan.moves.is_empty() || refused.unwrap_err().contains("went silent"));
     assert_eq!(silent.plan().moves, [], "there is no other one");
-    let nothing = silent.map.balance(silent.known(), &BTreeMap::new(), AIM).unwrap_err();
+    let nothing = silent.map.balance(silent.known(), &BTreeMap::new(), BALANCE_WITHIN).unwrap_err();
     assert!(nothing.contains("has not told"), "{nothing}");
 }
 
@@ -241,6 +225,6 @@ fn a_map_of_very_many_ranges_is_divided_no_further() {
         cluster.map.assign(SlotSpan { first: slot, last: slot }, "server-01");
     }
     let reports = cluster.all.keys().map(|id| (id.clone(), cluster.report(id))).collect();
-    let refused = cluster.map.balance(cluster.known(), &reports, AIM).unwrap_err();
+    let refused = cluster.map.balance(cluster.known(), &reports, BALANCE_WITHIN).unwrap_err();
     assert!(refused.contains("ranges"), "{refused}");
 }

@@ -167,25 +167,10 @@ mod tests {
     use sandstorm_net::slots::SLOTS;
 
     use super::*;
-    use crate::state::{FORMAT, ServerState};
+    use crate::state::ServerState;
 
     fn servers(ids: &[&str]) -> BTreeMap<String, ServerState> {
-        let server = |id: &&str| {
-            let data = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-            let state = ServerState {
-                format: FORMAT,
-                boot: 1,
-                data,
-                redis: None,
-                memcached: None,
-                control: String::new(),
-                fingerprint: String::new(),
-                directory: String::new(),
-                taken_over: 0,
-            };
-            ((*id).to_owned(), state)
-        };
-        ids.iter().map(server).collect()
+        ids.iter().map(|id| ((*id).to_owned(), ServerState::example())).collect()
     }
 
     fn owners(map: &StoredSlots) -> Vec<Option<&str>> {

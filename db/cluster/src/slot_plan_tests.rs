@@ -9,20 +9,21 @@ use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::SlotSpan;
 
 use crate::slot_plans::{KnownServers, ServerChange, count};
-use crate::state::{FORMAT, ServerState, StoredMove, StoredSlots};
+use crate::state::{ServerState, StoredMove, StoredSlots};
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn servers() -> BTreeMap<String, ServerState> {
-    let server = |id: &str| {
-        let data = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let (control, fingerprint, directory) = (String::new(), String::new(), String::new());
-        let (redis, memcached) = (None, None);
-        let (format, boot, taken_over) = (FORMAT, 1, 0);
-        let state = ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over };
-        (id.to_owned(), state)
-    };
-    IDS.into_iter().map(server).collect()
+    IDS.into_iter().map(|id| (id.to_owned(), ServerState::example())).collect()
+}
+
+/// Numbers for moves, one after the other.
+fn numbers() -> impl FnMut() -> u64 {
+    let mut last = 0;
+    move || {
+        last += 1;
+        last
+    }
 }
 
 fn ids(of: &[&str]) -> BTreeSet<String> {
@@ -44,11 +45,7 @@ fn a_drained_server_is_left_with_nothing_and_the_others_with_equal_parts() {
     let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
     let known = KnownServers { all: &all, live: &live };
     let map = divided(&["a", "b", "c"]);
-    let mut id = 0;
-    let mut new_id = || {
-        id += 1;
-        id
-    };
+    let mut new_id = numbers();
     let (drained, begun) = map.change_server("a", ServerChange::Drain { mib_per_s: 7 }, known, &mut new_id).unwrap();
     assert_eq!((drained.check(), begun > 0, &drained.ranges), (Ok(()), true, &map.ranges));
     assert!(drained.moves.iter().all(|one| one.source == "a" && one.mib_per_s == 7));
@@ -72,11 +69,7 @@ fn an_added_server_gets_its_share_from_those_with_the_most() {
     let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
     let known = KnownServers { all: &all, live: &live };
     let map = divided(&["a", "b", "c"]);
-    let mut id = 0;
-    let mut new_id = || {
-        id += 1;
-        id
-    };
+    let mut new_id = numbers();
     let add = ServerChange::Add { mib_per_s: FAST };
     let (added, begun) = map.change_server("d", add, known, &mut new_id).unwrap();
     assert_eq!((added.check(), begun), (Ok(()), 3));
@@ -127,11 +120,7 @@ fn a_server_is_removed_once_it_owns_nothing_or_its_records_are_given_up() {
 fn a_server_that_is_added_meanwhile_gets_what_was_on_its_way_to_others() {
     let (all, live) = (servers(), ids(&["a", "b", "c", "d"]));
     let known = KnownServers { all: &all, live: &live };
-    let mut id = 0;
-    let mut new_id = || {
-        id += 1;
-        id
-    };
+    let mut new_id = numbers();
     let mut map = divided(&["a"]);
     let add = ServerChange::Add { mib_per_s: 3 };
     let mut shares = vec![usize::from(SLOTS)];

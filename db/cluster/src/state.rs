@@ -140,6 +140,24 @@ pub(crate) struct ServerState {
     pub(crate) taken_over: u64,
 }
 
+#[cfg(test)]
+impl ServerState {
+    /// A server that has told nothing but that it is there.
+    pub(crate) fn example() -> ServerState {
+        ServerState {
+            format: FORMAT,
+            boot: 1,
+            data: SocketAddr::from(([127, 0, 0, 1], 1)),
+            redis: None,
+            memcached: None,
+            control: String::new(),
+            fingerprint: String::new(),
+            directory: String::new(),
+            taken_over: 0,
+        }
+    }
+}
+
 impl StoredSlots {
     /// Divides all slots evenly between servers, in the order of their ids.
     pub(crate) fn divided(ids: &[String]) -> StoredSlots {

@@ -13,6 +13,13 @@ pub(crate) struct SampleSize {
     pub(crate) records: u64,
     /// Places of a larger table that they lie behind: each in a part of its own, of equal parts of the hashes.
     pub(crate) places: u64,
+    /// Of the random numbers that choose the places.
+    pub(crate) seed: u64,
+}
+
+/// A seed that no tenant can know.
+pub(crate) fn random_seed() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 /// Looks at records that are as likely to be seen as others.
@@ -36,7 +43,7 @@ pub(crate) fn visit_sample(
         return;
     }
     let part = u64::MAX / size.places;
-    let mut random = RandomState::new().hash_one(0) | 1;
+    let mut random = size.seed | 1;
     for place in 0..size.places {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let within = (u128::from(random) * u128::from(part)) >> 64;

@@ -46,11 +46,6 @@ impl AccessTally {
         tally.slots.push(drawn.slot);
     }
 
-    /// Those that were counted.
-    pub(crate) fn samples(&self) -> u64 {
-        self.samples
-    }
-
     /// Accesses of each slot a second.
     fn per_s(&self) -> BTreeMap<u16, f64> {
         let mut slots = BTreeMap::new();
@@ -64,18 +59,22 @@ impl AccessTally {
 }
 
 /// Bytes of memory of a table's records by their slots: of all records of a small table, of as many of a large one.
-pub(crate) fn add_bytes(table: &RecordTable, participant: &Participant, now_ms: u64, slots: &mut BTreeMap<u16, f64>) {
-    let stats = table.stats();
+pub(crate) fn add_bytes(
+    table: &RecordTable,
+    participant: &Participant,
+    (seed, now_ms): (u64, u64),
+    slots: &mut BTreeMap<u16, f64>,
+) {
     let mut seen: HashMap<u16, u64> = HashMap::new();
     let mut seen_bytes = 0;
-    let size = SampleSize { records: LOAD_TABLE_RECORDS, places: LOAD_TABLE_PLACES };
+    let size = SampleSize { records: LOAD_TABLE_RECORDS, places: LOAD_TABLE_PLACES, seed };
     visit_sample(table, participant, size, now_ms, &mut |record| {
         let bytes = (record.key().len() + record.value().len()) as u64 + RECORD_BYTES;
         *seen.entry(slot_of(record.key())).or_default() += bytes;
         seen_bytes += bytes;
     });
     if seen_bytes > 0 {
-        let each = stats.bytes as f64 / seen_bytes as f64;
+        let each = table.stats().bytes as f64 / seen_bytes as f64;
         seen.into_iter().for_each(|(slot, bytes)| *slots.entry(slot).or_insert(0.0) += bytes as f64 * each);
     }
 }
@@ -130,7 +129,7 @@ mod tests {
             .into_iter()
             .map(|load| (load.slot, load.accesses_per_s.round() as u64, load.bytes))
             .collect();
-        assert_eq!((tally.samples(), loads), (41, vec![(9, 2_350, 1_000), (11, 750, 0), (12, 0, 7)]));
+        assert_eq!((tally.samples, loads), (41, vec![(9, 2_350, 1_000), (11, 750, 0), (12, 0, 7)]));
     }
 
     #[test]
@@ -149,7 +148,7 @@ mod tests {
                     .expect("room");
             }
             let mut slots = BTreeMap::new();
-            add_bytes(&table, &participant, 1, &mut slots);
+            add_bytes(&table, &participant, (7, 1), &mut slots);
             let (whole, sum) = (table.stats().bytes as f64, slots.values().sum::<f64>());
             assert!((sum / whole - 1.0).abs() < 1e-6, "{records}: {sum} of {whole}");
             let hot = slots[&slot_of(b"{x}")] / whole;

@@ -16,7 +16,7 @@ use super::response::ApiResult;
 use super::types::{BigRecordResponse, BigResponse};
 use super::{ControlState, now_ms};
 use crate::limits::{BIG_KEYS, BIG_KEYS_MAX, BIG_PLACES, BIG_RECORDS};
-use crate::record_sample::{SampleSize, visit_sample};
+use crate::record_sample::{SampleSize, random_seed, visit_sample};
 use sandstorm_catalog::DirectoryError;
 use sandstorm_store::{Participant, RecordTable};
 
@@ -67,7 +67,7 @@ pub(super) async fn show(
     let made = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let participant = control.directory.participant();
-        let sample = sample_sizes(&entry.table, &participant, top, now_ms());
+        let sample = sample_sizes(&entry.table, &participant, (top, random_seed()), now_ms());
         let records = entry.table.stats().records;
         let shown = participant.shown().take();
         drop(participant);
@@ -80,9 +80,10 @@ pub(super) async fn show(
 }
 
 /// Looks at all records, or at some behind each of many places.
-fn sample_sizes(table: &RecordTable, participant: &Participant, top: usize, now_ms: u64) -> SizeSample {
+fn sample_sizes(table: &RecordTable, participant: &Participant, (top, seed): (usize, u64), now_ms: u64) -> SizeSample {
     let mut sample = SizeSample::default();
-    visit_sample(table, participant, SampleSize { records: BIG_RECORDS, places: BIG_PLACES }, now_ms, &mut |record| {
+    let size = SampleSize { records: BIG_RECORDS, places: BIG_PLACES, seed };
+    visit_sample(table, participant, size, now_ms, &mut |record| {
         sample.add(table, record.key(), record.value().len(), top)
     });
     sample
@@ -140,12 +141,12 @@ mod tests {
     fn all_of_a_small_table_is_looked_at() {
         let (epochs, table) = table_of(3_000);
         let participant = epochs.register();
-        let shown = answer(sample_sizes(&table, &participant, 5, 1), 3_000, true);
+        let shown = answer(sample_sizes(&table, &participant, (5, 1), 1), 3_000, true);
         assert_eq!((shown.records, shown.looked_at, shown.max_bytes), (3_000, 3_000, 5_004));
         let values: Vec<u64> = shown.largest.iter().map(|record| record.value_bytes).collect();
         assert_eq!(values, [5_000, 4_999, 4_998, 4_997, 4_996]);
         assert_eq!(shown.largest[0].key.as_deref(), Some("key0"));
-        let hidden = answer(sample_sizes(&table, &participant, 5, 1), 3_000, false);
+        let hidden = answer(sample_sizes(&table, &participant, (5, 1), 1), 3_000, false);
         assert!(hidden.largest.iter().all(|record| record.key.is_none()));
         assert_eq!(hidden.largest[0].key_digest, shown.largest[0].key_digest);
     }
@@ -155,7 +156,7 @@ mod tests {
         const RECORDS: u64 = 3 * BIG_RECORDS;
         let (epochs, table) = table_of(RECORDS);
         let participant = epochs.register();
-        let shown = answer(sample_sizes(&table, &participant, 3, 1), RECORDS, true);
+        let shown = answer(sample_sizes(&table, &participant, (3, 7), 1), RECORDS, true);
         assert!((BIG_RECORDS / 2..=2 * BIG_RECORDS).contains(&shown.looked_at), "{shown:?}");
         let mean = shown.sum_bytes as f64 / shown.looked_at as f64;
         let keys: usize = (0..RECORDS).map(|number| format!("key{number}").len()).sum();

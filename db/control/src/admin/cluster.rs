@@ -170,12 +170,7 @@ async fn change_server(
     if request.plan {
         let desk = control.moves.as_ref().ok_or_else(no_cluster)?;
         let planned = desk.plan_server(&id, wanted).map_err(refused)?;
-        let planned = planned.into_iter().map(|one| PlannedMoveResponse {
-            slots: [one.span.first, one.span.last],
-            from: one.source,
-            to: one.target,
-        });
-        let planned: Vec<PlannedMoveResponse> = planned.collect();
+        let planned: Vec<PlannedMoveResponse> = planned.into_iter().map(PlannedMoveResponse::from).collect();
         let (slots, moving) = part_of(control, &id);
         let note = EventNote { is_no_change: true, ..EventNote::default() };
         let shown = ServerChangeResponse { moves: planned.len(), slots, moving, planned };

@@ -20,10 +20,11 @@ use super::stat::busy_us;
 use super::types::{BalanceRequest, BalanceResponse, PlannedMoveResponse, ServerBalanceResponse};
 use super::{ControlState, now_ms};
 use crate::limits::LOAD_DRAW_PAUSE;
+use crate::record_sample::random_seed;
 use crate::slot_loads::{AccessTally, add_bytes, slot_loads};
 use sandstorm_cluster::limits::{BALANCE_MOVES, BALANCE_WITHIN, LOAD_WINDOW};
 use sandstorm_cluster::load_link::loads_of_others;
-use sandstorm_cluster::slot_balance::{BalanceAim, BalancePlan, ServerBalance, ServerLoadReport};
+use sandstorm_cluster::slot_balance::{BalancePlan, ServerBalance, ServerLoadReport};
 use sandstorm_cluster::slot_plans::PlannedMove;
 
 /// How far from the mean a server may be, in percent.
@@ -47,20 +48,17 @@ async fn measure(control: &Arc<ControlState>) -> Result<ServerLoadReport, ApiErr
     let busy_us: u64 = busy_us(&control.metrics).iter().zip(&busy).map(|(now, then)| now.saturating_sub(*then)).sum();
     let control = Arc::clone(control);
     off_thread(move || {
-        let (mut bytes, mut memory_bytes) = (BTreeMap::new(), 0);
+        let (mut bytes, seed) = (BTreeMap::new(), random_seed());
         let participant = control.directory.participant();
         for view in control.directory.snapshot().iter() {
             for entry in view.tables.values() {
-                memory_bytes += entry.table.stats().bytes;
-                add_bytes(&entry.table, &participant, now_ms(), &mut bytes);
+                add_bytes(&entry.table, &participant, (seed, now_ms()), &mut bytes);
             }
         }
         ServerLoadReport {
             workers: control.metrics.workers() as u32,
             busy_workers: busy_us as f64 / 1e6 / seconds,
-            memory_bytes,
             memory_limit_bytes: machine_memory_bytes(),
-            samples: tally.samples(),
             slots: slot_loads(&tally, &bytes),
         }
     })
@@ -88,7 +86,7 @@ pub(super) async fn balance(
             )));
         }
         Some(moves) => read_plan(&moves)?,
-        None => make_plan(&control, BalanceAim { within: within_percent / 100.0 }).await?,
+        None => make_plan(&control, within_percent / 100.0).await?,
     };
     let mut note = EventNote { is_no_change: true, ..EventNote::default() };
     if !is_plan && !plan.moves.is_empty() {
@@ -114,7 +112,7 @@ fn read_plan(moves: &[PlannedMoveResponse]) -> Result<BalancePlan, ApiError> {
     Ok(BalancePlan { moves, ..BalancePlan::default() })
 }
 
-async fn make_plan(control: &Arc<ControlState>, aim: BalanceAim) -> Result<BalancePlan, ApiError> {
+async fn make_plan(control: &Arc<ControlState>, within: f64) -> Result<BalancePlan, ApiError> {
     let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
     let own_id = control.directory.slots().map(|slots| slots.own_id().to_owned()).ok_or_else(no_cluster)?;
     let asked = Arc::clone(&desk);
@@ -124,7 +122,7 @@ async fn make_plan(control: &Arc<ControlState>, aim: BalanceAim) -> Result<Balan
         let told = told.map_err(|why| refused(format!("server {id} does not tell its load: {why}")))?;
         reports.insert(id, told);
     }
-    let planned = off_thread(move || desk.plan_balance(&reports, aim)).await?;
+    let planned = off_thread(move || desk.plan_balance(&reports, within)).await?;
     planned.map_err(refused)
 }
 
@@ -144,11 +142,7 @@ fn answer(plan: BalancePlan, is_begun: bool) -> BalanceResponse {
         begun: is_begun && !plan.moves.is_empty(),
         bytes: plan.bytes,
         servers: plan.before.into_iter().map(|one| server(one, after.next())).collect(),
-        moves: plan
-            .moves
-            .into_iter()
-            .map(|one| PlannedMoveResponse { slots: [one.span.first, one.span.last], from: one.source, to: one.target })
-            .collect(),
+        moves: plan.moves.into_iter().map(PlannedMoveResponse::from).collect(),
         remarks: plan.remarks,
     }
 }

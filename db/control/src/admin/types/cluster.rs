@@ -1,5 +1,6 @@
 //! A cluster as the control API shows it.
 
+use sandstorm_cluster::slot_plans::PlannedMove;
 use serde::{Deserialize, Serialize};
 
 /// The servers of a cluster, and who owns which slots.
@@ -193,6 +194,12 @@ pub struct PlannedMoveResponse {
     pub from: String,
     /// The id of the server that takes them.
     pub to: String,
+}
+
+impl From<PlannedMove> for PlannedMoveResponse {
+    fn from(PlannedMove { span, source, target }: PlannedMove) -> PlannedMoveResponse {
+        PlannedMoveResponse { slots: [span.first, span.last], from: source, to: target }
+    }
 }
 
 /// The answer to requests about moves.
