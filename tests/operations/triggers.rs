@@ -293,3 +293,76 @@ fn expiries_reach_triggers_and_the_feed_also_over_a_restart() {
     assert!(String::from_utf8_lossy(&set.stdout).contains("change feed with what expires"), "{set:?}");
     assert_eq!(server.json("table show items")["feed_expiry"], true);
 }
+
+/// Two typed functions; a note has this field.
+fn write_notes(folder: &Path, field: &str, triggers: &str) {
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    std::fs::write(folder.join("extension.toml"), format!("name = \"notes\"\n{triggers}")).unwrap();
+    let text = format!(
+        "#![no_std]\n#![forbid(unsafe_code)]\nuse sandstorm_api::prelude::*;\n\
+         pub struct Note {{ pub {field}: String }}\n\
+         pub async fn add(db: Db<'_>, note: Note) -> Result<i64, Error> {{\n\
+         db.increment(db.table(\"copies\")?, note.{field}.as_bytes(), 1).await\n}}\n\
+         pub async fn forget(db: Db<'_>) -> Result<bool, Error> {{\n\
+         db.delete(db.table(\"copies\")?, b\"ticks\").await\n}}\n"
+    );
+    std::fs::write(folder.join("src/lib.rs"), text).unwrap();
+}
+
+/// The JSON of a schedule is checked when it is made, and becomes bytes by the types of the code that is called.
+#[test]
+fn a_schedule_calls_a_typed_function_with_json() {
+    let server = Server::start_as(&OPTIONS);
+    server.json("tenant create shop");
+    server.json("table create copies --durability disk");
+    let folder = server.folder.path().join("notes");
+    let push = |field: &str, triggers: &str| {
+        write_notes(&folder, field, triggers);
+        server.output(&format!("ext push {}", folder.display()))
+    };
+    let declared =
+        "[[trigger]]\nname = \"declared\"\nfunction = \"add\"\nevery = \"100ms\"\nargs = '{\"text\": \"declared\"}'\n";
+    let pushed = push("text", declared);
+    assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+    let create = |name: &str, extension: &str, args: &str| {
+        let words = ["trigger", "create", name, "--extension", extension, "--every", "100ms", "--retries", "0"];
+        server.command().args(words).args(["--args", args]).output().unwrap()
+    };
+    for (extension, args, wanted) in [
+        ("notes.add", "ticks", "are JSON"),
+        ("notes.add", "{}", "args.text"),
+        ("notes.add", "{\"text\": 1}", "args.text"),
+        ("notes.ad", "", "there are: add, forget"),
+        ("notes", "", "several functions"),
+    ] {
+        let refused = create("clock", extension, args);
+        let shown = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && shown.contains(wanted), "{extension} {args}: {shown}");
+    }
+    let refused = server.output("trigger create table --extension notes --on copies");
+    let shown = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && shown.contains("args: &[u8]"), "{shown}");
+    assert!(create("clock", "notes.add", "{\"text\": \"ticks\"}").status.success());
+    let copies = reader(&server);
+    let has_come = |key: &str| {
+        let until = Instant::now() + EVENTUALLY;
+        while copies.value(key).is_empty() {
+            assert!(Instant::now() < until, "{key}: {}", server.json("trigger list"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    ["declared", "ticks"].into_iter().for_each(has_come);
+
+    // A version of other types: what was said does not fit it, until it is called no more.
+    server.json("trigger delete declared");
+    assert!(push("words", "").status.success());
+    let letters = wait_for(&server, "trigger dead-letters clock", |letters| !letters.as_array().unwrap().is_empty());
+    assert!(letters[0]["error"].as_str().unwrap().contains("args.words"), "{letters}");
+    assert!(create("forgets", "notes.forget", "").status.success());
+    copies.wait_for("ticks", "");
+    server.json("trigger delete forgets");
+    server.json("ext rollback notes");
+    has_come("ticks");
+    server.json("trigger replay clock");
+    wait_for(&server, "trigger dead-letters clock", |letters| letters.as_array().unwrap().is_empty());
+}

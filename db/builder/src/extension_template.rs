@@ -48,7 +48,7 @@ pub const TEMPLATES: [ExtensionTemplate; 10] = [
         about: "a leaderboard",
         source: include_str!("template/leaderboard.rs.txt"),
         tables: &[hashed("players"), ordered("places")],
-        call: "add ann 10",
+        call: r#".add {"player": "ann", "points": 10}"#,
     },
     ExtensionTemplate {
         name: "sessions",
@@ -75,8 +75,8 @@ pub const TEMPLATES: [ExtensionTemplate; 10] = [
         name: "queue",
         about: "a job queue",
         source: include_str!("template/queue.rs.txt"),
-        tables: &[ordered("jobs")],
-        call: "add 0 send a letter",
+        tables: &[ordered("jobs"), ordered("given_up")],
+        call: r#".add {"work": "send a letter"}"#,
     },
     ExtensionTemplate {
         name: "graph",
@@ -137,6 +137,17 @@ impl ExtensionTemplate {
         }
     }
 
+    /// What the server calls.
+    fn entry(&self) -> &'static str {
+        if self.call.starts_with('.') {
+            "The server calls each `pub async fn` of `src/lib.rs` whose first parameter is a `Db`, by its name. Callers\n\
+             give and get JSON, or structs of a client that `sandstorm ext generate NAME --lang python` writes (or\n\
+             typescript, go, rust)."
+        } else {
+            "`src/lib.rs` holds the one function that the server calls, `run`."
+        }
+    }
+
     /// The page beside its source.
     pub(super) fn readme(&self, name: &str) -> String {
         let mut tables = String::new();
@@ -144,6 +155,9 @@ impl ExtensionTemplate {
             let _never_fails = writeln!(tables, "    {command}");
         }
         let page = include_str!("template/README.md").replace("TABLES", &tables);
-        page.replace("CALL", &self.call_command(name)).replace("ABOUT", self.about).replace("NAME", name)
+        page.replace("ENTRY", self.entry())
+            .replace("CALL", &self.call_command(name))
+            .replace("ABOUT", self.about)
+            .replace("NAME", name)
     }
 }

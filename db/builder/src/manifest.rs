@@ -46,6 +46,9 @@ pub struct Manifest {
 pub struct ManifestTrigger {
     /// Its name.
     pub name: String,
+    /// Of an extension with several typed functions: which one it calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
     /// Calls the extension so often, such as `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<String>,
@@ -61,7 +64,7 @@ pub struct ManifestTrigger {
     /// Changes of a call, at most, which are its arguments together; without it each call has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u32>,
-    /// The arguments of calls by the clock.
+    /// The arguments of calls by the clock; JSON for a typed function.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub args: String,
     /// Times that a call which failed is made again; the server's default if it is not given.

@@ -199,7 +199,7 @@ fn every_template_passes_both_tiers_and_its_own_tests() {
         let passed = test_build::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None);
         assert!(passed.expect("run").success(), "{}", template.name);
         let page = std::fs::read_to_string(folder.join("README.md")).expect("a page");
-        assert!(!["NAME", "ABOUT", "TABLES", "CALL"].iter().any(|left| page.contains(left)), "{page}");
+        assert!(!["NAME", "ABOUT", "TABLES", "CALL", "ENTRY"].iter().any(|left| page.contains(left)), "{page}");
     }
 }
 

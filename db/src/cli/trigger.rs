@@ -55,7 +55,7 @@ pub(super) enum TriggerCommand {
 pub(super) struct CreateArgs {
     /// Name of the trigger: 1 to 64 letters, digits, '_', '-' and '.'
     name: String,
-    /// The extension to call
+    /// The extension to call; of several typed functions one: EXTENSION.FUNCTION
     #[arg(long, value_name = "NAME")]
     extension: String,
     /// Call it so often, such as 5s, 10m, 1d
@@ -73,7 +73,7 @@ pub(super) struct CreateArgs {
     /// Up to so many changes in one call, which is to read them with `Changes`: 1 to 256 [default: each call has one]
     #[arg(long, value_name = "CHANGES", requires = "on")]
     batch: Option<u32>,
-    /// Arguments of calls by the clock
+    /// Arguments of calls by the clock; JSON for a typed function
     #[arg(long, conflicts_with = "on", default_value = "")]
     args: String,
     /// Times that a call which failed is made again [default: 8]

@@ -48,4 +48,32 @@ impl TestStore {
         )?;
         reply.ok_or_else(|| Error::new("the function has ended without a reply"))
     }
+
+    /// Runs a typed function that takes nothing beside the `Db`, as [`TestStore::call`] does one with an argument.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// pub async fn visits(db: Db<'_>) -> Result<u64, Error> {
+    ///     db.count(db.table("visits")?, b"", b"").await
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// let visits_table = store.ordered_table("visits");
+    /// store.put(visits_table, b"home", b"1");
+    /// assert_eq!(store.call_without_argument(visits), Ok(1));
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`TestStore::invoke`].
+    ///
+    /// # Panics
+    /// When the function does.
+    pub fn call_without_argument<F, R>(&mut self, function: F) -> Result<R, Error>
+    where
+        F: for<'a> AsyncFn(Db<'a>) -> Result<R, Error>,
+    {
+        self.call(async |db: Db<'_>, ()| function(db).await, ())
+    }
 }

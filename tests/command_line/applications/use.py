@@ -6,24 +6,34 @@ import os
 import sandstorm
 from chat import ChatClient
 from features import FeaturesClient
+from leaderboard import LeaderboardClient
+from queue_client import QueueClient
 from shop import ShopClient
 
 address, token = os.environ["HTTP"].removeprefix("http://"), os.environ["TOKEN"]
 with sandstorm.Client(address, "shop", token, timeout=120.0) as client:
-    assert client.invoke("leaderboard", b"add python 10") == b"10"
-    assert client.invoke("leaderboard", b"add python 5") == b"15"
-    place = int(client.invoke("leaderboard", b"place python"))
-    assert f"{place}. python 15\n" in client.invoke("leaderboard", b"top 100").decode()
+    board = LeaderboardClient(client)
+    assert board.add({"player": "python", "points": 10})["points"] == 10
+    rank = board.add({"player": "python", "points": 5})
+    assert (rank["player"], rank["points"]) == ("python", 15), rank
+    rank = board.place("python")
+    assert rank in board.top(100) and rank in board.around("python"), rank
     try:
-        client.invoke("leaderboard", b"place nobody")
+        board.place("nobody")
         raise AssertionError("there is no such player")
     except sandstorm.Failed as error:
         assert error.kind == "not_found", error.kind
 
-    client.invoke("queue", b"add 0 from python")
-    job, _, words = client.invoke("queue", b"take 600").partition(b" ")
-    assert words == b"from python" and client.invoke("queue", b"take 600") == b""
-    assert client.invoke("queue", b"done " + job) == b"done" and client.invoke("queue", b"count") == b"0"
+    # In a file of another name than Python's own module.
+    queue = QueueClient(client)
+    queue.add({"work": "from python", "delay_s": None})
+    job = queue.take(600)
+    assert (job["work"], job["tries"]) == ("from python", 1) and queue.take(600) is None
+    assert queue.retry({"id": job["id"], "delay_s": 0}) is True
+    job = queue.take(600)
+    assert (job["work"], job["tries"]) == ("from python", 2)
+    assert queue.done(job["id"]) is None and queue.counts() == {"jobs": 0, "given_up": 0}
+    assert queue.given_up() == []
 
     shop = ShopClient(client)
     assert shop.offer({"name": "python tea", "price": 250, "count": 10}) == 10

@@ -1,6 +1,8 @@
 // The five applications of the cookbook, called from TypeScript over RESP and HTTP. The suite compiles and runs it.
 import { ChatClient } from "./chat.js";
 import { FeaturesClient } from "./features.js";
+import { HttpTransport, LeaderboardClient, SandstormError as BoardError } from "./leaderboard.js";
+import * as queueing from "./queue.js";
 import { RespTransport, SandstormError, ShopClient } from "./shop.js";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -15,30 +17,30 @@ function same(found: unknown, expected: unknown): void {
   if (text(found) !== text(expected)) throw new Error(`${text(found)}, not ${text(expected)}`);
 }
 
-/** Calls an extension that takes bytes: for those there is HTTP. */
-async function invoke(extension: string, body: string): Promise<string> {
-  const headers = { authorization: `Bearer ${token}`, "idempotency-key": crypto.randomUUID(), "sandstorm-timeout-ms": "60000" };
-  const response = await fetch(`${http}/v1/call/shop/${extension}`, { method: "POST", headers, body });
-  const text = await response.text();
-  if (!response.ok) throw new SandstormError(response.status, JSON.parse(text));
-  return text;
-}
-
-async function fails(call: Promise<unknown>, code: string, kind: string): Promise<void> {
+/** Each generated file has an error class of its own. */
+async function fails(call: Promise<unknown>, code: string, kind: string, type: typeof SandstormError = SandstormError): Promise<void> {
   const error = await call.then(() => undefined, (error: unknown) => error);
-  if (!(error instanceof SandstormError)) throw error ?? new Error("it was no error");
+  if (!(error instanceof type)) throw error ?? new Error("it was no error");
   same([error.code, error.kind], [code, kind]);
 }
 
-same([await invoke("leaderboard", "add node 10"), await invoke("leaderboard", "add node 5")], ["10", "15"]);
-const place = await invoke("leaderboard", "place node");
-same((await invoke("leaderboard", "top 100")).split("\n").includes(`${place}. node 15`), true);
-await fails(invoke("leaderboard", "place nobody"), "failed", "not_found");
+const board = new LeaderboardClient(new HttpTransport({ server: http, tenant: "shop", token, timeoutMs: 60_000 }));
+same((await board.add({ player: "node", points: 10 }, { key: "node" })).points, 10);
+same((await board.add({ player: "node", points: 5 })).points, 15);
+const rank = await board.place("node");
+same((await board.top(100)).filter((other) => other.player === "node"), [rank]);
+same((await board.around("node")).filter((other) => other.player === "node"), [rank]);
+await fails(board.place("nobody"), "failed", "not_found", BoardError);
 
-await invoke("queue", "add 0 from node");
-const taken = await invoke("queue", "take 600");
-same([taken.slice(33), await invoke("queue", "take 600")], ["from node", ""]);
-same([await invoke("queue", `done ${taken.slice(0, 32)}`), await invoke("queue", "count")], ["done", "0"]);
+const queue = new queueing.QueueClient(new queueing.HttpTransport({ server: http, tenant: "shop", token, timeoutMs: 60_000 }));
+await queue.add({ work: "from node" });
+const taken = await queue.take(600);
+same([taken?.work, taken?.tries, await queue.take(600)], ["from node", 1, null]);
+same(await queue.retry({ id: taken?.id ?? "", delay_s: 0 }), true);
+const again = await queue.take(600);
+same([again?.work, again?.tries], ["from node", 2]);
+await queue.done(again?.id ?? "");
+same([await queue.counts(), await queue.given_up()], [{ jobs: 0, given_up: 0 }, []]);
 
 const over = new RespTransport({ server: resp, tenant: "shop", token, timeoutMs: 120_000 });
 const shop = new ShopClient(over);

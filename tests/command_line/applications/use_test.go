@@ -9,12 +9,13 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"applications/chat"
 	"applications/features"
+	"applications/leaderboard"
+	"applications/queue"
 	"applications/shop"
 )
 
@@ -27,54 +28,78 @@ func same(t *testing.T, found any, err error, expected any) {
 	}
 }
 
-func request(t *testing.T, method, path, body string) (string, int) {
+// get reads a page of a change feed: that is plain HTTP.
+func get(t *testing.T, path string) []byte {
 	t.Helper()
-	request, err := http.NewRequest(method, os.Getenv("HTTP")+path, strings.NewReader(body))
+	request, err := http.NewRequest("GET", os.Getenv("HTTP")+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("authorization", "Bearer "+os.Getenv("TOKEN"))
-	request.Header.Set("sandstorm-timeout-ms", "60000")
-	if method == "GET" {
-		request.Header.Del("sandstorm-timeout-ms")
-	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(said), response.StatusCode
-}
-
-// invoke calls an extension that takes bytes: for those there is HTTP.
-func invoke(t *testing.T, extension, args, expected string) string {
-	t.Helper()
-	said, status := request(t, "POST", "/v1/call/shop/"+extension, args)
-	if status != 200 || !strings.Contains(said, expected) {
-		t.Fatal(status, said)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatal(response.Status, string(said), err)
 	}
 	return said
 }
 
-func TestLeaderboardAndQueue(t *testing.T) {
-	invoke(t, "leaderboard", "add go 10", "10")
-	invoke(t, "leaderboard", "add go 5", "15")
-	place := invoke(t, "leaderboard", "place go", "")
-	invoke(t, "leaderboard", "top 100", place+". go 15\n")
-	said, status := request(t, "POST", "/v1/call/shop/leaderboard", "place nobody")
-	if status != 404 || !strings.Contains(said, `"kind":"not_found"`) {
-		t.Fatal(status, said)
+func TestLeaderboard(t *testing.T) {
+	client := leaderboard.LeaderboardClient{Options: leaderboard.Options{
+		Server: os.Getenv("HTTP"), Tenant: "shop", Token: os.Getenv("TOKEN"), Timeout: time.Minute,
+	}}
+	for _, points := range []uint64{10, 5} {
+		if _, err := client.Add(ctx, leaderboard.Score{Player: "go", Points: points}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	invoke(t, "queue", "add 0 from go", "")
-	job, words, _ := strings.Cut(invoke(t, "queue", "take 600", ""), " ")
-	same(t, words, nil, "from go")
-	same(t, invoke(t, "queue", "take 600", ""), nil, "")
-	invoke(t, "queue", "done "+job, "done")
-	same(t, invoke(t, "queue", "count", ""), nil, "0")
+	rank, err := client.Place(ctx, "go")
+	same(t, rank.Points, err, uint64(15))
+	lists := []func() ([]leaderboard.Rank, error){
+		func() ([]leaderboard.Rank, error) { return client.Top(ctx, 100) },
+		func() ([]leaderboard.Rank, error) { return client.Around(ctx, "go") },
+	}
+	for _, list := range lists {
+		ranks, err := list()
+		found := false
+		for _, other := range ranks {
+			found = found || other == rank
+		}
+		same(t, found, err, true)
+	}
+	_, err = client.Place(ctx, "nobody")
+	if !errors.Is(err, &leaderboard.SandstormError{Code: "failed", Kind: "not_found"}) {
+		t.Fatal(err)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	client := queue.QueueClient{Options: queue.Options{
+		Server: os.Getenv("HTTP"), Tenant: "shop", Token: os.Getenv("TOKEN"), Timeout: time.Minute,
+	}}
+	if _, err := client.Add(ctx, queue.NewJob{Work: "from go"}); err != nil {
+		t.Fatal(err)
+	}
+	for tries := uint32(1); tries <= 2; tries++ {
+		job, err := client.Take(ctx, 600)
+		if err != nil || job == nil || job.Work != "from go" || job.Tries != tries {
+			t.Fatal(job, err)
+		}
+		none, err := client.Take(ctx, 600)
+		same(t, none, err, (*queue.Job)(nil))
+		if tries == 1 {
+			again, err := client.Retry(ctx, queue.Retry{Id: job.Id, DelayS: 0})
+			same(t, again, err, true)
+		} else if err := client.Done(ctx, job.Id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts, err := client.Counts(ctx)
+	same(t, counts, err, queue.Counts{Jobs: 0, GivenUp: 0})
 }
 
 func TestShop(t *testing.T) {
@@ -108,9 +133,8 @@ func TestChat(t *testing.T) {
 	}
 	changes := func(query string) {
 		t.Helper()
-		said, status := request(t, "GET", "/v1/tenants/shop/tables/messages/changes"+query, "")
-		if err := json.Unmarshal([]byte(said), &page); err != nil || status != 200 {
-			t.Fatal(status, said)
+		if err := json.Unmarshal(get(t, "/v1/tenants/shop/tables/messages/changes"+query), &page); err != nil {
+			t.Fatal(err)
 		}
 	}
 	changes("")

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct TriggerSpec {
     /// Its name.
     pub name: String,
-    /// The extension that it calls.
+    /// The extension that it calls; of several typed functions one, after a dot.
     pub extension: String,
     /// Calls it so often, such as `5s`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -48,7 +48,7 @@ impl ControlState {
         for one in declared {
             let about = |error: ApiError| error.about(&format!("trigger {:?} of extension.toml", one.name));
             runner.start_position(view, one).map_err(|error| about(refused(error)))?;
-            if others.iter().any(|other| other.spec.name == one.name && other.spec.extension != one.extension) {
+            if others.iter().any(|other| other.spec.name == one.name && other.spec.called().0 != one.called().0) {
                 return Err(about(refused(TriggerError::Exists(one.name.clone()))));
             }
         }
@@ -206,15 +206,15 @@ pub(super) async fn discard_letters(
 
 /// A trigger that an extension's manifest declares.
 pub(super) fn declared(extension: &str, one: &ManifestTrigger) -> Result<TriggerDefinition, ApiError> {
-    let ManifestTrigger { name, every, cron, on, ops, batch, args, retries } = one.clone();
+    let ManifestTrigger { name, function, every, cron, on, ops, batch, args, retries } = one.clone();
     let op = |op: String| {
         let known = serde_json::from_value(serde_json::Value::String(op));
         known.map_err(|error| ApiError::invalid(format!("trigger {name:?} of extension.toml: ops: {error}")))
     };
     let ops = ops.into_iter().map(op).collect::<Result<_, _>>()?;
     let retries = retries.unwrap_or(TRIGGER_RETRIES);
-    let (extension, table) = (extension.to_owned(), on);
-    Ok(TriggerDefinition { name, extension, every, cron, table, ops, batch, args, retries })
+    let extension = function.map_or_else(|| extension.to_owned(), |function| format!("{extension}.{function}"));
+    Ok(TriggerDefinition { name, extension, every, cron, table: on, ops, batch, args, retries })
 }
 
 /// What a trigger does, for its event.

@@ -107,7 +107,7 @@ impl ActiveTrigger {
         let source = spec.source()?;
         let dead_bytes = dead_letters.iter().map(letter_bytes).sum();
         let dead = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
-        let (key, extension) = (Arc::new((tenant, spec.name.clone())), spec.extension.as_str().into());
+        let (key, extension) = (Arc::new((tenant, spec.name.clone())), spec.called().0.into());
         let batch = spec.batch.map(BatchSize::of);
         Ok(ActiveTrigger {
             tenant,

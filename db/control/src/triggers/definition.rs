@@ -26,7 +26,7 @@ pub enum TriggerOp {
 pub struct TriggerDefinition {
     /// Its name.
     pub name: String,
-    /// The extension that it calls.
+    /// The extension that it calls; of several typed functions which one, after a dot.
     pub extension: String,
     /// Calls it so often, such as `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct TriggerDefinition {
     /// has one, as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u32>,
-    /// The arguments of calls by a schedule.
+    /// The arguments of calls by a schedule; JSON, if it calls a typed function.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub args: String,
     /// Times that a call which failed is made again.
@@ -99,6 +99,14 @@ impl TriggerDefinition {
             }
             (None, None, Some(table)) => Ok(TriggerSource::Table(table.clone())),
             _ => Err("a trigger has one of `every`, `cron` and `table`".to_owned()),
+        }
+    }
+
+    /// The extension that it calls, and the typed function, if it names one.
+    pub(crate) fn called(&self) -> (&str, Option<&str>) {
+        match self.extension.split_once('.') {
+            Some((extension, function)) => (extension, Some(function)),
+            None => (&self.extension, None),
         }
     }
 

@@ -7,7 +7,8 @@
 //! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
 //! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
 //!   [`state_file`] keeps them over a restart;
-//! - [`trigger_outcome`]: what became of a change.
+//! - [`trigger_outcome`]: what became of a change;
+//! - [`typed_calls`]: JSON of a schedule, as the bytes of a typed function.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
 //! watches, and writers of watched ones pay nothing either.
@@ -22,6 +23,7 @@ mod schedule;
 mod state_file;
 mod trigger_outcome;
 mod trigger_store;
+mod typed_calls;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
 pub use definition::{TriggerDefinition, TriggerOp};

@@ -16,11 +16,13 @@ use super::expiry_requests::{self, ExpiryRequests};
 use super::state_file::{DeadLetter, StoredTrigger};
 use super::trigger_outcome::{DeclaredTrigger, TriggerError};
 use super::trigger_store::{KeptTrigger, TriggerStore};
+use super::typed_calls;
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
 use crate::limits::{TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_LOOK};
 use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_log::{ChangeLog, LogTail};
+use sandstorm_net::rpc::RpcStatus;
 use sandstorm_server::workers::{LocalCall, LocalCallResult};
 
 /// Takes the event that a trigger has paused itself.
@@ -147,6 +149,7 @@ impl TriggerRunner {
         now_ms: u64,
     ) -> Result<TriggerStatus, TriggerError> {
         let position = self.start_position(view, &spec)?;
+        self.check_call(view.tenant.id, &spec)?;
         let (tenant, name) = (view.tenant.id, spec.name.clone());
         let created = self.change(tenant, &name, |trigger| {
             if trigger.is_some() {
@@ -180,6 +183,14 @@ impl TriggerRunner {
         }
     }
 
+    /// Checks that what it calls takes what it gives, if that is loaded by now.
+    fn check_call(&self, tenant: u32, spec: &TriggerDefinition) -> Result<(), TriggerError> {
+        let source = spec.source().map_err(TriggerError::Invalid)?;
+        let snapshot = self.shared.directory.snapshot();
+        let checked = snapshot.tenant(tenant).map_or(Ok(()), |view| typed_calls::check(view, spec, &source));
+        checked.map_err(TriggerError::Invalid)
+    }
+
     /// Makes a trigger, or changes the one of its name that calls the same extension. One that stays at its table keeps
     /// its position, and all keep their dead letters.
     ///
@@ -196,9 +207,10 @@ impl TriggerRunner {
         match known {
             None => self.create(view, spec, now_ms).map(|_| DeclaredTrigger::Created),
             Some(known) if known == spec => Ok(DeclaredTrigger::Unchanged),
-            Some(known) if known.extension != spec.extension => Err(TriggerError::Exists(name)),
+            Some(known) if known.called().0 != spec.called().0 => Err(TriggerError::Exists(name)),
             Some(_) => {
                 let position = self.start_position(view, &spec)?;
+                self.check_call(tenant, &spec)?;
                 self.change(tenant, &name, |trigger| {
                     let known = trigger.as_mut().ok_or_else(|| TriggerError::Unknown(name.clone()))?;
                     let (mut stored, epoch) = (known.stored(), known.epoch);
@@ -425,7 +437,7 @@ impl SharedRunner {
                 is_missing |= expiry_requests::is_missing(&kept.trigger, view);
                 if kept.trigger.paused.is_empty() {
                     is_behind |= !find_calls(kept, (view, log.as_ref()), now_ms);
-                    begun.extend(begin_calls(&mut kept.trigger, now_ms, ended));
+                    begun.extend(begin_calls(kept, view, now_ms, ended));
                     pauses.extend((!kept.trigger.paused.is_empty()).then(|| pause_event(&kept.trigger)));
                 }
             });
@@ -488,11 +500,30 @@ fn find_calls(kept: &mut KeptTrigger, (view, log): (&TenantView, Option<&Arc<Cha
 }
 
 /// The next calls of a trigger that may begin, as a worker takes them.
-fn begin_calls(trigger: &mut ActiveTrigger, now_ms: u64, ended: &Arc<EndedCalls>) -> Vec<LocalCall> {
+fn begin_calls(
+    KeptTrigger { trigger, is_changed, .. }: &mut KeptTrigger,
+    view: &TenantView,
+    now_ms: u64,
+    ended: &Arc<EndedCalls>,
+) -> Vec<LocalCall> {
     let mut begun = Vec::new();
     while begun.len() < TRIGGER_CALLS_PER_TURN
         && let Some((place, args)) = trigger.begin_call(now_ms)
     {
+        // At each try: the code may be another one by now.
+        let args = match trigger.table() {
+            Some(_) => Ok(args),
+            None => typed_calls::call_bytes(view, &trigger.spec, args),
+        };
+        let args = match args {
+            Ok(args) => args,
+            Err(why) => {
+                *is_changed = true;
+                // Whether it has paused itself is looked at by the caller.
+                trigger.end_call(place, (RpcStatus::Failed, why.as_bytes()), now_ms);
+                continue;
+            }
+        };
         let (key, ended) = (Arc::clone(&trigger.key), Arc::clone(ended));
         let done = Box::new(move |result| ended.push(EndedTriggerCall { key, place, result }));
         let (tenant, extension) = (trigger.tenant, Arc::clone(&trigger.extension));
