@@ -11,7 +11,9 @@ mod generated;
 #[allow(unreachable_pub, reason = "it is as users get it")]
 mod generated_bank;
 mod load;
+mod page_programs;
 mod page_samples;
+mod page_table;
 mod python;
 mod readme;
 mod shell;

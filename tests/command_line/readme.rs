@@ -18,7 +18,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-fn page(name: &str) -> String {
+pub(super) fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -30,7 +30,7 @@ fn section<'p>(page: &'p str, heading: &str) -> &'p str {
 }
 
 /// Fenced blocks in order: language and text.
-fn blocks(text: &str) -> Vec<(&str, String)> {
+pub(super) fn blocks(text: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -43,7 +43,7 @@ fn blocks(text: &str) -> Vec<(&str, String)> {
 }
 
 /// The commands of a terminal session, each with the output lines that the page shows.
-fn commands(block: &str) -> Vec<(String, Vec<String>)> {
+pub(super) fn commands(block: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), commands.last_mut()) {
@@ -57,7 +57,7 @@ fn commands(block: &str) -> Vec<(String, Vec<String>)> {
 
 /// Replaces the parts of a line that differ from run to run: times, sizes of libraries, tokens, and versions of
 /// records, which depend on the keys that share a counter.
-fn settled(line: &str) -> String {
+pub(super) fn settled(line: &str) -> String {
     for head in ["token: ", "token_hash: ", "sandstorm-token-1:", "version "] {
         if line.starts_with(head) {
             return head.to_owned();
@@ -73,15 +73,15 @@ fn settled(line: &str) -> String {
 }
 
 /// A server of the test's own, a working folder, and the binary on the path.
-struct Terminal {
+pub(super) struct Terminal {
     process: Child,
-    control: String,
-    folder: tempfile::TempDir,
-    here: PathBuf,
+    pub(super) control: String,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) here: PathBuf,
 }
 
 impl Terminal {
-    fn open() -> Terminal {
+    pub(super) fn open() -> Terminal {
         Terminal::open_in(tempfile::tempdir().unwrap(), &[])
     }
 
@@ -94,8 +94,8 @@ impl Terminal {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let output_text: Value = serde_json::from_str(&line).expect("the server says where it is");
-        let control = output_text["control"].as_str().unwrap().to_owned();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let control = said["control"].as_str().unwrap().to_owned();
         let here = folder.path().join("work");
         fs::create_dir(&here).unwrap();
         // Links the binary under the name that the pages use.
@@ -106,11 +106,18 @@ impl Terminal {
     }
 
     /// Runs a line in a shell; it must succeed. Returns its output.
-    fn run(&mut self, line: &str) -> String {
+    pub(super) fn run(&mut self, line: &str) -> String {
         if let Some(folder) = line.strip_prefix("cd ") {
             self.here.push(folder);
             return String::new();
         }
+        let output = self.shell(line).output().unwrap();
+        assert!(output.status.success(), "$ {line}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A shell that runs a line here.
+    pub(super) fn shell(&self, line: &str) -> Command {
         let path = format!("{}:{}", self.folder.path().join("bin").display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         for name in ["SANDSTORM_TOKEN", "SANDSTORM_TENANT", "RUST_LOG"] {
@@ -119,13 +126,12 @@ impl Terminal {
         command.env("PATH", path).env("SANDSTORM_SERVER", &self.control);
         command.env("SANDSTORM_STATE", self.folder.path().join("state"));
         command.env("XDG_CACHE_HOME", self.folder.path().join("cache"));
-        let output = command.args(["-c", line]).current_dir(&self.here).stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "$ {line}\n{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        command.args(["-c", line]).current_dir(&self.here).stdin(Stdio::null());
+        command
     }
 
     /// Runs the commands of a block and compares their output with the page's, where the page shows any.
-    fn follow(&mut self, block: &str) {
+    pub(super) fn follow(&mut self, block: &str) {
         for (command, expected) in commands(block) {
             // The server runs already, on ports of its own; the binary exists.
             if command.starts_with("sandstorm serve") || command.starts_with("cargo ") {
