@@ -182,6 +182,12 @@ impl Client {
         Ok(Client { runtime: Arc::clone(&self.runtime), client })
     }
 
+    /// See [`crate::Client::calls_near`].
+    #[must_use]
+    pub fn calls_near(&self, key: &[u8]) -> Client {
+        Client { runtime: Arc::clone(&self.runtime), client: self.client.calls_near(key) }
+    }
+
     /// See [`crate::Client::transaction`].
     pub fn transaction(&self) -> BlockingTransaction {
         BlockingTransaction { runtime: Arc::clone(&self.runtime), transaction: self.client.transaction() }

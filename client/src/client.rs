@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 pub struct Client {
     pub(crate) links: Arc<ServerLinks>,
     /// The server of the requests that name no key; `None`: the one that the client began with.
-    pub(crate) near: Option<SocketAddr>,
+    near: Option<SocketAddr>,
+    /// The key at whose server they are instead, and to which calls go wherever it moves.
+    pub(crate) near_key: Option<Arc<[u8]>>,
     pub(crate) deadline: Duration,
     names: Option<Arc<LearnedNames>>,
 }
@@ -39,7 +41,7 @@ impl Client {
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
         let links = Arc::new(ServerLinks::connect(config).await?);
-        Ok(Client { links, near: None, deadline, names: None })
+        Ok(Client { links, near: None, near_key: None, deadline, names: None })
     }
 
     /// The same connection with another deadline for the requests made through it.
@@ -251,7 +253,15 @@ impl Client {
     }
 
     pub(crate) async fn response(&self, message: Message) -> Result<Bytes, Error> {
-        self.links.link(self.near).await?.request(message, self.deadline).await
+        self.links.link(self.place()).await?.request(message, self.deadline).await
+    }
+
+    /// The server of requests that name no key; `None`: the one that the client began with.
+    pub(crate) fn place(&self) -> Option<SocketAddr> {
+        match &self.near_key {
+            Some(key) => self.links.owner(key),
+            None => self.near,
+        }
     }
 
     /// Asks the server that owns the key.
@@ -260,18 +270,26 @@ impl Client {
     }
 
     /// The same connection for requests that name no key, which go to the server that has this one: in a
-    /// cluster a call of an extension reaches the keys of the server that it runs at.
+    /// cluster a call of an extension reaches the keys of the server that it runs at. A call runs only where the key
+    /// is: when that moves, the call follows it within its deadline.
     pub async fn near(&self, table: u64, key: &[u8]) -> Result<Client, Error> {
         // Where it is, is told by an answer.
         if self.links.owner(key).is_none() {
             self.get(table, key).await?;
         }
-        Ok(self.at(self.links.owner(key)))
+        Ok(self.calls_near(key))
+    }
+
+    /// The same connection for calls of extensions, which run at the server that has this key: see [`Client::near`].
+    /// Nothing is sent for it; the first call finds the server.
+    #[must_use]
+    pub fn calls_near(&self, key: &[u8]) -> Client {
+        Client { near: None, near_key: Some(key.into()), ..self.clone() }
     }
 
     /// The same connection for requests that name no key, which go to this server.
     pub(crate) fn at(&self, near: Option<SocketAddr>) -> Client {
-        Client { near, ..self.clone() }
+        Client { near, near_key: None, ..self.clone() }
     }
 }
 

@@ -4,7 +4,8 @@ use crate::Error;
 use crate::client::{Client, unexpected_reply};
 use crate::message::{self, Message, Reply};
 use bytes::Bytes;
-use sandstorm_net::rpc::CallCost;
+use sandstorm_net::rpc::{CallCost, OP_FLAG_COST};
+use sandstorm_net::slots::slot_of;
 
 /// A call, and what it cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,17 +24,13 @@ impl Client {
 
     /// Calls that version of the extension `name` (0: the newest).
     pub async fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
-        let mut message = Message::new();
-        message.invoke(name, version, args);
-        self.reply(message).await
+        reply_of(&self.called(false, |message, slot| message.call(name, version, args, (0, slot))).await?)
     }
 
     /// Calls the newest version of the extension `name` where it does no harm if it runs twice, as one that only reads.
     /// The server remembers no answer to it, so it is cheaper, and may run again if its packet, or its answer, is lost.
     pub async fn query(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
-        let mut message = Message::new();
-        message.query(name, 0, args);
-        self.reply(message).await
+        reply_of(&self.called(true, |message, slot| message.call(name, 0, args, (0, slot))).await?)
     }
 
     /// Calls that version of the extension `name` (0: the newest), and has the server tell what the call cost, also if
@@ -43,9 +40,8 @@ impl Client {
     /// Those of a message without an answer, such as [`Error::Timeout`]. How the call itself ended is in
     /// [`MeasuredCall::result`].
     pub async fn invoke_measured(&self, name: &str, version: u64, args: &[u8]) -> Result<MeasuredCall, Error> {
-        let mut message = Message::new();
-        message.measured_invoke(name, version, args);
-        let response = self.response(message).await?;
+        let append = |message: &mut Message, slot| message.call(name, version, args, (OP_FLAG_COST, slot));
+        let response = self.called(false, append).await?;
         let result = match message::decode_single_reply(&response) {
             Ok(Reply::Invoked(bytes)) => Ok(bytes),
             Ok(other) => return Err(unexpected_reply("invoke", &other)),
@@ -54,10 +50,25 @@ impl Client {
         Ok(MeasuredCall { result, cost: message::decode_cost(&response) })
     }
 
-    async fn reply(&self, message: Message) -> Result<Bytes, Error> {
-        match self.single(message).await? {
-            Reply::Invoked(bytes) => Ok(bytes),
-            other => Err(unexpected_reply("invoke", &other)),
+    /// The response to a call, which a client near a key sends to the server that owns the key.
+    async fn called(&self, may_repeat: bool, append: impl Fn(&mut Message, Option<u16>)) -> Result<Bytes, Error> {
+        let slot = self.near_key.as_deref().map(slot_of);
+        let build = || {
+            Message::of(|message| match may_repeat {
+                true => message.harmless(|message| append(message, slot)),
+                false => append(message, slot),
+            })
+        };
+        match &self.near_key {
+            Some(key) => self.links.request(key, build, self.deadline).await,
+            None => self.response(build()).await,
         }
+    }
+}
+
+fn reply_of(response: &Bytes) -> Result<Bytes, Error> {
+    match message::decode_single_reply(response)? {
+        Reply::Invoked(bytes) => Ok(bytes),
+        other => Err(unexpected_reply("invoke", &other)),
     }
 }

@@ -5,8 +5,8 @@ use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
     CallCost, Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
-    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_COST, OP_FLAG_SNAPSHOT, OP_FLAG_TTL,
-    OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
+    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_COST, OP_FLAG_NEAR, OP_FLAG_SNAPSHOT,
+    OP_FLAG_TTL, OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
 };
 use std::time::Duration;
 
@@ -312,21 +312,29 @@ impl Message {
 
     /// Appends a call of an extension; version 0 is the newest.
     pub fn invoke(&mut self, name: &str, version: u64, args: &[u8]) {
-        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(OpKind::Invoke) };
-        self.push(&operation, [args, &[]]);
+        self.push(&call_operation(name, version), [args, &[]]);
     }
 
-    /// Appends a call of an extension whose answer tells what it cost.
-    pub(crate) fn measured_invoke(&mut self, name: &str, version: u64, args: &[u8]) {
-        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(OpKind::Invoke) };
-        self.push(&Operation { flags: OP_FLAG_COST, ..operation }, [args, &[]]);
+    /// Appends a call of an extension with these flags. With a slot it runs only at the server that owns it.
+    pub(crate) fn call(&mut self, name: &str, version: u64, args: &[u8], (flags, slot): (u8, Option<u16>)) {
+        let call = call_operation(name, version);
+        let call = match slot {
+            None => Operation { flags, ..call },
+            Some(slot) => Operation { flags: flags | OP_FLAG_NEAR, user_flags: slot.into(), ..call },
+        };
+        self.push(&call, [args, &[]]);
     }
 
     /// Appends a call that does no harm if it runs twice, as of an extension that only reads: the server remembers no
     /// answer to it.
     pub fn query(&mut self, name: &str, version: u64, args: &[u8]) {
+        self.harmless(|message| message.invoke(name, version, args));
+    }
+
+    /// Appends operations that do no harm if they run twice.
+    pub(crate) fn harmless(&mut self, append: impl FnOnce(&mut Message)) {
         let idempotent = self.idempotent;
-        self.invoke(name, version, args);
+        append(self);
         self.idempotent = idempotent;
     }
 
@@ -348,6 +356,11 @@ impl Message {
         }
         Ok(self.bytes)
     }
+}
+
+/// A call of an extension, without its arguments.
+fn call_operation(name: &str, version: u64) -> Operation<'_> {
+    Operation { key: name.as_bytes(), number: version, ..Operation::new(OpKind::Invoke) }
 }
 
 /// Writes the session's fields into a finished message.

@@ -26,7 +26,7 @@ impl Client {
             for (place, (key, operation)) in
                 operations.iter().enumerate().filter(|(place, _)| replies[*place].is_none())
             {
-                let at = if key.is_empty() { self.near } else { self.links.owner(key) };
+                let at = if key.is_empty() { self.place() } else { self.links.owner(key) };
                 match parts.iter_mut().find(|(known, ..)| *known == at) {
                     None => parts.push((at, vec![place], operation.clone())),
                     Some((_, places, part)) => {

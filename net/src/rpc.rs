@@ -104,6 +104,9 @@ pub const OP_FLAG_TTL: u8 = 0x01;
 pub const RANGE_BACKWARD: u64 = 1 << 32;
 /// Bit of the number of a range's answer: there may be more.
 pub const RANGE_MORE: u64 = 1 << 32;
+/// Operation flag of an invoke: it runs only at the server of a cluster that owns the slot in its user flags. Another
+/// one answers [`RpcStatus::WrongServer`], and it has not run.
+pub const OP_FLAG_NEAR: u8 = 0x08;
 /// Operation flag of a multiget or a range: all records as they were at one moment, so that it finds all of a
 /// transaction's writes or none.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;

@@ -129,7 +129,7 @@ function same(found: unknown, expected: unknown): void {
 }
 
 const { SERVER: server, TOKEN: token } = process.env;
-const client = new BankClient({ server, tenant: "shop", token, retries: 1 });
+const client = new BankClient({ server, tenant: "shop", token, retries: 1, timeoutMs: 60_000 });
 const sum: number = await client.deposit({ name: "typist", balance: 5 });
 same(sum, 5);
 const order: Transfer = { from: "typist", to: "reader", amount: 2, purpose: "Gift" };
@@ -241,10 +241,12 @@ fn clients_give_the_same_over_http_and_resp() {
         std::fs::write(folder.join("shapes.ts"), written_of(SHAPES, &["typescript"])).unwrap();
         std::fs::write(folder.join("exact.ts"), written_of(SHAPES, &["typescript", "--bigint"])).unwrap();
         std::fs::write(folder.join("package.json"), "{\"type\": \"module\"}").unwrap();
-        copy("use.ts", &folder);
-        succeeds(Command::new(&compiler).args(TYPESCRIPT_OPTIONS).arg("use.ts").current_dir(&folder));
+        ["use.ts", "http.ts"].iter().for_each(|program| _ = copy(program, &folder));
+        succeeds(Command::new(&compiler).args(TYPESCRIPT_OPTIONS).args(["use.ts", "http.ts"]).current_dir(&folder));
         if has("node", "--version") {
-            succeeds(Command::new("node").arg("use.js").current_dir(&folder).envs(environment.clone()));
+            for program in ["use.js", "http.js"] {
+                succeeds(Command::new("node").arg(program).current_dir(&folder).envs(environment.clone()));
+            }
         }
     }
     if with_go {
@@ -252,7 +254,7 @@ fn clients_give_the_same_over_http_and_resp() {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("shapes.go"), written_of(SHAPES, &["go"])).unwrap();
         std::fs::write(folder.join("go.mod"), "module shapes\n\ngo 1.18\n").unwrap();
-        copy("use_test.go", &folder);
+        ["use_test.go", "http_test.go"].iter().for_each(|program| _ = copy(program, &folder));
         succeeds(&mut go_command(&folder, &["vet", "./..."]));
         succeeds(go_command(&folder, &["test", "./..."]).envs(environment));
     }
@@ -295,10 +297,12 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 )
 
 func TestBank(t *testing.T) {
 	options := Options{Server: os.Getenv("SERVER"), Tenant: "shop", Token: os.Getenv("TOKEN"), Retries: 1}
+	options.Timeout = time.Minute
 	client := BankClient{Options: options}
 	sum, err := client.Deposit(context.Background(), Account{Name: "gopher", Balance: 5})
 	if err != nil || sum != 5 {

@@ -98,6 +98,11 @@ impl DevCluster {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
+    /// The address of a server's control port.
+    pub(super) fn control(&self, server: u16) -> String {
+        format!("127.0.0.1:{}", self.first + 10 * server)
+    }
+
     /// The port of a server for Redis clients.
     pub(super) fn redis_port(&self, server: u16) -> u16 {
         self.first + 10 * server + 2

@@ -146,6 +146,32 @@ fn a_call_with_a_key_runs_once_however_often_it_is_sent() {
 }
 
 #[test]
+fn a_repeat_is_not_run_by_a_later_start_of_the_server() {
+    let start_of = |answer: &HttpResponse| {
+        let line = answer.head.lines().find_map(|line| line.strip_prefix("sandstorm-start: "));
+        line.expect("a start").to_owned()
+    };
+    let (server, key) = (HttpServer::start(&["put"]), "idempotency-key: one");
+    let first = server.call("put", &[key], &put_args(b"k", b"1"));
+    let start = start_of(&first);
+    assert_eq!(start_of(&server.call("nothing", &[], b"")), start, "errors have it, too");
+    let (own, other) = (format!("sandstorm-start: {start}"), "sandstorm-start: of an earlier one");
+    // What the server knows has its answer, whatever the repeat says.
+    for header in [own.as_str(), other] {
+        let again = server.call("put", &[key, header], &put_args(b"k", b"1"));
+        assert_eq!((again.status, &again.body), (200, &first.body), "{again:?}");
+    }
+    // What it does not know may have run at an earlier start.
+    let stale = server.call("put", &["idempotency-key: two", other], &put_args(b"k", b"2"));
+    assert_eq!(stale.error(), (409, "stale".to_owned()));
+    assert_eq!(server.call("put", &["idempotency-key: two", &own], &put_args(b"k", b"2")).status, 200);
+    let restarted = HttpServer::start(&["put"]);
+    let lost = restarted.call("put", &[key, &own], &put_args(b"k", b"1"));
+    assert_eq!(lost.error(), (409, "stale".to_owned()));
+    assert_ne!(start_of(&lost), start);
+}
+
+#[test]
 fn operators_are_served_beside_as_many_calls_as_there_may_be() {
     let server = HttpServer::start(&["bad"]);
     // Each computes until it is killed, which the workers do one after another.

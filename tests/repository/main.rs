@@ -2,6 +2,7 @@
 
 mod api_examples;
 mod arrows;
+mod client_defaults;
 mod metadata;
 mod modules_doc;
 mod tidy;

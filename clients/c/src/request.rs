@@ -93,6 +93,13 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
             fields.end()?;
             change_page(&client.changes(table, has_after.then_some(after), wait_s.into()).await?, result)
         }
+        14 => {
+            let (key, operation) = (fields.bytes()?, fields.byte()?);
+            if !matches!(operation, 8 | 9 | 11) {
+                return Err(malformed("what is done near a key is a call"));
+            }
+            calls(&client.calls_near(key), operation, fields, result).await
+        }
         _ => Err(malformed("there is no such operation")),
     }
 }

@@ -374,17 +374,29 @@ impl SlotOwnership {
         span_of_bits(self.awaited.load(Ordering::Acquire)).is_some_and(|span| span.contains(slot))
     }
 
+    /// The server that owns a slot in the map that was read last, if a client may be sent there: not this one, and not
+    /// one that is about to hand the slot over to this one.
+    pub fn other_owner<'m>(&self, map: &'m SlotMap, slot: u16) -> Option<&'m ClusterServer> {
+        map.owner(slot).filter(|owner| owner.id != self.own_id && !self.is_changing(slot))
+    }
+
     /// The epoch of the map, and the text for a request whose key another server owns. Its first word is the address
     /// of the owner's first data port, or `-` if nobody owns the slot.
     #[cold]
     pub fn wrong_server(&self, key: &[u8]) -> (u64, String) {
-        let (slot, map) = (slot_of(key), self.map());
-        let text = match map.owner(slot) {
-            Some(owner) if owner.id == self.own_id || self.is_changing(slot) => {
-                format!("- slot {slot} is changing its server; ask again")
+        self.wrong_server_of(slot_of(key))
+    }
+
+    /// The same of a slot.
+    #[cold]
+    pub fn wrong_server_of(&self, slot: u16) -> (u64, String) {
+        let map = self.map();
+        let text = match (self.other_owner(&map, slot), map.owner(slot)) {
+            (Some(owner), _) => format!("{} owns slot {slot} of the key", owner.data),
+            (None, Some(_)) => format!("- slot {slot} is changing its server; ask again"),
+            (None, None) => {
+                format!("- no server owns slot {slot} of the key; `sandstorm cluster status` shows who owns which")
             }
-            Some(owner) => format!("{} owns slot {slot} of the key", owner.data),
-            None => format!("- no server owns slot {slot} of the key; `sandstorm cluster status` shows who owns which"),
         };
         (map.epoch, text)
     }

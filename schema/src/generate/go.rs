@@ -10,8 +10,9 @@ use crate::{
 };
 
 /// The transports, and how values are read: files of a package.
-const SUPPORT: [&str; 5] = [
+const SUPPORT: [&str; 6] = [
     include_str!("support/transport.go"),
+    include_str!("support/http_transport.go"),
     include_str!("support/resp_transport.go"),
     include_str!("support/resp_server.go"),
     include_str!("support/resp_reader.go"),
@@ -113,7 +114,7 @@ func (c *{class}) over() Transport {{
 	if c.Transport != nil {{
 		return c.Transport
 	}}
-	return NewHTTPTransport(c.Options)
+	return sharedHTTPTransport(c.Options)
 }}
 "#
         ));

@@ -11,8 +11,9 @@ use crate::{
 };
 
 /// The transports, and how values are written and read.
-const SUPPORT: [&str; 5] = [
+const SUPPORT: [&str; 6] = [
     include_str!("support/transport.ts"),
+    include_str!("support/http_transport.ts"),
     include_str!("support/resp_transport.ts"),
     include_str!("support/resp_server.ts"),
     include_str!("support/resp_reader.ts"),
@@ -89,7 +90,7 @@ const MORE_WORDS: [&str; 14] = [
     "out",
 ];
 /// Types of the language that the file itself uses: one of the extension's would stand in front of them.
-const LANGUAGE_TYPES: [&str; 11] = [
+const LANGUAGE_TYPES: [&str; 12] = [
     "AbortController",
     "AbortSignal",
     "Array",
@@ -98,6 +99,7 @@ const LANGUAGE_TYPES: [&str; 11] = [
     "Omit",
     "Partial",
     "Promise",
+    "ReadableStream",
     "Record",
     "RequestInit",
     "Uint8Array",

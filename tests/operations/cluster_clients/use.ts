@@ -1,17 +1,15 @@
-// Calls with keys at a cluster whose slots move: each runs once, where its key is.
-import { BankClient, RespTransport, SandstormError } from "./bank.js";
+// Calls with keys at a cluster whose slots move, over RESP and HTTP: each runs once, where its key is.
+import { BankClient, HttpTransport, RespTransport, SandstormError, type Transport } from "./bank.js";
 
 declare const process: { env: Record<string, string | undefined> };
 const module: string = "node:fs";
 const { existsSync, writeFileSync } = await import(module);
 
-const { RESP = "", READY = "", STOP = "" } = process.env;
-const over = new RespTransport({ server: RESP, tenant: "dev", token: "", timeoutMs: 120_000 });
-const bank = new BankClient(over);
-const names = Array.from({ length: 24 }, (_, number) => `node:${number}`);
+const { HTTP = "", RESP = "", TOKEN = "", READY = "", STOP = "" } = process.env;
+const as = { tenant: "dev", timeoutMs: 120_000 };
 const sums = new Map<string, number>();
 
-async function deposit(name: string): Promise<void> {
+async function deposit(bank: BankClient, name: string): Promise<void> {
   for (;;) {
     try {
       const sum = await bank.deposit({ name, balance: 1 }, { key: name });
@@ -26,8 +24,15 @@ async function deposit(name: string): Promise<void> {
   }
 }
 
+async function round(over: Transport, prefix: string): Promise<void> {
+  const bank = new BankClient(over);
+  await Promise.all(Array.from({ length: 24 }, (_, number) => deposit(bank, `${prefix}:${number}`)));
+}
+
+const resp = new RespTransport({ ...as, server: RESP, token: "" });
+const http = new HttpTransport({ ...as, server: HTTP, token: TOKEN });
 do {
-  await Promise.all(names.map(deposit));
+  await Promise.all([round(resp, "node"), round(http, "node over HTTP")]);
   writeFileSync(READY, "");
 } while (!existsSync(STOP));
-await over.close();
+await resp.close();

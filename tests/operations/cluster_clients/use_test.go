@@ -1,4 +1,4 @@
-// Calls with keys at a cluster whose slots move: each runs once, where its key is.
+// Calls with keys at a cluster whose slots move, over RESP and HTTP: each runs once, where its key is.
 package bank
 
 import (
@@ -11,24 +11,28 @@ import (
 )
 
 func TestCallsRunOnceWhereTheirKeysAre(t *testing.T) {
-	over, err := NewRESPTransport(Options{Server: os.Getenv("RESP"), Tenant: "dev", Timeout: 2 * time.Minute})
+	resp, err := NewRESPTransport(Options{Server: os.Getenv("RESP"), Tenant: "dev", Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer over.Close()
-	client, sums := BankClient{Transport: over}, make([]uint64, 24)
+	defer resp.Close()
+	options := Options{Server: os.Getenv("HTTP"), Tenant: "dev", Token: os.Getenv("TOKEN"), Timeout: 2 * time.Minute}
+	clients := map[string]BankClient{"go": {Transport: resp}, "go over HTTP": {Options: options}}
+	sums := map[string]uint64{}
 	for {
-		for number := range sums {
-			name := fmt.Sprintf("go:%d", number)
-			sum, err := client.Deposit(context.Background(), Account{Name: name, Balance: 1}, WithKey(name))
-			for errors.Is(err, &SandstormError{Code: "failed", Kind: "wrong_server"}) {
-				// Its slot was given away while it ran: its transaction has written nothing.
-				sum, err = client.Deposit(context.Background(), Account{Name: name, Balance: 1}, WithKey(name))
+		for prefix, client := range clients {
+			for number := 0; number < 24; number++ {
+				name := fmt.Sprintf("%s:%d", prefix, number)
+				sum, err := client.Deposit(context.Background(), Account{Name: name, Balance: 1}, WithKey(name))
+				for errors.Is(err, &SandstormError{Code: "failed", Kind: "wrong_server"}) {
+					// Its slot was given away while it ran: its transaction has written nothing.
+					sum, err = client.Deposit(context.Background(), Account{Name: name, Balance: 1}, WithKey(name))
+				}
+				if err != nil || sum != sums[name]+1 {
+					t.Fatal(name, sum, err, sums[name])
+				}
+				sums[name] = sum
 			}
-			if err != nil || sum != sums[number]+1 {
-				t.Fatal(name, sum, err, sums[number])
-			}
-			sums[number] = sum
 		}
 		if err := os.WriteFile(os.Getenv("READY"), nil, 0o600); err != nil {
 			t.Fatal(err)

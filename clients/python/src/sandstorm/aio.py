@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from types import TracebackType
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Type, TypeVar
@@ -45,6 +46,7 @@ class AsyncClient:
     def __init__(self, native: NativeClient) -> None:
         self._native = native
         self._tables: Dict[str, int] = {}
+        self._near: Optional[bytes] = None
 
     @classmethod
     async def open(
@@ -169,17 +171,26 @@ class AsyncClient:
         timeout: Optional[float] = None,
     ) -> bytes:
         """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
-        return await self._ask(operations.invoke(extension, args, version, may_repeat), timeout)
+        request = operations.invoke(extension, args, version, may_repeat)
+        return await self._ask(operations.near(self._near, request), timeout)
 
     async def measure(
         self, extension: str, args: Bytes = b"", *, version: int = 0, timeout: Optional[float] = None
     ) -> Measured:
         """As invoke, with what the call cost, also if it failed or was killed."""
-        return await self._ask(operations.measure(extension, args, version), timeout)
+        request = operations.measure(extension, args, version)
+        return await self._ask(operations.near(self._near, request), timeout)
 
     async def call(self, name: str, args: Any = None, *, timeout: Optional[float] = None) -> Any:
         """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON."""
-        return await self._ask(operations.call(name, args), timeout)
+        return await self._ask(operations.near(self._near, operations.call(name, args)), timeout)
+
+    def near(self, key: Bytes) -> "AsyncClient":
+        """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:
+        `AsyncBankClient(client.near("ann"))`, `client.near("ann").call(...)`. Nothing is sent for it."""
+        near = copy.copy(self)
+        near._near = operations.as_bytes(key)
+        return near
 
     async def schema(self, extension: str) -> Optional[Dict[str, Any]]:
         """The types of an extension's functions; None: it takes and gives bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import random
 import time
@@ -38,6 +39,7 @@ class Client:
         sealing: str = "auto",
     ) -> None:
         self._tables: Dict[str, int] = {}
+        self._near: Optional[bytes] = None
         opened: "queue.SimpleQueue[bytes]" = queue.SimpleQueue()
         given = operations.options(server, tenant, token, timeout, fingerprint, ca, sealing)
         self._native = NativeClient(given, opened.put)
@@ -147,17 +149,25 @@ class Client:
         timeout: Optional[float] = None,
     ) -> bytes:
         """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
-        return self._ask(operations.invoke(extension, args, version, may_repeat), timeout)
+        request = operations.invoke(extension, args, version, may_repeat)
+        return self._ask(operations.near(self._near, request), timeout)
 
     def measure(
         self, extension: str, args: Bytes = b"", *, version: int = 0, timeout: Optional[float] = None
     ) -> Measured:
         """As invoke, with what the call cost, also if it failed or was killed."""
-        return self._ask(operations.measure(extension, args, version), timeout)
+        return self._ask(operations.near(self._near, operations.measure(extension, args, version)), timeout)
 
     def call(self, name: str, args: Any = None, *, timeout: Optional[float] = None) -> Any:
         """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON."""
-        return self._ask(operations.call(name, args), timeout)
+        return self._ask(operations.near(self._near, operations.call(name, args)), timeout)
+
+    def near(self, key: Bytes) -> "Client":
+        """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:
+        `BankClient(client.near("ann"))`, `client.near("ann").call(...)`. Nothing is sent for it."""
+        near = copy.copy(self)
+        near._near = operations.as_bytes(key)
+        return near
 
     def schema(self, extension: str) -> Optional[Dict[str, Any]]:
         """The types of an extension's functions; None: it takes and gives bytes."""

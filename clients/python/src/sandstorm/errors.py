@@ -108,6 +108,7 @@ _BY_CODE: Dict[str, Type[SandstormError]] = {
     "unknown_extension": UnknownExtension,
     "unknown_table": UnknownTable,
     "untyped": TypesError,
+    "wrong_server": NotSent,
 }
 
 

@@ -258,6 +258,13 @@ def commit(steps: Sequence[bytes]) -> Request[None]:
     return Request(12, struct.pack("<I", len(steps)) + b"".join(steps), _nothing)
 
 
+def near(key: Optional[bytes], request: Request[T]) -> Request[T]:
+    """A call that runs at the server which has a key; without one as it is."""
+    if key is None:
+        return request
+    return Request(14, _counted(key) + bytes([request.operation]) + request.fields, request.read)
+
+
 def changes(table: str, after: Optional[str], wait_s: int) -> Request[ChangePage]:
     """A page of changes; without `after` none, and the log's end."""
     position = struct.pack("<B", after is not None) + _counted(after or "")

@@ -13,9 +13,12 @@ use ring::digest::{SHA256, digest};
 use tokio::sync::{oneshot, watch};
 
 use crate::limits::{DURABLE_LOOK, HTTP_CALLS, IDEMPOTENCY_BYTES, IDEMPOTENCY_LIFETIME};
+use crate::record_sample::random_seed;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::RpcStatus;
+use sandstorm_net::slots::slot_of;
 use sandstorm_server::workers::{LocalCall, LocalCallResult, LocalCaller};
+use sandstorm_store::slots::SlotOwnership;
 
 /// How a call ended, as all who ask with its key are told.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ type OutcomeSender = watch::Sender<Option<Arc<CallOutcome>>>;
 pub(super) type PendingOutcome = watch::Receiver<Option<Arc<CallOutcome>>>;
 
 /// Why a call does not begin. It was not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallRefusal {
     /// As many calls are under way as may be, or the tenant's share of them.
     Crowded,
@@ -46,6 +49,33 @@ pub(super) enum CallRefusal {
     KeysFull,
     /// The key stands for another call.
     KeyReused,
+    /// The call was sent before to a server that did not live as long as this one, and may have run there.
+    OtherStart,
+    /// Another server of the cluster has the key that the call is about.
+    Elsewhere(KeyElsewhere),
+}
+
+/// Where a call's key is, if not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyElsewhere {
+    /// The epoch of the map of slots.
+    pub(super) epoch: u64,
+    /// The slot of the key.
+    pub(super) slot: u16,
+    /// The URL of the owner's control port; `None`: the slot is changing its server, or no server owns it.
+    pub(super) server: Option<String>,
+}
+
+impl KeyElsewhere {
+    /// Where a key is, of a server of a cluster; `None`: here.
+    pub(super) fn of(own: &SlotOwnership, key: &[u8]) -> Option<KeyElsewhere> {
+        if own.owns(key) {
+            return None;
+        }
+        let (slot, map) = (slot_of(key), own.map());
+        let server = own.other_owner(&map, slot).map(|owner| owner.control.clone()).filter(|url| !url.is_empty());
+        Some(KeyElsewhere { epoch: map.epoch, slot, server })
+    }
 }
 
 /// A call, with the key that its repeats will have.
@@ -56,14 +86,24 @@ pub(super) struct CallOrder {
     pub(super) version: u64,
     pub(super) args: Vec<u8>,
     pub(super) key: Option<String>,
+    /// The start of the server to which an earlier request with the key was sent, if its client says so.
+    pub(super) sent_to: Option<String>,
     /// See [`LocalCall::about`].
     pub(super) about: Option<u64>,
 }
 
 /// The desk: see the head of this file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CallDesk {
+    /// A number of this start of the server: what it knows of keys begins with it.
+    start: String,
     state: Mutex<DeskState>,
+}
+
+impl Default for CallDesk {
+    fn default() -> CallDesk {
+        CallDesk { start: format!("{:016x}", random_seed()), state: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -156,16 +196,24 @@ impl DeskState {
 }
 
 impl CallDesk {
+    /// The number of this start of the server, as answers have it.
+    pub(super) fn start(&self) -> &str {
+        &self.start
+    }
+
     /// Begins a call, or finds that of the same key. Returns whether it is a repeat, and where its outcome will be.
+    /// Whether the call is one of this server is asked for a call that is no repeat: a call that has run here has its
+    /// answer here, whoever has its key by now.
     ///
     /// # Errors
-    /// [`CallRefusal`]; it was not run.
+    /// [`CallRefusal`]; it was not run by this request.
     pub(super) fn begin(
         self: &Arc<Self>,
         caller: &LocalCaller,
         order: CallOrder,
+        elsewhere: impl FnOnce() -> Option<KeyElsewhere>,
     ) -> Result<(bool, PendingOutcome), CallRefusal> {
-        let CallOrder { tenant: (tenant, home), extension, version, args, key, about } = order;
+        let CallOrder { tenant: (tenant, home), extension, version, args, key, sent_to, about } = order;
         let (publish, outcome) = watch::channel(None);
         let key = key.map(|key| (tenant, key));
         let mut state = self.state.lock();
@@ -175,6 +223,12 @@ impl CallDesk {
             if let Some(call) = state.keyed.get(key) {
                 let is_same = call.digest == digest;
                 return if is_same { Ok((true, call.outcome.clone())) } else { Err(CallRefusal::KeyReused) };
+            }
+            if sent_to.is_some_and(|start| start != self.start) {
+                return Err(CallRefusal::OtherStart);
+            }
+            if let Some(elsewhere) = elsewhere() {
+                return Err(CallRefusal::Elsewhere(elsewhere));
             }
             let bytes = entry_bytes(&key.1);
             if !state.has_room(tenant, bytes) {
@@ -186,6 +240,9 @@ impl CallDesk {
             state.order.push_back((begun, key.clone()));
             state.keyed.insert(key.clone(), KeyedCall { begun, digest, bytes, outcome: outcome.clone() });
         } else {
+            if let Some(elsewhere) = elsewhere() {
+                return Err(CallRefusal::Elsewhere(elsewhere));
+            }
             state.permit(tenant)?;
         }
         drop(state);
@@ -259,6 +316,10 @@ fn call_digest(extension: &str, version: u64, args: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use sandstorm_store::slots::{ClusterServer, SlotMap, SlotRange, SlotSpan};
+
     use super::*;
 
     #[test]
@@ -299,6 +360,35 @@ mod tests {
         assert_eq!((state.keyed.len(), state.bytes), (1, 10));
         state.expire(begun + IDEMPOTENCY_LIFETIME);
         assert!(state.keyed.is_empty() && state.order.is_empty() && state.bytes == 0 && state.bytes_of.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_is_elsewhere_is_at_the_control_port_of_its_owner() {
+        let server = |number: u8, control: &str| ClusterServer {
+            id: format!("{number:040x}"),
+            data: SocketAddr::from(([10, 0, 0, number], 7400)),
+            redis: None,
+            memcached: None,
+            control: control.to_owned(),
+            directory: String::new(),
+            is_alive: true,
+            is_draining: false,
+        };
+        let own = SlotOwnership::new(server(1, "").id);
+        assert_eq!(KeyElsewhere::of(&own, b"foo"), None, "all keys are here");
+        own.set_owned(|slot| slot < 10_000);
+        let range = |first, last, server| SlotRange { first, last, server: Some(server) };
+        let servers = |control| vec![server(1, "http://10.0.0.1:7399"), server(2, control)];
+        let ranges = [range(0, 9_999, 0), range(10_000, 13_000, 1)];
+        own.set_map(SlotMap::new(7, servers("http://10.0.0.2:7399"), &ranges));
+        let elsewhere =
+            |server: Option<&str>| Some(KeyElsewhere { epoch: 7, slot: 12_182, server: server.map(str::to_owned) });
+        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(Some("http://10.0.0.2:7399")));
+        own.set_awaited(Some(SlotSpan { first: 12_000, last: 12_999 }));
+        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(None), "it is about to be here");
+        own.set_awaited(None);
+        own.set_map(SlotMap::new(7, servers(""), &ranges));
+        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(None), "its address is not known");
     }
 
     #[test]

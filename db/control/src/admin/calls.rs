@@ -6,11 +6,12 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::ControlState;
 use super::body::RawBody;
-use super::call_desk::{CallOrder, CallOutcome, CallRefusal};
+use super::call_desk::{CallOrder, CallOutcome, CallRefusal, KeyElsewhere};
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use crate::limits::{
@@ -30,6 +31,9 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const TIMEOUT_MS: &str = "sandstorm-timeout-ms";
 /// What the call is about, such as a user: all calls of a key get the same version while one is tried.
 const CALL_KEY: &str = "sandstorm-key";
+/// In a response: the number of the server's start. In the repeat of a request: that of an answer from before it, so
+/// that a call which may have run at an earlier start of the server is not run again.
+const START: HeaderName = HeaderName::from_static("sandstorm-start");
 /// The type of a body that is bytes, whatever the function.
 const BYTES: &str = "application/octet-stream";
 /// In a response: the version that ran.
@@ -63,18 +67,40 @@ struct CallFailure {
     /// Of an error that the extension returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
+    /// Of a call whose key another server has: the epoch of the map of slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    /// The URL of that server's control port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
 }
 
 pub(super) async fn call(
     State(control): State<Arc<ControlState>>,
     caller: RequestCaller,
-    Path((tenant, name)): Path<(String, String)>,
+    Path(path): Path<(String, String)>,
     Query(query): Query<CallQuery>,
     headers: HeaderMap,
     RawBody(body): RawBody,
+) -> Response {
+    let called = call_extension(&control, &caller, path, &query, &headers, body).await;
+    let mut response = called.unwrap_or_else(IntoResponse::into_response);
+    if let Ok(start) = HeaderValue::from_str(control.call_desk.start()) {
+        response.headers_mut().insert(START, start);
+    }
+    response
+}
+
+async fn call_extension(
+    control: &ControlState,
+    caller: &RequestCaller,
+    (tenant, name): (String, String),
+    query: &CallQuery,
+    headers: &HeaderMap,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let view = caller.reach(&control, &tenant)?;
-    let (key, timeout, about) = (idempotency_key(&headers)?, timeout(&headers)?, call_subject(&headers)?);
+    let view = caller.reach(control, &tenant)?;
+    let (key, timeout, subject) = (idempotency_key(headers)?, timeout(headers)?, call_subject(headers)?);
     let Some(workers) = &control.calls else { return Err(ApiError::busy("there are no workers")) };
     if !view.tenant.usage.admit_http_call(control.uptime_ns()) {
         let message = format!("tenant {tenant:?} calls too often: {HTTP_CALLS_PER_S} calls a second over HTTP at most");
@@ -85,14 +111,20 @@ pub(super) async fn call(
         Some((extension, function)) => (extension.to_owned(), Some(function)),
         None => (name.clone(), None),
     };
-    let typed = typed_function(&view, (&extension, query.version), function, &headers)?;
+    let typed = typed_function(&view, (&extension, query.version), function, headers)?;
     let args = match &typed {
         Some(typed) => typed.arguments(&body)?,
         None => body.into(),
     };
     let tenant = (view.tenant.id, view.tenant.home_worker);
-    let order = CallOrder { tenant, extension, version: query.version, args, key, about };
-    let (is_repeat, mut pending) = control.call_desk.begin(workers, order).map_err(refused)?;
+    let sent_to = headers.get(START).map(|start| String::from_utf8_lossy(start.as_bytes()).into_owned());
+    let (version, about) = (query.version, subject.map(call_key));
+    let order = CallOrder { tenant, extension, version, args, key, sent_to, about };
+    let elsewhere = || KeyElsewhere::of(control.directory.slots()?, subject?);
+    let (is_repeat, mut pending) = match control.call_desk.begin(workers, order, elsewhere) {
+        Ok(begun) => begun,
+        Err(refusal) => return Ok(refused(refusal)),
+    };
     let outcome = tokio::time::timeout(timeout, pending.wait_for(Option::is_some)).await;
     let outcome = match outcome {
         Ok(Ok(outcome)) => outcome.clone(),
@@ -185,12 +217,12 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// What the call is about, if its client says so.
-fn call_subject(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+fn call_subject(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     let Some(value) = headers.get(CALL_KEY) else { return Ok(None) };
     if !(1..=CALL_KEY_BYTES).contains(&value.len()) {
         return Err(ApiError::invalid(format!("the header {CALL_KEY} is not 1 to {CALL_KEY_BYTES} bytes")));
     }
-    Ok(Some(call_key(value.as_bytes())))
+    Ok(Some(value.as_bytes()))
 }
 
 /// How long the client waits.
@@ -202,9 +234,10 @@ fn timeout(headers: &HeaderMap) -> Result<Duration, ApiError> {
         .ok_or_else(|| ApiError::invalid(format!("the header {TIMEOUT_MS} is not 1 to {HTTP_CALL_TIMEOUT_MS_MAX}")))
 }
 
-/// The error of a call that did not begin.
-fn refused(refusal: CallRefusal) -> ApiError {
-    match refusal {
+/// The response to a call that did not begin.
+fn refused(refusal: CallRefusal) -> Response {
+    let error = match refusal {
+        CallRefusal::Elsewhere(elsewhere) => return wrong_server(elsewhere),
         CallRefusal::Crowded => {
             ApiError::busy("as many calls over HTTP are under way as there may be, or the tenant's share of them")
         }
@@ -215,7 +248,31 @@ fn refused(refusal: CallRefusal) -> ApiError {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "key_reused", message)
                 .hint("give each call a key of its own")
         }
-    }
+        CallRefusal::OtherStart => {
+            let message = "the server has started since the call was sent first: that one may have run or not";
+            ApiError::new(StatusCode::CONFLICT, "stale", message).hint("read before you write again")
+        }
+    };
+    error.into_response()
+}
+
+/// The response to a call whose key another server of the cluster has.
+fn wrong_server(KeyElsewhere { epoch, slot, server }: KeyElsewhere) -> Response {
+    let (status, message, hint) = match &server {
+        // Not the status that HTTP has for it, 421: what has `fetch` sends such a request again to the same server.
+        Some(server) => (
+            StatusCode::CONFLICT,
+            format!("another server of the cluster, {server}, owns slot {slot} of the call's key"),
+            "send it to `server`, with the same idempotency key; it was not run",
+        ),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("slot {slot} of the call's key is changing its server, or no server owns it"),
+            "try again in a moment; it was not run",
+        ),
+    };
+    let about = CallFailure::new("wrong_server", message, Some(hint));
+    failure(status, CallFailure { epoch: Some(epoch), server, ..about })
 }
 
 fn not_in_time(timeout: Duration) -> Response {
@@ -230,7 +287,7 @@ fn uncertain(code: &'static str, message: &str, hint: &'static str) -> Response 
 
 impl CallFailure {
     fn new(code: &'static str, message: String, hint: Option<&'static str>) -> CallFailure {
-        CallFailure { code, message, hint, cause: None, kind: None }
+        CallFailure { code, message, hint, cause: None, kind: None, epoch: None, server: None }
     }
 }
 

@@ -11,8 +11,9 @@ use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
 use sandstorm_metrics::OPERATIONS;
-use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
+use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OP_FLAG_NEAR, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
+use sandstorm_net::slots::SLOTS;
 use sandstorm_store::PREFETCH_BATCH;
 use sandstorm_store::backed::waits::later_of;
 
@@ -320,6 +321,9 @@ impl MessageServer {
         };
         self.answer.clear();
         let status = match planned.operation.op {
+            OpKind::Invoke if let Some(status) = refuse_elsewhere(context, &planned.operation, &mut self.answer) => {
+                Some(status)
+            }
             OpKind::Invoke => {
                 let (port, operation) = (port.index as u32, planned.index as u32);
                 let with_cost = planned.operation.flags & OP_FLAG_COST != 0;
@@ -346,6 +350,22 @@ impl MessageServer {
         }
         (status, self.answer.len(), 0)
     }
+}
+
+/// Refuses a call that is to run where a slot is which another server of the cluster owns.
+fn refuse_elsewhere(context: &WorkerContext, operation: &Operation<'_>, response: &mut Vec<u8>) -> Option<RpcStatus> {
+    if operation.flags & OP_FLAG_NEAR == 0 {
+        return None;
+    }
+    let own = context.snapshot.slots()?;
+    let slot = (operation.user_flags % u32::from(SLOTS)) as u16;
+    if own.owns_slot(slot) {
+        return None;
+    }
+    let (number, text) = own.wrong_server_of(slot);
+    let answer = operation.answer(RpcStatus::WrongServer);
+    encode_operation(&Operation { number, value: text.as_bytes(), ..answer }, response);
+    Some(RpcStatus::WrongServer)
 }
 
 /// Takes the answer back of an operation that has met cold records, and parks its message; or refuses the operation.

@@ -61,7 +61,7 @@ func newRespServer(options Options) (*respServer, *SandstormError) {
 	}
 	count := options.Connections
 	if count <= 0 {
-		count = 4
+		count = defaultConnections
 	}
 	for ; count > 0; count-- {
 		s.pool = append(s.pool, &pooledConnection{turn: make(chan struct{}, 1)})

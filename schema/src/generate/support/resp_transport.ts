@@ -95,11 +95,11 @@ const SLOTS = 16384;
 
 /** A call has not run: its key is at another server, or at none now. */
 class ElsewhereError extends SandstormError {
-  /** HOST:PORT, if there is one. */
+  /** HOST:PORT, over HTTP the control port's URL, if there is one. */
   readonly owner: string | undefined;
 
-  constructor(message: string, owner?: string) {
-    super(0, { code: "wrong_server", message });
+  constructor(message: string, owner?: string, status = 0) {
+    super(status, { code: "wrong_server", message });
     this.owner = owner;
   }
 }

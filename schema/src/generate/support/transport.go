@@ -1,20 +1,12 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -36,6 +28,8 @@ type SandstormError struct {
 	Cause string `json:"cause"`
 	// Kind is that of an error which the extension returned, such as "not_found".
 	Kind string `json:"kind"`
+	// Over HTTP: the control port of the server that has the call's key.
+	Server string `json:"server"`
 
 	below error
 }
@@ -64,11 +58,11 @@ type Options struct {
 	Tenant string
 	// Token is the tenant's. Over RESP it may be empty, at a port that acts for a tenant.
 	Token string
-	// Timeout is how long a call may take, with all that it waits for, such as a connection; 10 s by default. A context
+	// Timeout is how long a call may take, with all that it waits for, such as a connection; 2 s by default. A context
 	// may end the wait earlier.
 	Timeout time.Duration
-	// Retries is how often a call over HTTP is sent again when its connection is lost; it runs once all the same. Over
-	// RESP a call is sent once.
+	// Retries is how often a call over HTTP is sent again when its connection is lost, or none was made; it runs once all
+	// the same. 2 by default; -1: never. Over RESP a call is sent once.
 	Retries int
 	// HTTP is the client to use over HTTP; http.DefaultClient by default.
 	HTTP *http.Client
@@ -79,11 +73,18 @@ type Options struct {
 	Connections int
 }
 
+const (
+	// How long a call may take, unless the options say otherwise: as with the Rust client.
+	defaultTimeout = 2 * time.Second
+	// Connections of a RESPTransport to a server, unless the options say otherwise.
+	defaultConnections = 4
+)
+
 func (o Options) timeout() time.Duration {
 	if o.Timeout > 0 {
 		return o.Timeout
 	}
-	return 10 * time.Second
+	return defaultTimeout
 }
 
 // Transport carries calls: HTTPTransport, RESPTransport, or what a test puts in their place. Goroutines may share one.
@@ -105,7 +106,7 @@ type CallOptions struct {
 type CallOption func(*CallOptions)
 
 // WithKey says what a call is about, such as the key of a record that it reads. While a version is tried on a share of
-// the calls, all calls of a key go to the same one. Over RESP to a cluster the call runs at the server that has the key.
+// the calls, all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
 func WithKey(key string) CallOption {
 	return func(options *CallOptions) { options.Key = key }
 }
@@ -145,113 +146,6 @@ const (
 	mayRun  = "the call may run all the same"
 	notSent = "it was not sent"
 )
-
-// HTTPTransport calls over HTTP.
-type HTTPTransport struct{ options Options }
-
-// NewHTTPTransport makes a transport to a control port.
-func NewHTTPTransport(options Options) *HTTPTransport { return &HTTPTransport{options} }
-
-// Call implements Transport.
-func (t *HTTPTransport) Call(ctx context.Context, function string, args []byte, options CallOptions) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.options.timeout())
-	defer cancel()
-	if err := checkKey(options.Key); err != nil {
-		return nil, err
-	}
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, failure("invalid", err.Error(), err)
-	}
-	for left := t.options.Retries; ; left-- {
-		reply, failed := t.send(ctx, function, hex.EncodeToString(random[:]), args, options)
-		if failed == nil {
-			return reply, nil
-		}
-		if failed.Status != 0 || left <= 0 || ctx.Err() != nil {
-			return nil, failed
-		}
-	}
-}
-
-// checkKey refuses what no header can have as it is.
-func checkKey(key string) error {
-	const most = 256
-	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
-	if len(key) > most || strings.Trim(key, " ") != key || strings.IndexFunc(key, isControl) >= 0 {
-		text := "over HTTP a call's key is 1 to %d bytes without control characters, and without spaces around it: call over RESP"
-		return failure("invalid", fmt.Sprintf(text, most), nil)
-	}
-	return nil
-}
-
-// Close implements Transport: the connections are those of Options.HTTP.
-func (t *HTTPTransport) Close() error { return nil }
-
-func (t *HTTPTransport) send(
-	ctx context.Context, function, idempotency string, args []byte, options CallOptions,
-) (any, *SandstormError) {
-	address := t.options.Server + "/v1/call/" + url.PathEscape(t.options.Tenant) + "/" + function
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(args))
-	if err != nil {
-		return nil, failure("invalid", err.Error(), err)
-	}
-	request.Header.Set("authorization", "Bearer "+t.options.Token)
-	request.Header.Set("content-type", "application/json")
-	request.Header.Set("idempotency-key", idempotency)
-	request.Header.Set("sandstorm-timeout-ms", strconv.FormatInt(serverTimeout(ctx).Milliseconds(), 10))
-	if options.Key != "" {
-		request.Header.Set("sandstorm-key", options.Key)
-	}
-	client := t.options.HTTP
-	if client == nil {
-		client = http.DefaultClient
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, httpFailure(ctx, err)
-	}
-	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, httpFailure(ctx, err)
-	}
-	reply, err := treeOf(said)
-	if err == nil && response.StatusCode == http.StatusOK {
-		return reply, nil
-	}
-	failed := &SandstormError{Status: response.StatusCode}
-	if err := json.Unmarshal(said, failed); err != nil || failed.Code == "" {
-		failed.Code, failed.Message, failed.below = "protocol", "no answer of a server: "+response.Status, err
-	}
-	return nil, failed
-}
-
-// serverTimeout is how long the server is to wait for a call: what is left, within what it takes.
-func serverTimeout(ctx context.Context) time.Duration {
-	const least, most = time.Millisecond, time.Minute
-	until, ok := ctx.Deadline()
-	left := time.Until(until)
-	switch {
-	case !ok || left > most:
-		return most
-	case left < least:
-		return least
-	}
-	return left
-}
-
-// httpFailure is the error of a request without a response.
-func httpFailure(ctx context.Context, err error) *SandstormError {
-	var dial *net.OpError
-	switch {
-	case ctx.Err() != nil:
-		return contextFailure(ctx, mayRun)
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return failure("unreachable", err.Error(), err)
-	}
-	return lost(err)
-}
 
 func lost(err error) *SandstormError {
 	return failure("lost", "the connection ended before the answer came: "+err.Error()+"; the call may have run", err)

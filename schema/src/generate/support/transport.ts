@@ -61,11 +61,11 @@ export interface SandstormOptions {
   tenant: string;
   /** The tenant's. Over RESP it may be empty, at a port that acts for a tenant. */
   token: string;
-  /** Milliseconds that a call may take, with all that it waits for, such as a connection; 10,000 by default. */
+  /** Milliseconds that a call may take, with all that it waits for, such as a connection; 2,000 by default. */
   timeoutMs?: number;
   /**
-   * Over HTTP: how often a call is sent again when its connection is lost; it runs once all the same. 2 by default.
-   * Over RESP a call is sent once.
+   * Over HTTP: how often a call is sent again when its connection is lost, or none was made; it runs once all the same.
+   * 2 by default. Over RESP a call is sent once.
    */
   retries?: number;
   /**
@@ -85,7 +85,7 @@ export interface CallOptions {
   timeoutMs?: number;
   /**
    * What the call is about, such as the key of a record that it reads. While a version is tried on a share of the calls,
-   * all calls of a key go to the same one. Over RESP to a cluster the call runs at the server that has the key.
+   * all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
    */
   key?: string | Uint8Array;
 }
@@ -121,7 +121,7 @@ async function callBy<A, R>(
   }
 }
 
-const DEFAULT_TIMEOUT_MS = 10_000;
+const DEFAULT_TIMEOUT_MS = 2_000;
 /** What timers can wait for. */
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 /** Bytes of a key over HTTP, at most. */
@@ -138,6 +138,20 @@ interface CallLimit {
 function limitOf(timeoutMs = DEFAULT_TIMEOUT_MS, signal?: AbortSignal): CallLimit {
   const mostMs = Math.min(Math.max(timeoutMs, 0), LONGEST_TIMEOUT_MS);
   return { mostMs, untilMs: performance.now() + mostMs, signal };
+}
+
+/** Waits, but no longer than the call may take, nor when it is cancelled. */
+function waitWithin(ms: number, limit: CallLimit): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      limit.signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, Math.min(ms, leftMs(limit)));
+    limit.signal?.addEventListener("abort", done);
+    if (limit.signal?.aborted) done();
+  });
 }
 
 function leftMs({ untilMs }: CallLimit): number {
@@ -162,73 +176,6 @@ function keyHeader(key: string | Uint8Array): string {
 /** Connections of a RESP transport unless its options say otherwise: a few slow calls do not hold up the others. */
 const DEFAULT_CONNECTIONS = 4;
 
-/** Milliseconds that a server waits for a call over HTTP, at most. */
-const SERVER_TIMEOUT_MS = 60_000;
-
-/** Calls over HTTP, by `fetch`. */
-export class HttpTransport implements Transport {
-  private readonly options: SandstormOptions;
-
-  constructor(options: SandstormOptions) {
-    this.options = options;
-  }
-
-  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
-    const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
-    const headers: Record<string, string> = {
-      authorization: `Bearer ${this.options.token}`,
-      "content-type": "application/json",
-      "idempotency-key": crypto.randomUUID(),
-      ...(key === undefined ? {} : { "sandstorm-key": keyHeader(key) }),
-    };
-    for (let left = this.options.retries ?? 2; ; left--) {
-      // What the server waits for at most. It answers what has no time left, too.
-      headers["sandstorm-timeout-ms"] = String(Math.min(Math.max(1, Math.ceil(leftMs(limit))), SERVER_TIMEOUT_MS));
-      try {
-        return await this.send(name, { method: "POST", headers, body: json }, limit);
-      } catch (error) {
-        const hasNoAnswer = error instanceof SandstormError && ["lost", "unreachable"].includes(error.code);
-        if (!hasNoAnswer || left <= 0 || leftMs(limit) === 0) throw error;
-      }
-    }
-  }
-
-  async close(): Promise<void> {}
-
-  private async send(name: string, request: RequestInit, limit: CallLimit): Promise<unknown> {
-    const signal = limit.signal;
-    const url = `${this.options.server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
-    const ends = new AbortController();
-    const cancel = () => ends.abort();
-    const timer = setTimeout(cancel, leftMs(limit));
-    signal?.addEventListener("abort", cancel);
-    try {
-      if (signal?.aborted) cancel();
-      const response = await fetch(url, { ...request, signal: ends.signal });
-      const text = await response.text();
-      const said = parsedJson(text);
-      if (response.ok && said !== undefined) return said;
-      if (isFailure(said)) throw new SandstormError(response.status, said);
-      const message = `no answer of a server: ${text.slice(0, 200)}`;
-      throw new SandstormError(response.status, { code: "protocol", message });
-    } catch (error) {
-      if (error instanceof SandstormError) throw error;
-      if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it may run all the same", error);
-      if (ends.signal.aborted) throw failure("timeout", `no answer in ${limit.mostMs} ms: it may run all the same`, error);
-      const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
-      const why = `${below?.message ?? error}`;
-      if (NOTHING_SENT.includes(`${below?.code}`)) throw failure("unreachable", `no answer from ${this.options.server}: ${why}`, error);
-      throw failure("lost", `the connection ended before the answer came: ${why}; the call may have run`, error);
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", cancel);
-    }
-  }
-}
-
-/** What node says of a connection that was not made. */
-const NOTHING_SENT = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"];
-
 /**
  * JSON whose integers of 16 digits and more are texts of their digits: a number would be rounded. `undefined`: it is
  * none.
@@ -243,7 +190,7 @@ function parsedJson(text: string): unknown {
   }
 }
 
-function isFailure(said: unknown): said is { code: string; message: string; cause?: string; kind?: string } {
+function isFailure(said: unknown): said is { code: string; message: string; cause?: string; kind?: string; server?: string } {
   if (typeof said !== "object" || said === null) return false;
   return "code" in said && typeof said.code === "string" && "message" in said;
 }

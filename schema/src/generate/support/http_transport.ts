@@ -1,0 +1,142 @@
+/** Times that a call over HTTP is sent again, unless the options say otherwise. */
+const DEFAULT_RETRIES = 2;
+/** Milliseconds before a call is sent again; twice as long before the next time. A part of it is left to chance. */
+const RETRY_PAUSE_MS = 50;
+/** Milliseconds that a server waits for a call over HTTP, at most. */
+const SERVER_TIMEOUT_MS = 60_000;
+/** Bytes of a response, at most: a server makes JSON of about 4 MiB. */
+const HTTP_ANSWER_BYTES = 8 << 20;
+/** How a call has ended, or that it goes on; other codes of a response say nothing of an earlier request. */
+const ENDS_OF_A_CALL = [
+  "failed", "killed", "conflict", "reply", "not_durable", "not_kept", "stopped", "timeout", "cancelled",
+];
+
+/** Calls over HTTP, by `fetch`. In a cluster a call with a `key` runs at the server that has it. */
+export class HttpTransport implements Transport {
+  private readonly options: SandstormOptions;
+  /** Where the keys of a slot were found. */
+  private readonly owners = new Map<number, string>();
+  /** Which start of a server has answered last. */
+  private readonly starts = new Map<string, string>();
+
+  constructor(options: SandstormOptions) {
+    this.options = options;
+  }
+
+  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
+    const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
+    const slot = key === undefined ? undefined : slotOf(keyBytes(key));
+    const headers: Record<string, string> = {
+      authorization: `Bearer ${this.options.token}`,
+      "content-type": "application/json",
+      "idempotency-key": crypto.randomUUID(),
+      ...(key === undefined ? {} : { "sandstorm-key": keyHeader(key) }),
+    };
+    const request = { method: "POST", headers, body: json };
+    let server = (slot === undefined ? undefined : this.owners.get(slot)) ?? this.options.server;
+    // Of a request that may have run. From then on the call is that server's, and that start's.
+    let lost: SandstormError | undefined;
+    let repeats = 0;
+    for (let hop = 1; ; hop++) {
+      const start = this.starts.get(server);
+      // What the server waits for at most. It answers what has no time left, too.
+      headers["sandstorm-timeout-ms"] = String(Math.min(Math.max(1, Math.ceil(leftMs(limit))), SERVER_TIMEOUT_MS));
+      try {
+        return await this.send(server, name, request, limit);
+      } catch (error) {
+        if (!(error instanceof SandstormError)) throw error;
+        if (error instanceof ElsewhereError && slot !== undefined && lost === undefined) {
+          const owner = this.follows(slot, error);
+          // As over RESP.
+          if (owner !== undefined && owner !== server && hop % CLUSTER_HOPS !== 0) {
+            server = owner;
+            continue;
+          }
+          if (leftMs(limit) <= CLUSTER_PAUSE_MS) throw error;
+          await waitWithin(CLUSTER_PAUSE_MS, limit);
+          server = this.options.server;
+          continue;
+        }
+        if (hasNoAnswer(error)) this.forget(server);
+        const mayRepeat = error.code === "unreachable" || (error.code === "lost" && (lost ?? start) !== undefined);
+        if (!mayRepeat || repeats >= (this.options.retries ?? DEFAULT_RETRIES) || leftMs(limit) === 0) {
+          throw lost === undefined || ENDS_OF_A_CALL.includes(error.code) ? error : lost;
+        }
+        if (lost === undefined && error.code === "lost" && start !== undefined) {
+          lost = error;
+          // A server that has started since does not run it.
+          headers["sandstorm-start"] = start;
+        }
+        if (lost === undefined) server = this.options.server;
+        await waitWithin(RETRY_PAUSE_MS * 2 ** repeats++ * (0.5 + Math.random() / 2), limit);
+      }
+    }
+  }
+
+  async close(): Promise<void> {}
+
+  /** Where a key is that another server has, if the token may be sent there. */
+  private follows(slot: number, { owner }: ElsewhereError): string | undefined {
+    const isSafe = owner !== undefined && /^https?:\/\/[^/]+$/.test(owner);
+    if (!isSafe || (this.options.server.startsWith("https:") && !owner.startsWith("https:"))) return undefined;
+    this.owners.set(slot, owner);
+    return owner;
+  }
+
+  /** Forgets what was found at a server that has not answered: it may be another one's now. */
+  private forget(server: string): void {
+    for (const [slot, owner] of this.owners) if (owner === server) this.owners.delete(slot);
+  }
+
+  private async send(server: string, name: string, request: RequestInit, limit: CallLimit): Promise<unknown> {
+    const signal = limit.signal;
+    const url = `${server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
+    const ends = new AbortController();
+    const cancel = () => ends.abort();
+    const timer = setTimeout(cancel, leftMs(limit));
+    signal?.addEventListener("abort", cancel);
+    try {
+      if (signal?.aborted) cancel();
+      const response = await fetch(url, { ...request, signal: ends.signal });
+      const start = response.headers.get("sandstorm-start");
+      if (start !== null) this.starts.set(server, start);
+      const text = await boundedText(response.body, ends);
+      const said = parsedJson(text);
+      if (response.ok && said !== undefined) return said;
+      const status = response.status;
+      if (!isFailure(said)) throw new SandstormError(status, { code: "protocol", message: `no answer of a server: ${text.slice(0, 200)}` });
+      throw said.code === "wrong_server" ? new ElsewhereError(said.message, said.server, status) : new SandstormError(status, said);
+    } catch (error) {
+      if (error instanceof SandstormError) throw error;
+      if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it may run all the same", error);
+      if (ends.signal.aborted) throw failure("timeout", `no answer in ${limit.mostMs} ms: it may run all the same`, error);
+      const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
+      const why = `${below?.message ?? error}`;
+      if (NOTHING_SENT.test(`${below?.code}`)) throw failure("unreachable", `no answer from ${server}: ${why}`, error);
+      throw lost(why, error);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+}
+
+/** What node says of a connection that was not made, or whose certificate is not believed. */
+const NOTHING_SENT =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|.*SELF_SIGNED.*|.*CERT_.*|UNABLE_TO_.*)$/;
+
+/** The text of a response's body. */
+async function boundedText(body: ReadableStream<Uint8Array> | null, ends: AbortController): Promise<string> {
+  const [reader, decoder] = [body?.getReader(), new TextDecoder()];
+  let [text, bytes] = ["", 0];
+  for (;;) {
+    const piece = await reader?.read();
+    if (piece === undefined || piece.done) return text + decoder.decode();
+    bytes += piece.value.length;
+    if (bytes > HTTP_ANSWER_BYTES) {
+      ends.abort();
+      throw failure("protocol", `an answer of over ${HTTP_ANSWER_BYTES} bytes; the call may have run`);
+    }
+    text += decoder.decode(piece.value, { stream: true });
+  }
+}

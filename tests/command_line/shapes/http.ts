@@ -1,0 +1,104 @@
+// Over HTTP: what is sent again, and where a call with a key goes. The servers say what this file tells them.
+import { HttpTransport, SandstormError, ShapesClient } from "./shapes.js";
+
+interface FakeRequest {
+  headers: Record<string, string | undefined>;
+  on(event: string, listener: () => void): void;
+  resume(): void;
+  socket: { destroy(): void };
+}
+interface FakeResponse {
+  writeHead(status: number, headers: Record<string, string>): void;
+  end(body: string): void;
+}
+/** What a server says to a request: its status, its start, a body. `null` ends the connection. */
+type Answer = [number, string, string] | null;
+
+const module = "node:http";
+const { createServer } = await import(module);
+
+async function answering() {
+  const [answers, asked]: [Answer[], Record<string, string | undefined>[]] = [[], []];
+  const server = createServer((request: FakeRequest, response: FakeResponse) => {
+    request.resume();
+    request.on("end", () => {
+      asked.push(request.headers);
+      const answer = answers.shift();
+      if (answer === null || answer === undefined) return request.socket.destroy();
+      response.writeHead(answer[0], { "sandstorm-start": answer[1], connection: "close" });
+      response.end(answer[2]);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { answers, asked, server, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+function same(found: unknown, expected: unknown, what: string): void {
+  const texts = [found, expected].map((one) => JSON.stringify(one));
+  if (texts[0] !== texts[1]) throw new Error(`${what}: ${texts[0]}, not ${texts[1]}`);
+}
+
+async function fails(call: Promise<unknown>, code: string): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!(error instanceof SandstormError)) throw error;
+    return same(error.code, code, error.message);
+  }
+  throw new Error(`it was no error: ${code}`);
+}
+
+const [first, second] = [await answering(), await answering()];
+const as = { tenant: "shop", token: "none", timeoutMs: 60_000 };
+const good = (body: string): Answer => [200, "one", body];
+const elsewhere = (server?: string): Answer => [
+  server === undefined ? 503 : 409, "one", JSON.stringify({ code: "wrong_server", message: "elsewhere", epoch: 3, server }),
+];
+
+// A call is sent again to the same start of its server alone. Which that is, is not known at first.
+const client = new ShapesClient(new HttpTransport({ ...as, server: first.url }));
+first.answers.push(null);
+await fails(client.integer(1), "lost");
+first.answers.push(good("7"), null, null, good("8"));
+same([await client.integer(1), await client.integer(1)], [7, 8], "it is sent again");
+const [, , ...again] = first.asked.splice(0);
+same(again.map((headers) => headers["sandstorm-start"]), [undefined, "one", "one"], "the start");
+same(new Set(again.map((headers) => headers["idempotency-key"])).size, 1, "one key");
+first.answers.push(null, null, null);
+await fails(client.integer(1), "lost");
+same(first.answers.length, 0, "two times, no more");
+// What says nothing of the first request is not its end, and how a call has ended is.
+for (const [code, expected] of [
+  ["stale", "lost"], ["busy", "lost"], ["wrong_server", "lost"], ["conflict", "conflict"], ["timeout", "timeout"],
+] as const) {
+  first.answers.push(null, [500, "one", JSON.stringify({ code, message: "why" })]);
+  await fails(client.integer(1), expected);
+}
+const never = new ShapesClient(new HttpTransport({ ...as, server: first.url, retries: 0 }));
+first.answers.push(good("9"), null);
+same(await never.integer(1), 9, "once");
+await fails(never.integer(1), "lost");
+first.answers.push([200, "one", "1".repeat(9 << 20)]);
+await fails(client.integer(1), "protocol");
+
+// A cluster: each server says where a key is. Slots are those of Redis Cluster.
+first.asked.length = 0;
+first.answers.push(elsewhere(second.url));
+second.answers.push(good("1"), good("2"));
+same(await client.integer(1, { key: "foo" }), 1, "the server that has the key");
+same(first.asked[0]?.["idempotency-key"], second.asked[0]?.["idempotency-key"], "one key");
+same(await client.integer(1, { key: new TextEncoder().encode("x{foo}y{bar}") }), 2, "the same slot");
+first.answers.push(good("3"), good("4"));
+same([await client.integer(1), await client.integer(1, { key: "{}foo" })], [3, 4], "others go to the first one");
+second.answers.push(elsewhere());
+first.answers.push(elsewhere(), good("5"));
+same(await client.integer(1, { key: "foo" }), 5, "it is asked again while a slot changes its server");
+second.answers.push(null, elsewhere(first.url));
+await fails(client.integer(1, { key: "foo" }), "lost");
+first.answers.push(elsewhere("http://127.0.0.1:2"), good("6"));
+same(await client.integer(1, { key: "bar" }), 6, "nothing was sent where no server is");
+first.answers.push(elsewhere("file:///etc"), good("7"));
+same(await client.integer(1, { key: "bar" }), 7, "what is no URL of a server is not followed");
+same([first.answers.length, second.answers.length], [0, 0], "answers");
+first.server.close();
+second.server.close();
