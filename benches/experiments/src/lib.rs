@@ -32,6 +32,7 @@ mod spill;
 mod sysroot_cache;
 mod table;
 mod tao;
+mod tenant_commits;
 mod tenant_tools;
 mod tenants;
 mod thread_times;
@@ -322,7 +323,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "tenant-tools",
-        help: "The cost of tenants' tools: a log line below the level that is kept, a shared extension for a thousand tenants",
+        help: "Tenants' tools: log lines, a shared extension, types, clients' transactions, rollbacks",
         canonical: false,
         peers: &[],
         run: tenant_tools::tenant_tools,

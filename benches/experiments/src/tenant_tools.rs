@@ -1,17 +1,16 @@
-//! `sandstorm bench tenant-tools`: what tenants' tools cost. A line below the level that is kept, and an extension of
-//! the catalogue that is enabled for a thousand tenants.
+//! `sandstorm bench tenant-tools`: what tenants' tools cost. A line below the level that is kept, an extension of the
+//! catalogue that is enabled for a thousand tenants, types, a client's transactions, and a rollback.
 
 use std::time::Instant;
 
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::{
-    EnableForMany, EnableSpec, ExtensionSource, ExtensionSourceFile, ShareSpec, TableMode,
-};
+use sandstorm_client::control::{EnableForMany, EnableSpec, ShareSpec, TableMode};
 use sandstorm_net::CodePolicy;
 use sandstorm_terminal::output::CliError;
 
 use super::measure::resident_bytes;
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
+use super::tenant_commits::{commits, rollbacks, source_of, typed_calls};
 use super::{BenchArgs, bench_server};
 use crate::local_server::{GET, LocalServer};
 
@@ -45,13 +44,6 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 ";
 
-const MANIFEST: &str = "name = \"lines\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\nlibraries = []\n";
-
-fn lines_source() -> ExtensionSource {
-    let file = ExtensionSourceFile { path: "src/lib.rs".into(), text: LINES_SOURCE.into() };
-    ExtensionSource { manifest: MANIFEST.into(), files: vec![file] }
-}
-
 /// CPU time of a call, nanoseconds for each of its steps.
 fn step_ns(client: &Client, has_lines: bool) -> Result<f64, CliError> {
     let arguments = [&LINES.to_le_bytes()[..], if has_lines { b"x" } else { b"" }].concat();
@@ -69,7 +61,7 @@ fn lines(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFindin
         [("native", "native", CodePolicy::Native), ("sandboxed", "sandboxed", CodePolicy::Sandboxed)]
     {
         let made = server.tenant_with_code(tenant, "t", TableMode::Store, Some(code))?;
-        server.control().push(tenant, "lines", &lines_source())?;
+        server.control().push(tenant, "lines", &source_of("lines", 1, LINES_SOURCE))?;
         let client = Client::connect(server.client(&made)).map_err(|error| CliError::new(error.to_string()))?;
         // By turns, and the first of each is not counted: its code comes from memory.
         step_ns(&client, true)?;
@@ -129,10 +121,15 @@ pub(super) fn tenant_tools(args: &BenchArgs) -> Result<ExperimentFindings, CliEr
     let server = bench_server::start_bench_server(1, |_| {})?;
     let about = format!(
         "Calls of a loop of {LINES} steps, each with a `debug!` line below the level that is kept or without, by turns: their CPU time, \
-         as the server tells it. An extension that is compiled once and enabled for many tenants by one command."
+         as the server tells it. An extension that is compiled once and enabled for many tenants by one command. \
+         Lookups by types and by bytes that are read by hand. \
+         Transfers by a client's transaction and by a call. Rollbacks beside three connections."
     );
     let mut findings = ExperimentFindings::new("tenant-tools", about);
     lines(args, &server, &mut findings)?;
     catalogue(args, &server, &mut findings)?;
+    typed_calls(args, &server, &mut findings)?;
+    commits(args, &server, &mut findings)?;
+    rollbacks(args, &server, &mut findings)?;
     Ok(findings)
 }
