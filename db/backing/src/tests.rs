@@ -84,7 +84,7 @@ impl BackingBench {
             if !self.participant.shown().has_cold() {
                 return Ok(result);
             }
-            let ticket = ColdMiss::fetch(self.participant.shown().take_cold(), || {});
+            let ticket = ColdMiss::fetch(self.participant.shown().take_cold(), 1, || {});
             // As a worker that goes on: it holds nothing up.
             self.participant.offline();
             let begun = Instant::now();
@@ -191,7 +191,7 @@ fn one_load_serves_all_that_ask_for_a_key() {
     let tickets: Vec<_> = (0..50)
         .map(|_| {
             assert!(bench.table.get(&bench.participant.guard(), hash, b"a", unix_ms()).is_none());
-            ColdMiss::fetch(bench.participant.shown().take_cold(), || {})
+            ColdMiss::fetch(bench.participant.shown().take_cold(), 1, || {})
         })
         .collect();
     bench.participant.offline();

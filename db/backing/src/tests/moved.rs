@@ -125,7 +125,7 @@ fn what_is_loaded_of_a_slot_that_was_given_away_is_neither_taken_nor_an_error() 
     assert!(bench.table.get(&bench.participant.guard(), hash, b"k", unix_ms()).is_none());
     let misses = bench.participant.shown().take_cold();
     slots.set_owned(|_| false);
-    let ticket = ColdMiss::fetch(misses, || {});
+    let ticket = ColdMiss::fetch(misses, 1, || {});
     bench.participant.offline();
     while !ticket.is_done() {
         std::thread::sleep(Duration::from_millis(1));

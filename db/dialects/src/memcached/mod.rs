@@ -122,7 +122,8 @@ impl MemcachedSession {
             used += bytes;
             if next == NextAction::FetchCold {
                 // A datagram does not wait. The client's next one finds the records in memory.
-                let _ticket = ColdMiss::fetch(context.participant.shown().take_cold(), || {});
+                let reader = self.identity.as_ref().map_or(0, ConnectionIdentity::tenant);
+                let _ticket = ColdMiss::fetch(context.participant.shown().take_cold(), reader, || {});
                 self.cold = ColdCommand::default();
                 out.truncate(start);
                 match self.binary {

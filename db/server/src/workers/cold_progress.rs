@@ -75,12 +75,13 @@ impl ColdProgress {
         }
     }
 
-    /// Has the records read that the message waits for. `wake`: called from any thread when it need not wait any more.
-    pub(super) fn wait(&self, wake: impl Fn() + Send + Sync + 'static) -> ColdWait {
+    /// Has the records read that the message of the tenant `reader` waits for. `wake`: called from any thread when it
+    /// need not wait any more.
+    pub(super) fn wait(&self, reader: u32, wake: impl Fn() + Send + Sync + 'static) -> ColdWait {
         if self.parked_at.get().is_none() {
             return ColdWait { ticket: None, tries: self.tries.get() };
         }
-        let ticket = ColdMiss::fetch(self.misses.take(), wake);
+        let ticket = ColdMiss::fetch(self.misses.take(), reader, wake);
         ColdWait { ticket: Some(ticket), tries: self.tries.get() }
     }
 }

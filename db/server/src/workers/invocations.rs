@@ -225,7 +225,8 @@ impl InvocationScheduler {
     #[cold]
     fn set_aside(&mut self, context: &WorkerContext, mut task: InvocationTask, misses: Vec<ColdMiss>) {
         let (shared, worker) = (Arc::clone(&context.shared), context.index);
-        let ticket = ColdMiss::fetch(misses, move || shared.note_arrival(worker));
+        let (reader, _) = task.tenant_and_weight();
+        let ticket = ColdMiss::fetch(misses, reader, move || shared.note_arrival(worker));
         if ticket.error().is_some() {
             task.invocation.set_cold_failed();
         }

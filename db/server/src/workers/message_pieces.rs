@@ -72,7 +72,7 @@ pub(super) fn suspend(
     });
     let suspended = unfinished.map(|message| {
         let shared = Arc::clone(&context.shared);
-        let cold = message.cold.wait(move || shared.wake_if_idle(port));
+        let cold = message.cold.wait(message.view.tenant.id, move || shared.wake_if_idle(port));
         let parked_at = message.cold.parked_at();
         let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, .. } = message;
         let ended_at = end.filter(|end| end.number == number).map(|end| end.index);

@@ -21,16 +21,19 @@ pub struct ColdMiss {
     pub(super) hash: u64,
     pub(super) version: u64,
     pub(super) address: SpillAddress,
+    /// The tenant that reads, whose quota the read is taken out of; 0 until it is fetched.
+    pub(super) reader: u32,
 }
 
 impl ColdMiss {
     pub(crate) fn new(source: Arc<dyn ColdSource>, hash: u64, version: u64, address: SpillAddress) -> ColdMiss {
-        ColdMiss { source, hash, version, address }
+        ColdMiss { source, hash, version, address, reader: 0 }
     }
 
-    /// Has all of these records read, together. `wake` is called once, from another thread or this one, when the last
-    /// of them is in memory, or cannot be.
-    pub fn fetch(misses: Vec<ColdMiss>, wake: impl Fn() + Send + Sync + 'static) -> Arc<ColdTicket> {
+    /// Has all of these records read, together, for the tenant `reader`: in a granted table the grantee's quota is
+    /// charged, not the owner's. `wake` is called once, from another thread or this one, when the last of them is in
+    /// memory, or cannot be.
+    pub fn fetch(misses: Vec<ColdMiss>, reader: u32, wake: impl Fn() + Send + Sync + 'static) -> Arc<ColdTicket> {
         let ticket = Arc::new(ColdTicket {
             missing: AtomicUsize::new(misses.len() + 1),
             is_done: AtomicBool::new(false),
@@ -38,7 +41,7 @@ impl ColdMiss {
             wake: Box::new(wake),
         });
         for miss in misses {
-            Arc::clone(&miss.source).fetch(miss, &ticket);
+            Arc::clone(&miss.source).fetch(ColdMiss { reader, ..miss }, &ticket);
         }
         // Its own part: records that were read at once do not end it before the others were asked for.
         ticket.note_read(Ok(()));

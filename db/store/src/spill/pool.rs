@@ -30,8 +30,8 @@ impl SpillQuota {
 
 /// A table's side of its spill file, as the threads use it.
 pub(super) trait PooledTable: Send + Sync {
-    /// Whose quota reads are charged to.
-    fn tenant(&self) -> u32;
+    /// Whether a read is still waited for: another tenant that asked for the record, too, may have had its turn before.
+    fn is_awaited(&self, miss: &ColdMiss) -> bool;
 
     /// Reads a record, and puts it back into memory.
     fn run_read(&self, miss: &ColdMiss, participant: &Participant);
@@ -126,7 +126,13 @@ impl PoolState {
                 }
                 continue;
             }
-            let Some(read) = of_tenant.waiting.pop_front() else { continue };
+            let next = loop {
+                match of_tenant.waiting.pop_front() {
+                    Some(read) if !read.table.is_awaited(&read.miss) => {}
+                    next => break next,
+                }
+            };
+            let Some(read) = next else { continue };
             of_tenant.charge(&quota, now_ns, read.miss.address.bytes());
             if !of_tenant.waiting.is_empty() {
                 self.turns.push_back(tenant);
@@ -232,7 +238,7 @@ impl SpillPool {
     }
 
     pub(super) fn request_read(&self, table: Arc<dyn PooledTable>, miss: ColdMiss) {
-        let tenant = table.tenant();
+        let tenant = miss.reader;
         let read = PooledRead { table, miss, was_held: false };
         let mut state = self.state.lock();
         if state.is_stopping {

@@ -97,7 +97,7 @@ pub(crate) struct TableSpill {
     pub(crate) counters: SpillCounters,
     with_table: TableAccess,
     pool: Arc<SpillPool>,
-    /// Whose quota reads are charged to.
+    /// The owner, for the log.
     tenant: u32,
     under_way: Mutex<HashMap<(u64, u64), ReadUnderWay>>,
     /// 0: none; else the number in `SpillRefusal::ALL`, from 1 on.
@@ -108,6 +108,8 @@ pub(crate) struct TableSpill {
 #[derive(Debug)]
 struct ReadUnderWay {
     tickets: Vec<Arc<ColdTicket>>,
+    /// The tenants that have asked for it: each once, by a read of its own.
+    readers: Vec<u32>,
     begun: Instant,
 }
 
@@ -200,7 +202,7 @@ impl TableSpill {
     /// Tells all who wait for a record.
     fn end_read(&self, which: (u64, u64), done: Result<(), SpillReadError>) {
         let ended = self.under_way.lock().remove(&which);
-        let Some(ReadUnderWay { tickets, begun }) = ended else { return };
+        let Some(ReadUnderWay { tickets, begun, .. }) = ended else { return };
         self.counters.read_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
         tickets.iter().for_each(|ticket| ticket.note_read(done));
     }
@@ -229,16 +231,21 @@ impl TableSpill {
 }
 
 impl ColdSource for TableSpill {
-    /// Has a record read, unless it is being read already.
+    /// Has a record read, unless it is being read for that tenant already.
     fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>) {
         self.counters.waits.fetch_add(1, Relaxed);
         let mut under_way = self.under_way.lock();
-        let mut is_new = false;
-        let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| {
-            is_new = true;
-            ReadUnderWay { tickets: Vec::with_capacity(1), begun: Instant::now() }
+        let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| ReadUnderWay {
+            tickets: Vec::with_capacity(1),
+            readers: Vec::with_capacity(1),
+            begun: Instant::now(),
         });
         read.tickets.push(Arc::clone(ticket));
+        // Each tenant asks within its own quota, so that one that has used it up holds up no other.
+        let is_new = !read.readers.contains(&miss.reader);
+        if is_new {
+            read.readers.push(miss.reader);
+        }
         drop(under_way);
         if is_new {
             self.pool.request_read(self.pooled(), miss);
@@ -247,8 +254,8 @@ impl ColdSource for TableSpill {
 }
 
 impl PooledTable for TableSpill {
-    fn tenant(&self) -> u32 {
-        self.tenant
+    fn is_awaited(&self, miss: &ColdMiss) -> bool {
+        self.under_way.lock().contains_key(&(miss.hash, miss.version))
     }
 
     fn run_read(&self, miss: &ColdMiss, participant: &Participant) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -20,6 +20,7 @@ pub(super) struct ColdTable {
     pub(super) table: Arc<RecordTable>,
     pub(super) pool: Arc<SpillPool>,
     pub(super) device: SimulatedSpillDevice,
+    epochs: Arc<Epochs>,
     pub(super) participant: Participant,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn cold_table(quota_bytes: u64, limit_bytes: u64) -> ColdTable {
     let (pool, device) = (SpillPool::new(), SimulatedSpillDevice::default());
     let owner: Weak<RecordTable> = Arc::downgrade(&table);
     table.attach_spill(owner, Box::new(device.clone()), limit_bytes, (&pool, 1));
-    ColdTable { table, pool, device, participant: epochs.register() }
+    ColdTable { table, pool, device, participant: epochs.register(), epochs }
 }
 
 impl ColdTable {
@@ -40,7 +41,7 @@ impl ColdTable {
         if misses.is_empty() {
             return Ok(false);
         }
-        let ticket = ColdMiss::fetch(misses, || {});
+        let ticket = ColdMiss::fetch(misses, 1, || {});
         self.participant.quiescent();
         self.pool.drive(&mut self.participant);
         assert!(ticket.is_done());
@@ -148,7 +149,7 @@ fn what_one_operation_reads_is_in_memory_together_after_a_few_tries() {
             if missed.is_empty() {
                 break;
             }
-            let ticket = ColdMiss::fetch(missed, || {});
+            let ticket = ColdMiss::fetch(missed, 1, || {});
             cold.participant.quiescent();
             cold.pool.drive(&mut cold.participant);
             assert!(ticket.is_done() && ticket.error().is_none());
@@ -248,7 +249,7 @@ fn conditions_and_deletes_need_no_read_and_many_wait_for_one() {
         .map(|_| {
             assert!(cold.table.get(&cold.participant.guard(), cold.table.hash(&key), &key, 1).is_none());
             let woken = Arc::clone(&woken);
-            ColdMiss::fetch(cold.participant.shown().take_cold(), move || {
+            ColdMiss::fetch(cold.participant.shown().take_cold(), 1, move || {
                 woken.fetch_add(1, Ordering::Relaxed);
             })
         })
@@ -308,6 +309,38 @@ fn a_tenant_over_its_quota_waits_and_others_do_not() {
     }
     // A tenth of a second's reads at once, and the others at the rate.
     assert!(begun.elapsed().as_millis() >= 90, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_read_is_charged_to_the_tenant_that_reads_and_one_without_quota_left_holds_up_no_other() {
+    let mut cold = cold_table(256 << 10, 64 << 20);
+    for number in 0..2_000_u32 {
+        cold.put(&number.to_le_bytes(), &[1; 500], &WriteOptions::default(), 1).expect("room");
+        cold.pool.drive(&mut cold.participant);
+    }
+    cold.pool.set_quota(2, SpillQuota { reads_per_second: 0, bytes_per_second: u64::MAX });
+    let table = Arc::clone(&cold.table);
+    let met = |number: u32| {
+        let key = number.to_le_bytes();
+        assert!(table.get(&cold.participant.guard(), table.hash(&key), &key, 1).is_none(), "it is cold");
+        cold.participant.shown().take_cold()
+    };
+    let (first, second) = (met(0), met(1));
+    // The tenant that may not read asks first, for both; the owner asks for one of them.
+    let waits = [first.clone(), second].map(|misses| ColdMiss::fetch(misses, 2, || {}));
+    let owners = ColdMiss::fetch(first, 1, || {});
+    cold.participant.quiescent();
+    cold.pool.start(&cold.epochs).expect("threads");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !owners.is_done() {
+        assert!(Instant::now() < patience, "the owner waits for the quota of another tenant");
+        cold.participant.quiescent();
+        std::thread::yield_now();
+    }
+    assert!(waits[0].is_done(), "who waits for the same record has it, too");
+    assert!(!waits[1].is_done(), "and for another one it still waits");
+    assert_eq!(cold.table.spill_stats().expect("of mode spill").reads, 1);
+    cold.pool.stop();
 }
 
 /// One step of the model.

@@ -125,7 +125,8 @@ impl WorkerConnections {
     ) {
         let Some(connection) = self.slots.get(id) else { return };
         if connection.state == ConnectionPhase::Fetching && context.participant.shown().has_cold() {
-            self.fetching.push((fetch_cold(context), id));
+            let reader = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
+            self.fetching.push((fetch_cold(context, reader), id));
         }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
@@ -168,11 +169,11 @@ impl WorkerConnections {
     }
 }
 
-/// Has the cold records read that the next command of a connection needs.
+/// Has the cold records read that the next command of a connection of the tenant `reader` needs.
 #[cold]
-fn fetch_cold(context: &WorkerContext) -> Arc<ColdTicket> {
+fn fetch_cold(context: &WorkerContext, reader: u32) -> Arc<ColdTicket> {
     let (shared, worker) = (Arc::clone(&context.shared), context.index);
-    ColdMiss::fetch(context.participant.shown().take_cold(), move || shared.note_arrival(worker))
+    ColdMiss::fetch(context.participant.shown().take_cold(), reader, move || shared.note_arrival(worker))
 }
 
 /// Notes that the commands which came together are answered, or that they go on. The time of an invocation is counted
