@@ -22,33 +22,35 @@ use crate::common::eventually;
 use crate::common::process::Server;
 
 /// The id of the table in the configuration.
-const ITEMS: u64 = 1;
-const SERVERS: usize = 3;
+pub(super) const ITEMS: u64 = 1;
+pub(super) const SERVERS: usize = 3;
 /// Keys that are counted up: all servers have some.
 const KEYS: usize = 60;
 
 /// What a client knows of a key: the increments that were acknowledged, and those of which it knows nothing.
-type KnownKeys = BTreeMap<String, (i64, i64)>;
+pub(super) type KnownKeys = BTreeMap<String, (i64, i64)>;
 
-fn options(etcd: &EtcdProcess, config: &Path) -> Vec<String> {
+/// The options of a server: one that takes places by itself, or by command.
+pub(super) fn options(etcd: &EtcdProcess, config: &Path, failover: &str) -> Vec<String> {
     let (cluster, config) = (etcd.cluster(), config.display().to_string());
     let all = ["--data", "127.0.0.1:0", "--workers", "1", "--no-builder", "--config", &config];
-    let more = ["--redis", "127.0.0.1:0=shop/items", "--cluster", &cluster, "--cluster-servers", "3"];
+    let redis = ["--redis", "127.0.0.1:0=shop/items", "--cluster-failover", failover];
+    let more = [redis[0], redis[1], redis[2], redis[3], "--cluster", &cluster, "--cluster-servers", "3"];
     all.iter().chain(&more).map(|word| (*word).to_owned()).collect()
 }
 
-fn id(server: &Server) -> String {
+pub(super) fn id(server: &Server) -> String {
     status(server)["server"].as_str().unwrap().to_owned()
 }
 
 /// How a server of some id is shown by another.
-fn shown(by: &Server, id: &str) -> Value {
+pub(super) fn shown(by: &Server, id: &str) -> Value {
     let status = status(by);
     status["servers"].as_array().unwrap().iter().find(|server| server["id"] == id).cloned().unwrap_or_default()
 }
 
 /// Whether each of these servers has a copy of its log on another one, as one of them tells.
-fn have_copies(by: &Server, ids: &[&String]) -> bool {
+pub(super) fn have_copies(by: &Server, ids: &[&String]) -> bool {
     let status = status(by);
     let generations = status["copies"]["generations"].as_array().cloned().unwrap_or_default();
     let has_copy = |id: &&String| {
@@ -59,7 +61,7 @@ fn have_copies(by: &Server, ids: &[&String]) -> bool {
 }
 
 /// Waits until another server has all slots of one.
-fn await_succession(by: &Server, gone: &str) {
+pub(super) fn await_succession(by: &Server, gone: &str) {
     let is_over = || {
         let status = status(by);
         let is_owner = !shown(by, gone)["slots"].as_array().is_none_or(Vec::is_empty);
@@ -72,7 +74,7 @@ fn await_succession(by: &Server, gone: &str) {
 }
 
 /// Counts keys up until it is told to stop; returns what it knows of them.
-fn count_up(server: &Server, number: usize, stop: &Arc<AtomicBool>) -> JoinHandle<KnownKeys> {
+pub(super) fn count_up(server: &Server, number: usize, stop: &Arc<AtomicBool>) -> JoinHandle<KnownKeys> {
     let (data, stop) = (server.data.parse().unwrap(), Arc::clone(stop));
     thread::spawn(move || {
         let (mut known, mut client, mut round) = (KnownKeys::new(), None::<blocking::Client>, 0);
@@ -98,7 +100,7 @@ fn count_up(server: &Server, number: usize, stop: &Arc<AtomicBool>) -> JoinHandl
 }
 
 /// Every key has what was acknowledged, and no more than what may have been done.
-fn check(server: &Server, known: &KnownKeys) {
+pub(super) fn check(server: &Server, known: &KnownKeys) {
     let config = Config::new(server.data.parse().unwrap(), 1).deadline(Duration::from_secs(60));
     let client = blocking::Client::connect(config).unwrap();
     let mut acknowledged = 0;
@@ -120,7 +122,7 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{table}]\n");
     fs::write(&config, &tenant).unwrap();
     assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
-    let options = options(&etcd, &config);
+    let options = options(&etcd, &config, "by-command");
     let mut servers: Vec<Server> =
         (0..SERVERS).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
     let ids: Vec<String> = servers.iter().map(id).collect();
@@ -200,7 +202,7 @@ fn what_cannot_be_copied_or_would_be_lost_is_refused() {
     let alone = Server::start_as(&["--workers", "1", "--no-builder", "--config", &config.display().to_string()]);
     assert!(fails(&alone, "table set items --tenant shop --durability copies").contains("is in no cluster"));
     assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
-    let mut options = options(&etcd, &config);
+    let mut options = options(&etcd, &config, "by-command");
     options.truncate(options.len() - 2);
     let server = start(Arc::new(tempfile::tempdir().unwrap()), &options);
     let own = id(&server);

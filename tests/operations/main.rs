@@ -15,6 +15,7 @@ mod cluster_clients;
 mod cluster_copies;
 mod cluster_dev;
 mod cluster_directory;
+mod cluster_failover;
 mod cluster_move;
 mod cluster_move_partial;
 mod cluster_servers;

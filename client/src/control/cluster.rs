@@ -229,6 +229,23 @@ pub struct CopiesReport {
     pub generations: Vec<GenerationReport>,
     /// The copies of other servers' logs that this server has.
     pub kept: Vec<StoredCopyReport>,
+    /// The servers whose logs have copies here, and of which nothing is heard.
+    #[serde(default)]
+    pub suspected: Vec<SuspectedServerReport>,
+}
+
+/// A server of which nothing is heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspectedServerReport {
+    /// Its id.
+    pub server: String,
+    /// Milliseconds without a word of it, as the server that answers has counted them.
+    pub silent_ms: u64,
+    /// Whether it is gone: nothing listens where it was, or it leaves questions unanswered.
+    pub gone: bool,
+    /// Why the server that answers does not take its place by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hurdle: Option<String>,
 }
 
 /// A copy of this server's log.

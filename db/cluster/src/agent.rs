@@ -12,8 +12,10 @@ use sandstorm_store::slots::SlotOwnership;
 use crate::copy_depot::CopyDepot;
 use crate::copy_keeper::CopyKeeper;
 use crate::copy_notes::CopyNotes;
+use crate::copy_watcher::CopyWatcher;
 use crate::etcd::EtcdStore;
-use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, TARGET_SILENCE};
+use crate::failover_mode::FailoverMode;
+use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, SUCCESSION_POLL, TARGET_SILENCE};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::move_desk::MoveDesk;
 use crate::slot_mover::SlotMover;
@@ -43,13 +45,20 @@ pub struct JoiningServer {
     member: ClusterMember,
     desk: Arc<MoveDesk>,
     notes: CopyNotes,
+    copies: CopySettings,
+}
+
+/// What a server does about copies of logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopySettings {
     /// Copies of its log on other servers that are wanted.
-    copies: usize,
+    pub copies: usize,
+    /// Whether it takes the places of others that are gone by itself.
+    pub failover: FailoverMode,
 }
 
 impl JoiningServer {
-    /// Reads what this server owns. From here on its tables have these slots only. `state` is the
-    /// state directory, `copies` how many copies of its log are wanted on other servers.
+    /// Reads what this server owns. From here on its tables have these slots only. `state` is the state directory.
     ///
     /// # Errors
     /// [`ClusterStartError`].
@@ -57,7 +66,7 @@ impl JoiningServer {
         etcd: &EtcdEndpoint,
         founders: usize,
         slots: &Arc<SlotOwnership>,
-        (state, copies): (&Path, usize),
+        (state, copies): (&Path, CopySettings),
     ) -> Result<JoiningServer, ClusterStartError> {
         let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
@@ -106,10 +115,14 @@ impl JoiningServer {
         };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
         desk.set_agent(thread.thread().clone());
-        let mut agent = ClusterAgent { stop, thread: Some(thread), mover: None, keeper: None, successor: None };
+        let mut agent =
+            ClusterAgent { stop, thread: Some(thread), mover: None, keeper: None, successor: None, watcher: None };
         agent.mover = Some(SlotMover::start(Arc::clone(&desk), Arc::clone(directory), notes)?);
+        let CopySettings { copies, failover } = copies;
         agent.keeper = Some(CopyKeeper::start(Arc::clone(directory), Arc::clone(&desk), Arc::clone(&of_log), copies)?);
-        agent.successor = Some(SuccessorThread::start(desk, of_log, Arc::clone(directory))?);
+        let (own, known) = (Arc::clone(&desk), Arc::clone(&of_log));
+        agent.successor = Some(SuccessorThread::start(own, known, Arc::clone(directory))?);
+        agent.watcher = Some(CopyWatcher::start(desk, of_log, Arc::clone(directory), failover)?);
         Ok(agent)
     }
 }
@@ -122,16 +135,19 @@ pub struct ClusterAgent {
     mover: Option<SlotMover>,
     keeper: Option<CopyKeeper>,
     successor: Option<SuccessorThread>,
+    watcher: Option<CopyWatcher>,
 }
 
 impl Drop for ClusterAgent {
     fn drop(&mut self) {
-        (self.successor, self.keeper, self.mover) = (None, None, None);
+        self.watcher = None;
+        // It says that this server stops, before the others hear no more of it.
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ended = thread.join();
         }
+        (self.successor, self.keeper, self.mover) = (None, None, None);
     }
 }
 
@@ -163,7 +179,11 @@ impl AgentLoop {
                 }
                 Err(error) => self.note(&error),
             }
-            std::thread::park_timeout(POLL_INTERVAL);
+            let is_soon = self.member.copies().has_succession();
+            std::thread::park_timeout(if is_soon { SUCCESSION_POLL } else { POLL_INTERVAL });
+        }
+        if let Err(error) = self.member.say_stopped(&mut self.store) {
+            tracing::warn!("the others of the cluster are not told that this server stops: {error}");
         }
         self.store.end_life();
     }

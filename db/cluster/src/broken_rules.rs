@@ -46,6 +46,10 @@ pub(crate) enum MemberRule {
     LostPlacesEndWaits,
     /// What a server has handed over it does not remove while it takes the place of the one that has it.
     InheritedStays,
+    /// A server that was stopped knows nothing of the others when it wakes.
+    SleepersForget,
+    /// A server that was stopped does not take a place that it wanted before.
+    WishesEnd,
     /// A copy that is sealed is read only when the leases that it gave are over.
     #[cfg(test)]
     LeasesAreWaitedFor,

@@ -1,11 +1,13 @@
 //! What of copies others see: how far those of this server's log are, and the copies of others' logs that are here.
 
+use std::collections::VecDeque;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::copy_depot::CopyDepot;
-use crate::limits::REPLACE_AFTER;
+use crate::limits::{FAILOVER_NOTES, REPLACE_AFTER};
 
 /// A copy of this server's log on another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,11 +67,72 @@ pub struct GenerationStatus {
     pub successor: Option<String>,
 }
 
+/// A server whose log has a copy here, and of which nothing is heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SuspectedServer {
+    /// Its id.
+    pub server: String,
+    /// Milliseconds without a word of it, as this server has counted them.
+    pub silent_ms: u64,
+    /// Whether it is gone: nothing listens where it was, or it leaves questions unanswered.
+    pub is_gone: bool,
+    /// Why this server does not take its place by itself; `None`: it does, or it is not gone yet.
+    pub hurdle: Option<String>,
+    /// Whether it stays so until somebody decides.
+    pub needs_operator: bool,
+}
+
+/// What has become of a server's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailoverStep {
+    /// This server takes it by itself.
+    Begun,
+    /// This server has taken it.
+    Done,
+    /// Nothing takes it by itself.
+    NotPossible,
+}
+
+/// A word about a server whose place is taken, or is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverNote {
+    /// The id of the server that is gone.
+    pub server: String,
+    /// What has happened.
+    pub step: FailoverStep,
+    /// Details, for people.
+    pub text: String,
+    /// Whether no operator has asked for it.
+    is_automatic: bool,
+}
+
+impl FailoverNote {
+    pub(crate) fn begun(server: &str, silent_ms: u64) -> FailoverNote {
+        let text = format!("nothing was heard of it for {silent_ms} ms");
+        FailoverNote { server: server.to_owned(), step: FailoverStep::Begun, text, is_automatic: true }
+    }
+
+    pub(crate) fn done(server: &str, is_automatic: bool, took: &str) -> FailoverNote {
+        let by = if is_automatic { "by itself" } else { "by command" };
+        let text = format!("{by}, {took}");
+        FailoverNote { server: server.to_owned(), step: FailoverStep::Done, text, is_automatic }
+    }
+
+    pub(crate) fn not_possible(server: &str, hurdle: &str) -> FailoverNote {
+        let text = hurdle.to_owned();
+        FailoverNote { server: server.to_owned(), step: FailoverStep::NotPossible, text, is_automatic: true }
+    }
+}
+
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct CopiesPart {
     status: Mutex<CopiesStatus>,
     depot: OnceLock<CopyDepot>,
+    suspected: Mutex<Vec<SuspectedServer>>,
+    notes: Mutex<VecDeque<FailoverNote>>,
+    /// Places that this server has taken since its start: by itself, and by command.
+    taken: [AtomicU64; 2],
 }
 
 impl CopiesPart {
@@ -84,6 +147,36 @@ impl CopiesPart {
     /// How far the copies of this server's log are.
     pub fn status(&self) -> CopiesStatus {
         self.status.lock().clone()
+    }
+
+    pub(crate) fn set_suspected(&self, suspected: Vec<SuspectedServer>) {
+        *self.suspected.lock() = suspected;
+    }
+
+    /// The servers whose logs have copies here, and of which nothing is heard.
+    pub fn suspected(&self) -> Vec<SuspectedServer> {
+        self.suspected.lock().clone()
+    }
+
+    pub(crate) fn note_failover(&self, note: FailoverNote) {
+        if note.step == FailoverStep::Done {
+            self.taken[usize::from(!note.is_automatic)].fetch_add(1, Ordering::Relaxed);
+        }
+        let notes = &mut *self.notes.lock();
+        notes.push_back(note);
+        // Nobody has looked for long: the oldest ones are forgotten.
+        let forgotten = notes.len().saturating_sub(FAILOVER_NOTES);
+        notes.drain(..forgotten);
+    }
+
+    /// What has become of servers' places since this was asked last.
+    pub fn take_notes(&self) -> Vec<FailoverNote> {
+        self.notes.lock().drain(..).collect()
+    }
+
+    /// The places that this server has taken since its start: by itself, and by command.
+    pub fn places_taken(&self) -> [u64; 2] {
+        [0, 1].map(|at: usize| self.taken[at].load(Ordering::Relaxed))
     }
 
     /// The copies of other servers' logs that are here, once this server has joined its cluster.

@@ -40,6 +40,18 @@ struct KnownCopy {
 
 type KnownCopies = HashMap<CopyName, KnownCopy>;
 
+/// What was heard of the owner of a copy since this process has begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeardOwner {
+    /// Its questions.
+    pub(crate) questions: u64,
+    /// Those that are being answered.
+    pub(crate) asking: u32,
+    /// Whether the last one that was answered has been confirmed. A copy that was opened again, and not asked for
+    /// since, may have less than it had confirmed before.
+    pub(crate) confirms: bool,
+}
+
 /// What a copy is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyAccess {
@@ -70,6 +82,8 @@ pub struct CopyDepot {
     /// The start of this process: an earlier one may have answered just before.
     made: (Duration, Instant),
     open: Mutex<KnownCopies>,
+    /// Of each copy here. Never held while a disk is waited for.
+    heard: Mutex<HashMap<CopyName, HeardOwner>>,
 }
 
 impl std::fmt::Debug for CopyDepot {
@@ -92,7 +106,7 @@ impl CopyDepot {
     /// The copies in a state directory.
     pub fn new(state: &Path) -> CopyDepot {
         let made = (boot_time(), Instant::now());
-        CopyDepot { folder: state.join(COPIES_FOLDER), made, open: Mutex::default() }
+        CopyDepot { folder: state.join(COPIES_FOLDER), made, open: Mutex::default(), heard: Mutex::default() }
     }
 
     fn path_of(&self, name: &CopyName) -> PathBuf {
@@ -139,8 +153,26 @@ impl CopyDepot {
         if !is_server_id(&head.owner) {
             return Err("the question about a copy names no server".to_owned());
         }
-        let answer = ReplicaAnswer::from(self.ask(&head, pieces));
-        serde_json::to_vec(&answer).map_err(|error| error.to_string())
+        let name = (head.owner.clone(), head.copy);
+        {
+            let mut heard = self.heard.lock();
+            let owner = heard.entry(name.clone()).or_default();
+            (owner.questions, owner.asking) = (owner.questions + 1, owner.asking + 1);
+        }
+        let done = self.ask(&head, pieces);
+        let mut heard = self.heard.lock();
+        if matches!(done, Err(ReplicaError::Missing)) {
+            heard.remove(&name);
+        } else if let Some(owner) = heard.get_mut(&name) {
+            (owner.asking, owner.confirms) = (owner.asking.saturating_sub(1), done.is_ok());
+        }
+        drop(heard);
+        serde_json::to_vec(&ReplicaAnswer::from(done)).map_err(|error| error.to_string())
+    }
+
+    /// What was heard of the owner of a copy. It waits for no disk.
+    pub(crate) fn heard(&self, name: &CopyName) -> HeardOwner {
+        self.heard.lock().get(name).copied().unwrap_or_default()
     }
 
     fn ask(&self, head: &ReplicaHead, pieces: &[u8]) -> Result<Option<ReplicaState>, ReplicaError> {
@@ -232,6 +264,7 @@ impl CopyDepot {
                 continue;
             }
             open.remove(&name);
+            self.heard.lock().remove(&name);
             match std::fs::remove_dir_all(self.path_of(&name)) {
                 Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
                 Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
@@ -246,6 +279,7 @@ impl CopyDepot {
     pub(crate) fn put_back(&self, name: &CopyName, from: &Path) {
         let mut open = self.open.lock();
         open.remove(name);
+        self.heard.lock().remove(name);
         let path = self.path_of(name);
         std::fs::remove_dir_all(&path).unwrap();
         std::fs::rename(from, path).unwrap();
@@ -303,6 +337,27 @@ mod tests {
         assert!(matches!(depot.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Gap(_))));
         assert!(depot.ask(&head, b"").is_ok());
         assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+        let _left = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn what_is_heard_of_an_owner_waits_for_no_disk_and_a_seal_confirms_nothing() {
+        let (folder, depot, head) = depot("heard");
+        let name = (head.owner.clone(), head.copy);
+        assert_eq!(depot.heard(&name), HeardOwner::default());
+        let ask = |head: &ReplicaHead| depot.answer(&head.encode(b"").unwrap()).unwrap();
+        ask(&head);
+        assert_eq!(depot.heard(&name), HeardOwner { questions: 1, asking: 0, confirms: true });
+        let busy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
+        {
+            let (_open, _hangs) = (depot.open.lock(), busy.lock());
+            assert_eq!(depot.heard(&name).questions, 1);
+        }
+        depot.seal(&name).unwrap();
+        ask(&ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() });
+        assert_eq!(depot.heard(&name), HeardOwner { questions: 2, asking: 0, confirms: false });
+        depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
+        assert_eq!(depot.heard(&name), HeardOwner::default());
         let _left = std::fs::remove_dir_all(folder);
     }
 

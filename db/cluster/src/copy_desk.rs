@@ -7,6 +7,7 @@
 //! map has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::Thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -58,6 +59,56 @@ struct CopyDeskState {
     succeeded: Option<String>,
     /// Whether this server has read that another one takes its place, or has. What waits is never acknowledged then.
     has_lost: bool,
+    /// The servers that were stopped in order.
+    stopped: BTreeSet<String>,
+    /// The place that this server wants to take by itself.
+    place: Option<PlaceWish>,
+    /// Whether this server has been well for as long as a probation takes.
+    is_well: bool,
+}
+
+/// The wish of a server to take the place of one that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlaceWish {
+    pub(crate) owner: String,
+    /// The start of the owner that is gone.
+    pub(crate) boot: u64,
+    /// The revision of the last change of tables, by which none of them loses a record.
+    pub(crate) directory_revision: u64,
+    /// When it is old: whoever has made it may have been stopped since.
+    pub(crate) until: Instant,
+}
+
+/// The owner of a copy that is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyOwner {
+    pub(crate) owner: String,
+    /// The number of the copy.
+    pub(crate) copy: u64,
+    /// The start that it has told of; 0: none.
+    pub(crate) boot: u64,
+}
+
+/// Why a server does not take a place by itself, as the map has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MapHurdle {
+    /// This server does not know what the map is now.
+    MapIsOld,
+    /// This server belongs to the cluster no more, or its own place was taken.
+    IsReplaced,
+    /// It has told nobody lately that it lives.
+    IsNotKnown,
+    IsDraining,
+    IsOnProbation,
+    /// The other one was stopped in order.
+    WasStopped,
+    /// It has other copies now, or begins again.
+    HasChanged,
+    OwnsNothing,
+    /// A place is being taken already.
+    SuccessionUnderWay(String),
+    /// No third server that could have a copy of this one's log.
+    NoThirdServer,
 }
 
 /// See the head of this file.
@@ -66,6 +117,8 @@ pub(crate) struct CopyDesk {
     own_id: String,
     boot: u64,
     state: Mutex<CopyDeskState>,
+    /// The threads that act on another map.
+    woken: Mutex<Vec<Thread>>,
 }
 
 /// What a server's threads need to know of the others.
@@ -92,7 +145,7 @@ impl CopyDeskState {
 
 impl CopyDesk {
     pub(crate) fn new(own_id: &str, boot: u64) -> CopyDesk {
-        CopyDesk { own_id: own_id.to_owned(), boot, state: Mutex::default() }
+        CopyDesk { own_id: own_id.to_owned(), boot, state: Mutex::default(), woken: Mutex::default() }
     }
 
     pub(crate) fn own_id(&self) -> &str {
@@ -116,6 +169,7 @@ impl CopyDesk {
             // What was sent for an older map was made, or cannot be any more.
             state.sent.clear();
             state.map = map.clone();
+            self.woken.lock().iter().for_each(Thread::unpark);
         }
         (state.revision, state.is_replaced) = (revision, false);
         state.servers.clone_from(servers);
@@ -155,10 +209,129 @@ impl CopyDesk {
         if let Some(owner) = state.succeeded.clone() {
             return state.map.succeed(&owner, &self.own_id, rand::random);
         }
-        let wanted = state.wanted.clone()?;
-        let map = state.map.set_copies(&self.own_id, self.boot, &wanted)?;
-        state.sent.extend(wanted);
-        Some(map)
+        if let Some(wanted) = state.wanted.clone()
+            && let Some(map) = state.map.set_copies(&self.own_id, self.boot, &wanted)
+        {
+            state.sent.extend(wanted);
+            return Some(map);
+        }
+        state.map.end_probation(&self.own_id).filter(|_| state.is_well)
+    }
+
+    /// Has a thread woken when the map is another one.
+    pub(crate) fn wake_with_the_map(&self, thread: Thread) {
+        self.woken.lock().push(thread);
+    }
+
+    /// Takes over which servers were stopped in order.
+    pub(crate) fn set_stopped(&self, stopped: &BTreeSet<String>) {
+        self.state.lock().stopped.clone_from(stopped);
+    }
+
+    /// This server has been well for as long as a probation takes, or was not.
+    pub(crate) fn set_well(&self, is_well: bool) {
+        self.state.lock().is_well = is_well;
+    }
+
+    /// Sets the place that this server wants to take by itself. It is wished again and again; returns whether it is
+    /// another one.
+    pub(crate) fn wish_place(&self, wish: Option<PlaceWish>) -> bool {
+        let known = std::mem::replace(&mut self.state.lock().place, wish.clone());
+        known.map(|known| known.owner) != wish.map(|wish| wish.owner)
+    }
+
+    /// The change of the map by which this server takes a place by itself, if it has this revision; and the wish. The
+    /// map was asked for at `read_at`.
+    pub(crate) fn place_change(&self, revision: u64, read_at: Instant) -> Option<(StoredSlots, PlaceWish)> {
+        let state = self.state.lock();
+        let wish = state.place.as_ref().filter(|wish| read_at < wish.until || is_broken(MemberRule::WishesEnd))?;
+        if state.revision != revision || self.map_hurdle(&state, wish).is_some() {
+            return None;
+        }
+        state.map.take_place(&wish.owner, &self.own_id).map(|map| (map, wish.clone()))
+    }
+
+    /// Why this server does not take the place of an owner that is gone, as the map has it.
+    pub(crate) fn place_hurdle(&self, owner: &str, boot: u64, map_since: Instant) -> Option<MapHurdle> {
+        let state = self.state.lock();
+        if state.read_at.is_none_or(|at| at < map_since) {
+            return Some(MapHurdle::MapIsOld);
+        }
+        let wish = PlaceWish { owner: owner.to_owned(), boot, directory_revision: 0, until: map_since };
+        self.map_hurdle(&state, &wish)
+    }
+
+    fn map_hurdle(&self, state: &CopyDeskState, wish: &PlaceWish) -> Option<MapHurdle> {
+        let (own, owner, map) = (&self.own_id, &wish.owner, &state.map);
+        let has_copy = map.generations.get(owner).is_some_and(|one| one.copies.iter().any(|(id, _)| id == own));
+        let third = |id: &&String| {
+            let is_other = *id != own && *id != owner && !state.stopped.contains(*id);
+            is_other && state.servers.contains_key(*id) && !map.draining.contains_key(*id)
+        };
+        let hurdles = [
+            (state.is_replaced || state.has_lost, MapHurdle::IsReplaced),
+            (!state.live.contains(own), MapHurdle::IsNotKnown),
+            (map.draining.contains_key(own), MapHurdle::IsDraining),
+            (map.on_probation.contains(own), MapHurdle::IsOnProbation),
+            (state.stopped.contains(owner), MapHurdle::WasStopped),
+            (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != wish.boot), MapHurdle::HasChanged),
+            (map.spans_of(owner).next().is_none(), MapHurdle::OwnsNothing),
+            (!state.live.iter().any(|id| third(&id)), MapHurdle::NoThirdServer),
+        ];
+        let found = hurdles.into_iter().find(|(is_so, _)| *is_so).map(|(_, hurdle)| hurdle);
+        found.or_else(|| match map.take_place(owner, own) {
+            Some(_) => None,
+            None => {
+                let under_way = map.succession().map(|(of, _)| of.to_owned()).unwrap_or_default();
+                Some(MapHurdle::SuccessionUnderWay(under_way))
+            }
+        })
+    }
+
+    /// The owners of copies that the map gives this server, of those whose place none takes.
+    pub(crate) fn copy_owners(&self) -> Vec<CopyOwner> {
+        let state = self.state.lock();
+        let own_copy = |(owner, one): (&String, &StoredGeneration)| {
+            let (_, copy) = one.copies.iter().find(|(server, _)| *server == self.own_id)?;
+            let boot = state.servers.get(owner).map_or(0, |server| server.boot);
+            (one.successor.is_none() && *owner != self.own_id).then(|| CopyOwner {
+                owner: owner.clone(),
+                copy: *copy,
+                boot,
+            })
+        };
+        state.map.generations.iter().filter_map(own_copy).collect()
+    }
+
+    /// Whether a server takes another one's place now.
+    pub(crate) fn has_succession(&self) -> bool {
+        self.state.lock().map.succession().is_some()
+    }
+
+    /// Whether this server has taken the place of that one, and nobody takes it any more.
+    pub(crate) fn has_taken(&self, owner: &str) -> bool {
+        let state = self.state.lock();
+        let known = state.map.generations.get(owner);
+        known.is_some_and(|one| one.successor.is_none() && one.copies.is_empty()) && !state.is_replaced
+    }
+
+    /// Whether the place of a server was taken by another one by itself.
+    pub(crate) fn is_on_probation(&self, server: &str) -> bool {
+        self.state.lock().map.on_probation.contains(server)
+    }
+
+    /// The other servers that live and were not stopped, as they have told of themselves, and the cluster's key.
+    pub(crate) fn others(&self) -> (BTreeMap<String, ServerState>, String) {
+        let state = self.state.lock();
+        let is_there = |id: &String| state.live.contains(id) && !state.stopped.contains(id) && *id != self.own_id;
+        let others = state.servers.iter().filter(|(id, _)| is_there(id));
+        (others.map(|(id, server)| (id.clone(), server.clone())).collect(), state.peer_key.clone())
+    }
+
+    /// A server as it has told of itself, and the cluster's key.
+    pub(crate) fn server(&self, id: &str) -> Option<(ServerState, String)> {
+        let state = self.state.lock();
+        state.servers.get(id).map(|server| (server.clone(), state.peer_key.clone()))
     }
 
     /// The copies of this server's generation, as it was read, and the generation's number; none and 0 before that.

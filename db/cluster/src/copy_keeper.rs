@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use sandstorm_catalog::Directory;
 use sandstorm_log::frame::FileKind;
-use sandstorm_log::{ChangeLog, LogShipper, ReplicaError, ReplicaState, boot_time};
+use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaState, boot_time};
 
 use crate::copies_part::{CopiesStatus, CopyStatus, GenerationStatus};
 use crate::copy_desk::{CopyDesk, CopyName, HeldCopy, KnownPeers};
 use crate::limits::{
-    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL, LOG_INTERVAL,
-    REPLACE_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
+    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL, LEASE_ON_ARRIVAL,
+    LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
 use crate::move_desk::MoveDesk;
@@ -107,6 +107,7 @@ impl CopyKeeper {
         }));
         let run = Arc::clone(&keeping);
         let thread = std::thread::Builder::new().name("copies".to_owned()).spawn(move || keep(&run))?;
+        keeping.copies.wake_with_the_map(thread.thread().clone());
         Ok(CopyKeeper { keeping, thread: Some(thread) })
     }
 }
@@ -216,9 +217,13 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
         .map(|(name, _)| name.clone())
         .collect();
     stop_links(links, |name| given_up.contains(name));
+    let patience = |name: &CopyName| match peers.map.is_out_of_its_place(&name.0) {
+        true => REPLACE_TAKEN_AFTER,
+        false => REPLACE_AFTER,
+    };
     let is_well = |name: &CopyName| {
         let link = links.get(name);
-        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_silent(REPLACE_AFTER))
+        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_silent(patience(name)))
     };
     let well: Vec<CopyName> = members.iter().filter(|name| is_well(name)).take(keeping.wanted).cloned().collect();
     let filled = |name: &CopyName, link: &CopyLink| {
@@ -342,6 +347,12 @@ fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(),
         link.append(keeping.epoch(), &batch)?;
         shipper.acknowledge();
         keeping.confirm(name, &log, &shipper, asked_ns);
+        if !batch.is_empty() && boot_time() >= Duration::from_nanos(asked_ns) + LEASE_ON_ARRIVAL {
+            // Its disk has taken most of the lease, or all of it. A question that writes nothing gets a new one.
+            let asked_ns = boot_time().as_nanos() as u64;
+            link.append(keeping.epoch(), &ReplicaBatch::default())?;
+            keeping.confirm(name, &log, &shipper, asked_ns);
+        }
         if let Some(trim) = shipper.take_trim() {
             link.trim(keeping.epoch(), trim)?;
         }

@@ -1,6 +1,10 @@
 //! A model of copies: several servers with records and copies of each other's logs, clients that count keys up and read
 //! them, a store and links that lose questions and answers or get them late, servers that crash, servers that hear
-//! nothing for long, and others that take their places. A client is never shown less than was acknowledged before.
+//! nothing for long, and others that take their places, by command and by themselves. A client is never shown less than
+//! was acknowledged before.
+
+mod removing;
+mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,6 +21,7 @@ use crate::map_requests::MapRequest;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
+use watching::ModelWatch;
 
 /// Runs without a broken rule; the environment's `COPY_SEEDS` says another number, or `FIRST-LAST`.
 const RUNS: u64 = 200;
@@ -90,6 +95,7 @@ struct CopyingServer {
     copied: CopiedUpTo,
     /// The server whose records were taken over, and where that ends in the log.
     inherited: Option<(CopyName, u64)>,
+    watching: ModelWatch,
 }
 
 fn id_of(number: usize) -> String {
@@ -115,7 +121,22 @@ impl CopyingServer {
         let (held, waiting, copied, inherited) = (BTreeMap::new(), Vec::new(), CopiedUpTo::default(), None);
         let (id, shipped) = (id_of(number), log.len());
         member.copies().note_log(log.len() as u64);
-        CopyingServer { id, desk, member, log, copies, shipped, held, read_at: 0, records, waiting, copied, inherited }
+        let (read_at, watching) = (0, ModelWatch::default());
+        CopyingServer {
+            id,
+            desk,
+            member,
+            log,
+            copies,
+            shipped,
+            held,
+            read_at,
+            records,
+            waiting,
+            copied,
+            inherited,
+            watching,
+        }
     }
 
     fn set(&mut self, slot: u16, value: Option<u64>) -> u64 {
@@ -149,6 +170,8 @@ struct CopyWorld {
     succeeded: usize,
     removed: usize,
     hurry: Option<HurriedSuccession>,
+    /// The server that never comes back.
+    dead: Option<usize>,
 }
 
 /// A server takes another one's place, and does more than others meanwhile. The other one hangs, and clients read there
@@ -179,6 +202,7 @@ impl CopyWorld {
             succeeded: 0,
             removed: 0,
             hurry: None,
+            dead: None,
         };
         world.store.found_cluster(world.servers.iter_mut().map(|server| (&*server.id, &mut server.member)));
         world
@@ -283,36 +307,17 @@ impl CopyWorld {
     }
 
     fn deliver(&mut self, number: usize, of: &CopyName, question: &ModelQuestion) -> Option<u64> {
+        if self.dead == Some(number) {
+            return None;
+        }
         let now = self.now;
-        let copies = &mut self.servers[number].copies;
+        let server = &mut self.servers[number];
         if question.makes {
-            copies.entry(of.clone()).or_default();
+            server.copies.entry(of.clone()).or_default();
         }
-        copies.get_mut(of)?.append(question, now)
-    }
-
-    /// Removes a copy of which the map says that no generation has it. Questions and changes of the map are under way
-    /// for less time than that.
-    fn sweep(&mut self, at: usize) {
-        let (own, now) = (self.servers[at].id.clone(), self.now);
-        let map = self.servers[at].member.copies().peers().map;
-        let is_needed = |(owner, number): &CopyName| {
-            let known = map.generations.get(owner);
-            known.is_some_and(|one| one.copies.contains(&(own.clone(), *number)))
-        };
-        let is_under_way = |name: &CopyName| self.late.iter().any(|(to, of, _)| *to == at && of == name);
-        let read_at = self.servers[at].read_at;
-        let is_over = |name: &CopyName, copy: &ModelCopy| {
-            !is_needed(name) && copy.granted + IDLE < read_at && !is_under_way(name)
-        };
-        if self.store.between.is_empty() && now < read_at + LEASE {
-            let gone: Vec<CopyName> = (self.servers[at].copies.iter())
-                .filter(|(name, copy)| is_over(name, copy))
-                .map(|(name, _)| name.clone())
-                .collect();
-            self.removed += gone.len();
-            gone.iter().for_each(|name| drop(self.servers[at].copies.remove(name)));
-        }
+        let done = server.copies.get_mut(of)?.append(question, now);
+        server.watching.hear(of, done.is_some());
+        done
     }
 
     /// Chooses other copies.
@@ -375,18 +380,6 @@ impl CopyWorld {
         }
     }
 
-    fn clear(&mut self, at: usize) {
-        let server = &mut self.servers[at];
-        if let Some((move_id, span)) = server.desk.next_to_clear() {
-            for slot in SLOTS.into_iter().filter(|slot| span.contains(*slot)) {
-                if !server.desk.slots().owns_slot(slot) && server.desk.is_foreign(span) {
-                    server.set(slot, None);
-                }
-            }
-            server.desk.set_cleared(move_id);
-        }
-    }
-
     fn trouble(&mut self, at: usize) {
         match self.random.random_range(0..6) {
             0 if self.random.random_ratio(1, 2) => {
@@ -437,7 +430,7 @@ impl CopyWorld {
     }
 
     fn act(&mut self, at: usize) -> Result<(), u16> {
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..21) {
             0..4 => self.client(at)?,
             4..7 => self.answer(at)?,
             7..12 => self.ship(at),
@@ -446,6 +439,8 @@ impl CopyWorld {
             16..18 => self.inherit(at),
             18 if self.random.random_ratio(1, 2) => self.sweep(at),
             18 => self.clear(at),
+            19 if self.random.random_ratio(1, 2) => self.watch(at),
+            19 if self.random.random_ratio(1, 12) => self.wish_any(at),
             _ => self.trouble(at),
         }
         Ok(())
@@ -522,11 +517,19 @@ impl CopyWorld {
     }
 }
 
-/// One run: the slot whose key was shown as it had been before, writes that were acknowledged, and places taken.
-fn run(seed: u64) -> (Option<u16>, [usize; 3]) {
+/// One run: the slot whose key was shown as it had been before, writes that were acknowledged, places taken, copies
+/// removed, and whether at the end the place of a server was taken that never came back.
+fn run(seed: u64) -> (Option<u16>, [usize; 4]) {
     let mut world = CopyWorld::new(seed);
-    let gone = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| world.settle());
-    (gone.err(), [world.acknowledged, world.succeeded, world.removed])
+    let ended = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| match world.random.random_ratio(1, 2) {
+        true => world.settle().map(|()| false),
+        false => {
+            let dead = world.random.random_range(0..SERVERS);
+            world.bury(dead)
+        }
+    });
+    let buried = usize::from(ended == Ok(true));
+    (ended.err(), [world.acknowledged, world.succeeded, world.removed, buried])
 }
 
 /// The seeds of the runs without a broken rule.
@@ -538,16 +541,16 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn what_was_acknowledged_is_shown_whoever_takes_whose_place() {
-    let mut all = [0; 3];
+    let mut all = [0; 4];
     let seeds = seeds();
     for seed in seeds.clone() {
         let (lost, counts) = run(seed);
         assert_eq!(lost, None, "seed {seed}");
         all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
     }
-    let [acknowledged, succeeded, removed] = all.map(|count| count as u64);
+    let [acknowledged, succeeded, removed, buried] = all.map(|count| count as u64);
     let runs = seeds.end - seeds.start;
-    let is_enough = acknowledged > 10 * runs && succeeded > runs / 2 && removed > runs / 2;
+    let is_enough = acknowledged > 10 * runs && succeeded > runs / 2 && removed > runs / 2 && buried > runs / 20;
     assert!(is_enough || runs < RUNS, "{all:?} in {runs}");
 }
 

@@ -50,6 +50,11 @@ impl StoredSlots {
         known.is_some_and(|one| one.successor.as_deref() == Some(successor))
     }
 
+    /// Whether the place of a server is taken, or was, and it has had no copies since: it is gone, most likely.
+    pub(crate) fn is_out_of_its_place(&self, server: &str) -> bool {
+        self.generations.get(server).is_some_and(|one| one.successor.is_some() || one.boot == 0)
+    }
+
     /// The first server whose place another one takes now.
     pub(crate) fn succession(&self) -> Option<(&str, &str)> {
         self.generations.iter().find_map(|(owner, one)| Some((owner.as_str(), one.successor.as_deref()?)))
@@ -99,6 +104,39 @@ impl StoredSlots {
         if let Some((other, _)) = self.succession().filter(|(other, _)| *other != owner) {
             return Err(format!("another server takes the place of server {other}: wait until that is over"));
         }
+        Ok(self.begin_succession(owner, successor))
+    }
+
+    /// Has a server take the place of another one by itself, with the copy of its log that it has; `None`: it may not,
+    /// there is nothing to take, or another place is being taken. Where that is the place of a third server, and the
+    /// one that is gone was to take it, this one takes that first, if it can.
+    pub(crate) fn take_place(&self, owner: &str, successor: &str) -> Option<StoredSlots> {
+        let may =
+            owner != successor && !self.draining.contains_key(successor) && !self.on_probation.contains(successor);
+        let first = match self.succession() {
+            None => owner,
+            Some((first, to)) if to == owner => first,
+            Some(_) => return None,
+        };
+        let has_copy = |of: &str| {
+            let known = self.generations.get(of);
+            known.is_some_and(|one| one.copies.iter().any(|(server, _)| server == successor))
+        };
+        if !may || first == successor || !has_copy(first) || self.spans_of(first).next().is_none() {
+            return None;
+        }
+        let mut map = self.begin_succession(first, successor.to_owned());
+        map.on_probation.insert(first.to_owned());
+        Some(map)
+    }
+
+    /// With a server that may take places by itself again; `None`: it may.
+    pub(crate) fn end_probation(&self, server: &str) -> Option<StoredSlots> {
+        let mut map = self.next_epoch();
+        map.on_probation.remove(server).then_some(map)
+    }
+
+    fn begin_succession(&self, owner: &str, successor: String) -> StoredSlots {
         let mut map = self.next_epoch();
         // What was to come to it, or to leave it, stays where it is.
         let is_over = |one: &StoredMove| one.is_clearing() && one.source == owner;
@@ -107,7 +145,7 @@ impl StoredSlots {
             generation.number += 1;
             generation.successor = Some(successor);
         }
-        Ok(map)
+        map
     }
 
     /// With a server in another one's place: its slots are the successor's, and it has to remove its records of them.

@@ -24,13 +24,18 @@ mod copy_keeper;
 #[cfg(test)]
 mod copy_model;
 mod copy_notes;
+mod copy_watch;
+mod copy_watcher;
 mod directory;
 #[cfg(test)]
 mod directory_model;
 mod etcd;
+mod failover_mode;
 mod generations;
+mod life_link;
 pub mod limits;
 pub mod load_link;
+pub mod losing_tables;
 mod lost_place;
 mod map_requests;
 pub mod member;
@@ -42,6 +47,8 @@ pub mod move_desk;
 mod move_model;
 pub mod move_progress;
 mod peer_link;
+#[cfg(test)]
+mod place_tests;
 pub mod replica_link;
 mod replica_messages;
 pub mod slot_balance;
@@ -62,7 +69,9 @@ mod succession;
 
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;
-pub use agent::{ClusterAgent, ClusterStartError, JoiningServer};
+pub use agent::{ClusterAgent, ClusterStartError, CopySettings, JoiningServer};
 pub use directory::ClusterDirectory;
+pub use failover_mode::FailoverMode;
+pub use life_link::LIFE_PATH;
 pub use move_desk::MoveDesk;
 pub use state::server_id;

@@ -99,17 +99,23 @@ pub const CHANGES_PER_LOOK: usize = 8;
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which an answer of a copy lets its owner show records; a sealed copy is not read before. A successor waits
 /// for it, and an owner that is starved of its processor for longer shows nothing for a moment.
-pub const LEASE: Duration = Duration::from_millis(500);
+pub const LEASE: Duration = Duration::from_millis(250);
 /// The part of it that the owner counts on: clocks of two machines may differ in their pace by a tenth.
-pub const COUNTED_LEASE: Duration = Duration::from_millis(450);
+pub const COUNTED_LEASE: Duration = Duration::from_millis(225);
 /// Time after which a copy is asked again where there is nothing to send: several questions fall into a lease.
-pub const HEARTBEAT: Duration = Duration::from_millis(80);
+pub const HEARTBEAT: Duration = Duration::from_millis(40);
+/// Time that the answer to a question with pieces of the log may take, until one without them is asked behind it: a
+/// slow disk would use up each lease before its owner has it.
+pub const LEASE_ON_ARRIVAL: Duration = Duration::from_millis(100);
 /// Time after which a question to a copy has failed. A disk that moves a bad block takes some seconds.
 pub const REPLICA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until a copy that has not answered is asked again.
 pub const REPLICA_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a copy that confirms nothing is replaced by another one.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(2);
+/// Time after which a copy is replaced that is on a server whose place was taken: some questions. It is gone, most
+/// likely, and writes wait for it.
+pub const REPLACE_TAKEN_AFTER: Duration = Duration::from_millis(250);
 /// Time after which a copy that is being filled and confirms nothing is given up.
 pub const FILL_SILENCE: Duration = Duration::from_secs(20);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
@@ -145,6 +151,34 @@ pub const BALANCE_MOVES: usize = 32;
 /// Ranges of slots that a plan still divides, at most. The map of all ranges is one value in etcd, of some 50 bytes
 /// each.
 pub const BALANCE_RANGES: usize = 4_096;
+/// Time between two looks at which owners of copies are silent: two fall into each of their questions.
+pub const WATCH_TICK: Duration = Duration::from_millis(20);
+/// The same where there are no copies.
+pub const IDLE_WATCH_TICK: Duration = Duration::from_millis(200);
+/// Ticks without a question after which an owner is asked whether it is there: twice the time between its questions.
+pub const SILENT_TICKS: u64 = 4;
+/// Time after which that question has no answer. A control port that is busy takes some tens of milliseconds.
+pub const ASK_TIMEOUT: Duration = Duration::from_millis(200);
+/// Ticks in time between such a question and its time-out, at least, so that it counts: half of those that there are.
+/// With fewer the server that asks had no processor itself.
+pub const ASK_TICKS_LEAST: u64 = 5;
+/// Questions in a row without an answer after which an owner is gone. One may have met a busy moment.
+pub const UNANSWERED_QUESTIONS: u32 = 2;
+/// Ticks after which an owner that is gone is asked again: half a second.
+pub const ASK_AGAIN_TICKS: u64 = 25;
+/// Age of the map above which no place is taken: some looks of [`POLL_INTERVAL`].
+pub const PLACE_MAP_AGE: Duration = Duration::from_millis(500);
+/// Time for which the wish to take a place holds, unless it is wished again in the next tick.
+pub const PLACE_WISH_AGE: Duration = Duration::from_millis(100);
+/// Time for which a server whose place was taken by itself has to be well without a break, until it takes places by
+/// itself again. Two servers that hang by turns move each other's records once, and then no more.
+pub const PROBATION: Duration = Duration::from_secs(600);
+/// Time between two looks at the cluster's state while a server takes another one's place.
+pub const SUCCESSION_POLL: Duration = Duration::from_millis(20);
+/// Words about failovers that wait to become events, at most. Somebody looks each second or so.
+pub const FAILOVER_NOTES: usize = 64;
+/// Bytes of the answer of a server that is asked whether it is there.
+pub const LIFE_ANSWER_BYTES: u64 = 1 << 10;
 /// Time for which a server looks at its accesses before it tells its load.
 pub const LOAD_WINDOW: Duration = Duration::from_secs(3);
 /// Bytes of what a server tells of its load, at most: some 80 for each of all slots.

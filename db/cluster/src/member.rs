@@ -20,7 +20,9 @@ use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 use crate::move_desk::MoveDesk;
 use crate::slot_plans::KnownServers;
-use crate::state::{DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, PEER_KEY, SERVERS, SLOTS_KEY, ServerState, StoredSlots};
+use crate::state::{
+    DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, PEER_KEY, SERVERS, SLOTS_KEY, STOPPED, ServerState, StoredSlots,
+};
 
 /// The reason that a step was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +81,8 @@ struct ClusterState {
     servers: BTreeMap<String, ServerState>,
     revisions: BTreeMap<String, u64>,
     live: BTreeSet<String>,
+    /// The servers that were stopped in order.
+    stopped: BTreeSet<String>,
     peer_key: String,
     directory_revision: u64,
 }
@@ -98,6 +102,8 @@ impl ClusterState {
                 state.revisions.insert(id.to_owned(), revision);
             } else if let Some(id) = key.strip_prefix(LIVE) {
                 state.live.insert(id.to_owned());
+            } else if let Some(id) = key.strip_prefix(STOPPED) {
+                state.stopped.insert(id.to_owned());
             } else if key == PEER_KEY {
                 state.peer_key = value;
             } else if key == DIRECTORY_KEY {
@@ -181,7 +187,7 @@ impl ClusterMember {
             self.register(&state, store)?;
             self.found(&state, store)?;
             self.adopt(&state, read_at);
-            if !self.change_map(&state, store)? {
+            if !self.change_map(&state, read_at, store)? {
                 break;
             }
         }
@@ -201,9 +207,16 @@ impl ClusterMember {
     }
 
     /// Makes the change of the map that a move asks for; returns whether it has made one.
-    fn change_map(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<bool, MemberError> {
+    fn change_map(
+        &self,
+        state: &ClusterState,
+        read_at: Instant,
+        store: &mut impl MetadataStore,
+    ) -> Result<bool, MemberError> {
         let Some((revision, _)) = &state.slots else { return Ok(false) };
-        let Some(change) = self.desk.next_change(*revision) else { return self.change_copies(*revision, store) };
+        let Some(change) = self.desk.next_change(*revision) else {
+            return Ok(self.change_copies(*revision, store)? || self.take_place(state, (*revision, read_at), store)?);
+        };
         let mut wanted = slots_change(&change.map, *revision, MemberRule::MovesCompare)?;
         if let Some(id) = &change.removed_server {
             // If it has started again meanwhile, its key has changed; if it only was late, it has told that it lives.
@@ -213,6 +226,7 @@ impl ClusterMember {
             wanted.compared.push((format!("{LIVE}{id}"), 0));
             wanted.put.push((PEER_KEY.to_owned(), new_peer_key()));
             wanted.removed.push((key.clone(), format!("{key}0")));
+            wanted.removed.push((format!("{STOPPED}{id}"), format!("{STOPPED}{id}0")));
         }
         match store.change(&wanted) {
             Ok(made) => {
@@ -233,12 +247,53 @@ impl ClusterMember {
         Ok(true)
     }
 
+    /// Begins to take the place of a server that is gone, if this one wants that. Returns whether it has tried.
+    fn take_place(
+        &self,
+        state: &ClusterState,
+        (revision, read_at): (u64, Instant),
+        store: &mut impl MetadataStore,
+    ) -> Result<bool, MemberError> {
+        let Some((map, wish)) = self.copies.place_change(revision, read_at) else { return Ok(false) };
+        // Another table may lose records: it is looked at first.
+        if wish.directory_revision != state.directory_revision {
+            return Ok(false);
+        }
+        let mut wanted = slots_change(&map, revision, MemberRule::GenerationsCompare)?;
+        let (owner, known) = (&wish.owner, state.revisions.get(&wish.owner).copied().unwrap_or(0));
+        wanted.compared.push((DIRECTORY_KEY.to_owned(), wish.directory_revision));
+        // If it has started again meanwhile, its key has changed; if it was stopped in order, it has said so.
+        wanted.compared.push((format!("{SERVERS}{owner}"), known));
+        wanted.compared.push((format!("{STOPPED}{owner}"), 0));
+        Ok(store.change(&wanted)?.is_some())
+    }
+
+    /// Says that this server stops, and is not gone: unless another process has its id.
+    ///
+    /// # Errors
+    /// [`MemberError`]: whether it is said is not known.
+    pub fn say_stopped(&self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
+        let id = self.desk.slots().own_id();
+        let key = format!("{SERVERS}{id}");
+        let listed = store.list(MetadataRange::of(&key, &format!("{key}0")))?;
+        let is_own = |known: &StoredValue| {
+            let told: Result<ServerState, _> = serde_json::from_str(&known.value);
+            told.is_ok_and(|told| told.boot == self.desk.boot())
+        };
+        if let Some(known) = listed.values.into_iter().find(is_own) {
+            let (compared, put) = (vec![(key, known.revision)], vec![(format!("{STOPPED}{id}"), "1".to_owned())]);
+            store.change(&MetadataChange { compared, put, removed: vec![] })?;
+        }
+        Ok(())
+    }
+
     /// Tells the others where this server is, and notices another process with its id.
     fn register(&mut self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         let Some(own) = &self.own else { return Ok(()) };
         let id = self.desk.slots().own_id();
         let known = state.servers.get(id);
-        if known == Some(own) {
+        let is_stopped = state.stopped.contains(id);
+        if known == Some(own) && !is_stopped {
             self.is_registered = true;
             return Ok(());
         }
@@ -254,8 +309,10 @@ impl ClusterMember {
         let key = format!("{SERVERS}{id}");
         let value = serde_json::to_string(own).map_err(|error| MemberError::State(error.to_string()))?;
         let compared = vec![(key.clone(), state.revisions.get(id).copied().unwrap_or(0))];
+        let stopped = format!("{STOPPED}{id}");
+        let removed = if is_stopped { vec![(stopped.clone(), format!("{stopped}0"))] } else { vec![] };
         // Whether it was made is seen in the next step.
-        store.change(&MetadataChange { compared, put: vec![(key, value)], removed: vec![] })?;
+        store.change(&MetadataChange { compared, put: vec![(key, value)], removed })?;
         Ok(())
     }
 
@@ -285,8 +342,44 @@ impl ClusterMember {
         self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
         let known = KnownServers { all: &state.servers, live: &state.live };
         self.desk.adopt((revision, stored.clone()), known, &state.peer_key);
+        self.copies.set_stopped(&state.stopped);
         // Behind the owners: that a place was taken is acted on where its slots are served no more.
         self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key, read_at);
         self.desk.set_directory_revision(state.directory_revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_store::slots::SlotOwnership;
+
+    use super::*;
+    use crate::model::ModelEtcd;
+
+    fn member(id: &str, boot: u64) -> ClusterMember {
+        let desk = Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(id.to_owned())), boot));
+        let mut member = ClusterMember::new(desk, 1);
+        let data = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let (control, fingerprint) = (String::new(), String::new());
+        member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
+        member
+    }
+
+    #[test]
+    fn a_server_that_stops_says_so_until_it_starts_again() {
+        let (mut store, id) = (ModelEtcd::default(), "a".repeat(40));
+        let stopped = |store: &ModelEtcd| store.get(&format!("{STOPPED}{id}"));
+        let mut first = member(&id, 1);
+        first.say_stopped(&mut store).unwrap();
+        assert_eq!(stopped(&store), "", "it has told nobody of itself");
+        (0..2).for_each(|_| first.step(&mut store).unwrap());
+        first.say_stopped(&mut store).unwrap();
+        assert_eq!(stopped(&store), "1");
+        let mut second = member(&id, 2);
+        (0..2).for_each(|_| second.step(&mut store).unwrap());
+        assert_eq!(stopped(&store), "");
+        // The one that another process has replaced says nothing of that one.
+        first.say_stopped(&mut store).unwrap();
+        assert_eq!(stopped(&store), "");
     }
 }

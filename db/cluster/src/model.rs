@@ -72,6 +72,8 @@ impl ModelEtcd {
         let revision = |key: &String| self.values.get(key).map_or(0, |(_, revision)| *revision);
         let holds = change.compared.iter().all(|(key, wanted)| revision(key) == *wanted);
         if holds {
+            let is_removed = |key: &String| change.removed.iter().any(|(from, to)| from <= key && key < to);
+            self.values.retain(|key, _| !is_removed(key));
             change.put.iter().for_each(|(key, value)| self.put(key, value));
         }
         holds

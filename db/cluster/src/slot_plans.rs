@@ -248,6 +248,8 @@ impl StoredSlots {
             return Err(format!("server {server} is silent: start it, then add it"));
         }
         let mut map = self.next_epoch();
+        // Whoever adds it says that it is well.
+        map.on_probation.remove(server);
         if map.draining.remove(server).is_some() {
             // What it was to give away stays.
             map.moves.retain(|one| !one.is_copied_from(server));
@@ -346,6 +348,7 @@ impl StoredSlots {
             }
         }
         map.draining.remove(server);
+        map.on_probation.remove(server);
         map.generations.remove(server);
         for one in map.generations.values_mut().filter(|one| one.successor.as_deref() == Some(server)) {
             // Its owner goes on, if it lives, and may be succeeded by another one.

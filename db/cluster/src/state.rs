@@ -1,6 +1,6 @@
 //! The cluster's state as it is stored: JSON under few keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -22,6 +22,8 @@ pub(crate) const LIVE: &str = "live/";
 pub(crate) const MEMBERS_END: &str = "t";
 /// The key that each change of the directory touches. It is among those of members, and so is seen by each look.
 pub(crate) const DIRECTORY_KEY: &str = "next";
+/// The beginning of the keys of servers that were stopped in order, from then until they start again; the id follows.
+pub(crate) const STOPPED: &str = "stopped/";
 /// The key with which servers of the cluster show each other that they are.
 pub(crate) const PEER_KEY: &str = "peer-key";
 /// The beginning of the keys of tenants; the id follows, in ten digits.
@@ -60,6 +62,9 @@ pub(crate) struct StoredSlots {
     /// Servers whose logs have copies on others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) generations: BTreeMap<String, StoredGeneration>,
+    /// Servers whose place another one has taken by itself, and that were not well for long enough since.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) on_probation: BTreeSet<String>,
 }
 
 /// The copies that a server's log has: what its `copies` tables have acknowledged is on each of them.

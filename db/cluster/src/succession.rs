@@ -15,6 +15,7 @@ use sandstorm_store::RestoredRecord;
 use sandstorm_store::limits::RESTART_VERSIONS;
 use sandstorm_store::slots::SlotSpan;
 
+use crate::copies_part::FailoverNote;
 use crate::copy_desk::{CopyDesk, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
 use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, LOG_INTERVAL, REPLICA_PAUSE};
@@ -35,10 +36,11 @@ impl SuccessorThread {
         copies: Arc<CopyDesk>,
         directory: Arc<Directory>,
     ) -> std::io::Result<SuccessorThread> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&copies));
         let own = OwnTables::new(Arc::clone(&directory));
         let mut run = SuccessorLoop { desk, copies, directory, own, logged: None, stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name("successor".to_owned()).spawn(move || run.run())?;
+        woken.wake_with_the_map(thread.thread().clone());
         Ok(SuccessorThread { stop, thread: Some(thread) })
     }
 }
@@ -70,6 +72,17 @@ struct InheritedTable {
     version: u64,
 }
 
+/// How long a succession took, and each of its steps, of which the ends are given.
+fn took(ends: &[(&str, Duration)]) -> String {
+    let mut before = Duration::ZERO;
+    let steps = ends.iter().map(|(name, end)| {
+        let step = end.saturating_sub(std::mem::replace(&mut before, *end));
+        format!("{name} {} ms", step.as_millis())
+    });
+    let steps = steps.collect::<Vec<_>>().join(", ");
+    format!("in {} ms: {steps}", before.as_millis())
+}
+
 impl SuccessorLoop {
     fn run(&mut self) {
         while !self.stop.load(Ordering::Relaxed) {
@@ -99,14 +112,18 @@ impl SuccessorLoop {
 
     fn take_place(&mut self, name: &CopyName) -> Result<(), String> {
         let begun = Instant::now();
+        // Afterwards the map tells no more whether an operator has asked for it.
+        let is_automatic = self.copies.is_on_probation(&name.0);
         let desk = Arc::clone(&self.desk);
         let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
         let left = depot.seal(name).map_err(|error| error.to_string())?;
+        let mut parts = vec![("seal", begun.elapsed())];
         let until = Instant::now() + left;
         while Instant::now() < until {
             self.check(name)?;
             std::thread::park_timeout((until - Instant::now()).min(KEEPER_INTERVAL));
         }
+        parts.push(("lease", begun.elapsed()));
         self.directory.catch_up().map_err(|error| error.to_string())?;
         // What is removed of an earlier move to that server is removed before its records come, or not at all.
         drop(desk.removal());
@@ -119,12 +136,19 @@ impl SuccessorLoop {
         let tables = self.inherit(name, &spans)?;
         self.again(name, |own| own.finish(&tables))?;
         self.check(name)?;
+        parts.push(("records", begun.elapsed()));
         self.copies.set_succeeded(&name.0);
         self.desk.wake_agent();
         while self.check(name).is_ok() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
-        tracing::warn!("this server has taken the place of server {}, in {} ms", name.0, begun.elapsed().as_millis());
+        // Another one may be to take it instead.
+        if self.copies.has_taken(&name.0) {
+            parts.push(("map", begun.elapsed()));
+            let took = took(&parts);
+            tracing::warn!("this server has taken the place of server {}, {took}", name.0);
+            self.desk.copies_part().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
+        }
         self.logged = None;
         Ok(())
     }
@@ -217,5 +241,19 @@ impl SuccessorLoop {
     fn take(&mut self, name: &CopyName, page: &mut CopyAnswer) -> Result<(), String> {
         let taken = std::mem::take(page);
         self.again(name, |own| own.take(&taken)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_of_a_succession_add_up_to_what_it_took() {
+        let at = Duration::from_millis;
+        assert_eq!(
+            took(&[("seal", at(2)), ("lease", at(120)), ("map", at(125))]),
+            "in 125 ms: seal 2 ms, lease 118 ms, map 5 ms"
+        );
     }
 }

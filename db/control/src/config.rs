@@ -237,6 +237,7 @@ struct ConfigFile {
     cluster_servers: Option<usize>,
     cluster_host: Option<IpAddr>,
     cluster_copies: Option<usize>,
+    cluster_failover: Option<String>,
     etcd: EtcdAccess,
     limits: LimitsSection,
     durability: DurabilitySection,
@@ -320,7 +321,8 @@ impl ServerSettings {
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
         let (servers, host, copies) = (file.cluster_servers, file.cluster_host, file.cluster_copies);
-        let cluster = ClusterOverrides { cluster: file.cluster, servers, host, copies, etcd: file.etcd };
+        let (cluster, failover, etcd) = (file.cluster, file.cluster_failover, file.etcd);
+        let cluster = ClusterOverrides { cluster, servers, host, copies, failover, etcd };
         let config = ServerSettings {
             data: net.data(data),
             net,

@@ -246,6 +246,12 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "`sandstorm cluster status` shows which servers have one, and which are silent"
         ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40",
             "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";
+    "SandstormServerWithoutSuccessor" Critical 30
+        "a server that is restarted is back within seconds, and one that is gone has a successor before"
+        "sandstorm_servers_without_successor > 0"
+        "a server is gone whose log has a copy at {{ $labels.instance }}, and nothing takes its place"
+        "`sandstorm cluster status` there says why: start the server again, or `sandstorm cluster fail-over`"
+        ["sandstorm_servers_without_successor{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
     "SandstormChangesRefused" Critical 60 "the server tries again by itself: a full disk may be over within a minute"
         "sandstorm_changes_refused == 1"
         "{{ $labels.instance }} cannot write changes of tenants, tables and tokens to its disk"

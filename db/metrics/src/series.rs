@@ -205,6 +205,12 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     gauge("copies_kept", "Copies of other servers' logs that the server has."),
     gauge("copies_sealed", "Those of them that are sealed: the server takes another one's place, or has."),
     gauge("copies_kept_bytes", "Bytes of these copies' files."),
+    gauge(
+        "servers_without_successor",
+        "Servers whose logs have copies here, that are gone, and whose place this server does not take by itself.",
+    ),
+    counter("failovers_automatic", "Places of other servers that the server has taken by itself."),
+    counter("failovers_by_command", "Places of other servers that the server has taken by command."),
 ];
 
 /// Of all tables of mode `spill` together.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use sandstorm_client::control::{
     BalanceReport, BalanceSpec, ClusterMemberStatus, ClusterStatus, Control, CopiesReport, CopyReport, FailOverSpec,
     GenerationReport, PlannedSlotMove, ServerBalanceReport, ServerChangeReport, ServerChangeSpec, SlotMoveSpec,
-    SlotMoveStatus, StoredCopyReport,
+    SlotMoveStatus, StoredCopyReport, SuspectedServerReport,
 };
 
 use super::cluster_dev;
@@ -368,6 +368,18 @@ fn describe_copies(copies: &CopiesReport) -> String {
     let rows: Vec<Vec<String>> = copies.kept.iter().map(row).collect();
     if !rows.is_empty() {
         text += &format!("\n{}", columns(&["kept here of", "size", "state"], &rows));
+    }
+    let row = |one: &SuspectedServerReport| {
+        let state = match (&one.hurdle, one.gone) {
+            (Some(hurdle), _) => format!("gone; its place is not taken: {hurdle}"),
+            (None, true) => "gone; this server takes its place".to_owned(),
+            (None, false) => "is asked whether it is there".to_owned(),
+        };
+        vec![short(&one.server), format!("{} ms", one.silent_ms), state]
+    };
+    let rows: Vec<Vec<String>> = copies.suspected.iter().map(row).collect();
+    if !rows.is_empty() {
+        text += &format!("\n{}", columns(&["nothing heard of", "for", "state"], &rows));
     }
     text
 }

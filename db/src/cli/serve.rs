@@ -171,6 +171,10 @@ pub(super) struct ServeArgs {
     /// Copies of this server's log on other servers, for tables of durability `copies` [default: 1]
     #[arg(long, value_name = "COUNT")]
     cluster_copies: Option<usize>,
+    /// Whether this server takes the place of one that is gone by itself, with the copy of its log: automatic or
+    /// by-command [default: automatic]
+    #[arg(long, value_name = "MODE")]
+    cluster_failover: Option<String>,
     #[command(flatten)]
     etcd: EtcdOptions,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
@@ -233,6 +237,7 @@ impl ServeArgs {
                 servers: self.cluster_servers,
                 host: self.cluster_host,
                 copies: self.cluster_copies,
+                failover: self.cluster_failover.clone(),
                 etcd: self.etcd.clone().into(),
             },
             rustc: self.rustc.clone(),

@@ -16,23 +16,14 @@ use super::event_scribe::EventNote;
 use super::response::off_thread;
 use super::types::{
     CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse, StoredCopyResponse,
+    SuspectedServerResponse,
 };
-use sandstorm_catalog::{Directory, TableDurability};
+use crate::events::{EventCode, EventLog, NewEvent};
 use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::copies_part::{FailoverNote, FailoverStep};
 use sandstorm_cluster::limits::REPLICA_QUESTION_BYTES;
+use sandstorm_cluster::losing_tables::losing_tables;
 use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
-
-/// Tables of which a fail-over loses records, by their names.
-fn losing_tables(directory: &Directory) -> Vec<String> {
-    let snapshot = directory.snapshot();
-    let losing = |view: &Arc<sandstorm_catalog::TenantView>| -> Vec<String> {
-        let tables = view.tables.values().filter(|entry| entry.durability() != TableDurability::Copies);
-        tables.map(|entry| format!("{}/{}", view.tenant.name, entry.name())).collect()
-    };
-    let mut names: Vec<String> = snapshot.iter().flat_map(losing).collect();
-    names.sort();
-    names
-}
 
 /// Bytes of what is asked about a copy, at most.
 pub(super) const QUESTION_BYTES: usize = REPLICA_QUESTION_BYTES;
@@ -97,6 +88,23 @@ pub(super) async fn replica(ClusterPeer(desk): ClusterPeer, RawBody(body): RawBo
     answered.await?.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
 }
 
+/// What another server of the cluster asks that hears nothing of this one: whether it is there.
+pub(super) async fn life(ClusterPeer(desk): ClusterPeer) -> Result<Vec<u8>, ApiError> {
+    desk.answer_life().map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "no_answer", why))
+}
+
+/// Records what has become of servers' places since the last look.
+pub(super) fn record_failovers(desk: &MoveDesk, events: &EventLog) {
+    for FailoverNote { server, step, text, .. } in desk.copies_part().take_notes() {
+        let code = match step {
+            FailoverStep::Begun => EventCode::ClusterFailoverBegun,
+            FailoverStep::Done => EventCode::ClusterFailoverDone,
+            FailoverStep::NotPossible => EventCode::ClusterFailoverNotPossible,
+        };
+        events.record(NewEvent { subject: Some(server), text, ..NewEvent::of_server(code) });
+    }
+}
+
 /// What there is of copies, for `GET /v1/cluster`. It waits for writes to the copies that are here.
 pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
     let part = desk.copies_part();
@@ -121,6 +129,12 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         bytes: copy.bytes,
         sealed: copy.is_sealed,
     });
+    let suspected = part.suspected().into_iter().map(|one| SuspectedServerResponse {
+        server: one.server,
+        silent_ms: one.silent_ms,
+        gone: one.is_gone,
+        hurdle: one.hurdle,
+    });
     CopiesResponse {
         wanted: if status.is_on { status.wanted } else { 0 },
         stalled: status.is_stalled,
@@ -128,6 +142,7 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         copies: copies.collect(),
         generations: generations.collect(),
         kept: kept.collect(),
+        suspected: suspected.collect(),
     }
 }
 

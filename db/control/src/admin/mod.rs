@@ -292,6 +292,7 @@ impl ControlState {
         self.history.settle();
         self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
+        self.moves.iter().for_each(|desk| cluster_copies::record_failovers(desk, &self.events));
         self.incidents.look(&self.directory);
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());

@@ -106,6 +106,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/cluster/load" Anyone cluster_balance::load;
     POST "/v1/cluster/remove" Operator cluster::remove;
     POST "/v1/cluster/fail-over" Operator cluster_copies::fail_over;
+    GET "/v1/cluster/life" Anyone cluster_copies::life;
     POST "/v1/cluster/copy" Anyone cluster::copy;
     POST "/v1/cluster/replica" Anyone cluster_copies::replica, cluster_copies::QUESTION_BYTES;
     GET "/v1/denied" Operator recheck::list;

@@ -74,13 +74,15 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
 }
 
 /// What there is of copies of logs, in the order of the series. It waits for writes to the copies that are here.
-fn copies_readings(control: &ControlState) -> [u64; 8] {
-    let Some(part) = control.moves.as_ref().map(|desk| desk.copies_part()) else { return [0; 8] };
+fn copies_readings(control: &ControlState) -> [u64; 11] {
+    let Some(part) = control.moves.as_ref().map(|desk| desk.copies_part()) else { return [0; 11] };
     let status = part.status();
     let needed = || status.copies.iter().filter(|copy| copy.is_needed);
     let confirmed = needed().filter(|copy| copy.confirms()).count();
     let behind = needed().map(|copy| copy.behind).max().unwrap_or(0);
     let kept = part.depot().map(|depot| depot.list()).unwrap_or_default();
+    let without_successor = part.suspected().iter().filter(|one| one.needs_operator).count();
+    let [by_itself, by_command] = part.places_taken();
     [
         if status.is_on { status.wanted as u64 } else { 0 },
         confirmed as u64,
@@ -90,6 +92,9 @@ fn copies_readings(control: &ControlState) -> [u64; 8] {
         kept.len() as u64,
         kept.iter().filter(|copy| copy.is_sealed).count() as u64,
         kept.iter().map(|copy| copy.bytes).sum(),
+        without_successor as u64,
+        by_itself,
+        by_command,
     ]
 }
 

@@ -52,7 +52,7 @@ pub use cluster::{
     BalanceRequest, BalanceResponse, BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse,
     ClusterResponse, ClusterServerResponse, CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse,
     GenerationResponse, MovesResponse, PlannedMoveResponse, ServerBalanceResponse, ServerChangeResponse,
-    StoredCopyResponse,
+    StoredCopyResponse, SuspectedServerResponse,
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};

@@ -1,9 +1,10 @@
-//! `cluster`, `cluster_servers`, `cluster_host`, `cluster_copies` and `etcd`: the cluster that the server is one of.
+//! `cluster`, `cluster_servers`, `cluster_host`, `cluster_copies`, `cluster_failover` and `etcd`: the cluster that the
+//! server is one of.
 
 use std::net::{IpAddr, SocketAddr};
 
 use sandstorm_cluster::limits::COPIES_MOST;
-use sandstorm_cluster::{ClusterAddress, EtcdAccess, EtcdAccessError, EtcdEndpoint};
+use sandstorm_cluster::{ClusterAddress, CopySettings, EtcdAccess, EtcdAccessError, EtcdEndpoint, FailoverMode};
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use super::ConfigError;
@@ -18,8 +19,9 @@ pub struct ClusterSettings {
     pub founders: usize,
     /// The address under which others reach this server, where a port is bound to all of the host's.
     pub host: Option<IpAddr>,
-    /// Copies of its log on other servers, for tables of durability `copies`.
-    pub copies: usize,
+    /// Copies of its log on other servers, for tables of durability `copies`, and whether it takes the places of others
+    /// by itself.
+    pub copies: CopySettings,
     /// What it takes to reach the etcd.
     pub etcd: EtcdAccess,
 }
@@ -35,6 +37,8 @@ pub struct ClusterOverrides {
     pub host: Option<IpAddr>,
     /// See [`ClusterSettings::copies`].
     pub copies: Option<usize>,
+    /// See [`ClusterSettings::copies`]: `automatic` or `by-command`.
+    pub failover: Option<String>,
     /// See [`ClusterSettings::etcd`].
     pub etcd: EtcdAccess,
 }
@@ -66,6 +70,12 @@ impl ClusterSettings {
         let founders = in_range("cluster_servers", over.servers.or(file.servers).unwrap_or(1), 1, CLUSTER_SERVERS)?;
         let host = over.host.or(file.host);
         let copies = in_range("cluster_copies", over.copies.or(file.copies).unwrap_or(1), 1, COPIES_MOST)?;
+        let failover: FailoverMode = match over.failover.as_ref().or(file.failover.as_ref()) {
+            Some(text) => text.parse().map_err(|why: String| {
+                ConfigError::new(format!("cluster_failover: {why}")).at(&["cluster_failover"])
+            })?,
+            None => FailoverMode::default(),
+        };
         if let Some(host) = host.filter(IpAddr::is_unspecified) {
             let text = format!("cluster_host {host} is no address that others can reach: name one of this host's");
             return Err(ConfigError::new(text).at(&["cluster_host"]));
@@ -74,7 +84,7 @@ impl ClusterSettings {
         let address: ClusterAddress = address.parse().map_err(|why: String| ConfigError::new(why).at(&["cluster"]))?;
         let etcd = merged(file.etcd, &over.etcd);
         etcd.check(&address)?;
-        Ok(Some(ClusterSettings { address, founders, host, copies, etcd }))
+        Ok(Some(ClusterSettings { address, founders, host, copies: CopySettings { copies, failover }, etcd }))
     }
 
     /// The etcd, with the files that it takes to reach it.
@@ -111,6 +121,8 @@ impl ClusterSettings {
 
 #[cfg(test)]
 mod tests {
+    use sandstorm_cluster::{CopySettings, FailoverMode};
+
     use super::super::tests::parse;
 
     #[test]
@@ -122,6 +134,7 @@ mod tests {
             ("cluster_host = '0.0.0.0'", "no address that others can reach"),
             ("cluster_servers = 65", "64"),
             ("cluster_copies = 5", "4"),
+            ("cluster_failover = 'never'", "by-command"),
             ("cluster = 'etcd://a:1/x'\netcd = { ca = 'ca.pem' }", "etcds://"),
             ("cluster = 'etcds://a:1/x'\netcd = { key = 'key.pem' }", "go together"),
         ] {
@@ -132,6 +145,9 @@ mod tests {
         let cluster =
             parse("cluster = 'etcd://a:1/x'\ncluster_servers = 3\ncluster_host = '10.0.0.1'").unwrap().cluster.unwrap();
         assert_eq!((cluster.founders, cluster.address.name.as_str()), (3, "x"));
+        assert_eq!(cluster.copies, CopySettings { copies: 1, failover: FailoverMode::Automatic });
+        let chosen = parse("cluster = 'etcd://a:1/x'\ncluster_failover = 'by-command'").unwrap().cluster.unwrap();
+        assert_eq!(chosen.copies.failover, FailoverMode::ByCommand);
         assert_eq!(cluster.reached("0.0.0.0:5".parse().unwrap()), "10.0.0.1:5".parse().unwrap());
         assert_eq!(cluster.reached("127.0.0.1:5".parse().unwrap()), "127.0.0.1:5".parse().unwrap());
     }

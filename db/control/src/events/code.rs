@@ -40,6 +40,12 @@ event_codes! {
     ClusterBalanced, "cluster.balanced", "Slots of the cluster were told to move, so that servers have equal loads.";
     ClusterServerRemoved, "cluster.server_removed", "A server was removed from the cluster.";
     ClusterServerFailedOver, "cluster.server_failed_over", "A server was told to take the place of another one.";
+    ClusterFailoverBegun, "cluster.failover_begun",
+        "The server takes the place of another one that is gone, by itself.";
+    ClusterFailoverDone, "cluster.failover_done",
+        "The server has taken the place of another one; the text says whether by itself or by command.";
+    ClusterFailoverNotPossible, "cluster.failover_not_possible",
+        "A server is gone of whose log there is a copy here, and this server does not take its place; the text says why.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

@@ -409,6 +409,12 @@ fn client_and_server_have_the_same_clusters() {
                 successor: Some("b".into()),
             }],
             kept: vec![server::StoredCopyResponse { owner: "b".into(), bytes: 8, sealed: true }],
+            suspected: vec![server::SuspectedServerResponse {
+                server: "b".into(),
+                silent_ms: 9,
+                gone: true,
+                hurdle: Some("by command".into()),
+            }],
         },
         trouble: Some("no answer".into()),
         trouble_since_ms: Some(3),

@@ -54,7 +54,24 @@ pub(super) fn findings(reading: &LiveReading) -> Vec<ServerFinding> {
 
 /// What is kept on the disk.
 fn kept(reading: &LiveReading) -> Vec<ServerFinding> {
-    [disk(reading), log(reading)].concat()
+    [disk(reading), log(reading), cluster(reading)].concat()
+}
+
+/// The other servers of the cluster.
+fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
+    let gone = reading.gauge("servers_without_successor");
+    if gone == 0 {
+        return Vec::new();
+    }
+    let text =
+        format!("{gone} of the servers whose logs have copies here are gone, and this one does not take their place.");
+    vec![finding(
+        "server_without_successor",
+        Bad,
+        "A server of the cluster is gone, and nothing takes its place.",
+        text,
+        "`sandstorm cluster status` says why: start that server again, or `sandstorm cluster fail-over`.",
+    )]
 }
 
 /// Changes of the directory, and the disk that they are on.

@@ -224,6 +224,22 @@ pub struct CopiesResponse {
     pub generations: Vec<GenerationResponse>,
     /// The copies of other servers' logs that this server has.
     pub kept: Vec<StoredCopyResponse>,
+    /// The servers whose logs have copies here, and of which nothing is heard.
+    pub suspected: Vec<SuspectedServerResponse>,
+}
+
+/// A server of which nothing is heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SuspectedServerResponse {
+    /// Its id.
+    pub server: String,
+    /// Milliseconds without a word of it, as this server has counted them.
+    pub silent_ms: u64,
+    /// Whether it is gone: nothing listens where it was, or it leaves questions unanswered.
+    pub gone: bool,
+    /// Why this server does not take its place by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hurdle: Option<String>,
 }
 
 /// A copy of this server's log.

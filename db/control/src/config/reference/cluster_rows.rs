@@ -32,6 +32,13 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
             (1, COPIES_MOST as u64),
             "copies of this server's log on other servers, for tables of [durability `copies`](cluster.md#copies)",
         ),
+        row(
+            "cluster_failover",
+            "`--cluster-failover`",
+            "automatic",
+            "whether this server takes the place of one that is gone [by itself](cluster.md#failover): `automatic` or \
+             `by-command`",
+        ),
     ]
 }
 

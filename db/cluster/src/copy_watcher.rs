@@ -1,0 +1,348 @@
+//! The thread that watches the owners of copies that are here, and has this server take the place of one that is gone:
+//! by itself, where that loses no record and nothing speaks against it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sandstorm_catalog::Directory;
+use sandstorm_log::boot_time;
+
+use crate::copies_part::{FailoverNote, SuspectedServer};
+use crate::copy_desk::{CopyDesk, CopyOwner, MapHurdle, PlaceWish};
+use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, SeenOwner, TickPace};
+use crate::failover_mode::FailoverMode;
+use crate::life_link::ask_life;
+use crate::limits::{IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, WATCH_TICK};
+use crate::losing_tables::losing_tables;
+use crate::move_desk::MoveDesk;
+
+/// Names of tables that a hurdle has, at most.
+const TABLES_SHOWN: usize = 3;
+/// Ticks for which something stands in the way, until it is told to the log and as an event: two seconds. The next
+/// looks at the map, or the end of another succession, take most of it away.
+const HURDLE_TICKS: u32 = 100;
+/// Ticks for which the answer of another server counts: a second.
+const REACHED_TICKS: u64 = 50;
+
+/// The thread. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct CopyWatcher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CopyWatcher {
+    pub(crate) fn start(
+        desk: Arc<MoveDesk>,
+        copies: Arc<CopyDesk>,
+        directory: Arc<Directory>,
+        mode: FailoverMode,
+    ) -> std::io::Result<CopyWatcher> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut run = WatcherLoop::new(desk, copies, directory, mode);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("copy-watch".to_owned()).spawn(move || run.run(&stopped))?;
+        Ok(CopyWatcher { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for CopyWatcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Why this server does not take the place of an owner that is gone by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PlaceHurdle {
+    ByCommand,
+    Map(MapHurdle),
+    /// The owner has not asked this copy since it was opened, or it did not confirm what it was asked last.
+    CopyIsUnsure,
+    /// Changes of tables are to be applied here first.
+    DirectoryIsOld,
+    LosesRecords(Vec<String>),
+    /// No third server was heard of.
+    IsCutOff,
+}
+
+impl std::fmt::Display for PlaceHurdle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self {
+            PlaceHurdle::ByCommand => "failover is by command here",
+            PlaceHurdle::CopyIsUnsure => {
+                "the copy of its log here has confirmed nothing since this server has begun, or was refused: it may \
+                 have less than it had confirmed"
+            }
+            PlaceHurdle::DirectoryIsOld => "changes of tables are to be applied here first",
+            PlaceHurdle::LosesRecords(tables) => {
+                let shown = tables.iter().take(TABLES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+                return write!(f, "tables with another durability than `copies` would lose records: {shown}");
+            }
+            PlaceHurdle::IsCutOff => "no third server answers this one: it may be cut off itself",
+            PlaceHurdle::Map(hurdle) => match hurdle {
+                MapHurdle::MapIsOld => "this server cannot read the cluster's state",
+                MapHurdle::IsReplaced => "this server was removed or replaced itself",
+                MapHurdle::IsNotKnown => "this server does not count as one that lives",
+                MapHurdle::IsDraining => "this server is drained",
+                MapHurdle::IsOnProbation => {
+                    "this server's own place was taken lately: it has to be well for ten minutes, or to be added, first"
+                }
+                MapHurdle::WasStopped => "it was stopped in order: start it again",
+                MapHurdle::HasChanged => "it begins again, or has other copies now",
+                MapHurdle::OwnsNothing => "it owns no slots",
+                MapHurdle::SuccessionUnderWay(of) => return write!(f, "the place of server {of} is taken first"),
+                MapHurdle::NoThirdServer => "there is no third server that could have a copy of this one's log",
+            },
+        };
+        f.write_str(text)
+    }
+}
+
+impl PlaceHurdle {
+    /// Whether an operator has to hear of it: the server is gone, and its place stays empty.
+    fn needs_operator(&self) -> bool {
+        use MapHurdle::{HasChanged, OwnsNothing, SuccessionUnderWay, WasStopped};
+        !matches!(self, PlaceHurdle::Map(OwnsNothing | WasStopped | HasChanged | SuccessionUnderWay(_)))
+    }
+}
+
+/// An owner that is gone, and what stands in the way.
+#[derive(Debug, Default)]
+struct GoneOwner {
+    /// What has stood in the way last, and for how many ticks.
+    hurdle: Option<(PlaceHurdle, u32)>,
+    is_told: bool,
+    /// Whether this server has told that it takes the place.
+    is_wished: bool,
+}
+
+/// What a question is about.
+#[derive(Clone)]
+enum AskedServer {
+    Owner(LifeQuestion),
+    /// Any other one: is this server cut off?
+    Other,
+}
+
+/// A question, and what came of it.
+type LifeReply = (AskedServer, LifeAnswer);
+
+struct WatcherLoop {
+    desk: Arc<MoveDesk>,
+    copies: Arc<CopyDesk>,
+    directory: Arc<Directory>,
+    mode: FailoverMode,
+    watch: CopyWatch,
+    gone: BTreeMap<String, GoneOwner>,
+    answers: (Sender<LifeReply>, Receiver<LifeReply>),
+    /// Ticks since a third server has answered, and whether some are asked.
+    reached: Option<u64>,
+    asks_others: usize,
+    /// Tables that would lose records, with the number of the change of tables for which that was found.
+    losing: Option<(u64, Vec<String>)>,
+    well_since: Duration,
+}
+
+impl WatcherLoop {
+    fn new(desk: Arc<MoveDesk>, copies: Arc<CopyDesk>, directory: Arc<Directory>, mode: FailoverMode) -> WatcherLoop {
+        WatcherLoop {
+            desk,
+            copies,
+            directory,
+            mode,
+            watch: CopyWatch::default(),
+            gone: BTreeMap::new(),
+            answers: channel(),
+            reached: None,
+            asks_others: 0,
+            losing: None,
+            well_since: boot_time(),
+        }
+    }
+
+    fn run(&mut self, stop: &AtomicBool) {
+        let (mut ticked, mut interval) = (boot_time(), IDLE_WATCH_TICK);
+        while !stop.load(Ordering::Relaxed) {
+            let owners = self.copies.copy_owners();
+            // By the clock of leases, which goes on while the machine sleeps.
+            let now = boot_time();
+            let pace = TickPace::of(now.saturating_sub(ticked), interval);
+            ticked = now;
+            self.tick(pace, &owners);
+            if pace == TickPace::Slept {
+                self.well_since = now;
+            }
+            self.copies.set_well(now.saturating_sub(self.well_since) >= PROBATION);
+            interval = if owners.is_empty() { IDLE_WATCH_TICK } else { WATCH_TICK };
+            let until = Instant::now() + interval.saturating_sub(boot_time().saturating_sub(now));
+            while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+                std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+            }
+        }
+        self.copies.wish_place(None);
+    }
+
+    fn tick(&mut self, pace: TickPace, owners: &[CopyOwner]) {
+        if pace == TickPace::Slept {
+            self.reached = None;
+        }
+        self.reached = self.reached.map(|ticks| ticks + 1).filter(|ticks| *ticks < REACHED_TICKS);
+        let desk = Arc::clone(&self.desk);
+        let Some(depot) = desk.copies_part().depot() else { return };
+        let seen = |one: &CopyOwner| {
+            let heard = depot.heard(&(one.owner.clone(), one.copy));
+            let (owner, boot) = (one.owner.clone(), one.boot);
+            SeenOwner { owner, boot, questions: heard.questions, is_asking: heard.asking > 0 }
+        };
+        let seen: Vec<SeenOwner> = owners.iter().map(seen).collect();
+        for question in self.watch.tick(pace, &seen) {
+            let owner = question.owner.clone();
+            let Some((server, key)) = self.copies.server(&owner) else { continue };
+            self.ask(AskedServer::Owner(question), move || ask_life(&owner, &server, &key));
+        }
+        while let Ok((asked, answer)) = self.answers.1.try_recv() {
+            match asked {
+                AskedServer::Owner(question) => self.watch.answer(&question, answer),
+                AskedServer::Other => {
+                    self.asks_others = self.asks_others.saturating_sub(1);
+                    // What was asked before this server has slept says nothing.
+                    if answer == LifeAnswer::Serves && pace != TickPace::Slept {
+                        self.reached = Some(0);
+                    }
+                }
+            }
+        }
+        let gone: Vec<(String, u64)> = self.watch.gone().map(|(owner, boot)| (owner.to_owned(), boot)).collect();
+        self.gone.retain(|known, _| gone.iter().any(|(owner, _)| owner == known));
+        let mut wish = None;
+        for (owner, boot) in &gone {
+            let copy = owners.iter().find(|one| one.owner == *owner).map(|one| one.copy);
+            let is_sure = copy.is_some_and(|copy| depot.heard(&(owner.clone(), copy)).confirms);
+            let hurdle = self.hurdle(owner, *boot, is_sure);
+            if hurdle.is_none() && wish.is_none() {
+                let (revision, until) = (self.desk.directory_revision(), Instant::now() + PLACE_WISH_AGE);
+                wish = Some(PlaceWish { owner: owner.clone(), boot: *boot, directory_revision: revision, until });
+            }
+            self.note(owner, hurdle);
+        }
+        let is_wished = wish.is_some();
+        if self.copies.wish_place(wish) && is_wished {
+            self.desk.wake_agent();
+        }
+        self.show();
+    }
+
+    /// Has a server asked, by a thread of its own: this one goes on with its ticks.
+    fn ask(&self, asked: AskedServer, ask: impl FnOnce() -> LifeAnswer + Send + 'static) {
+        let sender = self.answers.0.clone();
+        let thread = std::thread::Builder::new().name("copy-ask".to_owned());
+        let of = asked.clone();
+        if thread.spawn(move || drop(sender.send((asked, ask())))).is_err() {
+            // Without a thread for it, nothing is known.
+            let _kept = self.answers.0.send((of, LifeAnswer::Unclear));
+        }
+    }
+
+    /// Why this server does not take a place by itself.
+    fn hurdle(&mut self, owner: &str, boot: u64, is_sure: bool) -> Option<PlaceHurdle> {
+        if self.mode == FailoverMode::ByCommand {
+            return Some(PlaceHurdle::ByCommand);
+        }
+        let now = Instant::now();
+        let since = now.checked_sub(PLACE_MAP_AGE).unwrap_or(now);
+        if let Some(hurdle) = self.copies.place_hurdle(owner, boot, since) {
+            return Some(PlaceHurdle::Map(hurdle));
+        }
+        if !is_sure {
+            return Some(PlaceHurdle::CopyIsUnsure);
+        }
+        if self.directory.is_behind(self.desk.directory_revision()) {
+            return Some(PlaceHurdle::DirectoryIsOld);
+        }
+        let newest = self.directory.generation();
+        if self.losing.as_ref().is_none_or(|(known, _)| *known != newest) {
+            self.losing = Some((newest, losing_tables(&self.directory)));
+        }
+        if let Some((_, tables)) = self.losing.as_ref().filter(|(_, tables)| !tables.is_empty()) {
+            return Some(PlaceHurdle::LosesRecords(tables.clone()));
+        }
+        (!self.reaches_others(owner)).then_some(PlaceHurdle::IsCutOff)
+    }
+
+    /// Whether a third server has been heard a moment ago. If none of those that have copies of this one's log was,
+    /// others are asked.
+    fn reaches_others(&mut self, owner: &str) -> bool {
+        let status = self.desk.copies_part().status();
+        let is_fresh = |silent_ms: u64| u128::from(silent_ms) < LEASE.as_millis();
+        let confirms = status.copies.iter().any(|copy| copy.server != owner && copy.silent_ms.is_some_and(is_fresh));
+        if confirms || self.reached.is_some() {
+            return true;
+        }
+        if self.asks_others == 0 {
+            let (others, key) = self.copies.others();
+            for (id, server) in others.into_iter().filter(|(id, _)| id != owner) {
+                let key = key.clone();
+                self.asks_others += 1;
+                self.ask(AskedServer::Other, move || ask_life(&id, &server, &key));
+            }
+        }
+        false
+    }
+
+    /// Tells of an owner that is gone: that its place is taken now, or what stands in the way for long.
+    fn note(&mut self, owner: &str, hurdle: Option<PlaceHurdle>) {
+        let silent = self.watch.suspected().find(|(known, _)| *known == owner).map_or(0, |(_, ticks)| ticks);
+        let silent_ms = silent * WATCH_TICK.as_millis() as u64;
+        let known = self.gone.entry(owner.to_owned()).or_default();
+        let part = self.desk.copies_part();
+        match &hurdle {
+            None if !known.is_wished => {
+                known.is_wished = true;
+                tracing::warn!(
+                    "server {owner} is gone, of which nothing was heard for {silent_ms} ms: this one takes its place"
+                );
+                part.note_failover(FailoverNote::begun(owner, silent_ms));
+            }
+            None => {}
+            Some(hurdle) => {
+                let ticks =
+                    known.hurdle.as_ref().filter(|(known, _)| known == hurdle).map_or(1, |(_, ticks)| ticks + 1);
+                if ticks >= HURDLE_TICKS && hurdle.needs_operator() && !known.is_told {
+                    known.is_told = true;
+                    tracing::error!("server {owner} is gone, and this one does not take its place: {hurdle}");
+                    part.note_failover(FailoverNote::not_possible(owner, &hurdle.to_string()));
+                }
+                known.hurdle = Some((hurdle.clone(), ticks));
+                return;
+            }
+        }
+        known.hurdle = None;
+    }
+
+    fn show(&self) {
+        let shown = self.watch.suspected().map(|(owner, ticks)| {
+            let gone = self.gone.get(owner);
+            SuspectedServer {
+                server: owner.to_owned(),
+                silent_ms: ticks * WATCH_TICK.as_millis() as u64,
+                is_gone: gone.is_some(),
+                hurdle: gone.and_then(|gone| gone.hurdle.as_ref().map(|(hurdle, _)| hurdle.to_string())),
+                needs_operator: gone.is_some_and(|gone| {
+                    gone.hurdle
+                        .as_ref()
+                        .is_some_and(|(hurdle, ticks)| hurdle.needs_operator() && *ticks >= HURDLE_TICKS)
+                }),
+            }
+        });
+        self.desk.copies_part().set_suspected(shown.collect());
+    }
+}

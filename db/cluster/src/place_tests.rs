@@ -1,0 +1,194 @@
+//! Promise: a place is taken by itself by one server, of a start that is gone, at a moment at which nothing speaks
+//! against it; and two servers do not take each other's for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sandstorm_store::slots::SlotOwnership;
+
+use crate::broken_rules::{BROKEN, MemberRule};
+use crate::copy_desk::{HeldCopy, MapHurdle, PlaceWish};
+use crate::member::{ClusterMember, MemberAddresses};
+use crate::model::ModelEtcd;
+use crate::move_desk::MoveDesk;
+use crate::slot_plans::{KnownServers, ServerChange};
+use crate::state::{DIRECTORY_KEY, STOPPED, ServerState, StoredSlots};
+
+const SERVERS: usize = 4;
+
+fn id_of(number: usize) -> String {
+    format!("{number:040x}")
+}
+
+fn member(number: usize, boot: u64) -> ClusterMember {
+    let slots = Arc::new(SlotOwnership::new(id_of(number)));
+    slots.set_owned(|_| false);
+    let mut member = ClusterMember::new(Arc::new(MoveDesk::new(slots, boot)), SERVERS);
+    let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
+    let (control, fingerprint) = (String::new(), String::new());
+    member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
+    member
+}
+
+/// Servers that live, of which the first has copies of its log on the next two.
+struct WatchingCluster {
+    store: ModelEtcd,
+    members: Vec<ClusterMember>,
+}
+
+impl WatchingCluster {
+    fn start() -> WatchingCluster {
+        let mut store = ModelEtcd::default();
+        let ids: Vec<String> = (0..SERVERS).map(id_of).collect();
+        let mut members: Vec<ClusterMember> = (0..SERVERS).map(|number| member(number, 1 + number as u64)).collect();
+        store.found_cluster(ids.iter().map(String::as_str).zip(members.iter_mut()));
+        let mut cluster = WatchingCluster { store, members };
+        let copies = vec![(id_of(1), 11), (id_of(2), 12)];
+        let held = copies.iter().map(|name| (name.clone(), HeldCopy { held: Some(0), asked_ns: 1 })).collect();
+        assert!(cluster.members[0].copies().want(copies, &held));
+        (0..SERVERS).for_each(|number| cluster.look(number));
+        cluster
+    }
+
+    fn look(&mut self, number: usize) {
+        self.members[number].step(&mut self.store).unwrap();
+    }
+
+    fn wish(&self, number: usize, boot: u64, directory_revision: u64, until: Instant) {
+        let wish = PlaceWish { owner: id_of(0), boot, directory_revision, until };
+        self.members[number].copies().wish_place(Some(wish));
+    }
+
+    fn map(&self) -> StoredSlots {
+        serde_json::from_str(&self.store.get("slots")).unwrap()
+    }
+
+    fn successor(&self) -> Option<String> {
+        self.map().generations.get(&id_of(0)).and_then(|one| one.successor.clone())
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(600)
+}
+
+#[test]
+fn of_two_that_want_a_place_one_takes_it_and_the_other_sees_that() {
+    let mut cluster = WatchingCluster::start();
+    let known = cluster.members[2].copies().copy_owners();
+    assert_eq!((known.len(), known[0].owner.clone(), known[0].copy, known[0].boot), (1, id_of(0), 12, 1));
+    // Both have read the same map, and one is first.
+    [1, 2].iter().for_each(|number| cluster.wish(*number, 1, 0, soon()));
+    cluster.look(2);
+    cluster.look(1);
+    assert_eq!(cluster.successor(), Some(id_of(2)));
+    assert_eq!(cluster.map().on_probation, BTreeSet::from([id_of(0)]));
+    assert_eq!(cluster.members[1].copies().copy_owners(), [], "nothing is left to take");
+    // One that has no copy never takes it.
+    let mut cluster = WatchingCluster::start();
+    cluster.wish(3, 1, 0, soon());
+    cluster.look(3);
+    assert_eq!(cluster.successor(), None);
+}
+
+#[test]
+fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a_table_has_changed() {
+    let taken = |change: &dyn Fn(&mut WatchingCluster)| {
+        let mut cluster = WatchingCluster::start();
+        cluster.wish(1, 1, 0, soon());
+        change(&mut cluster);
+        cluster.look(1);
+        cluster.successor().is_some()
+    };
+    assert!(taken(&|_| {}));
+    let came_back = |cluster: &mut WatchingCluster| {
+        cluster.members[0] = member(0, 77);
+        (0..2).for_each(|_| cluster.look(0));
+    };
+    assert!(!taken(&came_back));
+    assert!(!taken(&|cluster| cluster.store.put(&format!("{STOPPED}{}", id_of(0)), "1")));
+    assert!(!taken(&|cluster| cluster.store.put(DIRECTORY_KEY, "{}")));
+    assert!(!taken(&|cluster| assert!(cluster.members[1].copies().wish_place(None))));
+    // The server was stopped between its wish and its look.
+    let old = |cluster: &mut WatchingCluster| cluster.wish(1, 1, 0, Instant::now());
+    assert!(!taken(&old));
+    BROKEN.set(Some(MemberRule::WishesEnd));
+    let is_taken = taken(&old);
+    BROKEN.set(None);
+    assert!(is_taken, "the test has not noticed");
+}
+
+#[test]
+fn what_stands_in_the_way_is_named() {
+    let cluster = WatchingCluster::start();
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap_or_else(Instant::now);
+    let hurdle = |number: usize, boot| cluster.members[number].copies().place_hurdle(&id_of(0), boot, long_ago);
+    assert_eq!((hurdle(1, 1), hurdle(1, 2)), (None, Some(MapHurdle::HasChanged)));
+    assert_eq!(hurdle(3, 1), Some(MapHurdle::HasChanged), "it has no copy");
+    let copies = cluster.members[1].copies();
+    assert_eq!(copies.place_hurdle(&id_of(0), 1, soon()), Some(MapHurdle::MapIsOld));
+    copies.set_stopped(&BTreeSet::from([id_of(0)]));
+    assert_eq!(hurdle(1, 1), Some(MapHurdle::WasStopped));
+    copies.set_stopped(&BTreeSet::from([id_of(2), id_of(3)]));
+    assert_eq!(hurdle(1, 1), Some(MapHurdle::NoThirdServer));
+    copies.set_replaced();
+    assert_eq!(hurdle(1, 1), Some(MapHurdle::IsReplaced));
+}
+
+/// A map in which each of three servers has a copy of the others' logs.
+fn whole_map() -> StoredSlots {
+    let ids = ["a", "b", "c"].map(str::to_owned);
+    let mut map = StoredSlots::divided(&ids);
+    for (at, id) in ids.iter().enumerate() {
+        let copies: Vec<(String, u64)> = ids.iter().filter(|other| *other != id).cloned().zip(1..).collect();
+        map = map.set_copies(id, 1 + at as u64, &copies).unwrap();
+    }
+    map
+}
+
+#[test]
+fn servers_that_hang_by_turns_come_to_rest_until_somebody_says_that_they_are_well() {
+    let map = whole_map();
+    let taken = map.take_place("a", "b").unwrap();
+    assert!(taken.take_place("c", "b").is_none(), "one after the other");
+    let mut map = taken.succeed("a", "b", || 1).unwrap();
+    assert!(map.take_place("a", "c").is_none(), "it owns nothing");
+    // It is back, has a copy of the log of the one that has taken its place, and that one hangs.
+    map = map.set_copies("a", 9, &[("b".to_owned(), 7), ("c".to_owned(), 8)]).unwrap();
+    assert!(map.take_place("b", "a").is_none(), "it is on probation");
+    map = map.take_place("b", "c").unwrap().succeed("b", "c", || 2).unwrap();
+    map = map.set_copies("b", 9, &[("a".to_owned(), 7), ("c".to_owned(), 8)]).unwrap();
+    assert!(["a", "b"].iter().all(|other| map.take_place("c", other).is_none()), "nothing is left that may");
+    assert!(map.end_probation("c").is_none());
+    let well = map.end_probation("a").unwrap();
+    assert!(well.take_place("c", "a").is_some() && well.take_place("c", "b").is_none());
+    let all: BTreeMap<String, ServerState> =
+        ["a", "b", "c"].map(|id| (id.to_owned(), ServerState::example())).into_iter().collect();
+    let live: BTreeSet<String> = all.keys().cloned().collect();
+    let (added, _) = map
+        .change_server("b", ServerChange::Add { mib_per_s: 0 }, KnownServers { all: &all, live: &live }, rand::random)
+        .unwrap();
+    assert_eq!(added.on_probation, BTreeSet::from(["a".to_owned()]));
+    let mut drained = whole_map();
+    drained.draining.insert("b".to_owned(), 0);
+    assert!(drained.take_place("a", "b").is_none() && drained.take_place("a", "c").is_some());
+}
+
+#[test]
+fn a_server_that_is_gone_while_it_takes_a_place_is_replaced_in_that_first() {
+    let taken = whole_map().take_place("a", "b").unwrap();
+    let again = taken.take_place("b", "c").unwrap();
+    assert_eq!(again.succession(), Some(("a", "c")));
+    assert!(again.generations["a"].number > taken.generations["a"].number);
+    let mut map = again.succeed("a", "c", || 1).unwrap();
+    assert!(map.spans_of("b").next().is_some());
+    map = map.take_place("b", "c").unwrap().succeed("b", "c", || 2).unwrap();
+    assert_eq!(map.on_probation, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    assert!(map.owns("c", 0) && map.owns("c", 8_000) && map.owns("c", 16_383));
+    // One without a copy of the first log cannot.
+    let mut lacking = taken;
+    lacking.generations.get_mut("a").unwrap().copies.retain(|(server, _)| server == "b");
+    assert!(lacking.take_place("b", "c").is_none());
+}

@@ -1,0 +1,188 @@
+//! Promise (docs/cluster.md): a server that is killed or stopped is replaced by itself, by one that has a copy of its
+//! log, and nothing that was acknowledged is lost. One that is stopped in order is not replaced, and none is where
+//! failover is by command.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sandstorm_client::{Config, PutOptions, blocking};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::cluster::{EtcdProcess, start, status};
+use super::cluster_copies::{
+    ITEMS, KnownKeys, SERVERS, await_succession, check, count_up, have_copies, id, options, shown,
+};
+use crate::common::eventually;
+use crate::common::process::Server;
+
+/// Three servers with a table of durability `copies`.
+struct CopyingCluster {
+    servers: Vec<Server>,
+    ids: Vec<String>,
+    options: Vec<String>,
+    _config: TempDir,
+    _etcd: EtcdProcess,
+}
+
+impl CopyingCluster {
+    /// Starts one; `None`, with a line, without etcd.
+    fn start(failover: &str) -> Option<CopyingCluster> {
+        let etcd = EtcdProcess::start()?;
+        let folder = tempfile::tempdir().unwrap();
+        let config: PathBuf = folder.path().join("tenants.toml");
+        let table = "{ name = 'items', id = 1, durability = 'copies' }";
+        let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{table}]\n");
+        fs::write(&config, tenant).unwrap();
+        assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+        let options = options(&etcd, &config, failover);
+        let servers: Vec<Server> =
+            (0..SERVERS).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
+        let ids = servers.iter().map(id).collect();
+        let cluster = CopyingCluster { servers, ids, options, _config: folder, _etcd: etcd };
+        assert!(eventually(|| status(&cluster.servers[2])["epoch"].as_u64() >= Some(1)));
+        cluster.await_copies();
+        Some(cluster)
+    }
+
+    fn await_copies(&self) {
+        let (by, all): (_, Vec<&String>) = (&self.servers[2], self.ids.iter().collect());
+        assert!(eventually(|| have_copies(by, &all)), "{}", status(by));
+    }
+
+    /// Kills the first server; returns its folder.
+    fn kill_first(&mut self) -> Arc<TempDir> {
+        let mut killed = self.servers.remove(0);
+        let folder = Arc::clone(&killed.folder);
+        killed.process.kill().unwrap();
+        killed.process.wait().unwrap();
+        folder
+    }
+
+    /// The servers have what is there of one's log, as the others are shown it.
+    fn suspicion(&self, of: &str) -> Option<Value> {
+        let told = |server: &Server| {
+            let status = status(server);
+            let suspected = status["copies"]["suspected"].as_array().cloned().unwrap_or_default();
+            suspected.into_iter().find(|one| one["server"] == of && one["hurdle"].is_string())
+        };
+        self.servers.iter().find_map(told)
+    }
+
+    fn has_event(&self, code: &str, of: &str) -> bool {
+        let told = |server: &Server| {
+            // A line each.
+            let events = String::from_utf8(server.output("events --json").stdout).unwrap();
+            let mut events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            events.any(|event| event["code"] == code && event["subject"] == of)
+        };
+        self.servers.iter().any(told)
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_or_stopped_is_replaced_by_itself_and_loses_nothing() {
+    let Some(mut cluster) = CopyingCluster::start("automatic") else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<JoinHandle<KnownKeys>> =
+        (0..2).map(|number| count_up(&cluster.servers[2], number, &stop)).collect();
+    let killed = cluster.ids[0].clone();
+    let folder = cluster.kill_first();
+    await_succession(&cluster.servers[1], &killed);
+    assert!(eventually(|| cluster.has_event("cluster.failover_begun", &killed)));
+    assert!(eventually(|| cluster.has_event("cluster.failover_done", &killed)));
+    // It starts again: it owns nothing, and is a member as any other.
+    cluster.servers.insert(0, start(folder, &cluster.options));
+    let by = &cluster.servers[2];
+    let is_back = || shown(by, &killed)["lives"] == true && status(by)["moves"].is_null();
+    assert!(eventually(is_back), "{}", status(by));
+    assert_eq!(shown(&cluster.servers[0], &killed)["slots"], Value::Array(vec![]));
+    let client = blocking::Client::connect(Config::new(cluster.servers[0].data.parse().unwrap(), 1)).unwrap();
+    assert!(eventually(|| client.put(ITEMS, b"member", b"1", &PutOptions::default()).is_ok()));
+    cluster.await_copies();
+
+    check_stopped_in_order(&mut cluster);
+    check_asleep(&cluster);
+    stop.store(true, Ordering::Release);
+    let known: KnownKeys = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    check(&cluster.servers[2], &known);
+}
+
+/// A server that is stopped in order keeps its place, and serves it when it is back.
+fn check_stopped_in_order(cluster: &mut CopyingCluster) {
+    let stopped = cluster.ids[1].clone();
+    let slots = shown(&cluster.servers[2], &stopped)["slots"].clone();
+    assert_ne!(slots, Value::Array(vec![]));
+    let server = cluster.servers.remove(1);
+    let folder = Arc::clone(&server.folder);
+    drop(server);
+    let is_known = || cluster.suspicion(&stopped).is_some_and(|one| one["hurdle"].to_string().contains("in order"));
+    assert!(eventually(is_known), "{}", status(&cluster.servers[1]));
+    cluster.servers.insert(1, start(folder, &cluster.options));
+    let by = &cluster.servers[2];
+    assert!(eventually(|| shown(by, &stopped)["lives"] == true && cluster.suspicion(&stopped).is_none()));
+    assert_eq!(shown(by, &stopped)["slots"], slots);
+    cluster.await_copies();
+}
+
+/// A server that is stopped by a signal is replaced, and does not show what it knows when it wakes.
+fn check_asleep(cluster: &CopyingCluster) {
+    let (sleeper, by, of) = (&cluster.servers[1], &cluster.servers[2], &cluster.ids[1]);
+    let client = blocking::Client::connect(Config::new(by.data.parse().unwrap(), 1)).unwrap();
+    let slots = shown(by, of)["slots"].as_array().cloned().unwrap();
+    let is_its = |key: &String| {
+        let slot = u64::from(sandstorm_net::slots::slot_of(key.as_bytes()));
+        slots.iter().any(|range| range[0].as_u64() <= Some(slot) && Some(slot) <= range[1].as_u64())
+    };
+    let key = (0..1_000).map(|number| format!("asleep{number}")).find(is_its).expect("it owns slots");
+    assert!(eventually(|| client.put(ITEMS, key.as_bytes(), b"old", &PutOptions::default()).is_ok()));
+    let redis = shown(by, of)["redis_address"].as_str().unwrap().to_owned();
+    let mut stream = TcpStream::connect(&redis).unwrap();
+    stream.write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"$3\r\nold\r\n");
+
+    let process = Pid::from_child(&sleeper.process);
+    kill_process(process, Signal::STOP).unwrap();
+    await_succession(by, of);
+    assert!(eventually(|| client.put(ITEMS, key.as_bytes(), b"new", &PutOptions::default()).is_ok()));
+    // It finds these questions when it wakes, before anything else.
+    stream.write_all(format!("get {key}\r\nget {key}\r\nget {key}\r\nquit\r\n").as_bytes()).unwrap();
+    kill_process(process, Signal::CONT).unwrap();
+    let mut all = Vec::new();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let _closed = stream.read_to_end(&mut all);
+    let said = String::from_utf8_lossy(&all);
+    assert!(!said.contains("old"), "{said}");
+    assert!(eventually(|| shown(sleeper, of)["slots"].as_array().is_some_and(Vec::is_empty)));
+    // What has slept takes no place because of what it has not heard meanwhile.
+    assert_eq!(status(by)["unowned"], Value::Array(vec![]));
+    assert!(!cluster.has_event("cluster.failover_begun", &cluster.ids[2]));
+}
+
+#[test]
+fn where_failover_is_by_command_nothing_takes_the_place_of_a_server_that_is_killed() {
+    let Some(mut cluster) = CopyingCluster::start("by-command") else { return };
+    let killed = cluster.ids[0].clone();
+    let slots = shown(&cluster.servers[1], &killed)["slots"].clone();
+    cluster.kill_first();
+    // The others know that it is gone, and say so.
+    let is_known = || cluster.suspicion(&killed).is_some_and(|one| one["hurdle"].to_string().contains("by command"));
+    assert!(eventually(is_known), "{}", status(&cluster.servers[1]));
+    assert!(eventually(|| cluster.has_event("cluster.failover_not_possible", &killed)));
+    let by = &cluster.servers[1];
+    assert_eq!(shown(by, &killed)["slots"], slots);
+    assert!(!cluster.has_event("cluster.failover_begun", &killed));
+    let shown = cluster.servers.iter().map(|server| server.output("cluster status").stdout);
+    assert!(shown.map(|text| String::from_utf8(text).unwrap()).any(|text| text.contains("nothing heard of")));
+    by.json(&format!("cluster fail-over {killed}"));
+    await_succession(by, &killed);
+}
