@@ -4,6 +4,7 @@
 
 pub mod alone;
 pub mod certificates;
+pub mod disk;
 pub mod key_history;
 pub mod namespaces;
 pub mod network;

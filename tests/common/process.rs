@@ -77,7 +77,10 @@ fn link_folder(from: &Path, to: &Path) {
 /// `serve` with these options, in a network namespace or the test's own, with its state in that folder.
 pub fn serve(namespace: Option<&str>, folder: &Path, options: &[&str]) -> Command {
     let mut command = binary_in(namespace);
-    command.args(["serve", "--json", "--control", "127.0.0.1:0", "--code", code().name()]).args(options);
+    command.args(["serve", "--json", "--code", code().name()]).args(options);
+    if !options.contains(&"--control") {
+        command.args(["--control", "127.0.0.1:0"]);
+    }
     command.arg("--state").arg(state_in(folder));
     command
 }

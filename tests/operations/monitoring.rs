@@ -79,10 +79,68 @@ fn every_alert_is_made_by_the_series_that_provoke_it() {
     assert_eq!(tested.matches("alert_rule_test").count(), ALERT_RULES.len());
 }
 
-/// A real Prometheus; ended when dropped.
+/// Seconds of each `for`, other than none, in shortened rules: two evaluations see what is wrong.
+const SHORT_FOR_S: u64 = 1;
+/// So much shorter is a window: five minutes are ten seconds.
+const WINDOW_ONE_IN: u64 = 30;
+/// Seconds of a window, at least: it has some scrapes on a busy machine, too.
+const SHORT_WINDOW_S: u64 = 10;
+
+/// Seconds of a duration as Prometheus writes it, with one unit.
+fn seconds_of(duration: &str) -> Option<u64> {
+    let (number, unit) = duration.split_at_checked(duration.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return None,
+    };
+    Some(number.parse::<u64>().ok()? * seconds)
+}
+
+/// A text whose parts between `from` and `to` that are durations have passed through `change`, in seconds.
+fn with_durations(text: &str, from: &str, to: &str, change: impl Fn(u64) -> u64) -> String {
+    let mut parts = text.split(from);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |done, part| {
+        let changed = part.split_once(to).and_then(|(duration, rest)| {
+            let seconds = change(seconds_of(duration)?);
+            Some(format!("{done}{from}{seconds}s{to}{rest}"))
+        });
+        changed.unwrap_or_else(|| format!("{done}{from}{part}"))
+    })
+}
+
+/// The rules, each with a shorter `for` and shorter windows, and as they are otherwise: an alert that takes minutes is
+/// raised within seconds.
+fn shortened(rules: &str) -> String {
+    let for_s = |seconds: u64| seconds.min(SHORT_FOR_S);
+    let window_s = |seconds: u64| (seconds / WINDOW_ONE_IN).max(SHORT_WINDOW_S);
+    with_durations(&with_durations(rules, " for: ", "\n", for_s), "[", "]", window_s)
+}
+
+#[test]
+fn shortened_rules_are_the_rules_but_for_their_durations() {
+    let rules = fs::read_to_string(rules_folder().join("sandstorm.rules.yml")).expect("rules");
+    let short = shortened(&rules);
+    assert_eq!(short.matches("- alert: ").count(), ALERT_RULES.len());
+    for rule in ALERT_RULES {
+        assert!(short.contains(&format!("- alert: {}\n", rule.name)), "{}", rule.name);
+    }
+    let waits: Vec<&str> = short.lines().filter_map(|line| line.trim().strip_prefix("for: ")).collect();
+    assert!(waits.len() == ALERT_RULES.len() && waits.iter().all(|wait| ["0s", "1s"].contains(wait)), "{waits:?}");
+    // With the same durations they are the same: nothing else has changed.
+    let same = |text: &str| with_durations(&with_durations(text, " for: ", "\n", |_| 7), "[", "]", |_| 7);
+    assert_eq!(same(&short), same(&rules));
+    assert!(short.contains("[10s]") && !short.contains("m]"), "{short}");
+    assert_eq!(shortened("expr: 'rate(a[5m]) > b[1h]'\n for: 10m\n"), "expr: 'rate(a[10s]) > b[120s]'\n for: 1s\n");
+}
+
+/// A real Prometheus, which reads its targets each second, with shortened rules; ended when dropped.
 pub(super) struct PrometheusProcess {
     process: Child,
     url: String,
+    _folder: tempfile::TempDir,
 }
 
 impl Drop for PrometheusProcess {
@@ -92,32 +150,49 @@ impl Drop for PrometheusProcess {
     }
 }
 
+/// The configuration of Prometheus for targets with their tokens, all of one job.
+fn configuration(targets: &[(String, String)]) -> String {
+    let jobs = targets.iter().enumerate().map(|(number, (address, token))| {
+        format!(
+            "  - job_name: target-{number}\n    params: {{old_names: ['false']}}\n    authorization: {{credentials: \
+             '{token}'}}\n    static_configs: [{{targets: ['{address}'], labels: {{job: sandstorm}}}}]\n"
+        )
+    });
+    let head = "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs:\n";
+    head.to_owned() + &jobs.collect::<String>()
+}
+
 impl PrometheusProcess {
-    pub(super) fn start(folder: &Path, targets: &[&str]) -> PrometheusProcess {
-        // Without the minutes for which an alert has to last.
+    /// Starts one for these targets: the address of each, and its viewer's token.
+    pub(super) fn start(targets: &[(String, String)]) -> PrometheusProcess {
+        let folder = tempfile::tempdir().expect("a folder");
         let rules = fs::read_to_string(rules_folder().join("sandstorm.rules.yml")).expect("rules");
-        let rules: String = rules
-            .lines()
-            .map(|line| if line.contains(" for: ") { "        for: 0s\n".into() } else { format!("{line}\n") })
-            .collect();
-        fs::write(folder.join("rules.yml"), rules).expect("room");
-        let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs:\n  - \
-             job_name: sandstorm\n    \
-             params: {{old_names: ['false']}}\n    authorization: {{credentials_file: token}}\n    static_configs: \
-             [{{targets: {targets:?}}}]\n"
-        );
-        fs::write(folder.join("prometheus.yml"), config).expect("room");
+        fs::write(folder.path().join("rules.yml"), shortened(&rules)).expect("room");
+        fs::write(folder.path().join("prometheus.yml"), configuration(targets)).expect("room");
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
         let process = Command::new("prometheus")
-            .current_dir(folder)
+            .current_dir(folder.path())
             .arg(format!("--web.listen-address={free}"))
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("prometheus");
-        PrometheusProcess { process, url: format!("http://{free}") }
+        PrometheusProcess { process, url: format!("http://{free}"), _folder: folder }
+    }
+
+    /// What it answers under a path; nothing until it listens.
+    fn ask(&self, path: &str) -> Value {
+        if std::net::TcpStream::connect(self.url.trim_start_matches("http://")).is_err() {
+            return Value::Null;
+        }
+        serde_json::from_str(&get(&self.url, path, "").1).unwrap_or_default()
+    }
+
+    /// The value of an expression without blanks that has one series; `None`: there is none.
+    pub(super) fn value(&self, expression: &str) -> Option<f64> {
+        let told = self.ask(&format!("/api/v1/query?query={expression}"));
+        told["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     }
 
     /// Names of the alerts that fire.
@@ -132,12 +207,9 @@ impl PrometheusProcess {
         labels.filter_map(|of| Some((text(&of["alertname"])?, text(&of["tenant"])?))).collect()
     }
 
-    fn labels_of_firing(&self) -> Vec<Value> {
-        if std::net::TcpStream::connect(self.url.trim_start_matches("http://")).is_err() {
-            return Vec::new();
-        }
-        let (_, text) = get(&self.url, "/api/v1/alerts", "");
-        let told: Value = serde_json::from_str(&text).unwrap_or_default();
+    /// The labels of each alert that fires.
+    pub(super) fn labels_of_firing(&self) -> Vec<Value> {
+        let told = self.ask("/api/v1/alerts");
         let alerts = told["data"]["alerts"].as_array().cloned().unwrap_or_default();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
         firing.map(|alert| alert["labels"].clone()).collect()
@@ -150,11 +222,9 @@ fn a_real_prometheus_raises_the_alerts_of_what_is_wrong_and_no_others() {
         return;
     }
     let (server, viewer) = provoked_server();
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("token"), &viewer).expect("room");
-    let target = server.control.trim_start_matches("http://");
+    let target = server.control.trim_start_matches("http://").to_owned();
     // Nothing listens at the other target.
-    let prometheus = PrometheusProcess::start(folder.path(), &[target, "127.0.0.1:1"]);
+    let prometheus = PrometheusProcess::start(&[(target, viewer.clone()), ("127.0.0.1:1".to_owned(), viewer)]);
     let expected = ["SandstormDown", "SandstormNoBuilder", "SandstormQuotaNearlyUsed"];
     let until = Instant::now() + Duration::from_secs(90);
     let mut firing = Vec::new();

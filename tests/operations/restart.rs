@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::disk::Disk;
 use sandstorm_catalog::testing::code;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
@@ -419,46 +420,6 @@ fn the_configuration_has_the_last_word_on_what_it_says_and_no_other() {
         let output = command(folder, &changed, NONE).output().unwrap();
         let answer_text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && answer_text.contains(expected), "{answer_text}");
-    }
-}
-
-/// A small disk for a state directory; unmounted when dropped.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// `None`, with a line that says so, where nothing may be mounted.
-    fn mount(at: PathBuf, options: &str) -> Option<Disk> {
-        fs::create_dir_all(&at).unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Disk(at));
-        }
-        println!("skipped: no file system may be mounted here");
-        None
-    }
-
-    /// Writes until the disk is full.
-    fn fill(&self) {
-        use std::io::Write;
-        let mut file = fs::File::create(self.0.join("ballast")).unwrap();
-        for size in [65_536, 4_096, 1] {
-            while file.write_all(&vec![7; size]).is_ok() {}
-        }
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.0.join("ballast")).unwrap();
-    }
-
-    fn remount(&self, how: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).status();
-        assert!(done.unwrap().success(), "remounted {how}");
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _stays = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 

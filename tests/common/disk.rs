@@ -1,0 +1,49 @@
+//! Small disks of a test's own, in memory, which take root. Tests that need one print a line and end without it.
+#![allow(dead_code, unreachable_pub)]
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A small disk for a state directory; unmounted when dropped.
+pub struct Disk(PathBuf);
+
+impl Disk {
+    /// Mounts one, with these options of tmpfs. `None`, with a line that says so, where nothing may be mounted.
+    pub fn mount(at: PathBuf, options: &str) -> Option<Disk> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Disk(at));
+        }
+        println!("skipped: no file system may be mounted here");
+        None
+    }
+
+    /// Writes until the disk is full, more than before if it was filled already.
+    pub fn fill(&self) {
+        let ballast = self.0.join("ballast");
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(ballast).unwrap();
+        for size in [65_536, 4_096, 1] {
+            while file.write_all(&vec![7; size]).is_ok() {}
+        }
+    }
+
+    /// Removes what [`Disk::fill`] has written.
+    pub fn make_room(&self) {
+        fs::remove_file(self.0.join("ballast")).unwrap();
+    }
+
+    /// Mounts it anew, as that option says.
+    pub fn remount(&self, how: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).status();
+        assert!(done.unwrap().success(), "remounted {how}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _stays = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}

@@ -1,0 +1,165 @@
+//! Promise: an alert is raised when what it is about happens to a server that lives, and not before. Three servers with
+//! a builder and an etcd are read by a real Prometheus; first nothing is wrong with them, then nearly everything is.
+//! Durations of the rules are shortened (`monitoring.rs`); the programs are Debian's `prometheus` and `etcd-server`.
+
+mod provocations;
+mod servers;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use self::servers::{Place, ProvokedServers};
+use super::http::has_program;
+use super::monitoring::PrometheusProcess;
+use crate::common::{Stop, eventually};
+use sandstorm_metrics::alerts::ALERT_RULES;
+
+use Place::{Alone, Busy, Restarted};
+
+/// What provokes an alert.
+enum Provocation {
+    /// At the server of that place; the tenant that it names, others that it may name, and what is done.
+    Live(Place, &'static [&'static str], &'static str),
+    /// Why no test provokes it at a server that lives.
+    Not(&'static str),
+}
+
+use Provocation::{Live, Not};
+
+/// Each rule, and what provokes it.
+const PROVOCATIONS: &[(&str, Provocation)] = &[
+    ("SandstormDown", Live(Restarted, &[], "the server is killed")),
+    ("SandstormRestarts", Live(Restarted, &[], "it is restarted three times")),
+    ("SandstormWorkerSaturated", Live(Busy, &[], "calls compute until they are killed, one after the other")),
+    ("SandstormRequestsSlow", Live(Busy, &[], "Redis' clients ask for 100,000 keys in a command")),
+    ("SandstormPacketsDropped", Live(Busy, &[], "a tenant sends more datagrams than are served")),
+    ("SandstormAnswersNotSent", Not("the kernel takes over loopback what is sent at once: no socket is full")),
+    ("SandstormTenantThrottled", Live(Busy, &["floods"], "the same, nearly all beyond its requests_per_s")),
+    // Calls of an extension that is slowed down are refused by a rate, too.
+    ("SandstormTenantOverQuota", Live(Busy, &["floods", "slowed"], "the same")),
+    (
+        "SandstormTenantBesideNeighbours",
+        Not("a p99 beside neighbours is compared with one from a quiet time, and how \
+         much longer it is depends on the machine; tests/endurance/neighbours.rs measures it"),
+    ),
+    ("SandstormQuotaNearlyUsed", Live(Busy, &["nearly"], "a tenant may have as many tables as it has")),
+    ("SandstormExtensionKilled", Live(Busy, &["killed", "slowed"], "the calls that are killed")),
+    ("SandstormExtensionSuspended", Live(Busy, &["suspended"], "`ext suspend`")),
+    ("SandstormExtensionSlowed", Live(Busy, &["slowed"], "calls that panic, with slow_after_kills=3")),
+    ("SandstormTableFull", Live(Busy, &["full"], "writes go on beyond the table's quota")),
+    ("SandstormTableNearlyFull", Live(Busy, &["full"], "the same")),
+    ("SandstormHotKey", Live(Busy, &["hot"], "half of the gets are of one key")),
+    (
+        "SandstormGarbageHeld",
+        Not("calls that keep 32 MiB of replaced records from being freed are ended at once, \
+         with the cause `crowded`: db/store/src/limits.rs"),
+    ),
+    ("SandstormOutOfMemory", Live(Restarted, &[], "the process may have no more memory (RLIMIT_AS)")),
+    ("SandstormBuildQueueLong", Live(Busy, &[], "twelve pushes to a builder that is stopped (SIGSTOP)")),
+    ("SandstormNoBuilder", Live(Restarted, &[], "it is started with --no-builder")),
+    ("SandstormLogFailed", Live(Restarted, &[], "the log's file loses its room on a disk that is full")),
+    ("SandstormCopiesMissing", Live(Alone, &[], "a table needs copies, and there is no other server")),
+    ("SandstormCopiesFewer", Live(Alone, &[], "the same")),
+    ("SandstormChangesRefused", Live(Restarted, &[], "a tenant is created, and the disk is full")),
+    ("SandstormWatchdogLate", Live(Busy, &[], "the process is stopped for 3 ms again and again (SIGSTOP)")),
+    ("SandstormWrongTokens", Live(Alone, &[], "requests with a token that is none")),
+    ("SandstormRetransmissions", Live(Alone, &[], "a client that acknowledges no packet of its answers")),
+];
+
+/// The alerts that were seen to fire, with the places of their servers and the tenants that they name.
+pub(super) struct AlertWatch<'a> {
+    servers: &'a ProvokedServers,
+    prometheus: PrometheusProcess,
+    fired: Mutex<BTreeSet<(String, Place, String)>>,
+    since: Instant,
+}
+
+impl AlertWatch<'_> {
+    /// Looks which alerts fire now.
+    fn look(&self) {
+        let mut fired = self.fired.lock().expect("no other look has failed");
+        for labels in self.prometheus.labels_of_firing() {
+            let text = |name: &str| labels[name].as_str().unwrap_or_default().to_owned();
+            let place = self.servers.place_of(&text("instance"));
+            let alert = (text("alertname"), place, text("tenant"));
+            if !fired.contains(&alert) {
+                println!("{:>5.1} s: {alert:?}", self.since.elapsed().as_secs_f64());
+                fired.insert(alert);
+            }
+        }
+    }
+
+    fn has_fired(&self, alert: &str, place: Place, tenant: &str) -> bool {
+        let fired = self.fired.lock().expect("no look has failed");
+        fired.contains(&(alert.to_owned(), place, tenant.to_owned()))
+    }
+
+    /// Waits until an alert is raised.
+    fn await_alert(&self, alert: &str) {
+        let (_, provocation) = PROVOCATIONS.iter().find(|(name, _)| *name == alert).expect("a row");
+        let Live(place, tenants, how) = provocation else { panic!("{alert} is not provoked") };
+        if self.servers.has(alert) {
+            let has_fired = || {
+                self.look();
+                self.has_fired(alert, *place, tenants.first().unwrap_or(&""))
+            };
+            assert!(eventually(has_fired), "{alert} is not raised at {place:?} though {how}: {:?}", self.fired);
+        }
+    }
+}
+
+#[test]
+fn each_rule_has_a_row() {
+    let rows: BTreeSet<&str> = PROVOCATIONS.iter().map(|(name, _)| *name).collect();
+    let rules: BTreeSet<&str> = ALERT_RULES.iter().map(|rule| rule.name).collect();
+    assert_eq!(rows, rules, "a rule has what provokes it, or why nothing does");
+    assert_eq!(PROVOCATIONS.len(), ALERT_RULES.len());
+    let not: Vec<&str> =
+        PROVOCATIONS.iter().filter_map(|(_, row)| if let Not(why) = row { Some(*why) } else { None }).collect();
+    assert!(not.len() <= 3 && not.iter().all(|why| why.len() > 40), "{not:?}");
+}
+
+#[test]
+fn alerts_are_raised_when_what_they_are_about_happens_and_not_before() {
+    if !has_program("prometheus", "prometheus") {
+        return;
+    }
+    let mut servers = ProvokedServers::start();
+    let (targets, restarted) = (servers.targets(), servers.take_restarted());
+    let servers = &servers;
+    let prometheus = PrometheusProcess::start(&targets);
+    let watch = AlertWatch { servers, prometheus, fired: Mutex::default(), since: Instant::now() };
+    servers.push_extensions();
+    // As many readings as the longest of the short windows has, of each server.
+    let read = "count(count_over_time(sandstorm_uptime_seconds[10m])>=12)";
+    let is_read = || watch.prometheus.value(read) == Some(targets.len() as f64);
+    let is_quiet = eventually(|| {
+        watch.look();
+        is_read()
+    });
+    let fired = watch.fired.lock().expect("no look has failed").clone();
+    assert!(is_quiet && fired.is_empty(), "nothing is wrong yet: {fired:?}");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Stop(&over);
+        provocations::begin(scope, servers, &over);
+        provocations::of_restarts(restarted, &watch);
+        for (alert, provocation) in PROVOCATIONS {
+            if matches!(provocation, Live(..)) {
+                watch.await_alert(alert);
+            }
+        }
+    });
+    // No tenant is named beside the one that is meant. What neighbours cost others is no mistake.
+    let fired = watch.fired.lock().expect("no look has failed");
+    let is_meant = |(alert, _, tenant): &&(String, Place, String)| {
+        let row = PROVOCATIONS.iter().find(|(name, _)| name == alert).expect("a row");
+        matches!(row.1, Live(_, meant, _) if meant.contains(&&**tenant))
+            || tenant.is_empty()
+            || alert.ends_with("BesideNeighbours")
+    };
+    let innocent: Vec<_> = fired.iter().filter(|alert| !is_meant(alert)).collect();
+    assert!(innocent.is_empty(), "{innocent:?}");
+}
