@@ -288,6 +288,10 @@ fn what_is_looked_at_closely_is_drawn_and_takes_no_text_for_markup() {
          return [widths, document.querySelectorAll('img').length, document.getElementById('hottest').textContent.includes('<img src=x')]; }})()"
     );
     assert_eq!(browser.evaluate(&drawn), json!([[999, 999, 749, 249], 0, true]));
+    // The time of library code that the compiler has put into a line is the line's.
+    let hottest = "hottestPlaces({stacks: [{samples: 5, places: [0, 1]}], places: [{function: 'core::x', file: 'core/src/x.rs', \
+                   line: 1}, {function: 'run', file: 'src/lib.rs', line: 3}]})[0].name";
+    assert_eq!(browser.evaluate(hottest), json!("run src/lib.rs:3"));
     assert_eq!(browser.complaints, [""; 0], "the console is silent");
 }
 

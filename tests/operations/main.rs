@@ -35,6 +35,7 @@ mod records;
 mod restart;
 mod rotation;
 mod spill_kills;
+mod tenant_debugging;
 mod tls;
 mod triggers;
 mod url_tokens;

@@ -403,15 +403,16 @@ function flameGraph(root) {
     svg('svg', {viewBox: `0 0 1000 ${height}`, class: 'flames', role: 'img', width: 1000, height, 'aria-label': `Flame graph of ${root.samples} samples`}, ...drawn));
 }
 
-/** The innermost places, by their samples. */
+/** The innermost places in the extension's own source, or of all, by their samples. */
 function hottestPlaces(profile) {
-  const places = new Map();
+  const found = new Map();
   for (const stack of profile.stacks) {
-    const place = profile.places[stack.places[0]];
+    const places = stack.places.map((at) => profile.places[at]);
+    const place = places.find((one) => one.file.startsWith('src/')) || places[0];
     const name = place ? `${place.function} ${place.file}:${place.line}` : 'not known';
-    places.set(name, (places.get(name) || 0) + stack.samples);
+    found.set(name, (found.get(name) || 0) + stack.samples);
   }
-  return [...places].map(([name, samples]) => ({name, samples})).sort((a, b) => b.samples - a.samples).slice(0, 12);
+  return [...found].map(([name, samples]) => ({name, samples})).sort((a, b) => b.samples - a.samples).slice(0, 12);
 }
 
 function drawnProfile(profile) {

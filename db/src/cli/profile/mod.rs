@@ -12,13 +12,15 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sandstorm_client::control::{CodePlaceReport, ProfileReport};
+use sandstorm_client::control::{CodePlaceReport, ProfileReport, ProfiledStackReport};
 use sandstorm_terminal::escape_one_line;
 
 use super::output::{CliError, OutputPrinter, columns};
 use super::session::CliSession;
 use stack_tree::{HOST_CALL, UNKNOWN, label};
 
+/// Where the files of an extension are; those of libraries have their crate's name before that.
+const OWN_SOURCES: &str = "src/";
 /// Rows of the table.
 const SHOWN_ROWS: usize = 25;
 
@@ -105,17 +107,26 @@ fn summary(report: &ProfileReport) -> String {
     )
 }
 
+/// The place of a stack, counted from the innermost, to which the table gives its time: the line of the extension's own
+/// source. Code of libraries that the compiler has put in its place has nearly all the time of most loops, and says
+/// nothing about where that is.
+fn own_depth(report: &ProfileReport, stack: &ProfiledStackReport) -> usize {
+    report.places_of(stack).position(|place| place.file.starts_with(OWN_SOURCES)).unwrap_or(0)
+}
+
 /// The lines that the samples were at, and how many were at them or below.
 fn table(report: &ProfileReport) -> String {
     let mut counts: HashMap<String, (u64, u64)> = HashMap::new();
     for stack in &report.stacks {
         let mut seen = Vec::new();
+        // What the host does for a call is not its own.
+        let own = if stack.in_host { 0 } else { own_depth(report, stack) };
         let host = stack.in_host.then(|| HOST_CALL.to_owned());
         let lines: Vec<String> = host.into_iter().chain(report.places_of(stack).map(label)).collect();
         let lines = if lines.is_empty() { vec![UNKNOWN.to_owned()] } else { lines };
         for (depth, line) in lines.into_iter().enumerate() {
             let count = counts.entry(line.clone()).or_default();
-            count.0 += if depth == 0 { stack.samples } else { 0 };
+            count.0 += if depth == own { stack.samples } else { 0 };
             if !seen.contains(&line) {
                 count.1 += stack.samples;
                 seen.push(line);

@@ -50,6 +50,27 @@ fn each_format_has_all_samples_at_their_places() {
 }
 
 #[test]
+fn the_table_gives_the_time_of_library_code_to_the_line_that_has_it() {
+    let mut report = report();
+    report.places.push(CodePlaceReport {
+        function: "<u64>::wrapping_mul".into(),
+        file: "core/src/num/uint_macros.rs".into(),
+        line: 2_533,
+    });
+    report.stacks = vec![
+        ProfiledStackReport { samples: 60, in_host: false, places: vec![3, 1, 0] },
+        ProfiledStackReport { samples: 30, in_host: false, places: vec![0] },
+        ProfiledStackReport { samples: 8, in_host: true, places: vec![0] },
+        // Nothing of it is the extension's.
+        ProfiledStackReport { samples: 2, in_host: false, places: vec![3] },
+    ];
+    let shown = table(&report);
+    let rows: Vec<Vec<&str>> = shown.lines().skip(2).map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(rows, [["60.0", "60.0"], ["30.0", "98.0"], ["8.0", "8.0"], ["2.0", "62.0"]], "{shown}");
+    assert!(shown.lines().nth(2).is_some_and(|first| first.ends_with("src/lib.rs:9")), "{shown}");
+}
+
+#[test]
 fn a_flame_graph_is_xml_whatever_the_names_are() {
     let svg = flame_graph::svg(&report());
     assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;alert(&quot;1&quot;)&amp;\u{fffd}"), "{svg}");
