@@ -40,3 +40,4 @@ mod tls;
 mod triggers;
 mod url_tokens;
 mod versions;
+mod viewers;
