@@ -165,7 +165,7 @@ fn from_base64(text: &str) -> Vec<u8> {
 }
 
 /// Names and texts that a page must not take for anything but text.
-const HOSTILE: &str = "<img src=x onerror=\"window.broken=1\">\u{202e}\u{7}";
+pub(super) const HOSTILE: &str = "<img src=x onerror=\"window.broken=1\">\u{202e}\u{7}";
 
 /// A server with tenants, records, a refused push and events with hostile texts.
 fn filled_server() -> Server {
@@ -289,8 +289,9 @@ fn what_is_looked_at_closely_is_drawn_and_takes_no_text_for_markup() {
     );
     assert_eq!(browser.evaluate(&drawn), json!([[999, 999, 749, 249], 0, true]));
     // The time of library code that the compiler has put into a line is the line's.
-    let hottest = "hottestPlaces({stacks: [{samples: 5, places: [0, 1]}], places: [{function: 'core::x', file: 'core/src/x.rs', \
-                   line: 1}, {function: 'run', file: 'src/lib.rs', line: 3}]})[0].name";
+    let hottest = "hottestPlaces({stacks: [{samples: 5, places: [0, 1]}], places: \
+                   [{function: 'core::x', file: 'core/src/x.rs', line: 1}, \
+                   {function: 'run', file: 'src/lib.rs', line: 3}]})[0].name";
     assert_eq!(browser.evaluate(hottest), json!("run src/lib.rs:3"));
     assert_eq!(browser.complaints, [""; 0], "the console is silent");
 }

@@ -25,6 +25,7 @@ mod culprits;
 mod disk;
 mod feeds;
 mod histories;
+mod hostile_text;
 mod http;
 mod http_calls;
 mod monitoring;

@@ -152,7 +152,7 @@ pub(super) fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> 
 pub(super) fn test(folder: &Path, tier: CodeTier, args: &[OsString], out: &OutputPrinter) -> Result<(), CliError> {
     // What the tests pass, a push must not refuse.
     for warning in load(check_dir_in_tier(folder, tier, None, progress_printer(out))?, tier)? {
-        eprintln!("{}", warning.rendered.trim_end());
+        eprintln!("{}", sandstorm_terminal::escape_lines(warning.rendered.trim_end()));
     }
     let passed = match tier {
         CodeTier::Native => {
