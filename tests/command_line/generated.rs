@@ -15,7 +15,7 @@ pub(super) fn written(language: &str) -> String {
 }
 
 /// The client of the extension in a folder, with these words behind `--lang`.
-fn written_of(folder: &str, language: &[&str]) -> String {
+pub(super) fn written_of(folder: &str, language: &[&str]) -> String {
     let output = binary()
         .args(["ext", "generate", "--folder"])
         .arg(root().join(folder))
@@ -190,10 +190,10 @@ fn typescript(compiler: &str, server: &Server, token: &str, folder: &Path) {
 }
 
 /// The folder of an extension with functions of every shape, and of programs that call them.
-const SHAPES: &str = "tests/command_line/shapes";
+pub(super) const SHAPES: &str = "tests/command_line/shapes";
 
 /// A server with [`SHAPES`] and ports for Redis clients: the environment of the programs.
-fn shapes_server(folder: &Path) -> (Server, Vec<(&'static str, String)>) {
+pub(super) fn shapes_server(folder: &Path) -> (Server, Vec<(&'static str, String)>) {
     let (certificate, key) = certificates::certificate(folder, "localhost", 2100);
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let unix = format!("unix:{}", text(&folder.join("redis")));

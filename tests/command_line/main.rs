@@ -6,6 +6,7 @@ mod common;
 mod applications;
 mod cli;
 mod dev;
+mod errors_by_name;
 mod exchange;
 mod generated;
 #[allow(unreachable_pub, reason = "it is as users get it")]

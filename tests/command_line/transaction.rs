@@ -167,6 +167,10 @@ fn a_shell_keeps_a_transaction_open_until_it_is_committed() {
         ("begin\nputt items apple\nput items apple 0\ncommit\n", "not committed: a step has failed"),
         ("begin\ntable list\nput items apple 0\ncommit\n", "a transaction is open"),
         ("begin\nuse shop\nput items apple 0\ncommit\n", "a transaction is open"),
+        // What was meant by the word is not known: neither is it done.
+        ("begin\nput items apple 0\ncommit now\ncommit\n", "`commit` takes no words: \"now\""),
+        ("begin\nput items apple 0\nabort now\ncommit\n", "not committed: a step has failed"),
+        ("commit now\n", "`commit` takes no words: \"now\""),
         ("commit\n", "no transaction is open"),
         ("abort\n", "no transaction is open"),
     ] {

@@ -46,6 +46,18 @@ impl RedisClient {
     }
 }
 
+/// What a call cost is told if that is asked for, also of one that failed; one that has not run is answered its error
+/// alone.
+fn tells_costs(client: &mut RedisClient) {
+    let deposit = &["FCALL_COST", "bank.deposit", "1", "ann", r#"{"name": "cost", "balance": 2}"#];
+    let told = client.send(deposit);
+    assert!(told.starts_with("[{\"cpu_ns\": :") && told.ends_with("\"commit_tries\": :1}, :2]"), "{told}");
+    let told = client.send(&["FCALL_COST", "bank.transfer", "0", r#"{"from":"a","to":"b","amount":1}"#]);
+    assert!(told.ends_with("\"commit_tries\": :0}, -FAILED (other) the account has not as much]"), "{told}");
+    let refused = client.send(&["FCALL_COST", "bank.transfer", "0", r#"{"from": "ann"}"#]);
+    assert_eq!(refused, "-ERR args.to: it is missing: String");
+}
+
 #[test]
 fn a_redis_client_calls_typed_functions() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,6 +116,7 @@ fn a_redis_client_calls_typed_functions() {
         assert!(answer.starts_with(expected), "{words:?}: {answer}");
     }
 
+    tells_costs(&mut client);
     // Who asks is told.
     let listed = client.send(&["FUNCTION", "LIST", "LIBRARYNAME", "ba*"]);
     for part in [

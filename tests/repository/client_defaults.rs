@@ -17,7 +17,8 @@ fn constant(path: &str, name: &str) -> u64 {
     let text = fs::read_to_string(root().join(path)).expect(path);
     let mut found = text.lines().filter_map(|line| {
         let (before, value) = line.split_once(" = ")?;
-        let last = before.split([' ', ':']).rfind(|word| !word.is_empty() && *word != "float" && *word != "u64")?;
+        let last =
+            before.split([' ', ':', '\t']).rfind(|word| !word.is_empty() && *word != "float" && *word != "u64")?;
         (last == name).then(|| value.trim_end_matches([';', ',']).to_owned())
     });
     let value = found.next().unwrap_or_else(|| panic!("{path} has no {name}"));

@@ -285,6 +285,16 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await client.get("items", b"async7"), b"7")
             await client.ping()
 
+    async def test_what_a_call_cost(self) -> None:
+        async with await sandstorm.AsyncClient.open(SERVER, TENANT, TOKEN, timeout=30) as client:
+            measured = await client.near("k").measure("bad", b"no arguments of it")
+            assert measured.cost is not None
+            self.assertGreater(measured.cost.cpu_ns, 0)
+            self.assertLessEqual(measured.cost.cpu_ns, measured.cost.wall_ns)
+            nothing = await client.measure("nothing")
+            self.assertIsNone(nothing.cost)
+            self.assertIsInstance(nothing.error, sandstorm.UnknownExtension)
+
     async def test_transactions(self) -> None:
         async with await sandstorm.AsyncClient.open(SERVER, TENANT, TOKEN, timeout=30) as client:
             async def count(transaction: sandstorm.AsyncTransaction) -> int:

@@ -206,7 +206,9 @@ pub enum DirectoryError {
     #[error("no extension {0:?} is shared")]
     NotShared(String),
     /// Native code is not shared.
-    #[error("extension {0:?} is native, and only sandboxed code is shared: nobody has to trust its author")]
+    #[error(
+        "extension {0:?} is native, and only sandboxed code is shared: a tenant that enables it does not have to trust its author"
+    )]
     NativeShare(String),
     /// The owner has it already.
     #[error("{0:?} is the tenant's own")]

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_net::rpc::RpcStatus;
+use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 pub use self::identity::ConnectionIdentity;
 use crate::limits::REQUEST_NS;
@@ -213,6 +213,8 @@ pub enum NextAction {
         /// What the call is about, if its arguments do not begin with that as Redis' keys: a version that is tried on
         /// a share of the calls gets all calls of a key, or none.
         key: Option<Vec<u8>>,
+        /// Whether its result tells what it cost.
+        with_cost: bool,
     },
     /// A table is to be made for the database of this number. Nothing more runs on this connection until
     /// [`ProtocolSession::answered`].
@@ -252,6 +254,8 @@ pub struct InvocationResult<'a> {
     pub number: u64,
     /// The reply, or the text of an error.
     pub value: &'a [u8],
+    /// What it cost, if that was asked for and it has run.
+    pub cost: Option<CallCost>,
 }
 
 /// The session of one connection.

@@ -147,6 +147,9 @@ impl CommandShell {
                 let error = CliError::new("no transaction is open").hint("`begin` opens one").code("usage");
                 self.note_failure(&error, out);
             }
+            [word @ ("commit" | "abort" | "rollback"), further, ..] => {
+                self.note_failure(&open_transaction::end_error(word, further), out);
+            }
             given => self.command(given)?,
         }
         Ok(LineOutcome::Next)

@@ -4,6 +4,7 @@ import {
   RespTransport,
   SandstormError,
   ShapesClient,
+  type CallCost,
   type Nested,
   type Numbers,
   type Shape,
@@ -96,6 +97,23 @@ async function errors(client: ShapesClient): Promise<void> {
   same(await client.integer(1), 1, "it goes on");
 }
 
+/** What a call cost is told however it ended, and not of one that has not run. */
+async function costs(client: ShapesClient): Promise<void> {
+  const told: CallCost[] = [];
+  const onCost = (cost: CallCost) => void told.push(cost);
+  same(await client.integer(7, { onCost, key: "a key" }), 7, "a reply beside its cost");
+  same(await client.nested({ texts: ["a"], grid: [], blob: "", parts: [], shapes: [] }, { onCost }).then((one) => one.texts), ["a"], "a map");
+  await fails(client.end("panic", { onCost }), "killed", "panic");
+  await fails(client.end("not_found", { onCost }), "failed", "not_found");
+  same(told.length, 4, "costs");
+  for (const { cpuNs, wallNs, firstTurnNs, turns, switches, reads, readBytes, commitTries } of told) {
+    if (!(cpuNs > 0 && cpuNs <= wallNs && firstTurnNs <= wallNs && turns >= 1)) throw new Error(ordered(told));
+    same([switches <= turns, reads, readBytes, commitTries], [true, 0, 0, 0], "a cost");
+  }
+  await fails(client.numbers({ ...numbers, a: 256 }, { onCost }), "invalid");
+  same(told.length, 4, "it has not run");
+}
+
 async function exact(over: Transport): Promise<void> {
   const client = new ExactClient(over);
   same(await client.largest(), 18446744073709551615n, "largest");
@@ -124,6 +142,7 @@ for (const over of transports) {
   const client = new ShapesClient(over);
   await replies(client);
   await errors(client);
+  await costs(client);
   await exact(over);
 }
 same(await new ShapesClient({ ...as, server: http }).integer(3), 3, "options alone are HTTP");

@@ -131,6 +131,7 @@ func TestRepliesAreTheSameOverAllTransports(t *testing.T) {
 			all8.Wait()
 		})
 		t.Run(name+", errors", func(t *testing.T) { errorsAreTheSame(t, client) })
+		t.Run(name+", costs", func(t *testing.T) { costsAreTold(t, client) })
 	}
 }
 
@@ -166,6 +167,24 @@ func errorsAreTheSame(t *testing.T, client ShapesClient) {
 	}
 	one, err := client.Integer(background, 1)
 	same(t, one, err, uint64(1))
+}
+
+// What a call cost is told however it ended, and not of one that has not run.
+func costsAreTold(t *testing.T, client ShapesClient) {
+	var reply, killed, failed, none CallCost
+	one, err := client.Integer(background, 7, WithCost(&reply), WithKey("a key"))
+	same(t, one, err, uint64(7))
+	fails(t, client.End(background, "panic", WithCost(&killed)), SandstormError{Code: "killed", Cause: "panic"})
+	fails(t, client.End(background, "not_found", WithCost(&failed)), SandstormError{Code: "failed", Kind: "not_found"})
+	for _, cost := range []CallCost{reply, killed, failed} {
+		if cost.CPU <= 0 || cost.CPU > cost.Wall || cost.FirstTurn > cost.Wall || cost.Turns < 1 || cost.Switches > cost.Turns {
+			t.Fatal(cost)
+		}
+		same(t, []uint64{cost.Reads, cost.ReadBytes, cost.CommitTries}, nil, []uint64{0, 0, 0})
+	}
+	_, err = client.Shape(background, Shape{Inner: pointer(Colour("Mauve"))}, WithCost(&none))
+	fails(t, err, SandstormError{Code: "invalid"})
+	same(t, none, nil, CallCost{})
 }
 
 func TestWhatOneTransportAloneHas(t *testing.T) {

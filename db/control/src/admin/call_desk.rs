@@ -52,12 +52,12 @@ pub(super) enum CallRefusal {
     /// The call was sent before to a server that did not live as long as this one, and may have run there.
     OtherStart,
     /// Another server of the cluster has the key that the call is about.
-    Elsewhere(KeyElsewhere),
+    Elsewhere(MisdirectedCall),
 }
 
-/// Where a call's key is, if not here.
+/// A call whose key is not here: where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyElsewhere {
+pub(super) struct MisdirectedCall {
     /// The epoch of the map of slots.
     pub(super) epoch: u64,
     /// The slot of the key.
@@ -66,15 +66,15 @@ pub(super) struct KeyElsewhere {
     pub(super) server: Option<String>,
 }
 
-impl KeyElsewhere {
+impl MisdirectedCall {
     /// Where a key is, of a server of a cluster; `None`: here.
-    pub(super) fn of(own: &SlotOwnership, key: &[u8]) -> Option<KeyElsewhere> {
+    pub(super) fn of(own: &SlotOwnership, key: &[u8]) -> Option<MisdirectedCall> {
         if own.owns(key) {
             return None;
         }
         let (slot, map) = (slot_of(key), own.map());
         let server = own.other_owner(&map, slot).map(|owner| owner.control.clone()).filter(|url| !url.is_empty());
-        Some(KeyElsewhere { epoch: map.epoch, slot, server })
+        Some(MisdirectedCall { epoch: map.epoch, slot, server })
     }
 }
 
@@ -211,7 +211,7 @@ impl CallDesk {
         self: &Arc<Self>,
         caller: &LocalCaller,
         order: CallOrder,
-        elsewhere: impl FnOnce() -> Option<KeyElsewhere>,
+        elsewhere: impl FnOnce() -> Option<MisdirectedCall>,
     ) -> Result<(bool, PendingOutcome), CallRefusal> {
         let CallOrder { tenant: (tenant, home), extension, version, args, key, sent_to, about } = order;
         let (publish, outcome) = watch::channel(None);
@@ -375,20 +375,20 @@ mod tests {
             is_draining: false,
         };
         let own = SlotOwnership::new(server(1, "").id);
-        assert_eq!(KeyElsewhere::of(&own, b"foo"), None, "all keys are here");
+        assert_eq!(MisdirectedCall::of(&own, b"foo"), None, "all keys are here");
         own.set_owned(|slot| slot < 10_000);
         let range = |first, last, server| SlotRange { first, last, server: Some(server) };
         let servers = |control| vec![server(1, "http://10.0.0.1:7399"), server(2, control)];
         let ranges = [range(0, 9_999, 0), range(10_000, 13_000, 1)];
         own.set_map(SlotMap::new(7, servers("http://10.0.0.2:7399"), &ranges));
         let elsewhere =
-            |server: Option<&str>| Some(KeyElsewhere { epoch: 7, slot: 12_182, server: server.map(str::to_owned) });
-        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(Some("http://10.0.0.2:7399")));
+            |server: Option<&str>| Some(MisdirectedCall { epoch: 7, slot: 12_182, server: server.map(str::to_owned) });
+        assert_eq!(MisdirectedCall::of(&own, b"foo"), elsewhere(Some("http://10.0.0.2:7399")));
         own.set_awaited(Some(SlotSpan { first: 12_000, last: 12_999 }));
-        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(None), "it is about to be here");
+        assert_eq!(MisdirectedCall::of(&own, b"foo"), elsewhere(None), "it is about to be here");
         own.set_awaited(None);
         own.set_map(SlotMap::new(7, servers(""), &ranges));
-        assert_eq!(KeyElsewhere::of(&own, b"foo"), elsewhere(None), "its address is not known");
+        assert_eq!(MisdirectedCall::of(&own, b"foo"), elsewhere(None), "its address is not known");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlState;
 use super::body::RawBody;
-use super::call_desk::{CallOrder, CallOutcome, CallRefusal, KeyElsewhere};
+use super::call_desk::{CallOrder, CallOutcome, CallRefusal, MisdirectedCall};
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use crate::limits::{
@@ -120,7 +120,7 @@ async fn call_extension(
     let sent_to = headers.get(START).map(|start| String::from_utf8_lossy(start.as_bytes()).into_owned());
     let (version, about) = (query.version, subject.map(call_key));
     let order = CallOrder { tenant, extension, version, args, key, sent_to, about };
-    let elsewhere = || KeyElsewhere::of(control.directory.slots()?, subject?);
+    let elsewhere = || MisdirectedCall::of(control.directory.slots()?, subject?);
     let (is_repeat, mut pending) = match control.call_desk.begin(workers, order, elsewhere) {
         Ok(begun) => begun,
         Err(refusal) => return Ok(refused(refusal)),
@@ -257,7 +257,7 @@ fn refused(refusal: CallRefusal) -> Response {
 }
 
 /// The response to a call whose key another server of the cluster has.
-fn wrong_server(KeyElsewhere { epoch, slot, server }: KeyElsewhere) -> Response {
+fn wrong_server(MisdirectedCall { epoch, slot, server }: MisdirectedCall) -> Response {
     let (status, message, hint) = match &server {
         // Not the status that HTTP has for it, 421: what has `fetch` sends such a request again to the same server.
         Some(server) => (

@@ -26,7 +26,7 @@ fn keys_of<'i>(
     let count = arguments.len();
     let number = |at| arguments.command.arg(arguments.input, at).and_then(parse_integer).unwrap_or(0);
     let (first, last, step) = match spec.name {
-        "fcall" | "fcall_ro" => (3, 2 + number(2).clamp(0, count as i64) as usize, 1),
+        "fcall" | "fcall_ro" | "fcall_cost" => (3, 2 + number(2).clamp(0, count as i64) as usize, 1),
         "memory" => (2, 2, 1),
         _ if spec.first == 0 => (1, 0, 1),
         _ if spec.last < 0 => (spec.first, count.saturating_add_signed(spec.last as isize), spec.step.max(1)),

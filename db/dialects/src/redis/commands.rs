@@ -261,6 +261,7 @@ macro_rules! command_rows {
             "unwatch" 1 [FAST] 0 0 0 "transactions" "2.2.0" transactions::unwatch "Forgets what is watched.";
             "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
             "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
+            "fcall_cost" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension, and tells what that cost.";
             "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
             "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" unsupported::script "About scripts, of which there are none.";
             "info" -1 [] 0 0 0 "server" "1.0.0" info::info "About the server, in sections.";

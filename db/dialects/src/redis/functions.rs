@@ -1,11 +1,12 @@
-//! Calling a tenant's extensions: `FCALL name numkeys key... arg...`.
+//! Calling a tenant's extensions: `FCALL name numkeys key... arg...`, and `FCALL_COST`, whose answer tells what the
+//! call cost besides.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use sandstorm_api::redis::encode;
 use sandstorm_net::resp::RespWriter;
-use sandstorm_net::rpc::{KillCause, RpcStatus, failure_name};
+use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus, failure_name};
 
 use super::arguments::{is_word, lossy_text, parse_integer};
 use super::command_call::CommandCall;
@@ -85,12 +86,17 @@ pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandRe
     let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), metrics);
     call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
     let extension = call.arg(1).split(|byte| *byte == b'.').next().unwrap_or_default().to_vec();
-    call.state.invokes = Some(Box::new(WantedCall { extension, args, key: None }));
+    let with_cost = is_word(call.arg(0), "FCALL_COST");
+    call.state.invokes = Some(Box::new(WantedCall { extension, args, key: None, with_cost }));
     Ok(())
 }
 
 /// Writes the result of an invocation.
 pub(super) fn answer(ended: &InvocationResult<'_>, typed: Option<&TypedReply>, reply: &mut RespWriter<'_>) {
+    if let Some(cost) = &ended.cost {
+        reply.array(2);
+        answer_cost(cost, reply);
+    }
     let word = match ended.status {
         RpcStatus::Ok => {
             return match typed {
@@ -119,6 +125,26 @@ pub(super) fn answer(ended: &InvocationResult<'_>, typed: Option<&TypedReply>, r
     let why = lossy_text(ended.value);
     let why = if why.is_empty() { format!("{:?}", ended.status) } else { why };
     reply.error(format!("{word}{what} {why}").as_bytes());
+}
+
+/// Writes what a call cost.
+fn answer_cost(cost: &CallCost, reply: &mut RespWriter<'_>) {
+    let CallCost { cpu_ns, wall_ns, first_turn_ns, turns, switches, reads, read_bytes, commit_tries } = *cost;
+    let fields = [
+        ("cpu_ns", cpu_ns),
+        ("wall_ns", wall_ns),
+        ("first_turn_ns", first_turn_ns),
+        ("turns", turns.into()),
+        ("switches", switches.into()),
+        ("reads", reads),
+        ("read_bytes", read_bytes),
+        ("commit_tries", commit_tries),
+    ];
+    reply.map(fields.len());
+    for (name, value) in fields {
+        reply.bulk(name.as_bytes());
+        reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
 }
 
 /// Checks the mode of FUNCTION and SCRIPT FLUSH.

@@ -118,7 +118,7 @@ fn keys(args: &[&[u8]], reply: &mut RespWriter<'_>) -> CommandResult {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     let keys: Vec<_> = match spec.name {
-        "fcall" | "fcall_ro" => {
+        "fcall" | "fcall_ro" | "fcall_cost" => {
             let count = args.get(2).and_then(|count| usize::try_from(parse_integer(count)?).ok()).unwrap_or(0);
             let keys = args.get(3..).and_then(|rest| rest.get(..count));
             keys.ok_or("ERR Invalid arguments specified for command")?.to_vec()

@@ -76,7 +76,7 @@ pub(super) fn size_error(
 
 /// Whether a command is run in pieces if it has many arguments.
 fn runs_in_pieces(spec: &RedisCommandSpec) -> bool {
-    matches!(spec.name, "mget" | "del" | "unlink" | "exists" | "touch" | "fcall" | "fcall_ro")
+    matches!(spec.name, "mget" | "del" | "unlink" | "exists" | "touch" | "fcall" | "fcall_ro" | "fcall_cost")
 }
 
 /// A running command.
@@ -163,10 +163,12 @@ impl LongCommand {
             "mget" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Get)?),
             "del" | "unlink" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Delete)?),
             "exists" | "touch" if count >= MIN_ARGS => Some(begin_per_key(call, count, KeyAction::Count)?),
-            "fcall" | "fcall_ro" if count > STEP_ARGS => Some(LongCommand::FcallArguments(FcallEncoder {
-                at: 3,
-                bytes: functions::begin_encoding(call, count, arguments.command.len)?,
-            })),
+            "fcall" | "fcall_ro" | "fcall_cost" if count > STEP_ARGS => {
+                Some(LongCommand::FcallArguments(FcallEncoder {
+                    at: 3,
+                    bytes: functions::begin_encoding(call, count, arguments.command.len)?,
+                }))
+            }
             "keys" => {
                 let entry = listed(call.table(false)?)?;
                 if entry.table.stats().records > KEYS_RECORDS {

@@ -68,6 +68,8 @@ pub(super) struct WantedCall {
     pub(super) args: Vec<u8>,
     /// What the call is about, where its arguments do not say it: it decides on the version during a deployment.
     pub(super) key: Option<Vec<u8>>,
+    /// Whether its answer tells what it cost.
+    pub(super) with_cost: bool,
 }
 
 /// The tracking options that a connection has requested.

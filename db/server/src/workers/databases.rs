@@ -44,7 +44,7 @@ fn work(shared: &SharedWorkerState) {
             Err(error) => (RpcStatus::Failed, error.to_string().into_bytes()),
         };
         let connection = request.connection;
-        let message = InboxMessage::InvocationResult { connection, status, number: 0, value, shown: 0 };
+        let message = InboxMessage::InvocationResult { connection, status, number: 0, value, shown: 0, cost: None };
         shared.send_to_inbox(request.worker, message);
     }
 }

@@ -49,12 +49,13 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                     state.context.deliver(context, (response, operation as usize), shown, write);
                 }
             }
-            ReplyTarget::Stream { worker, connection } => {
+            ReplyTarget::Stream { worker, connection, with_cost } => {
                 let shown = ended.task.invocation.shown_position();
+                let result = InvocationResult { cost: with_cost.then(|| call_cost(&ended.task, ended_ns)), ..result };
                 reply_to_connection(context, connections.as_deref_mut(), (worker, connection), (&result, shown));
             }
             ReplyTarget::Local { call } => {
-                let InvocationResult { status, number, value } = result;
+                let InvocationResult { status, number, value, cost: _ } = result;
                 let (shown, cost) = (ended.task.invocation.shown_position(), call_cost(&ended.task, ended_ns));
                 let result = LocalCallResult { status, number, value: value.to_vec(), shown, cost: Some(cost) };
                 shared.local_calls.finish(call, result);
@@ -90,8 +91,9 @@ fn reply_to_connection(
         }
         return;
     }
-    let InvocationResult { status, number, value } = *result;
-    let message = InboxMessage::InvocationResult { connection, status, number, value: value.to_vec(), shown };
+    let InvocationResult { status, number, value, cost } = *result;
+    let (value, cost) = (value.to_vec(), cost.map(Box::new));
+    let message = InboxMessage::InvocationResult { connection, status, number, value, shown, cost };
     context.shared.send_to_inbox(worker as usize, message);
 }
 
@@ -106,12 +108,12 @@ fn invocation_result<'i>(invocation: &'i InvocationHandle, outcome: &PollOutcome
         PollOutcome::Killed(cause) => (RpcStatus::Killed, *cause as u64, invocation.text()),
     };
     // A reply's budget is at most what a message can carry, so `reply` is never longer.
-    InvocationResult { status, number, value: &value[..value.len().min(MAX_VALUE_LEN)] }
+    InvocationResult { status, number, value: &value[..value.len().min(MAX_VALUE_LEN)], cost: None }
 }
 
 /// Appends the answer of an invocation that ended, with what it cost if its caller asked.
 fn encode_invocation_result(result: &InvocationResult<'_>, cost: Option<&CallCost>, response: &mut Vec<u8>) {
-    let InvocationResult { status, number, value } = *result;
+    let InvocationResult { status, number, value, cost: _ } = *result;
     let answer = Operation { status, number, value, ..Operation::new(OpKind::Invoke) };
     match cost {
         None => encode_operation(&answer, response),

@@ -29,6 +29,8 @@ pub(super) enum ReplyTarget {
         /// The worker that has the connection.
         worker: u32,
         connection: ConnectionId,
+        /// Whether the answer tells what the call cost.
+        with_cost: bool,
     },
     /// To a caller in this process.
     Local {
@@ -77,7 +79,7 @@ pub(super) struct FinishedTask {
 const STREAM_FLAG: u64 = 1 << 63;
 /// Set in the first word of the user data if the caller is in this process.
 const LOCAL_FLAG: u64 = 1 << 62;
-/// Set beside an operation's index, which is far smaller, if its answer tells what the call cost.
+/// Set if the answer tells what the call cost: of a datagram beside an operation's index, which is far smaller.
 const COST_FLAG: u32 = 1 << 31;
 
 fn pack_u32s(high: u32, low: u32) -> u64 {
@@ -95,7 +97,10 @@ impl ReplyTarget {
                 let cost_flag = if with_cost { COST_FLAG } else { 0 };
                 [pack_u32s(port, operation | cost_flag), response.word()]
             }
-            ReplyTarget::Stream { worker, connection } => [STREAM_FLAG | pack_u32s(worker, 0), connection.word()],
+            ReplyTarget::Stream { worker, connection, with_cost } => {
+                let cost_flag = if with_cost { COST_FLAG } else { 0 };
+                [STREAM_FLAG | pack_u32s(worker, cost_flag), connection.word()]
+            }
             ReplyTarget::Local { call } => [LOCAL_FLAG, call],
         }
     }
@@ -109,7 +114,8 @@ impl ReplyTarget {
             let (operation, with_cost) = (low & !COST_FLAG, low & COST_FLAG != 0);
             ReplyTarget::Datagram { port: high, operation, with_cost, response: ResponseId::from_u64(second) }
         } else {
-            ReplyTarget::Stream { worker: high, connection: ConnectionId::from_u64(second) }
+            let with_cost = low & COST_FLAG != 0;
+            ReplyTarget::Stream { worker: high, connection: ConnectionId::from_u64(second), with_cost }
         }
     }
 }
@@ -165,10 +171,12 @@ mod tests {
     fn a_reply_target_is_read_back_from_the_user_data() {
         for (one, two, three) in [(0, 0, 0), (1, 2, 3), (63, u32::MAX, 7), (5, 1 << 31, u32::MAX)] {
             let word = pack_u32s(two, three);
-            let stream = ReplyTarget::Stream { worker: one, connection: ConnectionId::from_u64(word) };
+            let connection = ConnectionId::from_u64(word);
+            let stream = |with_cost| ReplyTarget::Stream { worker: one, connection, with_cost };
             let (operation, response) = (two & !COST_FLAG, ResponseId::from_u64(word));
             let datagram = |with_cost| ReplyTarget::Datagram { port: one, operation, with_cost, response };
-            for target in [datagram(false), datagram(true), stream, ReplyTarget::Local { call: word }] {
+            let local = ReplyTarget::Local { call: word };
+            for target in [datagram(false), datagram(true), stream(false), stream(true), local] {
                 assert_eq!(ReplyTarget::from_words(target.words()), target);
             }
             assert_eq!((ResponseId::from_u64(word).word(), ConnectionId::from_u64(word).word()), (word, word));

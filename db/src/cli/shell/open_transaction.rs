@@ -43,6 +43,11 @@ impl OpenTransaction {
         match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
             ["abort" | "rollback"] => (None, out.done("nothing is written")),
             ["commit"] => (None, self.commit(out)),
+            [word @ ("commit" | "abort" | "rollback"), further, ..] => {
+                // The transaction stays open: what was meant is not known. A script's next lines may count on it.
+                self.has_failed |= !self.is_interactive;
+                (Some(self), Err(end_error(word, further)))
+            }
             _ if self.has_failed => {
                 let error =
                     CliError::new("a step of the transaction has failed").hint("`abort` ends it").code("aborted");
@@ -96,4 +101,9 @@ impl OpenTransaction {
         }
         outcome.rows(step).iter().try_for_each(|row| out.value(row))
     }
+}
+
+/// The error of words behind what ends a transaction.
+pub(super) fn end_error(word: &str, further: &str) -> CliError {
+    CliError::new(format!("`{word}` takes no words: {further:?}")).hint(format!("write `{word}` alone")).code("usage")
 }

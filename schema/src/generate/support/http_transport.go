@@ -83,6 +83,8 @@ type httpCall struct {
 	server    string
 	// Of a request that may have run. From then on the call is that server's, and that start's.
 	lost *SandstormError
+	// Where its cost is to be written; nil: nowhere.
+	cost *CallCost
 	// Servers that it was sent on by, and times that it was sent again.
 	hops, repeats int
 	random        [16]byte
@@ -105,6 +107,7 @@ func (t *HTTPTransport) Call(ctx context.Context, function string, args []byte, 
 	header.Set("idempotency-key", hex.EncodeToString(random[:]))
 	call := httpCall{
 		transport: t, function: function, args: args, header: header, server: t.options.Server, random: random,
+		cost: options.Cost,
 	}
 	if options.Key != "" {
 		header.Set("sandstorm-key", options.Key)
@@ -242,6 +245,9 @@ func (t *HTTPTransport) Close() error { return nil }
 func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	options := c.transport.options
 	address := c.server + "/v1/call/" + url.PathEscape(options.Tenant) + "/" + c.function
+	if c.cost != nil {
+		address += "?cost=true"
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(c.args))
 	if err != nil {
 		return nil, failure("invalid", err.Error(), err)
@@ -271,6 +277,9 @@ func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	if len(said) > httpAnswerBytes {
 		return nil, failure("protocol", fmt.Sprintf("an answer of over %d bytes; %s", httpAnswerBytes, mayRun), nil)
 	}
+	if told := response.Header.Get("sandstorm-cost"); told != "" && c.cost != nil {
+		*c.cost = headerCost(told)
+	}
 	reply, err := treeOf(said)
 	if err == nil && response.StatusCode == http.StatusOK {
 		return reply, nil
@@ -280,6 +289,16 @@ func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 		failed.Code, failed.Message, failed.below = "protocol", "no answer of a server: "+response.Status, err
 	}
 	return nil, failed
+}
+
+// headerCost reads a header such as `cpu_ns=4100, wall_ns=9000`.
+func headerCost(header string) CallCost {
+	fields := map[string]uint64{}
+	for _, field := range strings.Split(header, ", ") {
+		name, value, _ := strings.Cut(field, "=")
+		fields[name], _ = strconv.ParseUint(value, 10, 64)
+	}
+	return costOf(func(name string) uint64 { return fields[name] })
 }
 
 // isCertificateError says whether the server's certificate is not believed: nothing was sent.

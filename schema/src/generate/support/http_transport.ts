@@ -23,7 +23,7 @@ export class HttpTransport implements Transport {
     this.options = options;
   }
 
-  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
+  async call(name: string, json: string, { signal, timeoutMs, key, onCost }: CallOptions = {}): Promise<unknown> {
     const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
     const slot = key === undefined ? undefined : slotOf(keyBytes(key));
     const headers: Record<string, string> = {
@@ -42,7 +42,7 @@ export class HttpTransport implements Transport {
       // What the server waits for at most. It answers what has no time left, too.
       headers["sandstorm-timeout-ms"] = String(Math.min(Math.max(1, Math.ceil(leftMs(limit))), SERVER_TIMEOUT_MS));
       try {
-        return await this.send(server, name, request, limit);
+        return await this.send(server, onCost === undefined ? name : `${name}?cost=true`, request, limit, onCost);
       } catch (error) {
         if (!(error instanceof SandstormError)) throw error;
         if (error instanceof ElsewhereError && slot !== undefined && lost === undefined) {
@@ -88,7 +88,13 @@ export class HttpTransport implements Transport {
     for (const [slot, owner] of this.owners) if (owner === server) this.owners.delete(slot);
   }
 
-  private async send(server: string, name: string, request: RequestInit, limit: CallLimit): Promise<unknown> {
+  private async send(
+    server: string,
+    name: string,
+    request: RequestInit,
+    limit: CallLimit,
+    onCost?: (cost: CallCost) => void,
+  ): Promise<unknown> {
     const signal = limit.signal;
     const url = `${server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
     const ends = new AbortController();
@@ -102,6 +108,9 @@ export class HttpTransport implements Transport {
       if (start !== null) this.starts.set(server, start);
       const text = await boundedText(response.body, ends);
       const said = parsedJson(text);
+      const cost = response.headers.get("sandstorm-cost");
+      // Such as `cpu_ns=4100, wall_ns=9000`.
+      if (cost !== null) onCost?.(callCost((field) => new RegExp(`\\b${field}=(\\d+)`).exec(cost)?.[1]));
       if (response.ok && said !== undefined) return said;
       const status = response.status;
       if (!isFailure(said)) throw new SandstormError(status, { code: "protocol", message: `no answer of a server: ${text.slice(0, 200)}` });

@@ -49,17 +49,21 @@ func NewRESPTransport(options Options) (*RESPTransport, error) {
 func (t *RESPTransport) Call(ctx context.Context, function string, args []byte, options CallOptions) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.options.timeout())
 	defer cancel()
+	command := "FCALL"
+	if options.Cost != nil {
+		command = "FCALL_COST"
+	}
 	if options.Key == "" {
-		return replyOf(t.first.call(ctx, "FCALL", function, "0", string(args)))
+		return replyOf(options.Cost)(t.first.call(ctx, command, function, "0", string(args)))
 	}
 	slot := slotOf(options.Key)
 	server := t.owner(slot)
 	for hop := 1; ; hop++ {
-		reply, failed := server.call(ctx, "FCALL", function, "1", options.Key, string(args))
+		reply, failed := server.call(ctx, command, function, "1", options.Key, string(args))
 		var elsewhere *respElsewhere
 		switch {
 		case failed == nil:
-			return reply, nil
+			return replyOf(options.Cost)(reply, nil)
 		case !errors.As(failed, &elsewhere):
 			if failed.Code == "unreachable" || failed.Code == "lost" || failed.Code == "timeout" {
 				t.forget(server)
@@ -85,12 +89,33 @@ func (t *RESPTransport) Call(ctx context.Context, function string, args []byte, 
 	}
 }
 
-// replyOf makes an error that is none one without a value: see https://go.dev/doc/faq#nil_error.
-func replyOf(reply any, failed *SandstormError) (any, error) {
-	if failed != nil {
-		return nil, failed
+// replyOf reads an answer, which tells what the call cost besides if that was asked for. An error that is none has no
+// value then: see https://go.dev/doc/faq#nil_error.
+func replyOf(cost *CallCost) func(answer any, failed *SandstormError) (any, error) {
+	return func(answer any, failed *SandstormError) (any, error) {
+		if failed != nil {
+			return nil, failed
+		}
+		if cost == nil {
+			return answer, nil
+		}
+		both, _ := answer.([]any)
+		var fields map[string]any
+		if len(both) == 2 {
+			fields, _ = both[0].(map[string]any)
+		}
+		if fields == nil {
+			return nil, failure("protocol", "what answered tells no cost; the call has run", nil)
+		}
+		*cost = costOf(func(name string) uint64 {
+			value, _ := fields[name].(int64)
+			return uint64(value)
+		})
+		if line, ok := both[1].(respErrorLine); ok {
+			return nil, errorOf(string(line))
+		}
+		return both[1], nil
 	}
-	return reply, nil
 }
 
 // Close implements Transport.

@@ -16,16 +16,17 @@ export class RespTransport implements Transport {
     this.first = new RespServer(options);
   }
 
-  async call(name: string, json: string, { signal, timeoutMs, key }: CallOptions = {}): Promise<unknown> {
+  async call(name: string, json: string, { signal, timeoutMs, key, onCost }: CallOptions = {}): Promise<unknown> {
     const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
-    if (key === undefined) return this.first.call(["FCALL", name, "0", json], limit);
+    const command = onCost === undefined ? "FCALL" : "FCALL_COST";
+    if (key === undefined) return withCost(await this.first.call([command, name, "0", json], limit), onCost);
     const bytes = keyBytes(key);
-    const words = ["FCALL", name, "1", bytes, json];
+    const words = [command, name, "1", bytes, json];
     const slot = slotOf(bytes);
     let server = this.owners.get(slot) ?? this.first;
     for (let hop = 1; ; hop++) {
       try {
-        return await server.call(words, limit);
+        return withCost(await server.call(words, limit), onCost);
       } catch (error) {
         if (!(error instanceof ElsewhereError)) {
           if (hasNoAnswer(error)) this.forget(server);
@@ -82,6 +83,18 @@ export class RespTransport implements Transport {
   private forget(server: RespServer): void {
     for (const [slot, owner] of this.owners) if (owner === server) this.owners.delete(slot);
   }
+}
+
+/** The reply in an answer that tells what the call cost besides, if that was asked for. */
+function withCost(answer: unknown, onCost?: (cost: CallCost) => void): unknown {
+  if (onCost === undefined) return answer;
+  if (!Array.isArray(answer) || answer.length !== 2 || !(answer[0] instanceof Map)) {
+    throw failure("protocol", "what answered tells no cost; the call has run");
+  }
+  const [cost, reply] = answer as [Map<string, unknown>, unknown];
+  onCost(callCost((name) => cost.get(name)));
+  if (reply instanceof RespErrorText) throw errorOf(reply.text);
+  return reply;
 }
 
 /** Servers that are remembered, at most: as many as a cluster may have. */

@@ -100,6 +100,33 @@ type Transport interface {
 type CallOptions struct {
 	// Key is that of WithKey.
 	Key string
+	// Cost is that of WithCost.
+	Cost *CallCost
+}
+
+// CallCost is what one call cost its server, as docs/wire.md has it.
+type CallCost struct {
+	// CPU is how long it computed.
+	CPU time.Duration
+	// Wall is the time from its arrival to its answer, FirstTurn the part of it before its first turn.
+	Wall, FirstTurn time.Duration
+	// Turns are its turns; between two of them it waited. Switches are those that ended because it had computed for as
+	// long as one may.
+	Turns, Switches uint64
+	// Reads are records that it read, ReadBytes those of their values.
+	Reads, ReadBytes uint64
+	// CommitTries are tries of its transaction that came to the commit.
+	CommitTries uint64
+}
+
+// costOf reads a cost, of fields as the server names them: in a header, or in RESP.
+func costOf(field func(name string) uint64) CallCost {
+	duration := func(name string) time.Duration { return time.Duration(field(name)) }
+	return CallCost{
+		CPU: duration("cpu_ns"), Wall: duration("wall_ns"), FirstTurn: duration("first_turn_ns"),
+		Turns: field("turns"), Switches: field("switches"),
+		Reads: field("reads"), ReadBytes: field("read_bytes"), CommitTries: field("commit_tries"),
+	}
 }
 
 // CallOption is given behind the arguments of a call.
@@ -109,6 +136,11 @@ type CallOption func(*CallOptions)
 // the calls, all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
 func WithKey(key string) CallOption {
 	return func(options *CallOptions) { options.Key = key }
+}
+
+// WithCost has what the call cost written there, also if it failed or was killed.
+func WithCost(cost *CallCost) CallOption {
+	return func(options *CallOptions) { options.Cost = cost }
 }
 
 // callBy calls a function, and reads its reply as a type.

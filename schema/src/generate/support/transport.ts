@@ -88,6 +88,25 @@ export interface CallOptions {
    * all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
    */
   key?: string | Uint8Array;
+  /** Is told what the call cost, also if it failed or was killed, before its promise is settled. */
+  onCost?: (cost: CallCost) => void;
+}
+
+/** What one call cost its server, as docs/wire.md has it. */
+export interface CallCost {
+  /** Nanoseconds that it computed. */
+  cpuNs: number;
+  /** Nanoseconds from its arrival to its answer, and the part of them before its first turn. */
+  wallNs: number;
+  firstTurnNs: number;
+  /** Its turns; between two of them it waited. Those that ended because it had computed for as long as one may. */
+  turns: number;
+  switches: number;
+  /** Records that it read, and bytes of their values. */
+  reads: number;
+  readBytes: number;
+  /** Tries of its transaction that came to the commit. */
+  commitTries: number;
 }
 
 /** What carries calls: `HttpTransport`, `RespTransport`, or what a test puts in their place. */
@@ -99,6 +118,21 @@ export interface Transport {
   call(name: string, json: string, options?: CallOptions): Promise<unknown>;
   /** Ends its connections; what is under way is rejected. */
   close(): Promise<void>;
+}
+
+/** A cost, of fields as the server names them: in a header, or in RESP. */
+function callCost(field: (name: string) => unknown): CallCost {
+  const of = (name: string) => Number(field(name) ?? 0);
+  return {
+    cpuNs: of("cpu_ns"),
+    wallNs: of("wall_ns"),
+    firstTurnNs: of("first_turn_ns"),
+    turns: of("turns"),
+    switches: of("switches"),
+    reads: of("reads"),
+    readBytes: of("read_bytes"),
+    commitTries: of("commit_tries"),
+  };
 }
 
 function transportOf(over: Transport | SandstormOptions): Transport {

@@ -111,6 +111,16 @@ pub async fn long(_db: Db<'_>, args: u32) -> Result<String, Error> {
     Ok((0..args).map(|_| 'x').collect())
 }
 
+/// Calls itself until the stack is full.
+fn deeper(depth: u64) -> u64 {
+    let here = core::hint::black_box([depth; 16]);
+    // Never true, but the compiler cannot know.
+    if core::hint::black_box(depth) == 0 {
+        return 0;
+    }
+    core::hint::black_box(deeper(depth + 1)).wrapping_add(here[0])
+}
+
 /// Ends in the way that it is told.
 pub async fn end(db: Db<'_>, args: String) -> Result<(), Error> {
     match args.as_str() {
@@ -121,6 +131,33 @@ pub async fn end(db: Db<'_>, args: String) -> Result<(), Error> {
         "not_found" => Err(Error::not_found("no such order")),
         "invalid" => Err(Error::invalid("not (so)")),
         "unknown_table" => db.table("nothing").map(|_| ()),
+        "conflict" => {
+            let table = db.table("default")?;
+            db.put(table, b"there", b"1").await?;
+            db.put(table, b"there", b"2").if_absent().await.map(|_| ())
+        }
+        "out_of_memory" => {
+            let (table, value) = (db.table("small")?, vec![0; 64 << 10]);
+            for number in 0..64_u32 {
+                db.put(table, &number.to_le_bytes(), &value).await?;
+            }
+            Ok(())
+        }
+        "too_large" => db.put(db.table("default")?, &vec![0; 128 << 10], b"").await.map(|_| ()),
+        "not_a_number" => {
+            let table = db.table("default")?;
+            db.put(table, b"word", b"word").await?;
+            db.increment(table, b"word", 1).await.map(|_| ())
+        }
+        "read_only" => db.put(db.table("owner/prices")?, b"tea", b"3").await.map(|_| ()),
+        "stack" => {
+            core::hint::black_box(deeper(1));
+            Ok(())
+        }
+        "memory" => {
+            core::hint::black_box(Vec::<u8>::with_capacity(1 << 30));
+            Ok(())
+        }
         _ => Err(Error::new("for its own reason")),
     }
 }

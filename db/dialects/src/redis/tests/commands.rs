@@ -111,7 +111,7 @@ fn a_database_is_made_when_it_is_selected() {
     let wanted = WantedDatabase { number: 3, like: Some(1) };
     assert_eq!(world.send(&mut client, b"SELECT 3\r\n"), (Vec::new(), NextAction::MakeDatabase(wanted)));
     let mut out = Vec::new();
-    let full = InvocationResult { status: RpcStatus::Failed, number: 0, value: b"too many tables" };
+    let full = InvocationResult { status: RpcStatus::Failed, number: 0, value: b"too many tables", cost: None };
     client.session.answered(&full, &mut out);
     assert_eq!(out, b"-ERR DB index is out of range: too many tables\r\n");
     let items = [("SET a items", "+OK\n"), ("DBSIZE", ":1\n")];
@@ -121,7 +121,7 @@ fn a_database_is_made_when_it_is_selected() {
     let new = NewTable { id: Some(3), quota_bytes: Some(16 << 20), ..NewTable::named(&wanted.table_name()) };
     world.directory.create_table("shop", new).expect("a table");
     out.clear();
-    client.session.answered(&InvocationResult { status: RpcStatus::Ok, number: 0, value: b"" }, &mut out);
+    client.session.answered(&InvocationResult { status: RpcStatus::Ok, number: 0, value: b"", cost: None }, &mut out);
     assert_eq!(out, b"+OK\r\n");
     let there = [
         ("DBSIZE", ":0\n"),

@@ -164,7 +164,7 @@ fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
             let heavy = [vec![words("MULTI")], bits.collect(), vec![words("EXEC")]].concat();
             ([many, one, value, heavy].concat(), Bound::Transaction)
         }
-        "fcall" | "fcall_ro" => (vec![with(&format!("{name} total 999000"), MANY, key)], Bound::Slice),
+        "fcall" | "fcall_ro" | "fcall_cost" => (vec![with(&format!("{name} total 999000"), MANY, key)], Bound::Slice),
         "config" => {
             (vec![with("CONFIG GET", SINGLE_STEP_ARGS - 2, |_| b"*[a-z]*[a-z]*[a-z]*q".to_vec())], Bound::Slice)
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
-use sandstorm_net::rpc::RpcStatus;
+use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 use super::connection::ClientConnection;
 use super::connection_id::ConnectionId;
@@ -16,7 +16,14 @@ pub(in crate::workers) enum InboxMessage {
     Connection(Box<ClientConnection>),
     /// The result of an invocation that a connection waits for, and how far the log has to be on the disk before it may
     /// be shown.
-    InvocationResult { connection: ConnectionId, status: RpcStatus, number: u64, value: Vec<u8>, shown: u64 },
+    InvocationResult {
+        connection: ConnectionId,
+        status: RpcStatus,
+        number: u64,
+        value: Vec<u8>,
+        shown: u64,
+        cost: Option<Box<CallCost>>,
+    },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
     /// Closes a connection whose permit another one has taken.

@@ -233,9 +233,9 @@ fn run_batches(
                 connection.state = ConnectionPhase::Fetching;
                 return (used, ServeOutcome::Keep);
             }
-            NextAction::Invoke { extension, args, key } => {
+            NextAction::Invoke { extension, args, key, with_cost } => {
                 let peer = key.map_or(id.word() as u32, |key| call_key(&key) as u32);
-                begin_invocation(connection, (id, peer), (&extension, &args), executor, answers);
+                begin_invocation(connection, (id, peer, with_cost), (&extension, &args), executor, answers);
                 if connection.state != ConnectionPhase::Serving {
                     return (used, ServeOutcome::Keep);
                 }
@@ -272,7 +272,7 @@ fn run_batches(
 /// Begins an invocation for a connection. If it cannot begin, the session writes the answer.
 fn begin_invocation(
     connection: &mut ClientConnection,
-    (id, peer): (ConnectionId, u32),
+    (id, peer, with_cost): (ConnectionId, u32, bool),
     (extension, args): (&[u8], &[u8]),
     executor: &mut RequestExecutor,
     answers: &mut Vec<u8>,
@@ -283,13 +283,13 @@ fn begin_invocation(
         connection.state = ConnectionPhase::Closing;
         return;
     };
-    let target = ReplyTarget::Stream { worker: context.index as u32, connection: id };
+    let target = ReplyTarget::Stream { worker: context.index as u32, connection: id, with_cost };
     let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
     let caller = InvocationCaller { target, peer, received_ns: context.clock.now_ns };
     match invocations.begin(context, view, &operation, &caller) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
-            let result = InvocationResult { status, number: 0, value: text.as_bytes() };
+            let result = InvocationResult { status, number: 0, value: text.as_bytes(), cost: None };
             connection.session.answered(&result, answers);
         }
     }
@@ -313,7 +313,8 @@ fn begin_database(
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err(error) => {
             let text = format!("the server has no thread to make a table: {error}");
-            let result = InvocationResult { status: RpcStatus::Overloaded, number: 0, value: text.as_bytes() };
+            let result =
+                InvocationResult { status: RpcStatus::Overloaded, number: 0, value: text.as_bytes(), cost: None };
             connection.session.answered(&result, answers);
         }
     }

@@ -222,8 +222,9 @@ impl WorkerConnections {
                 }
             }
             InboxMessage::Shed(id) => self.shed(id, context),
-            InboxMessage::InvocationResult { connection, status, number, value, shown } => {
-                let result = InvocationResult { status, number, value: &value };
+            InboxMessage::InvocationResult { connection, status, number, value, shown, cost } => {
+                let cost = cost.map(|cost| *cost);
+                let result = InvocationResult { status, number, value: &value, cost };
                 self.deliver_result(connection, (&result, shown), context);
             }
         }
