@@ -69,9 +69,9 @@ pub const COPY_ANSWER_BYTES: u64 = 256 << 20;
 pub const COPY_SCAN_RECORDS: usize = 16_384;
 /// Reads of the disk for one answer of the source, of a table larger than memory: a second or so of a slow disk.
 pub const COPY_READS: usize = 128;
-/// Times that the target of a move waits a millisecond each for the disk to take records of a table larger than
-/// memory, before it gives up: well below [`COPY_SILENCE`].
-pub const SPILL_WAITS: u32 = 10_000;
+/// Time that the target of a move waits, for all records of an answer together, until the disk takes those of tables
+/// larger than memory; then it gives up. Well below [`COPY_SILENCE`].
+pub const SPILL_WAIT: Duration = Duration::from_secs(10);
 /// Changed keys that backings of tables do not have yet, up to which slots are frozen for the rest: some tenths of a
 /// second of a slow object store, of which a table has six requests under way.
 pub const FREEZE_BELOW_DIRTY: usize = 32;

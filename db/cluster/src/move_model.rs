@@ -207,9 +207,8 @@ impl CopyTables for ModelTables<'_> {
         Ok(found.map(|key| self.0.remove(&key)).is_some())
     }
 
-    fn empty(&mut self, span: SlotSpan, _table: &EmptiedTable) -> Result<(), String> {
-        self.0.retain(|key, _| !span.contains(key.0));
-        Ok(())
+    fn empty(&mut self, span: SlotSpan, _table: &EmptiedTable) -> Result<bool, String> {
+        self.clear(span)
     }
 
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {

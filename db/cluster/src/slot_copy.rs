@@ -35,11 +35,11 @@ pub(crate) trait CopyTables {
     /// One line.
     fn clear(&mut self, span: SlotSpan) -> Result<bool, String>;
 
-    /// Removes all records of some slots of a table, which the source has emptied.
+    /// Removes records of some slots of a table, which the source has emptied; returns whether there may be more.
     ///
     /// # Errors
     /// One line.
-    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<(), String>;
+    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<bool, String>;
 
     /// Makes keys be as the source has them; returns how many there were.
     ///
@@ -149,9 +149,18 @@ impl SlotCopy {
         source.ask(&CopyRequest { target, move_id: self.move_id, attempt: self.attempt, ask })
     }
 
-    fn take(&mut self, own: &mut impl CopyTables, answer: &CopyAnswer) -> Result<u64, String> {
-        if !is_broken(MemberRule::EmptiedIsCopied) {
-            answer.head.emptied.iter().try_for_each(|table| own.empty(self.span, table))?;
+    fn take(
+        &mut self,
+        source: &mut impl CopySource,
+        own: &mut impl CopyTables,
+        answer: &CopyAnswer,
+    ) -> Result<u64, String> {
+        let emptied = answer.head.emptied.iter().filter(|_| !is_broken(MemberRule::EmptiedIsCopied));
+        for table in emptied {
+            // A large one takes longer than the source waits for a word.
+            while own.empty(self.span, table)? {
+                self.keep_alive(source)?;
+            }
         }
         let count = own.take(answer)?;
         self.records += count;
@@ -175,7 +184,7 @@ impl SlotCopy {
         (rounds, least): (u32, u64),
     ) -> Result<CopyPhase, String> {
         let answer = self.ask(source, CopyAsk::Changes)?;
-        let count = self.take(own, &answer)?;
+        let count = self.take(source, own, &answer)?;
         let CopyHead { has_more, noted, .. } = answer.head;
         if !has_more && count < FREEZE_BELOW_CHANGES as u64 || rounds >= FREEZE_AFTER_ROUNDS {
             return Ok(CopyPhase::Freeze);
@@ -215,7 +224,7 @@ impl SlotCopy {
             CopyPhase::Pages { at, cursor, changes: true } => {
                 // One answer, then a page again: so that it comes to an end, however many write.
                 let answer = self.ask(source, CopyAsk::Changes)?;
-                self.take(own, &answer)?;
+                self.take(source, own, &answer)?;
                 CopyPhase::Pages { at, cursor, changes: false }
             }
             CopyPhase::Pages { at, cursor, .. } => match self.tables.get(at) {
@@ -223,7 +232,7 @@ impl SlotCopy {
                 Some(CopiedTable { tenant, table, serial, .. }) => {
                     let ask = CopyAsk::Page { tenant: *tenant, table: *table, serial: *serial, cursor };
                     let answer = self.ask(source, ask)?;
-                    self.take(own, &answer)?;
+                    self.take(source, own, &answer)?;
                     let is_much = answer.head.noted > CHANGES_ABOVE_BYTES;
                     let changes = is_much && !is_broken(MemberRule::ChangesAreCopied);
                     match answer.head.next {
@@ -247,7 +256,7 @@ impl SlotCopy {
             }
             CopyPhase::LastChanges => {
                 let answer = self.ask(source, CopyAsk::Changes)?;
-                self.take(own, &answer)?;
+                self.take(source, own, &answer)?;
                 if answer.head.has_more { CopyPhase::LastChanges } else { CopyPhase::Finish }
             }
             CopyPhase::Finish => {

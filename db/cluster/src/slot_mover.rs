@@ -1,7 +1,7 @@
 //! The thread of a server that takes slots from others, and removes the records of those that it has given away.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,11 +14,12 @@ use crate::broken_rules::{MemberRule, is_broken};
 use crate::copy_format::{CopiedTable, CopyAnswer, EmptiedTable};
 use crate::copy_notes::CopyNotes;
 use crate::limits::{
-    CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL, SPILL_WAITS,
+    CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL, SPILL_WAIT,
 };
 use crate::move_desk::{CopyProgress, MoveDesk};
 use crate::peer_link::PeerLink;
 use crate::slot_copy::{CopyTables, SlotCopy};
+use crate::slot_source::tables_of;
 use crate::state::{ServerState, StoredMove};
 
 /// Time between two looks whether all threads have passed a point.
@@ -254,8 +255,10 @@ type FoundTable = ((u32, u64, u64), Option<Arc<TableEntry>>);
 /// Where the removal of records goes on.
 #[derive(Default)]
 struct ClearCursor {
-    tables: Option<Vec<std::sync::Weak<TableEntry>>>,
+    tables: Option<Vec<(u32, Weak<TableEntry>)>>,
     walk: SlotWalk,
+    /// The same for the table that the source has emptied. A new attempt begins anew with it, too.
+    emptying: SlotWalk,
 }
 
 /// This server's tables.
@@ -266,30 +269,39 @@ pub(crate) struct OwnTables {
 }
 
 /// Waits until a table larger than memory has room for what comes: what was there before goes to the disk.
-fn make_room(participant: &mut Participant, entry: &TableEntry) -> Result<(), String> {
-    for _ in 0..SPILL_WAITS {
-        if entry.table.makes_room_for_arrivals(participant).map_err(words)? {
-            return Ok(());
+fn make_room(
+    participant: &mut Participant,
+    (tenant, entry): (u32, &TableEntry),
+    waited: &mut Duration,
+) -> Result<(), String> {
+    while !entry.table.makes_room_for_arrivals(participant).map_err(words)? {
+        if *waited >= SPILL_WAIT {
+            let name = entry.name();
+            return Err(format!(
+                "the disk of this server takes the records of table {name} of tenant {tenant} too slowly"
+            ));
         }
+        let begun = Instant::now();
         // Memory is given back only behind participants that are online.
         participant.quiescent();
         participant.offline();
         std::thread::park_timeout(Duration::from_millis(1));
+        *waited += begun.elapsed();
     }
-    Err(format!("the disk of this server takes the records of table {} too slowly", entry.name()))
+    Ok(())
 }
 
 /// Removes further records of some slots from a table; returns whether there may be more. An error has the walk begin
 /// again.
 fn remove_some(
     participant: &mut Participant,
-    entry: &TableEntry,
+    (tenant, entry): (u32, &TableEntry),
     walk: &mut SlotWalk,
     span: SlotSpan,
 ) -> Result<bool, String> {
     let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
     let removed = entry.table.remove_slots(participant, walk, (budget, span));
-    removed.map_err(|error| format!("a record of table {} is not removed: {error}", entry.name()))
+    removed.map_err(|error| format!("a record of table {} of tenant {tenant} is not removed: {error}", entry.name()))
 }
 
 fn words(error: StoreError) -> String {
@@ -371,15 +383,16 @@ impl CopyTables for OwnTables {
         if self.owns_any(span) {
             return Err("these slots are this server's own".to_owned());
         }
-        let all = all_tables(&self.directory);
-        let tables = self.cursor.tables.get_or_insert_with(|| all.iter().map(Arc::downgrade).collect());
-        let Some(table) = tables.last() else {
+        let all =
+            || tables_of(&self.directory).iter().map(|(tenant, entry)| (*tenant, Arc::downgrade(entry))).collect();
+        let tables = self.cursor.tables.get_or_insert_with(all);
+        let Some((tenant, table)) = tables.last() else {
             self.cursor = ClearCursor::default();
             return Ok(false);
         };
         let has_more = match table.upgrade() {
             Some(entry) => {
-                let has_more = remove_some(&mut self.participant, &entry, &mut self.cursor.walk, span)?;
+                let has_more = remove_some(&mut self.participant, (*tenant, &entry), &mut self.cursor.walk, span)?;
                 if !has_more && let Some(backing) = entry.backing() {
                     backing.forget_slots(&self.participant, span);
                 }
@@ -395,24 +408,22 @@ impl CopyTables for OwnTables {
         Ok(true)
     }
 
-    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<(), String> {
+    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<bool, String> {
         if self.owns_any(span) {
             return Err("these slots are this server's own".to_owned());
         }
         let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
-        let Some(entry) = found else { return Ok(()) };
-        let mut walk = SlotWalk::default();
-        loop {
-            let removed = remove_some(&mut self.participant, &entry, &mut walk, span);
-            self.participant.quiescent();
-            if !removed? {
-                return Ok(());
-            }
+        let Some(entry) = found else { return Ok(false) };
+        let removed = remove_some(&mut self.participant, (table.tenant, &entry), &mut self.cursor.emptying, span);
+        self.participant.quiescent();
+        if !matches!(removed, Ok(true)) {
+            self.cursor.emptying = SlotWalk::default();
         }
+        removed
     }
 
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
-        let (mut count, now_ms, mut is_caught_up) = (0, now_ms(), false);
+        let (mut count, now_ms, mut is_caught_up, mut waited) = (0, now_ms(), false, Duration::ZERO);
         let mut found: Option<FoundTable> = None;
         for copied in answer.keys() {
             let copied = copied?;
@@ -433,7 +444,7 @@ impl CopyTables for OwnTables {
             // One that nobody knows any more was dropped.
             let Some((_, Some(entry))) = &found else { continue };
             if copied.record.is_some() {
-                make_room(&mut self.participant, entry)?;
+                make_room(&mut self.participant, (copied.tenant, entry), &mut waited)?;
             }
             match &copied.record {
                 Some(record) => entry.table.take_arrival(&self.participant, record, now_ms),

@@ -21,7 +21,7 @@ use crate::source_walk::SourceWalk;
 type TenantTable = (u32, Arc<TableEntry>);
 
 /// All tables.
-fn tables_of(directory: &Directory) -> Vec<TenantTable> {
+pub(crate) fn tables_of(directory: &Directory) -> Vec<TenantTable> {
     let snapshot = directory.snapshot();
     let tables = |view: &sandstorm_catalog::TenantView| -> Vec<TenantTable> {
         view.tables.values().map(|entry| (view.tenant.id, Arc::clone(entry))).collect()
@@ -84,7 +84,7 @@ impl MoveDesk {
                     Some(entry) => {
                         let walk = turn.walk_of(attempt, *cursor)?;
                         let answer = self.page(participant, (*tenant, &entry), span, walk);
-                        answer.map_err(|error| self.unreadable(attempt, &entry, error))
+                        answer.map_err(|error| self.unreadable(attempt, (*tenant, &entry), error))
                     }
                     // It was dropped meanwhile, or its records are in its backing.
                     None => Ok(CopyAnswer::default()),
@@ -193,11 +193,12 @@ impl MoveDesk {
             if entry.table.take_emptied() {
                 answer.head.emptied.push(EmptiedTable { tenant, table, serial });
             }
-            let shown = entry.table.show_keys(participant, (&keys, COPY_PAGE_BYTES), &mut |key, record| {
+            let budget = WalkBudget { records: COPY_CHANGES, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
+            let shown = entry.table.show_keys(participant, (&keys, budget), &mut |key, record| {
                 answer.push(&CopiedKey { tenant, table, serial, key, record: record.copied() });
                 answer.records.len()
             });
-            let shown = shown.map_err(|error| self.unreadable(attempt, &entry, error))?;
+            let shown = shown.map_err(|error| self.unreadable(attempt, (tenant, &entry), error))?;
             answer.head.has_more |= keys.len() > shown;
             entry.table.return_copied_keys(participant, keys.into_iter().skip(shown));
         }
@@ -205,9 +206,12 @@ impl MoveDesk {
     }
 
     /// Ends an attempt: what cannot be read cannot be given away.
-    fn unreadable(&self, attempt: u64, entry: &TableEntry, error: SpillReadError) -> String {
+    fn unreadable(&self, attempt: u64, (tenant, entry): (u32, &TableEntry), error: SpillReadError) -> String {
         self.abandon(attempt);
-        format!("table {}, which is larger than memory: {error}", entry.name())
+        let name = entry.name();
+        format!(
+            "table {name} of tenant {tenant}, which is larger than memory, has a record that cannot be read: {error}"
+        )
     }
 
     fn freeze_tables(

@@ -227,7 +227,10 @@ impl SuccessorLoop {
             ChangeKind::Clear => {
                 let emptied = EmptiedTable { tenant, table: id, serial };
                 self.take(name, page)?;
-                return spans.iter().try_for_each(|span| self.again(name, |own| own.empty(*span, &emptied)));
+                for span in spans {
+                    while self.again(name, |own| own.empty(*span, &emptied))? {}
+                }
+                return Ok(());
             }
         };
         let slot = slot_of(change.key);

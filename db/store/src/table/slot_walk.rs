@@ -40,6 +40,11 @@ pub struct WalkBudget {
     pub bytes: usize,
 }
 
+impl WalkBudget {
+    /// No limit.
+    pub const UNLIMITED: WalkBudget = WalkBudget { records: usize::MAX, reads: usize::MAX, bytes: usize::MAX };
+}
+
 /// Where a walk goes on.
 #[derive(Debug)]
 pub struct SlotWalk {
@@ -197,20 +202,22 @@ impl RecordTable {
         is_broken(LogRule::ColdReadsAreChecked) || found.is_some_and(|found| found.record.version() == version)
     }
 
-    /// Shows some keys with their records, also where their time is over, until `f` has gathered so many bytes; returns
-    /// how many were shown. `f` returns the bytes that it has gathered so far. The participant is offline while the
-    /// disk reads.
+    /// Shows some keys with their records, also where their time is over, until `f` has gathered so many bytes, or the
+    /// disk was read so often; returns how many were shown. `f` returns the bytes that it has gathered so far. The
+    /// participant is offline while the disk reads.
     ///
     /// # Errors
     /// The disk does not read a record.
     pub fn show_keys(
         &self,
         participant: &mut Participant,
-        (keys, most_bytes): (&[Box<[u8]>], usize),
+        (keys, budget): (&[Box<[u8]>], WalkBudget),
         f: &mut dyn FnMut(&[u8], Option<&RestoredRecord<'_>>) -> usize,
     ) -> Result<usize, SpillReadError> {
+        let mut reads = 0;
+        let keys = &keys[..keys.len().min(budget.records)];
         for (shown, key) in keys.iter().enumerate() {
-            if self.show_key(participant, key, f)? >= most_bytes {
+            if self.show_key(participant, key, &mut reads, f)? >= budget.bytes || reads >= budget.reads {
                 return Ok(shown + 1);
             }
         }
@@ -221,6 +228,7 @@ impl RecordTable {
         &self,
         participant: &mut Participant,
         key: &[u8],
+        reads: &mut usize,
         f: &mut dyn FnMut(&[u8], Option<&RestoredRecord<'_>>) -> usize,
     ) -> Result<usize, SpillReadError> {
         loop {
@@ -231,6 +239,7 @@ impl RecordTable {
                 return Ok(bytes);
             };
             let mut read = None;
+            *reads += 1;
             self.read_cold(participant, &cold, &mut |record| read = Some(ReadRecord::of(record)))?;
             // One that has changed meanwhile is looked for again.
             if let Some(record) = read

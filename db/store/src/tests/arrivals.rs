@@ -67,11 +67,15 @@ impl TestCopy {
                 *emptied += 1;
                 remove_all(&target.tables[number], &mut target.participant);
             }
-            let shown = table.show_keys(&mut source.participant, (&keys, 5), &mut |key, record| {
-                take((&target.tables[number], &target.participant), key, record, *now_ms);
-                taken += 1;
-                taken
-            });
+            let shown = table.show_keys(
+                &mut source.participant,
+                (&keys, WalkBudget { bytes: 5, ..WalkBudget::UNLIMITED }),
+                &mut |key, record| {
+                    take((&target.tables[number], &target.participant), key, record, *now_ms);
+                    taken += 1;
+                    taken
+                },
+            );
             let shown = shown.expect("all are in memory");
             table.return_copied_keys(&source.participant, keys.into_iter().skip(shown));
         }

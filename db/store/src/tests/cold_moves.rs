@@ -111,11 +111,15 @@ impl ColdMove {
         let (source, target) = (&mut self.source, &mut self.target);
         let keys = source.table.take_copied_keys(5);
         let mut taken = 0;
-        let shown = source.table.show_keys(&mut source.participant, (&keys, 5), &mut |key, record| {
-            take(target, key, record);
-            taken += 1;
-            taken
-        });
+        let shown = source.table.show_keys(
+            &mut source.participant,
+            (&keys, WalkBudget { bytes: 5, reads: self.random.random_range(1..4), ..WalkBudget::UNLIMITED }),
+            &mut |key, record| {
+                take(target, key, record);
+                taken += 1;
+                taken
+            },
+        );
         let left = keys.into_iter().skip(shown.expect("a sound disk"));
         source.table.return_copied_keys(&source.participant, left);
     }
@@ -204,11 +208,28 @@ fn what_the_disk_does_not_read_is_not_copied_as_absent() {
     assert!(walked.is_err(), "{walked:?}");
     let keys: Vec<Box<[u8]>> = (0..KEYS).map(|number| key_of(number).into()).collect();
     let mut absent = 0;
-    let shown = table.show_keys(&mut moved.source.participant, (&keys, usize::MAX), &mut |_, record| {
+    let shown = table.show_keys(&mut moved.source.participant, (&keys, WalkBudget::UNLIMITED), &mut |_, record| {
         absent += usize::from(record.is_none());
         0
     });
     assert!(shown.is_err() && absent == 0, "{shown:?}, {absent} absent");
+}
+
+#[test]
+fn changed_keys_are_shown_in_parts_of_few_reads() {
+    let mut moved = ColdMove::start(3);
+    moved.source.pool.drive(&mut moved.source.participant);
+    let table = Arc::clone(&moved.source.table);
+    let keys: Vec<Box<[u8]>> = (0..KEYS).map(|number| key_of(number).into()).collect();
+    let budget = WalkBudget { reads: 3, ..WalkBudget::UNLIMITED };
+    let (mut at, mut parts) = (0, 0);
+    while at < keys.len() {
+        let shown = table.show_keys(&mut moved.source.participant, (&keys[at..], budget), &mut |_, _| 0);
+        at += shown.expect("the disk reads");
+        parts += 1;
+    }
+    let cold = table.spill_stats().expect("of mode spill").cold_records as usize;
+    assert!(cold > 3 && parts >= cold / 3, "{cold} cold records in {parts} parts");
 }
 
 #[test]
