@@ -123,6 +123,7 @@ impl Db<'_> {
     /// # Errors
     /// `NotFound` when there is none of that name.
     pub fn secret(&self, name: &str) -> Result<Vec<u8>, Error> {
-        self.host.secret(name)?.ok_or_else(|| Error::not_found(format!("the tenant has no secret {name:?}")))
+        let none = || format!("the tenant has no secret {name:?}: `sandstorm secret set {name}` sets it");
+        self.host.secret(name)?.ok_or_else(|| Error::not_found(none()))
     }
 }

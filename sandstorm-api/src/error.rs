@@ -183,7 +183,10 @@ impl Error {
                 "the table's memory quota is reached, or the machine has no memory left, or too many replaced records are still being \
                  read: call again in a moment",
             ),
-            abi::STATUS_TOO_LARGE => (ErrorKind::TooLarge, "a key, value or reply is longer than its limit"),
+            abi::STATUS_TOO_LARGE => (
+                ErrorKind::TooLarge,
+                "a key, value or reply is longer than its limit: 64 KiB, 8 MiB, the quota reply_bytes",
+            ),
             abi::STATUS_NOT_A_NUMBER => {
                 (ErrorKind::NotANumber, "the value is not a decimal number, or the sum overflows")
             }

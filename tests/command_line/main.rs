@@ -12,6 +12,7 @@ mod generated;
 #[allow(unreachable_pub, reason = "it is as users get it")]
 mod generated_bank;
 mod load;
+mod mistakes;
 mod page_programs;
 mod page_samples;
 mod page_table;

@@ -75,6 +75,8 @@ pub(super) fn settled(line: &str) -> String {
 /// A server of the test's own, a working folder, and the binary on the path.
 pub(super) struct Terminal {
     process: Child,
+    /// What the server has said of its addresses.
+    pub(super) said: Value,
     pub(super) control: String,
     pub(super) folder: tempfile::TempDir,
     pub(super) here: PathBuf,
@@ -102,7 +104,7 @@ impl Terminal {
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_sandstorm-under-test"), bin.join("sandstorm")).unwrap();
-        Terminal { process, control, folder, here }
+        Terminal { process, said, control, folder, here }
     }
 
     /// Runs a line in a shell; it must succeed. Returns its output.

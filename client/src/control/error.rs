@@ -171,9 +171,10 @@ impl ControlError {
             | ControlError::OverQuota { hint, .. }
             | ControlError::Server { hint, .. } => hint.as_deref(),
             ControlError::Refused { .. } => None,
-            ControlError::Unreachable { .. } => {
-                Some("is the server running (`sandstorm serve`), and is the address right?")
-            }
+            ControlError::Unreachable { .. } => Some(
+                "is the server running (`sandstorm serve`), and is HOST:PORT its control port (7399, if nothing else \
+                     was said to it)?",
+            ),
             ControlError::TimedOut { .. } => Some(TIMEOUT_HINT),
             ControlError::ConnectionLost { .. } => Some(CONNECTION_LOST_HINT),
             ControlError::Tls { hint, .. } => Some(hint),

@@ -131,6 +131,11 @@ struct RustcSpan {
 const UNUSED_HELP: &str = "= help: a read or write that is not awaited does nothing: end it with `.await?`; \
                            to ignore a result on purpose, write `let _ = ….await`\n\n";
 
+/// The same of a crate that is not there.
+const CRATE_HELP: &str = "= help: an extension has `core`, `alloc` and `sandstorm_api` (JSON, regular expressions, \
+                          dates, hashes and more: docs/libraries.md); another library has to be vetted by the \
+                          operator, and named in extension.toml: libraries = [\"…\"]\n\n";
+
 fn convert(message: RustcMessage) -> Option<Diagnostic> {
     let severity = match message.level.as_str() {
         "error" | "error: internal compiler error" => Severity::Error,
@@ -147,6 +152,8 @@ fn convert(message: RustcMessage) -> Option<Diagnostic> {
     let rule = message.code.map(|code| code.code);
     if rule.as_deref() == Some("unused_must_use") {
         rendered.push_str(UNUSED_HELP);
+    } else if rendered.contains("unlinked crate") {
+        rendered.push_str(CRATE_HELP);
     }
     if rendered.len() > limits::RENDERED_BYTES {
         let cut = (0..=limits::RENDERED_BYTES).rev().find(|at| rendered.is_char_boundary(*at)).unwrap_or(0);

@@ -226,7 +226,11 @@ impl Toolchain {
 
     fn unknown_library(&self, package: &str) -> Diagnostic {
         let allowed: Vec<&str> = self.libraries.keys().map(String::as_str).collect();
-        let message = format!("library {package:?} is not on this server's list; allowed: {}", allowed.join(", "));
+        let message = format!(
+            "library {package:?} is not on this server's list; allowed: {}. Its operator may vet it (docs/libraries.md), \
+             and `sandstorm_api` has JSON, regular expressions, dates and hashes",
+            allowed.join(", ")
+        );
         Diagnostic::refused(MANIFEST_FILE, "", 0..0, "libraries", &message)
     }
 

@@ -47,7 +47,8 @@ pub(super) fn run(session: &CliSession, args: LogsArgs, out: &OutputPrinter) -> 
     let tenant = session.tenant()?;
     let control = session.control_as(&tenant);
     let LogsArgs { name, follow, level, call, after, limit } = args;
-    let mut query = LogQuery { after, extension: name, level: Some(level), call, limit: Some(limit), wait_s: 0 };
+    let mut query =
+        LogQuery { after, extension: name.clone(), level: Some(level), call, limit: Some(limit), wait_s: 0 };
     let mut left_out = None;
     loop {
         let batch = control.logs(&tenant, &query)?;
@@ -62,6 +63,10 @@ pub(super) fn run(session: &CliSession, args: LogsArgs, out: &OutputPrinter) -> 
             notice(out, &format!("{more} lines were left out: too many came at once"))?;
         }
         left_out = Some(batch.left_out);
+        if let Some(name) = name.as_ref().filter(|_| !follow && batch.lines.is_empty()) {
+            // An extension that is not there writes no lines: was another one meant?
+            session.control().extension(&tenant, name)?;
+        }
         if !follow {
             return Ok(());
         }

@@ -61,10 +61,11 @@ pub(super) fn import(session: &CliSession, args: &ImportArgs, out: &OutputPrinte
     let table = args.table.as_deref();
     let ended = match (&args.file, &args.redis, &args.memcached) {
         (Some(path), ..) => {
-            let begun = open(path).and_then(|reader| {
-                import_file(session, LineReader::new(reader), (table, args.from_line), &mut sink, &mut progress)
-            });
-            begun.map_err(|error| error.about(&path.display().to_string()))
+            let about = |error: CliError| error.about(&path.display().to_string());
+            // Nothing is written yet.
+            let reader = open(path).map_err(|error| about(error).hint("`sandstorm export` writes such a file"))?;
+            import_file(session, LineReader::new(reader), (table, args.from_line), &mut sink, &mut progress)
+                .map_err(about)
         }
         (None, Some(address), _) => {
             sink.choose_table(session, table.unwrap_or_default())?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use sandstorm_client::schema::{ExtensionSchema, FunctionSchema};
+use sandstorm_client::schema::{ExtensionSchema, FunctionSchema, ValueType};
 use sandstorm_client::{CallCost, MeasuredCall, split_name};
 use serde_json::{Value, json};
 
@@ -136,8 +136,14 @@ impl TypedCall {
             [one] => one.to_string_lossy().into_owned(),
             _ => return Err(CliError::new("a typed function takes one argument: JSON").hint(takes)),
         };
-        let json: Value = serde_json::from_str(&text)
-            .map_err(|error| CliError::new(format!("the arguments are no JSON: {error}")).hint(takes.clone()))?;
+        let json: Value = serde_json::from_str(&text).map_err(|error| {
+            let hint = match self.function.args {
+                // A shell takes the quotes of a word away.
+                ValueType::Text => format!("{takes}; a text has quotes inside of the shell's: '\"ann\"'"),
+                _ => takes.clone(),
+            };
+            CliError::new(format!("the arguments are no JSON: {error}")).hint(hint)
+        })?;
         self.schema.encode_call(&self.function, &json).map_err(|error| CliError::new(error.to_string()).hint(takes))
     }
 }

@@ -107,11 +107,26 @@ impl From<sandstorm_client::Error> for CliError {
             Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
             None => (text.trim_end_matches("; see the extension's kills").to_owned(), None),
         };
-        let hint = match &error {
-            E::Killed { .. } => Some("`sandstorm kills` shows the extension's recent kills".to_owned()),
+        let hint = match (&error, error.kind()) {
+            (E::Killed { .. }, kind) => Some(kill_hint(kind.unwrap_or_default()).to_owned()),
+            (E::Failed { .. }, Some("unknown_table")) => {
+                Some("`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one".to_owned())
+            }
             _ => hint,
         };
         CliError { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
+    }
+}
+
+/// What to do about a call that was killed.
+fn kill_hint(cause: &str) -> &'static str {
+    match cause {
+        "total_budget" => {
+            "does a loop not end? `sandstorm ext profile NAME` shows where the time goes; the operator sets total_us"
+        }
+        "stack_overflow" => "does a recursion not end? keep large values in a `Vec` or a `Box`",
+        "out_of_memory" => "take less at once, in pages; the operator sets the quota that is named",
+        _ => "`sandstorm kills` shows the extension's recent kills",
     }
 }
 

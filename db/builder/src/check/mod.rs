@@ -4,6 +4,7 @@
 //! the tokens of macros, which are none. A source is parsed in a thread with a large stack, after its tokens have shown
 //! how deep the tree can become.
 
+mod advice;
 mod awaits;
 mod depth;
 mod guards;
@@ -209,7 +210,8 @@ impl<'a> SourceCheck<'a> {
     fn check_called(&mut self) {
         for (path, name, span) in std::mem::take(&mut self.called) {
             if !self.names.macros.contains(&name) {
-                self.refuse(path, RuleViolation { rule: &rules::MACRO, span, remark: String::new() });
+                let remark = advice::instead_of_macro(&name);
+                self.refuse(path, RuleViolation { rule: &rules::MACRO, span, remark });
             }
         }
     }

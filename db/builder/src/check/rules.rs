@@ -70,7 +70,8 @@ rules! {
     DERIVE: BOTH "derive", "only the usual traits of core can be derived",
         "#[derive(Clone, Helper)]\nstruct S;",
         "#[derive(Clone, Debug, PartialEq)]\nstruct S;";
-    UNSAFE: BOTH "unsafe", "unsafe code has no place in an extension",
+    UNSAFE: BOTH "unsafe",
+        "unsafe code has no place in an extension: write safe Rust, such as `get` and `first_chunk` in place of pointers",
         "fn f() -> u8 { unsafe { 1 } }",
         "fn f() -> u8 { { 1 } }";
     MACRO: BOTH "macro", "this macro is not on the list of harmless ones",

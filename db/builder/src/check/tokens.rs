@@ -9,7 +9,7 @@ use syn::{Expr, Meta, Token};
 use super::scope::EnclosingScope;
 use super::syntax::{is_one_of, name};
 use super::walk::SyntaxWalk;
-use super::{lists, rules};
+use super::{advice, lists, rules};
 
 impl SyntaxWalk<'_> {
     pub(super) fn check_attribute(&mut self, attribute: &syn::Attribute) {
@@ -81,7 +81,11 @@ impl SyntaxWalk<'_> {
         };
         let Some(known) = known else {
             if !self.check_own_call(found) {
-                self.refuse(&rules::MACRO, &found.path, "");
+                self.refuse(
+                    &rules::MACRO,
+                    &found.path,
+                    advice::instead_of_macro(words.last().copied().unwrap_or_default()),
+                );
             }
             return;
         };

@@ -12,7 +12,7 @@ use super::names::{TypeDeclarations, UncertainType};
 use super::rules::{self, Rule};
 use super::scope::{EnclosingScope, GuardContext};
 use super::syntax::{attributes_of, is_known_trait, is_one_of, name, only_for_tests};
-use super::{ModuleDeclaration, RuleViolation, lists};
+use super::{ModuleDeclaration, RuleViolation, advice, lists};
 
 pub(super) struct SyntaxWalk<'a> {
     /// The tier whose rules are applied.
@@ -130,8 +130,8 @@ impl<'a> SyntaxWalk<'a> {
     /// Checks a path through a crate: first and second name.
     fn check_crate_path(&mut self, first: &str, second: Option<&str>, at: &impl Spanned) {
         let open = match (first, second) {
-            ("std" | "proc_macro" | "test", _) => {
-                self.refuse(&rules::STD, at, "");
+            ("std" | "proc_macro" | "test", second) => {
+                self.refuse(&rules::STD, at, second.map_or("", advice::instead_of_std));
                 return;
             }
             ("core", Some(second)) => {

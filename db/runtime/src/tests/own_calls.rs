@@ -145,7 +145,13 @@ fn code_reads_its_own_tenants_secrets() {
         }
         let (end, _, text) = world.run(&extension, b"none", long());
         let not_found = sandstorm_api::abi::STATUS_NOT_FOUND;
-        assert_eq!((end, &*text), (PollOutcome::Failed { code: not_found }, "the tenant has no secret \"none\""));
+        assert_eq!(
+            (end, &*text),
+            (
+                PollOutcome::Failed { code: not_found },
+                "the tenant has no secret \"none\": `sandstorm secret set none` sets it"
+            )
+        );
     }
 }
 
