@@ -141,6 +141,16 @@ fn so_have_those_of_what_is_on_the_disk() {
 }
 
 #[test]
+fn so_has_that_of_a_server_whose_place_is_taken() {
+    let is_there = Command::new("etcd").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        println!("skipped: etcd is not installed");
+        return;
+    }
+    measure_all(&[("failover", (vec![3, 5], 0, 0))]);
+}
+
+#[test]
 fn so_has_that_of_tables_larger_than_memory() {
     let is_there = Command::new("memcached").arg("--version").output().is_ok_and(|output| output.status.success());
     if !is_there {

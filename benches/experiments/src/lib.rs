@@ -11,6 +11,7 @@ pub mod device_args;
 mod distinct_library;
 mod durable;
 mod echo;
+mod failover;
 mod interference;
 mod isolation;
 mod load;
@@ -327,6 +328,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: tenant_tools::tenant_tools,
+    },
+    Experiment {
+        name: "failover",
+        help: "From the kill of a cluster's server to the first write that its successor acknowledges; needs an etcd",
+        canonical: false,
+        peers: &[],
+        run: failover::failover,
     },
     Experiment {
         name: "neighbours",

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sandstorm_catalog::{
     AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant, TableDurability,
 };
-use sandstorm_log::PositionState;
+use sandstorm_log::{PositionState, ReplicaBatch};
 use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
@@ -24,11 +24,12 @@ use crate::copy_keeper::CopyKeeper;
 use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
-use crate::limits::COPY_IDLE;
+use crate::limits::{COPY_IDLE, LEASE};
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
 use crate::move_desk::MoveDesk;
 use crate::peer_link::PEER_KEY_HEADER;
+use crate::replica_messages::ReplicaHead;
 use crate::slot_mover::MoverLoop;
 use crate::succession::SuccessorThread;
 
@@ -52,7 +53,7 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 /// Answers questions about copies, as a control port does.
-fn serve(stream: &TcpStream, desk: &MoveDesk) -> std::io::Result<()> {
+fn serve(stream: &TcpStream, desk: &MoveDesk, is_slow: &AtomicBool) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut length, mut key) = (0, String::new());
@@ -77,6 +78,12 @@ fn serve(stream: &TcpStream, desk: &MoveDesk) -> std::io::Result<()> {
         reader.read_exact(&mut body)?;
         assert!(desk.is_peer_key(&key), "servers show each other the cluster's key");
         let answer = desk.copies_part().depot().unwrap().answer(&body).unwrap();
+        let has_pieces = ReplicaHead::decode(&body)
+            .is_ok_and(|(_, pieces)| ReplicaBatch::decode(pieces).is_some_and(|batch| !batch.is_empty()));
+        if has_pieces && is_slow.load(Ordering::Acquire) {
+            // As a disk that takes longer than a lease.
+            std::thread::sleep(LEASE + LEASE / 4);
+        }
         let mut stream = stream;
         write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len())?;
         stream.write_all(&answer)?;
@@ -90,6 +97,8 @@ struct TestServer {
     member: Mutex<ClusterMember>,
     /// Whether it hears the others, and they hear it.
     is_reached: Arc<AtomicBool>,
+    /// Whether its copies' disk is slow.
+    is_slow: Arc<AtomicBool>,
     threads: Mutex<Option<(CopyKeeper, SuccessorThread)>>,
 }
 
@@ -114,13 +123,14 @@ impl TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let control = format!("http://{}", listener.local_addr().unwrap());
         let is_reached = Arc::new(AtomicBool::new(true));
-        let (answering, reached) = (Arc::clone(&desk), Arc::clone(&is_reached));
+        let is_slow = Arc::new(AtomicBool::new(false));
+        let (answering, reached, slow) = (Arc::clone(&desk), Arc::clone(&is_reached), Arc::clone(&is_slow));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (desk, reached) = (Arc::clone(&answering), Arc::clone(&reached));
+                let (desk, reached, slow) = (Arc::clone(&answering), Arc::clone(&reached), Arc::clone(&slow));
                 std::thread::spawn(move || {
                     if reached.load(Ordering::Acquire) {
-                        let _ended = serve(&stream, &desk);
+                        let _ended = serve(&stream, &desk, &slow);
                     }
                 });
             }
@@ -133,7 +143,7 @@ impl TestServer {
         let keeper = CopyKeeper::start(Arc::clone(&directory), Arc::clone(&desk), Arc::clone(&copies), 1).unwrap();
         let successor = SuccessorThread::start(Arc::clone(&desk), copies, Arc::clone(&directory)).unwrap();
         let threads = Mutex::new(Some((keeper, successor)));
-        TestServer { folder, directory, desk, member: Mutex::new(member), is_reached, threads }
+        TestServer { folder, directory, desk, member: Mutex::new(member), is_reached, is_slow, threads }
     }
 
     /// Writes a record, and returns what its answer waits for.
@@ -314,6 +324,25 @@ fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
     assert_eq!((first.state_of(shown), first.state_of(asleep)), (PositionState::Uncertain, PositionState::Uncertain));
     // Its records of what is another one's are removed.
     assert!(eventually(|| first.get(b"pear").0.is_none()));
+}
+
+#[test]
+fn a_copy_whose_disk_is_slower_than_a_lease_acknowledges_what_is_written_all_the_time() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let holder = cluster.holder(0).expect("it has a copy");
+    cluster.servers[holder].is_slow.store(true, Ordering::Release);
+    for round in 0..3_u32 {
+        let position = first.put(&round.to_le_bytes(), b"1");
+        let is_there = || {
+            // There is always more to send.
+            first.put(b"pear", &[5; 300]);
+            first.state_of(position) == PositionState::OnDisk
+        };
+        assert!(eventually(is_there), "round {round}");
+    }
 }
 
 #[test]

@@ -521,11 +521,13 @@ impl CopyWorld {
 /// removed, and whether at the end the place of a server was taken that never came back.
 fn run(seed: u64) -> (Option<u16>, [usize; 4]) {
     let mut world = CopyWorld::new(seed);
-    let ended = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| match world.random.random_ratio(1, 2) {
-        true => world.settle().map(|()| false),
-        false => {
-            let dead = world.random.random_range(0..SERVERS);
-            world.bury(dead)
+    let ended = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| {
+        match BROKEN.get().is_some() || world.random.random_ratio(1, 2) {
+            true => world.settle().map(|()| false),
+            false => {
+                let dead = world.random.random_range(0..SERVERS);
+                world.bury(dead)
+            }
         }
     });
     let buried = usize::from(ended == Ok(true));
