@@ -215,6 +215,8 @@ impl Directory {
                 token: hash,
                 old: None,
             };
+            // Also without a table of its own on the disk: it may read such a table of another tenant.
+            self.set_spill_quota(&tenant);
             let view = Arc::new(TenantView::of(tenant));
             next.table.insert(id, 1);
             snapshot.tenants.insert(id, view.clone());

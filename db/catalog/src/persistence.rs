@@ -164,6 +164,7 @@ impl Directory {
             token,
             old,
         };
+        self.set_spill_quota(&tenant);
         let mut view = TenantView::of(tenant);
         view.secrets = Arc::new(TenantSecrets::restored(&self.sealer.read(), (kept.id, &kept.name), &kept.secrets));
         view.versions = Arc::new(kept.versions.clone());

@@ -82,6 +82,12 @@ impl Directory {
         Ok(())
     }
 
+    /// The threads of spill files, if there are any.
+    #[cfg(test)]
+    pub(crate) fn spill_pool(&self) -> Option<&Arc<SpillPool>> {
+        self.spill.open.get().map(|(_, pool)| pool)
+    }
+
     /// Has a tenant's quotas of cold reads hold from now on.
     pub(super) fn set_spill_quota(&self, tenant: &TenantAccount) {
         if let Some((_, pool)) = self.spill.open.get() {

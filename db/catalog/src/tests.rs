@@ -491,3 +491,29 @@ fn a_table_with_durability_needs_a_server_that_keeps_records() {
     let record = carts.table.get(&guard, carts.table.hash(key), key, 1).unwrap();
     assert_eq!((record.value(), record.flags(), record.version()), (&b"v"[..], 7, version));
 }
+
+#[test]
+fn quotas_of_cold_reads_hold_without_a_table_of_the_tenants_own_and_over_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota_of = |directory: &Directory| {
+        let tenant = directory.snapshot().by_name("grantee").unwrap().tenant.id;
+        directory.spill_pool().unwrap().quota(tenant).map(|quota| quota.reads_per_second)
+    };
+    let start = || {
+        let directory = Directory::new(Epochs::new());
+        let (journal, kept) = journal::Journal::open(folder.path()).unwrap();
+        directory.open_spill_folder(&folder.path().join("spill")).unwrap();
+        directory.restore(&kept).unwrap();
+        directory.start_journal(journal).unwrap();
+        directory
+    };
+    let directory = start();
+    let quotas = QuotaChanges { cold_reads_per_s: Some(5), ..QuotaChanges::default() };
+    directory.create_tenant(NewTenant { quotas, ..NewTenant::named("grantee") }).unwrap();
+    assert_eq!(quota_of(&directory), Some(5));
+    directory.close_spill_folder();
+    drop(directory);
+    let directory = start();
+    assert_eq!(quota_of(&directory), Some(5), "it reads tables of others");
+    directory.close_spill_folder();
+}

@@ -23,11 +23,13 @@ pub struct ColdMiss {
     pub(super) address: SpillAddress,
     /// The tenant that reads, whose quota the read is taken out of; 0 until it is fetched.
     pub(super) reader: u32,
+    /// The number of the read that its table makes for all who wait for the record now; 0 until it is fetched.
+    pub(super) read: u64,
 }
 
 impl ColdMiss {
     pub(crate) fn new(source: Arc<dyn ColdSource>, hash: u64, version: u64, address: SpillAddress) -> ColdMiss {
-        ColdMiss { source, hash, version, address, reader: 0 }
+        ColdMiss { source, hash, version, address, reader: 0, read: 0 }
     }
 
     /// Has all of these records read, together, for the tenant `reader`: in a granted table the grantee's quota is

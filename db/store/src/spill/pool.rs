@@ -30,8 +30,9 @@ impl SpillQuota {
 
 /// A table's side of its spill file, as the threads use it.
 pub(super) trait PooledTable: Send + Sync {
-    /// Whether a read is still waited for: another tenant that asked for the record, too, may have had its turn before.
-    fn is_awaited(&self, miss: &ColdMiss) -> bool;
+    /// Begins a read; returns false where it is made or over already: another tenant that asked for the record, too,
+    /// had its turn before.
+    fn begin_read(&self, miss: &ColdMiss) -> bool;
 
     /// Reads a record, and puts it back into memory.
     fn run_read(&self, miss: &ColdMiss, participant: &Participant);
@@ -55,11 +56,15 @@ struct PooledRead {
     miss: ColdMiss,
     /// Whether it has waited for the tenant's quota.
     was_held: bool,
+    /// Whether there is nothing to be read: it is dropped where no lock is held, since its table may go with it.
+    is_over: bool,
 }
 
 impl PooledRead {
     fn run(&self, participant: &Participant) {
-        self.table.run_read(&self.miss, participant);
+        if !self.is_over {
+            self.table.run_read(&self.miss, participant);
+        }
     }
 
     fn refuse(&self) {
@@ -126,14 +131,11 @@ impl PoolState {
                 }
                 continue;
             }
-            let next = loop {
-                match of_tenant.waiting.pop_front() {
-                    Some(read) if !read.table.is_awaited(&read.miss) => {}
-                    next => break next,
-                }
-            };
-            let Some(read) = next else { continue };
-            of_tenant.charge(&quota, now_ns, read.miss.address.bytes());
+            let Some(mut read) = of_tenant.waiting.pop_front() else { continue };
+            read.is_over = !read.table.begin_read(&read.miss);
+            if !read.is_over {
+                of_tenant.charge(&quota, now_ns, read.miss.address.bytes());
+            }
             if !of_tenant.waiting.is_empty() {
                 self.turns.push_back(tenant);
             }
@@ -218,6 +220,12 @@ impl SpillPool {
         self.state.lock().quotas.insert(tenant, quota);
     }
 
+    /// Returns what a tenant's cold reads may take.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn quota(&self, tenant: u32) -> Option<SpillQuota> {
+        self.state.lock().quotas.get(&tenant).copied()
+    }
+
     /// Takes one read of so many bytes out of a tenant's quota; returns false if that is used up at present.
     pub(super) fn take_quota(&self, tenant: u32, bytes: u64) -> bool {
         let now_ns = self.begun.elapsed().as_nanos() as u64;
@@ -239,7 +247,7 @@ impl SpillPool {
 
     pub(super) fn request_read(&self, table: Arc<dyn PooledTable>, miss: ColdMiss) {
         let tenant = miss.reader;
-        let read = PooledRead { table, miss, was_held: false };
+        let read = PooledRead { table, miss, was_held: false, is_over: false };
         let mut state = self.state.lock();
         if state.is_stopping {
             drop(state);

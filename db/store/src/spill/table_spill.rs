@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 
 use super::cold_miss::{ColdMiss, ColdSource, ColdTicket};
@@ -100,6 +101,7 @@ pub(crate) struct TableSpill {
     /// The owner, for the log.
     tenant: u32,
     under_way: Mutex<HashMap<(u64, u64), ReadUnderWay>>,
+    reads_begun: AtomicU64,
     /// 0: none; else the number in `SpillRefusal::ALL`, from 1 on.
     last_refusal: AtomicUsize,
 }
@@ -110,6 +112,9 @@ struct ReadUnderWay {
     tickets: Vec<Arc<ColdTicket>>,
     /// The tenants that have asked for it: each once, by a read of its own.
     readers: Vec<u32>,
+    /// Which read of the table it is: one that waits for longer than the others is not taken for the next one.
+    number: u64,
+    is_running: bool,
     begun: Instant,
 }
 
@@ -135,6 +140,7 @@ impl TableSpill {
             pool: Arc::clone(pool),
             tenant,
             under_way: Mutex::default(),
+            reads_begun: AtomicU64::new(0),
             last_refusal: AtomicUsize::new(0),
         });
         pool.add_table(&spill.pooled());
@@ -200,9 +206,12 @@ impl TableSpill {
     }
 
     /// Tells all who wait for a record.
-    fn end_read(&self, which: (u64, u64), done: Result<(), SpillReadError>) {
-        let ended = self.under_way.lock().remove(&which);
-        let Some(ReadUnderWay { tickets, begun, .. }) = ended else { return };
+    fn end_read(&self, miss: &ColdMiss, done: Result<(), SpillReadError>) {
+        let ended = match self.under_way.lock().entry((miss.hash, miss.version)) {
+            Entry::Occupied(found) if found.get().number == miss.read => found.remove(),
+            _ => return,
+        };
+        let ReadUnderWay { tickets, begun, .. } = ended;
         self.counters.read_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
         tickets.iter().for_each(|ticket| ticket.note_read(done));
     }
@@ -232,17 +241,20 @@ impl TableSpill {
 
 impl ColdSource for TableSpill {
     /// Has a record read, unless it is being read for that tenant already.
-    fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>) {
+    fn fetch(self: Arc<Self>, mut miss: ColdMiss, ticket: &Arc<ColdTicket>) {
         self.counters.waits.fetch_add(1, Relaxed);
         let mut under_way = self.under_way.lock();
         let read = under_way.entry((miss.hash, miss.version)).or_insert_with(|| ReadUnderWay {
             tickets: Vec::with_capacity(1),
             readers: Vec::with_capacity(1),
+            number: self.reads_begun.fetch_add(1, Relaxed) + 1,
+            is_running: false,
             begun: Instant::now(),
         });
         read.tickets.push(Arc::clone(ticket));
         // Each tenant asks within its own quota, so that one that has used it up holds up no other.
-        let is_new = !read.readers.contains(&miss.reader);
+        let is_new = !read.is_running && !read.readers.contains(&miss.reader);
+        miss.read = read.number;
         if is_new {
             read.readers.push(miss.reader);
         }
@@ -254,8 +266,10 @@ impl ColdSource for TableSpill {
 }
 
 impl PooledTable for TableSpill {
-    fn is_awaited(&self, miss: &ColdMiss) -> bool {
-        self.under_way.lock().contains_key(&(miss.hash, miss.version))
+    fn begin_read(&self, miss: &ColdMiss) -> bool {
+        let mut under_way = self.under_way.lock();
+        let found = under_way.get_mut(&(miss.hash, miss.version)).filter(|read| read.number == miss.read);
+        found.is_some_and(|read| !std::mem::replace(&mut read.is_running, true))
     }
 
     fn run_read(&self, miss: &ColdMiss, participant: &Participant) {
@@ -273,7 +287,7 @@ impl PooledTable for TableSpill {
         self.counters.reads.fetch_add(1, Relaxed);
         self.counters.read_bytes.fetch_add(miss.address.bytes(), Relaxed);
         self.counters.read_errors.fetch_add(u64::from(done.is_err()), Relaxed);
-        self.end_read((miss.hash, miss.version), done);
+        self.end_read(miss, done);
     }
 
     fn note_held(&self) {
@@ -281,7 +295,7 @@ impl PooledTable for TableSpill {
     }
 
     fn refuse_read(&self, miss: &ColdMiss) {
-        self.end_read((miss.hash, miss.version), Err(SpillReadError::Device));
+        self.end_read(miss, Err(SpillReadError::Device));
     }
 
     fn write_some(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ pub(super) struct ColdTable {
     pub(super) table: Arc<RecordTable>,
     pub(super) pool: Arc<SpillPool>,
     pub(super) device: SimulatedSpillDevice,
-    epochs: Arc<Epochs>,
+    pub(super) epochs: Arc<Epochs>,
     pub(super) participant: Participant,
 }
 
@@ -48,7 +48,7 @@ impl ColdTable {
         ticket.error().map_or(Ok(true), Err)
     }
 
-    fn get(&mut self, key: &[u8], now_ms: u64) -> Result<Option<(Vec<u8>, u32, u64)>, SpillReadError> {
+    pub(super) fn get(&mut self, key: &[u8], now_ms: u64) -> Result<Option<(Vec<u8>, u32, u64)>, SpillReadError> {
         let hash = self.table.hash(key);
         for _ in 0..4 {
             let table = Arc::clone(&self.table);
@@ -293,54 +293,6 @@ fn transactions_and_snapshots_see_cold_records() {
     let read = |version| KeyRead { table: &table, hash: hashed[0].0, key: hashed[0].1, version };
     assert!(commit(&cold.participant, &[read(version)], &mut [], 1).is_ok());
     assert!(commit(&cold.participant, &[read(version + 1)], &mut [], 1).is_err());
-}
-
-#[test]
-fn a_tenant_over_its_quota_waits_and_others_do_not() {
-    let mut cold = cold_table(256 << 10, 64 << 20);
-    for number in 0..2_000_u32 {
-        cold.put(&number.to_le_bytes(), &[1; 500], &WriteOptions::default(), 1).expect("room");
-        cold.pool.drive(&mut cold.participant);
-    }
-    cold.pool.set_quota(1, SpillQuota { reads_per_second: 1_000, bytes_per_second: u64::MAX });
-    let begun = std::time::Instant::now();
-    for number in 0..200_u32 {
-        assert!(cold.get(&number.to_le_bytes(), 1).is_ok());
-    }
-    // A tenth of a second's reads at once, and the others at the rate.
-    assert!(begun.elapsed().as_millis() >= 90, "{:?}", begun.elapsed());
-}
-
-#[test]
-fn a_read_is_charged_to_the_tenant_that_reads_and_one_without_quota_left_holds_up_no_other() {
-    let mut cold = cold_table(256 << 10, 64 << 20);
-    for number in 0..2_000_u32 {
-        cold.put(&number.to_le_bytes(), &[1; 500], &WriteOptions::default(), 1).expect("room");
-        cold.pool.drive(&mut cold.participant);
-    }
-    cold.pool.set_quota(2, SpillQuota { reads_per_second: 0, bytes_per_second: u64::MAX });
-    let table = Arc::clone(&cold.table);
-    let met = |number: u32| {
-        let key = number.to_le_bytes();
-        assert!(table.get(&cold.participant.guard(), table.hash(&key), &key, 1).is_none(), "it is cold");
-        cold.participant.shown().take_cold()
-    };
-    let (first, second) = (met(0), met(1));
-    // The tenant that may not read asks first, for both; the owner asks for one of them.
-    let waits = [first.clone(), second].map(|misses| ColdMiss::fetch(misses, 2, || {}));
-    let owners = ColdMiss::fetch(first, 1, || {});
-    cold.participant.quiescent();
-    cold.pool.start(&cold.epochs).expect("threads");
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !owners.is_done() {
-        assert!(Instant::now() < patience, "the owner waits for the quota of another tenant");
-        cold.participant.quiescent();
-        std::thread::yield_now();
-    }
-    assert!(waits[0].is_done(), "who waits for the same record has it, too");
-    assert!(!waits[1].is_done(), "and for another one it still waits");
-    assert_eq!(cold.table.spill_stats().expect("of mode spill").reads, 1);
-    cold.pool.stop();
 }
 
 /// One step of the model.

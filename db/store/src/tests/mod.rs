@@ -4,6 +4,7 @@ mod arrivals;
 mod awaited;
 mod cold;
 mod cold_moves;
+mod cold_quotas;
 mod concurrent;
 mod crowds;
 mod expiry;
