@@ -320,6 +320,10 @@ pub const INCIDENT_TEXT_BYTES: usize = 512;
 pub const INCIDENT_PLACES: usize = 8;
 /// Bytes of an incident's line, at most: its texts with every byte escaped, and the rest.
 pub const INCIDENT_LINE_BYTES: usize = 64 << 10;
+/// Numbers of slow requests that a start of the server skips after a crash, at most, and gives between two writes of a
+/// small file, at least half of them: more than the slow requests that are kept between two looks, 200 of each of two
+/// thousand tenants.
+pub const SLOW_NUMBERS_RESERVED: u64 = 1_000_000;
 /// Microseconds between two looks for incidents.
 pub const INCIDENT_INTERVAL_US: u64 = 1_000_000;
 /// Kills in one answer if the request gives no number.

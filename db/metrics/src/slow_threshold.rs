@@ -49,6 +49,11 @@ impl SlowThreshold {
         self.next_id.fetch_max(id.saturating_add(1), Relaxed);
     }
 
+    /// The last number that was given; 0: there is none.
+    pub fn last_id(&self) -> u64 {
+        self.next_id.load(Relaxed) - 1
+    }
+
     /// A number for a slow request: they grow.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Relaxed)

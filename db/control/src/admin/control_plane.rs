@@ -328,7 +328,7 @@ impl Drop for ControlPlane {
             triggers.stop();
         }
         self.control.settle();
-        self.control.incidents.look_last(&self.control.directory);
+        self.control.incidents.look_last(&self.control.directory, &self.control.metrics.slow);
         self.control.events.record(NewEvent::of_server(EventCode::ServerStopped));
     }
 }

@@ -13,11 +13,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sandstorm_catalog::{Directory, DirectorySnapshot, TenantView};
+use sandstorm_metrics::SlowThreshold;
 use sandstorm_net::rate_limiter::RateLimiter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::slow::full_response;
+use super::slow_numbers::SlowNumbers;
 use super::types::{KillResponse, SlowRequestResponse};
 use crate::config::ConfigError;
 use crate::events::EventLog;
@@ -34,6 +36,8 @@ const FOLDER: &str = "incidents";
 #[derive(Debug, Default)]
 pub(super) struct IncidentLog {
     earlier: Mutex<EarlierIncidents>,
+    /// The number of the last slow request that earlier runs of the server may have had; 0: there is none.
+    last_slow_id: u64,
     /// `None`: nothing is written.
     writer: Option<Mutex<IncidentWriter>>,
 }
@@ -65,6 +69,7 @@ struct IncidentWriter {
     looked_us: Option<u64>,
     kills: IncidentFiles<KillResponse>,
     slow: IncidentFiles<SlowRequestResponse>,
+    slow_numbers: SlowNumbers,
     tenants: HashMap<u32, IncidentMark>,
 }
 
@@ -171,6 +176,8 @@ impl IncidentLog {
         let failed = |error| ConfigError::new(format!("incidents in {}: {error}", folder.display()));
         let (kill_files, kills) = IncidentFiles::open(&folder, "kills", &snapshot, &deleted).map_err(failed)?;
         let (slow_files, slow) = IncidentFiles::open(&folder, "slow", &snapshot, &deleted).map_err(failed)?;
+        let kept = slow.values().flatten().map(|one: &SlowRequestResponse| one.id).max().unwrap_or(0);
+        let (slow_numbers, last_slow_id) = SlowNumbers::open(&folder, kept).map_err(failed)?;
         let seen = |view: &Arc<TenantView>| {
             (view.tenant.id, IncidentMark { serial: view.tenant.serial, ..IncidentMark::default() })
         };
@@ -179,31 +186,31 @@ impl IncidentLog {
             looked_us: None,
             kills: kill_files,
             slow: slow_files,
+            slow_numbers,
             tenants: snapshot.iter().map(seen).collect(),
         };
         let earlier = EarlierIncidents { kills, slow };
-        Ok(IncidentLog { earlier: Mutex::new(earlier), writer: Some(Mutex::new(writer)) })
+        Ok(IncidentLog { earlier: Mutex::new(earlier), last_slow_id, writer: Some(Mutex::new(writer)) })
     }
 
     /// Writes what is new, if the last look was not just now.
-    pub(super) fn look(&self, directory: &Directory) {
-        self.look_after(directory, INCIDENT_INTERVAL_US);
-    }
-
-    /// Writes what is new before the server ends.
-    pub(super) fn look_last(&self, directory: &Directory) {
-        self.look_after(directory, 0);
-    }
-
-    /// Writes what is new, if the last look was at least so long ago.
-    fn look_after(&self, directory: &Directory, interval_us: u64) {
+    pub(super) fn look(&self, directory: &Directory, slow: &SlowThreshold) {
         let Some(writer) = &self.writer else { return };
         let mut writer = writer.lock();
         let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if writer.looked_us.is_some_and(|looked_us| now_us - looked_us < interval_us) {
-            return;
+        if writer.looked_us.is_none_or(|looked_us| now_us - looked_us >= INCIDENT_INTERVAL_US) {
+            writer.slow_numbers.reserve(slow.last_id());
+            self.look_at(&mut writer, directory, now_us);
         }
+    }
+
+    /// Writes what is new before the server ends: no request comes any more.
+    pub(super) fn look_last(&self, directory: &Directory, slow: &SlowThreshold) {
+        let Some(writer) = &self.writer else { return };
+        let mut writer = writer.lock();
+        let now_us = u64::try_from(writer.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.look_at(&mut writer, directory, now_us);
+        writer.slow_numbers.end(slow.last_id());
     }
 
     fn look_at(&self, writer: &mut IncidentWriter, directory: &Directory, now_us: u64) {
@@ -237,9 +244,10 @@ impl IncidentLog {
         of_tenant(&self.earlier.lock().slow, view)
     }
 
-    /// The number of the last slow request of earlier runs; 0: there is none.
+    /// The number of the last slow request that earlier runs may have had, also of those that are not kept; 0: there is
+    /// none.
     pub(super) fn last_slow_id(&self) -> u64 {
-        self.earlier.lock().slow.values().flatten().map(|one| one.id).max().unwrap_or(0)
+        self.last_slow_id
     }
 }
 
@@ -371,6 +379,11 @@ mod tests {
         assert_eq!(kill_times(&log, &before, "a"), [0; 0], "the tenant's own list has what is of this run");
         let text = fs::read_to_string(state.path().join(FOLDER).join("slow.jsonl")).expect("a file");
         assert!(!text.contains("secret"), "{text}");
+        // One with another number was slow, too, and is not kept.
+        let numbers = SlowThreshold::default();
+        numbers.continue_after(8);
+        assert_eq!(numbers.next_id(), 9);
+        log.look_last(&before, &numbers);
 
         let after = directory(&["a", "b"]);
         let log = open(state.path(), &after);
@@ -384,7 +397,7 @@ mod tests {
         assert_eq!((requests.len(), requests[0].id, &*requests[0].operation), (1, 7, "get"));
         assert_eq!((requests[0].turns[0].tenant.as_deref(), requests[0].turns[0].requests), (Some("b"), 4));
         assert_eq!((&requests[0].key, &requests[0].key_digest, requests[0].key_bytes), (&None, &None, 6));
-        assert_eq!((log.last_slow_id(), log.slow_of(&view_of(&after, "b"))), (7, Vec::new()));
+        assert_eq!((log.last_slow_id(), log.slow_of(&view_of(&after, "b"))), (9, Vec::new()));
         look(&log, &after, 1);
         assert_eq!(kill_times(&open(state.path(), &after), &after, "a"), [1_000, 2_000], "nothing is written twice");
     }

@@ -68,6 +68,7 @@ mod secrets;
 mod series;
 mod shared_artifacts;
 mod slow;
+mod slow_numbers;
 mod source_store;
 mod stat;
 mod token_rotation;
@@ -293,7 +294,7 @@ impl ControlState {
         self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
         self.moves.iter().for_each(|desk| cluster_copies::record_failovers(desk, &self.events));
-        self.incidents.look(&self.directory);
+        self.incidents.look(&self.directory, &self.metrics.slow);
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
         self.isolation.look(&self.directory, &self.metrics, now_ms());
