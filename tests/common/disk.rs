@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A small disk for a state directory; unmounted when dropped.
-pub struct Disk(PathBuf);
+pub struct SmallDisk(PathBuf);
 
-impl Disk {
+impl SmallDisk {
     /// Mounts one, with these options of tmpfs. `None`, with a line that says so, where nothing may be mounted.
-    pub fn mount(at: PathBuf, options: &str) -> Option<Disk> {
+    pub fn mount(at: PathBuf, options: &str) -> Option<SmallDisk> {
         fs::create_dir_all(&at).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at).output();
         if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Disk(at));
+            return Some(SmallDisk(at));
         }
         println!("skipped: no file system may be mounted here");
         None
@@ -30,7 +30,7 @@ impl Disk {
         }
     }
 
-    /// Removes what [`Disk::fill`] has written.
+    /// Removes what [`SmallDisk::fill`] has written.
     pub fn make_room(&self) {
         fs::remove_file(self.0.join("ballast")).unwrap();
     }
@@ -42,7 +42,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _stays = Command::new("umount").arg("-l").arg(&self.0).status();
     }

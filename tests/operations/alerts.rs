@@ -10,26 +10,26 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use self::servers::{Place, ProvokedServers};
+use self::servers::{ProvokedServers, ServerRole};
 use super::http::has_program;
 use super::monitoring::PrometheusProcess;
 use crate::common::{Stop, eventually};
 use sandstorm_metrics::alerts::ALERT_RULES;
 
-use Place::{Alone, Busy, Restarted};
+use ServerRole::{Alone, Busy, Restarted};
 
 /// What provokes an alert.
-enum Provocation {
+enum AlertProvocation {
     /// At the server of that place; the tenant that it names, others that it may name, and what is done.
-    Live(Place, &'static [&'static str], &'static str),
+    Live(ServerRole, &'static [&'static str], &'static str),
     /// Why no test provokes it at a server that lives.
     Not(&'static str),
 }
 
-use Provocation::{Live, Not};
+use AlertProvocation::{Live, Not};
 
 /// Each rule, and what provokes it.
-const PROVOCATIONS: &[(&str, Provocation)] = &[
+const PROVOCATIONS: &[(&str, AlertProvocation)] = &[
     ("SandstormDown", Live(Restarted, &[], "the server is killed")),
     ("SandstormRestarts", Live(Restarted, &[], "it is restarted three times")),
     ("SandstormWorkerSaturated", Live(Busy, &[], "calls compute until they are killed, one after the other")),
@@ -77,7 +77,7 @@ const PROVOCATIONS: &[(&str, Provocation)] = &[
 pub(super) struct AlertWatch<'a> {
     servers: &'a ProvokedServers,
     prometheus: PrometheusProcess,
-    fired: Mutex<BTreeSet<(String, Place, String)>>,
+    fired: Mutex<BTreeSet<(String, ServerRole, String)>>,
     since: Instant,
 }
 
@@ -96,7 +96,7 @@ impl AlertWatch<'_> {
         }
     }
 
-    fn has_fired(&self, alert: &str, place: Place, tenant: &str) -> bool {
+    fn has_fired(&self, alert: &str, place: ServerRole, tenant: &str) -> bool {
         let fired = self.fired.lock().expect("no look has failed");
         fired.contains(&(alert.to_owned(), place, tenant.to_owned()))
     }
@@ -159,7 +159,7 @@ fn alerts_are_raised_when_what_they_are_about_happens_and_not_before() {
     });
     // No tenant is named beside the one that is meant. What neighbours cost others is no mistake.
     let fired = watch.fired.lock().expect("no look has failed");
-    let is_meant = |(alert, _, tenant): &&(String, Place, String)| {
+    let is_meant = |(alert, _, tenant): &&(String, ServerRole, String)| {
         let row = PROVOCATIONS.iter().find(|(name, _)| name == alert).expect("a row");
         matches!(row.1, Live(_, meant, _) if meant.contains(&&**tenant))
             || tenant.is_empty()

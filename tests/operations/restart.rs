@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::disk::Disk;
+use crate::common::disk::SmallDisk;
 use sandstorm_catalog::testing::code;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
@@ -448,7 +448,7 @@ fn serves_and_refuses_changes(server: &Server, shop: u32, token: &str) {
 fn a_server_whose_disk_takes_nothing_starts_with_what_is_there_and_goes_on_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let Some(disk) = Disk::mount(state(folder), "size=224m,mode=700") else { return };
+    let Some(disk) = SmallDisk::mount(state(folder), "size=224m,mode=700") else { return };
     let server = Server::start(folder, "", &["--control-tls"]);
     let (shop, token) = server.create("shop");
     server.control.create_table("shop", &table("t")).unwrap();

@@ -12,14 +12,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::super::cluster::EtcdProcess;
-use crate::common::disk::Disk;
+use crate::common::disk::SmallDisk;
 use crate::common::eventually;
 use crate::common::ports::free_port;
 use crate::common::process::{Server, state_in};
 
 /// Which server it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum ServerRole {
     /// One whose tenants do what they should not.
     Busy,
     /// One that is a cluster of its own.
@@ -32,7 +32,7 @@ pub(super) enum Place {
 const OF_CLUSTERS: [&str; 2] = ["SandstormCopiesMissing", "SandstormCopiesFewer"];
 /// Alerts that take a disk of the test's own.
 const OF_DISKS: [&str; 2] = ["SandstormLogFailed", "SandstormChangesRefused"];
-/// The tenants of [`Place::Busy`], open, with ids from 1, and their quotas.
+/// The tenants of [`ServerRole::Busy`], open, with ids from 1, and their quotas.
 const TENANTS: [(&str, &str); 9] = [
     ("floods", "requests_per_s = 50"),
     ("redis", ""),
@@ -48,10 +48,10 @@ const TENANTS: [(&str, &str); 9] = [
 const TABLE_BYTES: u64 = 4 << 20;
 /// The id of each tenant's table.
 pub(super) const ITEMS: u64 = 1;
-/// The id of the table of [`Place::Alone`] with a value of many packets.
+/// The id of the table of [`ServerRole::Alone`] with a value of many packets.
 pub(super) const LARGE: u64 = 2;
 
-/// The id of a tenant of [`Place::Busy`].
+/// The id of a tenant of [`ServerRole::Busy`].
 pub(super) fn id_of(tenant: &str) -> u32 {
     TENANTS.iter().position(|(name, _)| *name == tenant).expect("a tenant") as u32 + 1
 }
@@ -101,13 +101,13 @@ pub(super) struct RestartedServer {
     pub(super) server: Option<Server>,
     options: Vec<String>,
     folder: Arc<TempDir>,
-    pub(super) disk: Option<Disk>,
+    pub(super) disk: Option<SmallDisk>,
 }
 
 impl RestartedServer {
     fn start(config: &Path) -> RestartedServer {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-        let disk = Disk::mount(folder.path().join("state"), "size=160m,mode=700");
+        let disk = SmallDisk::mount(folder.path().join("state"), "size=160m,mode=700");
         // It needs no sysroots: its builder is elsewhere.
         fs::create_dir_all(folder.path().join("state/builder")).expect("a folder");
         let control = format!("127.0.0.1:{}", free_port());
@@ -184,17 +184,18 @@ impl ProvokedServers {
         ProvokedServers { busy, alone, restarted: Some(restarted), has_disk, etcd, builder }
     }
 
-    fn of(&self, place: Place) -> Option<&Server> {
+    fn of(&self, place: ServerRole) -> Option<&Server> {
         match place {
-            Place::Busy => Some(&self.busy),
-            Place::Alone => Some(&self.alone),
-            Place::Restarted => self.restarted.as_ref().and_then(|restarted| restarted.server.as_ref()),
+            ServerRole::Busy => Some(&self.busy),
+            ServerRole::Alone => Some(&self.alone),
+            ServerRole::Restarted => self.restarted.as_ref().and_then(|restarted| restarted.server.as_ref()),
         }
     }
 
     /// The addresses that Prometheus reads, and tokens for it.
     pub(super) fn targets(&self) -> Vec<(String, String)> {
-        let servers = [Place::Busy, Place::Alone, Place::Restarted].into_iter().filter_map(|place| self.of(place));
+        let servers =
+            [ServerRole::Busy, ServerRole::Alone, ServerRole::Restarted].into_iter().filter_map(|place| self.of(place));
         let target = |server: &Server| {
             let made = server.json("token create prometheus");
             let token = made["token"].as_str().expect("a token").to_owned();
@@ -209,9 +210,9 @@ impl ProvokedServers {
     }
 
     /// The place of the server with this address.
-    pub(super) fn place_of(&self, address: &str) -> Place {
-        let is = |place: Place| self.of(place).is_some_and(|server| server.control.ends_with(address));
-        [Place::Busy, Place::Alone].into_iter().find(|place| is(*place)).unwrap_or(Place::Restarted)
+    pub(super) fn place_of(&self, address: &str) -> ServerRole {
+        let is = |place: ServerRole| self.of(place).is_some_and(|server| server.control.ends_with(address));
+        [ServerRole::Busy, ServerRole::Alone].into_iter().find(|place| is(*place)).unwrap_or(ServerRole::Restarted)
     }
 
     /// Whether there is what an alert takes.

@@ -44,7 +44,7 @@ fn codes(reading: &LiveReading) -> Vec<&'static str> {
 }
 
 /// What is changed, and the one finding that this makes.
-type Provocation = (&'static str, fn(&mut LiveReading));
+type FindingProvocation = (&'static str, fn(&mut LiveReading));
 
 fn grow(reading: &mut LiveReading, name: &str, by: u64) {
     reading.growth.insert(name.to_owned(), by);
@@ -54,7 +54,7 @@ fn set(reading: &mut LiveReading, name: &str, to: u64) {
     reading.now.insert(name.to_owned(), to);
 }
 
-const PROVOCATIONS: &[Provocation] = &[
+const PROVOCATIONS: &[FindingProvocation] = &[
     ("changes_refused", |reading| reading.changes_refused = Some("no space left".into())),
     ("log_failed", |reading| reading.log_failure = Some("input/output error".into())),
     ("log_stalled", |reading| set(reading, "log_pending_bytes", 100 << 20)),
