@@ -264,6 +264,16 @@ impl Client {
         }
     }
 
+    /// The key that calls run near; empty: none.
+    pub(crate) fn calls_key(&self) -> &[u8] {
+        self.near_key.as_deref().unwrap_or_default()
+    }
+
+    /// The slot that calls run near.
+    pub(crate) fn near_slot(&self) -> Option<u16> {
+        self.near_key.as_deref().map(slot_of)
+    }
+
     /// Asks the server that owns the key.
     pub(crate) async fn keyed(&self, key: &[u8], build: impl Fn() -> Message) -> Result<Reply, Error> {
         message::decode_single_reply(&self.links.request(key, build, self.deadline).await?)
@@ -457,13 +467,15 @@ impl Batch<'_> {
 
     /// Adds a call of an extension: [`Reply::Invoked`].
     pub fn invoke(mut self, name: &str, args: &[u8]) -> Self {
-        self.message.invoke(name, 0, args);
+        let slot = self.client.near_slot();
+        self.message.call(name, 0, args, (0, slot));
         self
     }
 
     /// Adds a call that does no harm if it runs twice, as [`Client::query`]: [`Reply::Invoked`].
     pub fn query(mut self, name: &str, args: &[u8]) -> Self {
-        self.message.query(name, 0, args);
+        let slot = self.client.near_slot();
+        self.message.harmless(|message| message.call(name, 0, args, (0, slot)));
         self
     }
 
@@ -503,7 +515,7 @@ impl Batch<'_> {
         }
         // Nothing was done for a key that is elsewhere.
         client.links.note_cluster();
-        let operations = again.clone().each()?;
+        let operations = again.clone().each(client.calls_key())?;
         let settled = operations.iter().zip(replies).map(|((key, _), reply)| client.settled(key, reply)).collect();
         client.send_parts(again, settled).await
     }

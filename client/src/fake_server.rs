@@ -137,7 +137,7 @@ impl FakeServer {
         self.shared.corrupted_gets.load(Relaxed)
     }
 
-    /// Tells the next commits, one text each, that another server has their keys.
+    /// Tells the next commits and calls near a key, one text each, that another server has their keys.
     pub(crate) fn elsewhere(&self, texts: impl IntoIterator<Item = String>) {
         self.shared.elsewhere.lock().extend(texts);
     }
@@ -351,8 +351,9 @@ impl FakeWorkerPort {
         let mut store = self.shared.store.lock();
         let mut bytes = response_header(header, operations.len()).to_vec();
         for operation in operations {
-            let is_commit = operation.op == OpKind::Commit;
-            if let Some(text) = is_commit.then(|| self.shared.elsewhere.lock().pop_front()).flatten() {
+            let is_near = operation.op == OpKind::Invoke && operation.flags & OP_FLAG_NEAR != 0;
+            let has_key = operation.op == OpKind::Commit || is_near;
+            if let Some(text) = has_key.then(|| self.shared.elsewhere.lock().pop_front()).flatten() {
                 let (status, value) = (RpcStatus::WrongServer, text.as_bytes());
                 encode_operation(&Operation { status, value, number: 1, ..Operation::new(operation.op) }, &mut bytes);
                 continue;

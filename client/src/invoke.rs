@@ -5,7 +5,6 @@ use crate::client::{Client, unexpected_reply};
 use crate::message::{self, Message, Reply};
 use bytes::Bytes;
 use sandstorm_net::rpc::{CallCost, OP_FLAG_COST};
-use sandstorm_net::slots::slot_of;
 
 /// A call, and what it cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Client {
 
     /// The response to a call, which a client near a key sends to the server that owns the key.
     async fn called(&self, may_repeat: bool, append: impl Fn(&mut Message, Option<u16>)) -> Result<Bytes, Error> {
-        let slot = self.near_key.as_deref().map(slot_of);
+        let slot = self.near_slot();
         let build = || {
             Message::of(|message| match may_repeat {
                 true => message.harmless(|message| append(message, slot)),

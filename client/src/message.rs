@@ -159,8 +159,8 @@ impl Message {
         self.idempotent &= other.idempotent;
     }
 
-    /// Each operation as a message of its own, with its key.
-    pub(crate) fn each(self) -> Result<Vec<(Vec<u8>, Message)>, Error> {
+    /// Each operation as a message of its own, with its key: of a call the one that it is near, if it is.
+    pub(crate) fn each(self, near_key: &[u8]) -> Result<Vec<(Vec<u8>, Message)>, Error> {
         let idempotent = self.idempotent;
         let bytes = self.finish(0)?;
         let (_, operations) = MessageHeader::decode(&bytes).map_err(|error| protocol_error(error.to_string()))?;
@@ -169,9 +169,13 @@ impl Message {
             let operation = operation.map_err(|error| protocol_error(error.to_string()))?;
             let mut message = Message::of(|message| message.push(&operation, [operation.value, &[]]));
             message.idempotent |= idempotent;
-            // Of a call the key is a name, and a range has two.
-            let has_key = !matches!(operation.op, OpKind::Invoke | OpKind::Range);
-            each.push((if has_key { operation.key.to_vec() } else { Vec::new() }, message));
+            let key = match operation.op {
+                OpKind::Invoke if operation.flags & OP_FLAG_NEAR != 0 => near_key,
+                // Of a call the key is a name, and a range has two.
+                OpKind::Invoke | OpKind::Range => &[],
+                _ => operation.key,
+            };
+            each.push((key.to_vec(), message));
         }
         Ok(each)
     }

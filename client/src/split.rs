@@ -19,7 +19,7 @@ impl Client {
         message: Message,
         mut replies: Vec<Option<Result<Reply, Error>>>,
     ) -> Result<Vec<Result<Reply, Error>>, Error> {
-        let operations = message.each()?;
+        let operations = message.each(self.calls_key())?;
         replies.resize_with(operations.len(), || None);
         for _ in 0..ROUNDS {
             let mut parts: Vec<(Option<SocketAddr>, Vec<usize>, Message)> = Vec::new();

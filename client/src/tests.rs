@@ -340,3 +340,27 @@ async fn a_commit_waits_for_a_slot_that_moves_and_forgets_an_owner_that_is_gone(
     assert!(matches!(gone, Err(Error::Timeout { .. })), "{gone:?}");
     assert_eq!(commit(long).await, taken, "the first server is asked again");
 }
+
+/// Calls in a batch run near the key, too: each goes to the server that has it, with the others that are there.
+#[tokio::test]
+async fn the_calls_of_a_batch_run_near_the_key_of_its_client() {
+    let [fake, owner] = [(); 2].map(|()| FakeServer::start(FakeServerOptions::default()));
+    let client = Client::connect(config(&fake)).await.unwrap();
+    note_where(&owner, b"there").await;
+    let near = client.calls_near(b"k");
+    let args = [&[0; 8][..], b"where"].concat();
+    fake.elsewhere((0..2).map(|_| format!("{} owns the slot of the key", owner.address)));
+    let replies = near.batch().invoke("get", &args).query("get", &args).send().await.unwrap();
+    let there = || Ok(Reply::Invoked(Bytes::from_static(b"there")));
+    assert_eq!(replies, [there(), there()]);
+    assert_eq!(near.invoke("get", &args).await.unwrap(), "there", "it has learned where the key is");
+    // Without a key they run where the client is connected.
+    note_where(&fake, b"here").await;
+    let replies = client.batch().invoke("get", &args).send().await.unwrap();
+    assert_eq!(replies, [Ok(Reply::Invoked(Bytes::from_static(b"here")))]);
+}
+
+/// Writes which server this is.
+async fn note_where(fake: &FakeServer, value: &[u8]) {
+    Client::connect(config(fake)).await.unwrap().put(TABLE, b"where", value).await.unwrap();
+}

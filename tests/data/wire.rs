@@ -15,8 +15,9 @@ use sandstorm_net::r2p2::header::{MessageFragment, R2p2Body, R2p2Packet, fragmen
 use sandstorm_net::r2p2::{ClientEndpoint, PeerAddr};
 use sandstorm_net::rpc::{
     Condition, MAX_OPERATIONS, MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, MultiGetEntries,
-    OP_HEADER_LEN, OpKind, Operation, RpcStatus, encode_message, push_key,
+    OP_FLAG_NEAR, OP_HEADER_LEN, OpKind, Operation, RpcStatus, encode_message, push_key,
 };
+use sandstorm_net::slots::SLOTS;
 
 /// Over shared memory a process has devices for 16 servers (DPDK has 32 ports), and each test here has one of its own.
 /// Tests that do not depend on the network are left out there.
@@ -73,6 +74,21 @@ fn many_operations_of_a_message_are_answered_in_order() {
     assert_eq!((seen[3].0, seen[3].1), (OpKind::Get, RpcStatus::UnknownTable));
     assert_eq!((seen[4].0, answers[4].number), (OpKind::Increment, 5));
     assert_eq!(seen[5], (OpKind::Ping, RpcStatus::Ok, "echo".into()));
+}
+
+#[test]
+fn a_call_near_what_is_no_slot_is_malformed() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    wire.one(Operation::put(1, b"k", b"1"));
+    let args = get_args(b"k");
+    let near = |slot| Operation { flags: OP_FLAG_NEAR, user_flags: slot, ..Operation::invoke(b"get", &args) };
+    for none in [u32::from(SLOTS), 20_000, 1 << 16, u32::MAX] {
+        assert_eq!(wire.one(near(none)).status, RpcStatus::Malformed, "{none}");
+    }
+    assert_eq!(wire.one(near(u32::from(SLOTS) - 1)).status, RpcStatus::Ok);
 }
 
 #[test]

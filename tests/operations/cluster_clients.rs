@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::cluster_dev::DevCluster;
 use crate::common::process::binary;
-use crate::common::{PATIENT, eventually, root};
+use crate::common::{PATIENT, Stop, eventually, root};
 
 /// Where the programs are.
 const PROGRAMS: &str = "tests/operations/cluster_clients";
@@ -117,7 +117,8 @@ fn post(address: &str, token: &str, key: &str) -> (u16, Value) {
 /// What docs/control.md says to do without a client: the answer names the server that has the key.
 fn follow_by_hand(control: &str, token: &str) {
     let mut servers = vec![control.to_owned()];
-    for number in 0.. {
+    // Of so many keys each server has some.
+    for number in 0..1_000 {
         let key = format!("hand:{number}");
         let (status, said) = post(control, token, &key);
         if status == 200 {
@@ -133,9 +134,10 @@ fn follow_by_hand(control: &str, token: &str) {
             servers.push(server);
         }
         if servers.len() == 3 {
-            break;
+            return;
         }
     }
+    panic!("not each server has a key: {servers:?}");
 }
 
 /// Ends with the test, whatever becomes of it.
@@ -202,7 +204,7 @@ fn calls_run_once_where_their_keys_are_while_slots_move() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(deposit_by_rust(control, token, rounds, ends));
         });
-        let _ends = StopAtEnd(ends);
+        let _ends = Stop(ends);
         assert!(eventually(|| rounds.load(Relaxed) || rust.is_finished()));
         let ids = ids(&cluster);
         for (slots, to) in [("0-16383", &ids[2]), ("0-8191", &ids[0]), ("4000-16383", &ids[1])] {
@@ -219,14 +221,5 @@ fn calls_run_once_where_their_keys_are_while_slots_move() {
             status.is_some()
         }));
         assert!(status.unwrap().success(), "a program failed: it has said why");
-    }
-}
-
-/// Tells a thread to stop, whatever becomes of the test.
-struct StopAtEnd<'s>(&'s AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }

@@ -165,6 +165,10 @@ fn a_repeat_is_not_run_by_a_later_start_of_the_server() {
     let stale = server.call("put", &["idempotency-key: two", other], &put_args(b"k", b"2"));
     assert_eq!(stale.error(), (409, "stale".to_owned()));
     assert_eq!(server.call("put", &["idempotency-key: two", &own], &put_args(b"k", b"2")).status, 200);
+    // Nor does a repeat without a key run at another start.
+    let stale = server.call("put", &[other], &put_args(b"k", b"3"));
+    assert_eq!(stale.error(), (409, "stale".to_owned()));
+    assert_eq!(server.call("put", &[&own], &put_args(b"k", b"3")).status, 200);
     let restarted = HttpServer::start(&["put"]);
     let lost = restarted.call("put", &[key, &own], &put_args(b"k", b"1"));
     assert_eq!(lost.error(), (409, "stale".to_owned()));

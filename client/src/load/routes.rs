@@ -107,6 +107,6 @@ impl LoadRoutes {
 
 /// The key of a message's first operation; empty if it names none, or several.
 pub(super) fn key_of(message: Message) -> Vec<u8> {
-    let mut each = message.each().unwrap_or_default();
+    let mut each = message.each(&[]).unwrap_or_default();
     if each.is_empty() { Vec::new() } else { each.swap_remove(0).0 }
 }

@@ -86,7 +86,7 @@ pub(super) struct CallOrder {
     pub(super) version: u64,
     pub(super) args: Vec<u8>,
     pub(super) key: Option<String>,
-    /// The start of the server to which an earlier request with the key was sent, if its client says so.
+    /// The start of the server to which an earlier request was sent, if its client says so.
     pub(super) sent_to: Option<String>,
     /// See [`LocalCall::about`].
     pub(super) about: Option<u64>,
@@ -218,18 +218,18 @@ impl CallDesk {
         let key = key.map(|key| (tenant, key));
         let mut state = self.state.lock();
         state.expire(Instant::now());
-        if let Some(key) = &key {
-            let digest = call_digest(&extension, version, &args);
-            if let Some(call) = state.keyed.get(key) {
-                let is_same = call.digest == digest;
-                return if is_same { Ok((true, call.outcome.clone())) } else { Err(CallRefusal::KeyReused) };
-            }
-            if sent_to.is_some_and(|start| start != self.start) {
-                return Err(CallRefusal::OtherStart);
-            }
-            if let Some(elsewhere) = elsewhere() {
-                return Err(CallRefusal::Elsewhere(elsewhere));
-            }
+        let digest = key.as_ref().map(|_| call_digest(&extension, version, &args));
+        if let Some(call) = key.as_ref().and_then(|key| state.keyed.get(key)) {
+            let is_same = digest == Some(call.digest);
+            return if is_same { Ok((true, call.outcome.clone())) } else { Err(CallRefusal::KeyReused) };
+        }
+        if sent_to.is_some_and(|start| start != self.start) {
+            return Err(CallRefusal::OtherStart);
+        }
+        if let Some(elsewhere) = elsewhere() {
+            return Err(CallRefusal::Elsewhere(elsewhere));
+        }
+        if let Some((key, digest)) = key.as_ref().zip(digest) {
             let bytes = entry_bytes(&key.1);
             if !state.has_room(tenant, bytes) {
                 return Err(CallRefusal::KeysFull);
@@ -240,9 +240,6 @@ impl CallDesk {
             state.order.push_back((begun, key.clone()));
             state.keyed.insert(key.clone(), KeyedCall { begun, digest, bytes, outcome: outcome.clone() });
         } else {
-            if let Some(elsewhere) = elsewhere() {
-                return Err(CallRefusal::Elsewhere(elsewhere));
-            }
             state.permit(tenant)?;
         }
         drop(state);

@@ -352,13 +352,16 @@ impl MessageServer {
     }
 }
 
-/// Refuses a call that is to run where a slot is which another server of the cluster owns.
+/// Refuses a call that is to run where a slot is which another server of the cluster owns, or which is none.
 fn refuse_elsewhere(context: &WorkerContext, operation: &Operation<'_>, response: &mut Vec<u8>) -> Option<RpcStatus> {
     if operation.flags & OP_FLAG_NEAR == 0 {
         return None;
     }
+    let slot = u16::try_from(operation.user_flags).ok().filter(|slot| *slot < SLOTS);
+    let Some(slot) = slot else {
+        return Some(encode_refusal(operation, RpcStatus::Malformed, "user flags that are no slot", response));
+    };
     let own = context.snapshot.slots()?;
-    let slot = (operation.user_flags % u32::from(SLOTS)) as u16;
     if own.owns_slot(slot) {
         return None;
     }
