@@ -40,7 +40,7 @@ impl Drop for ChildProcess {
 }
 
 /// A server of the cluster, which is started again and again.
-struct ClusterServer {
+struct FailoverServer {
     arguments: Vec<String>,
     state: PathBuf,
     redis: SocketAddr,
@@ -79,8 +79,8 @@ fn start_etcd(folder: &Path) -> Result<(ChildProcess, SocketAddr), CliError> {
     Ok((process, clients))
 }
 
-impl ClusterServer {
-    fn new(folder: &Path, number: usize, etcd: SocketAddr) -> Result<ClusterServer, CliError> {
+impl FailoverServer {
+    fn new(folder: &Path, number: usize, etcd: SocketAddr) -> Result<FailoverServer, CliError> {
         let (state, config) = (folder.join(format!("server-{number}")), folder.join("tenants.toml"));
         let (redis, control, data) = (free_address()?, free_address()?.to_string(), free_address()?);
         let line = format!(
@@ -90,7 +90,7 @@ impl ClusterServer {
             state.display()
         );
         let arguments = line.split(' ').map(str::to_owned).collect();
-        Ok(ClusterServer { arguments, state, redis, control, id: String::new(), process: None })
+        Ok(FailoverServer { arguments, state, redis, control, id: String::new(), process: None })
     }
 
     fn start(&mut self) -> Result<(), CliError> {
@@ -123,7 +123,7 @@ fn is_whole(status: &ClusterStatus) -> bool {
     status.servers.len() == SERVERS && is_well && status.moves.is_empty() && status.unowned.is_empty()
 }
 
-fn await_whole(servers: &[ClusterServer]) -> Result<(), CliError> {
+fn await_whole(servers: &[FailoverServer]) -> Result<(), CliError> {
     await_that("the cluster is not whole again", || {
         let mut whole = true;
         for server in servers {
@@ -166,7 +166,7 @@ const STEPS: [(&str, &str); 5] = [
 ];
 
 /// Kills a server, and writes until its successor acknowledges.
-fn round(servers: &mut [ClusterServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
+fn round(servers: &mut [FailoverServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
     let (gone, witness) = (servers[victim].id.clone(), (victim + 1) % SERVERS);
     let status = servers[witness].status()?;
     let key = key_of(&status, &gone)?;
@@ -228,7 +228,7 @@ pub(super) fn failover(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
     std::fs::write(folder.path().join("tenants.toml"), TENANTS)?;
     let (_etcd, etcd) = start_etcd(folder.path())?;
     let servers: Result<Vec<_>, _> =
-        (0..SERVERS).map(|number| ClusterServer::new(folder.path(), number, etcd)).collect();
+        (0..SERVERS).map(|number| FailoverServer::new(folder.path(), number, etcd)).collect();
     let mut servers = servers?;
     for server in &mut servers {
         server.start()?;
