@@ -30,9 +30,9 @@ const TENANTS: &str = "[[tenants]]\nname = 'bench'\nid = 1\nopen = true\n\
                        tables = [{ name = 't', id = 1, durability = 'copies' }]\n";
 
 /// A process; killed when dropped.
-struct ChildProcess(Child);
+struct FailoverProcess(Child);
 
-impl Drop for ChildProcess {
+impl Drop for FailoverProcess {
     fn drop(&mut self) {
         let _ended_already = self.0.kill();
         let _status = self.0.wait();
@@ -46,7 +46,7 @@ struct FailoverServer {
     redis: SocketAddr,
     control: String,
     id: String,
-    process: Option<ChildProcess>,
+    process: Option<FailoverProcess>,
 }
 
 fn free_address() -> Result<SocketAddr, CliError> {
@@ -66,7 +66,7 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, CliError>) -> 
     Ok(())
 }
 
-fn start_etcd(folder: &Path) -> Result<(ChildProcess, SocketAddr), CliError> {
+fn start_etcd(folder: &Path) -> Result<(FailoverProcess, SocketAddr), CliError> {
     let (clients, peers) = (free_address()?, format!("http://{}", free_address()?));
     let url = format!("http://{clients}");
     let mut command = Command::new(ETCD);
@@ -74,7 +74,7 @@ fn start_etcd(folder: &Path) -> Result<(ChildProcess, SocketAddr), CliError> {
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder.join("etcd"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let process = ChildProcess(command.spawn()?);
+    let process = FailoverProcess(command.spawn()?);
     await_that("etcd does not serve", || Ok(TcpStream::connect(clients).is_ok()))?;
     Ok((process, clients))
 }
@@ -96,7 +96,7 @@ impl FailoverServer {
     fn start(&mut self) -> Result<(), CliError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.process = Some(ChildProcess(command.spawn()?));
+        self.process = Some(FailoverProcess(command.spawn()?));
         await_that("a server does not serve", || {
             self.id = self.status()?.server;
             Ok(!self.id.is_empty())
