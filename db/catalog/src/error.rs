@@ -395,6 +395,9 @@ impl DirectoryError {
             E::TenantIdTaken(..) => "leave the id out to have a free one assigned",
             E::ZeroId(_) | E::NoIdLeft(_) => "leave the id out to have a free one assigned, or choose another",
             E::TooManyTenants(_) => "delete a tenant, or raise limits.tenants in the server's configuration",
+            E::InvalidName { what: "extension", .. } => {
+                "use 1 to 64 letters, digits, '_' and '-', with a letter or digit first"
+            }
             E::InvalidName { .. } => "use 1 to 64 letters, digits, '_', '-' and '.', with a letter or digit first",
             E::UnknownTable { .. } => {
                 "`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one"
@@ -475,6 +478,20 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), DirectoryError> 
         return Ok(());
     };
     Err(DirectoryError::InvalidName { what, name: name.into(), why })
+}
+
+/// Checks the name of an extension: behind a dot one calls a typed function of it, so it has none itself.
+///
+/// # Errors
+/// [`DirectoryError::InvalidName`].
+pub fn check_extension_name(name: &str) -> Result<(), DirectoryError> {
+    let what = "extension";
+    check_name(what, name)?;
+    if name.contains('.') {
+        let why = "what follows a dot is a typed function of it";
+        return Err(DirectoryError::InvalidName { what, name: name.into(), why });
+    }
+    Ok(())
 }
 
 pub(super) fn over_quota(

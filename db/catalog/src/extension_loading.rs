@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{DirectoryError, check_name, over_quota};
+use super::error::{DirectoryError, check_extension_name, check_name, over_quota};
 use super::tenant_ref::TenantRef;
 use super::{Directory, LoadedVersion, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadedExtension};
@@ -18,7 +18,7 @@ impl Directory {
         extension: &str,
         now_ms: u64,
     ) -> Result<Arc<TenantView>, DirectoryError> {
-        check_name("extension", extension)?;
+        check_extension_name(extension)?;
         let view = self.snapshot().find(tenant)?.clone();
         view.check_code()?;
         view.check_own(extension)?;

@@ -79,7 +79,7 @@ pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement
 pub use deployment::{Deployment, call_key};
 pub use directory::{Directory, TenantChange};
 pub use directory_log::{CheckpointRequests, LogProgressHook};
-pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_name};
+pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_extension_name, check_name};
 pub use expiry_watchers::{ExpiryWatcher, ExpiryWatchers};
 pub use grant::{AccessError, FIRST_GRANTED_ID, Grant, GrantAccess, GrantIssuer, IssuedGrant};
 pub use journal::TenantOrigin;

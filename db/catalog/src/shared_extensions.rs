@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{DirectoryError, check_name, over_quota};
+use super::error::{DirectoryError, check_extension_name, check_name, over_quota};
 use super::extension_loading::unknown_extension;
 use super::shared_extension::{EnabledExtension, ShareAudience};
 use super::snapshot::DirectorySnapshot;
@@ -106,7 +106,7 @@ impl Directory {
     /// No such tenant; it is not shared with one of them; no such version; a name that is taken; a tenant that may have
     /// no code, or has as many extensions as it may.
     pub fn enable_extension(&self, tenants: &[u32], request: &EnableRequest) -> Result<u64, DirectoryError> {
-        check_name("extension", &request.name)?;
+        check_extension_name(&request.name)?;
         self.change(|_, snapshot| {
             let (of, library, with) = shared_version(snapshot, request)?;
             for tenant in tenants {
@@ -342,6 +342,9 @@ mod tests {
         assert!(all_or_none.is_err() && directory.snapshot().tenant(all[0]).unwrap().enabled.is_empty());
         directory.put_extension(all[0], version(1, CodeTier::Sandboxed)).unwrap();
         directory.enable_extension(&all[..1], &request(None, false)).expect_err("it has one of that name");
+        let dotted = EnableRequest { name: "lab.rank".to_owned(), ..request(None, false) };
+        let refused = directory.enable_extension(&all[..1], &dotted).unwrap_err();
+        assert!(refused.to_string().contains("dot") && !refused.hint().contains("'.'"), "{refused}");
         let other = EnableRequest { name: "lab-rank".to_owned(), ..request(None, false) };
         directory.enable_extension(&all[..1], &other).unwrap();
         let push = LoadedExtension::new("lab-rank", 1, ExtensionLibrary::of_nothing(), BudgetOverride::default());

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
 use crate::limits::{TRIGGER_ARGS_BYTES, TRIGGER_BATCH, TRIGGER_RETRIES, TRIGGER_RETRIES_MAX};
-use sandstorm_catalog::check_name;
+use sandstorm_catalog::{MAX_NAME_LEN, check_extension_name, check_name};
 
 /// A kind of change that a trigger may be called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,11 @@ impl TriggerDefinition {
     /// What is wrong, for people.
     pub(crate) fn source(&self) -> Result<TriggerSource, String> {
         check_name("trigger", &self.name).map_err(|error| error.to_string())?;
-        check_name("extension", &self.extension).map_err(|error| error.to_string())?;
+        let (extension, function) = self.called();
+        check_extension_name(extension).map_err(|error| error.to_string())?;
+        if let Some(function) = function {
+            check_function(function)?;
+        }
         if self.retries > TRIGGER_RETRIES_MAX {
             return Err(format!("{} retries: {TRIGGER_RETRIES_MAX} at most", self.retries));
         }
@@ -116,6 +120,15 @@ impl TriggerDefinition {
     }
 }
 
+/// Checks what follows the dot of a called extension: the name of a function in Rust.
+fn check_function(name: &str) -> Result<(), String> {
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.bytes().all(may_be) {
+        return Err(format!("function {name:?}: 1 to {MAX_NAME_LEN} letters, digits and '_'"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -133,7 +146,15 @@ mod tests {
         assert!(matches!(spec(json!({"cron": "* * * * *"})), Ok(TriggerSource::Schedule(_))));
         assert!(matches!(spec(json!({"table": "t", "ops": ["put", "delete"]})), Ok(TriggerSource::Table(_))));
         assert!(matches!(spec(json!({"table": "t", "batch": TRIGGER_BATCH})), Ok(TriggerSource::Table(_))));
+        let longest = "e".repeat(MAX_NAME_LEN);
+        let both = format!("{longest}.{longest}");
+        assert!(matches!(spec(json!({"every": "5s", "extension": both})), Ok(TriggerSource::Schedule(_))));
         for (more, word) in [
+            (json!({"every": "5s", "extension": format!("{longest}e.add")}), "longer than 64"),
+            (json!({"every": "5s", "extension": format!("e.{longest}e")}), "1 to 64"),
+            (json!({"every": "5s", "extension": "e."}), "function \"\""),
+            (json!({"every": "5s", "extension": ".add"}), "empty"),
+            (json!({"every": "5s", "extension": "e.add.more"}), "add.more"),
             (json!({}), "one of"),
             (json!({"every": "5s", "cron": "* * * * *"}), "one of"),
             (json!({"every": "5s", "table": "t"}), "one of"),
