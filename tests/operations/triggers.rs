@@ -324,6 +324,19 @@ fn a_schedule_calls_a_typed_function_with_json() {
         "[[trigger]]\nname = \"declared\"\nfunction = \"add\"\nevery = \"100ms\"\nargs = '{\"text\": \"declared\"}'\n";
     let pushed = push("text", declared);
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+    // What does not fit the types is refused before the new version is loaded.
+    let version = server.json("ext show notes")["version"].clone();
+    for (wrong, wanted) in [
+        (declared.replace("\"text\"", "\"words\""), "args.text"),
+        (declared.replace("\"add\"", "\"ad\""), "there are: add, forget"),
+        ("[[trigger]]\nname = \"declared\"\non = \"copies\"\n".to_owned(), "args: &[u8]"),
+    ] {
+        let refused = push("text", &wrong);
+        let shown = String::from_utf8_lossy(&refused.stderr);
+        let is_refused = shown.contains("trigger \"declared\" of extension.toml") && shown.contains(wanted);
+        assert!(!refused.status.success() && is_refused, "{wrong}: {shown}");
+    }
+    assert_eq!(server.json("ext show notes")["version"], version, "nothing was loaded");
     let create = |name: &str, extension: &str, args: &str| {
         let words = ["trigger", "create", name, "--extension", extension, "--every", "100ms", "--retries", "0"];
         server.command().args(words).args(["--args", args]).output().unwrap()

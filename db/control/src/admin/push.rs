@@ -37,7 +37,7 @@ pub(super) fn push(
     let declared: Vec<TriggerDefinition> =
         source.manifest.triggers.iter().map(|one| triggers::declared(name, one)).collect::<Result<_, _>>()?;
     control.check_declared(view, &declared)?;
-    let pushed = build(control, view, (source.into(), staged), started)?;
+    let pushed = build(control, view, (source.into(), staged), (&declared, started))?;
     if !staged {
         control.declare_triggers(view, declared, by)?;
     }
@@ -55,7 +55,7 @@ pub(super) fn push_module(
     let refused = |error| ApiError::build(&error, CodeOrigin::Module);
     find_builder(control)?;
     let module = PushedModule::new(name, wasm.to_vec()).map_err(refused)?;
-    build(control, view, (module.into(), staged), started)
+    build(control, view, (module.into(), staged), (&[], started))
 }
 
 fn find_builder(control: &ControlState) -> Result<&Arc<dyn ArtifactBuilder>, ApiError> {
@@ -66,7 +66,7 @@ fn build(
     control: &ControlState,
     view: &TenantView,
     (source, staged): (PushedCode, bool),
-    started: Instant,
+    (declared, started): (&[TriggerDefinition], Instant),
 ) -> Result<PushResponse, ApiError> {
     let (name, origin) = (source.name().to_owned(), source.origin());
     let name = name.as_str();
@@ -86,6 +86,7 @@ fn build(
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
+    triggers::check_built(artifact.header.schema.as_deref(), declared)?;
     let load = |source: &PushedCode| {
         load_artifact(control, view, (&artifact, staged), Some(source), diagnostics.clone(), started)
     };

@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 
 use sandstorm_builder::ManifestTrigger;
 use sandstorm_catalog::TenantView;
+use sandstorm_schema::ExtensionSchema;
 
 use super::body::JsonBody;
 use super::caller::RequestCaller;
@@ -46,10 +47,9 @@ impl ControlState {
             return Err(refused(TriggerError::TooMany(message)));
         }
         for one in declared {
-            let about = |error: ApiError| error.about(&format!("trigger {:?} of extension.toml", one.name));
-            runner.start_position(view, one).map_err(|error| about(refused(error)))?;
+            runner.start_position(view, one).map_err(|error| of_manifest(error, one))?;
             if others.iter().any(|other| other.spec.name == one.name && other.spec.called().0 != one.called().0) {
-                return Err(about(refused(TriggerError::Exists(one.name.clone()))));
+                return Err(of_manifest(TriggerError::Exists(one.name.clone()), one));
             }
         }
         Ok(())
@@ -202,6 +202,15 @@ pub(super) async fn discard_letters(
     let id = caller.authorize_change(&control, &tenant)?.tenant.id;
     change(control, id, move |triggers| triggers.discard_letters(id, &name)).await?;
     Ok(EMPTY_RESPONSE)
+}
+
+/// Checks the triggers that a push declares against what was built, before it is loaded.
+pub(super) fn check_built(schema: Option<&ExtensionSchema>, declared: &[TriggerDefinition]) -> Result<(), ApiError> {
+    declared.iter().try_for_each(|one| TriggerRunner::check_built(schema, one).map_err(|error| of_manifest(error, one)))
+}
+
+fn of_manifest(error: TriggerError, one: &TriggerDefinition) -> ApiError {
+    refused(error).about(&format!("trigger {:?} of extension.toml", one.name))
 }
 
 /// A trigger that an extension's manifest declares.

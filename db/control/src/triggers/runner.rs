@@ -23,6 +23,7 @@ use crate::limits::{TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIG
 use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_log::{ChangeLog, LogTail};
 use sandstorm_net::rpc::RpcStatus;
+use sandstorm_schema::ExtensionSchema;
 use sandstorm_server::workers::{LocalCall, LocalCallResult};
 
 /// Takes the event that a trigger has paused itself.
@@ -188,6 +189,15 @@ impl TriggerRunner {
         let source = spec.source().map_err(TriggerError::Invalid)?;
         let snapshot = self.shared.directory.snapshot();
         let checked = snapshot.tenant(tenant).map_or(Ok(()), |view| typed_calls::check(view, spec, &source));
+        checked.map_err(TriggerError::Invalid)
+    }
+
+    /// Checks that a version which is built, but not loaded yet, takes what a trigger gives.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check_built(schema: Option<&ExtensionSchema>, spec: &TriggerDefinition) -> Result<(), TriggerError> {
+        let checked = spec.source().and_then(|source| typed_calls::check_built(schema, spec, &source));
         checked.map_err(TriggerError::Invalid)
     }
 

@@ -1,6 +1,7 @@
 //! Calls of typed functions by the clock: a trigger's arguments are JSON then.
 
 use sandstorm_catalog::TenantView;
+use sandstorm_schema::ExtensionSchema;
 use serde_json::Value;
 
 use super::definition::{TriggerDefinition, TriggerSource};
@@ -11,9 +12,16 @@ use super::definition::{TriggerDefinition, TriggerSource};
 /// # Errors
 /// What is wrong, for people.
 pub(super) fn call_bytes(view: &TenantView, spec: &TriggerDefinition, args: Vec<u8>) -> Result<Vec<u8>, String> {
+    match view.extension(spec.called().0) {
+        Some(loaded) => encode(loaded.library.schema().map(|schema| &**schema), spec, args),
+        None => Ok(args),
+    }
+}
+
+/// The bytes of a call by the clock of an extension with these typed functions.
+fn encode(schema: Option<&ExtensionSchema>, spec: &TriggerDefinition, args: Vec<u8>) -> Result<Vec<u8>, String> {
     let (extension, function) = spec.called();
-    let Some(loaded) = view.extension(extension) else { return Ok(args) };
-    match (loaded.library.schema(), function) {
+    match (schema, function) {
         (Some(schema), function) => {
             let function = schema.find_function(function).map_err(|error| error.to_string())?;
             let json = if args.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&args) };
@@ -31,12 +39,26 @@ pub(super) fn call_bytes(view: &TenantView, spec: &TriggerDefinition, args: Vec<
 /// # Errors
 /// What is wrong, for people.
 pub(super) fn check(view: &TenantView, spec: &TriggerDefinition, source: &TriggerSource) -> Result<(), String> {
+    match (view.extension(spec.called().0), source) {
+        (Some(loaded), _) => check_built(loaded.library.schema().map(|schema| &**schema), spec, source),
+        (None, TriggerSource::Table(_)) => check_built(None, spec, source),
+        (None, TriggerSource::Schedule(_)) => Ok(()),
+    }
+}
+
+/// As [`check`], of a version that need not be loaded, with these typed functions.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(super) fn check_built(
+    schema: Option<&ExtensionSchema>,
+    spec: &TriggerDefinition,
+    source: &TriggerSource,
+) -> Result<(), String> {
     let TriggerSource::Table(_) = source else {
-        return call_bytes(view, spec, spec.args.clone().into_bytes()).map(drop);
+        return encode(schema, spec, spec.args.clone().into_bytes()).map(drop);
     };
-    let (extension, function) = spec.called();
-    let is_typed = view.extension(extension).is_some_and(|loaded| loaded.library.schema().is_some());
-    if function.is_some() || is_typed {
+    if spec.called().1.is_some() || schema.is_some() {
         return Err(format!(
             "a table's trigger gives the change as bytes, which typed functions do not take: name an extension with \
              `pub async fn run(db: Db<'_>, args: &[u8])`, not {:?}",
