@@ -392,7 +392,6 @@ impl DirectoryError {
                 "`sandstorm tenant list` shows the tenants; `sandstorm tenant create NAME` makes one"
             }
             E::TenantExists(_) => "choose another name, or delete that tenant first",
-            E::TenantIdTaken(..) => "leave the id out to have a free one assigned",
             E::ZeroId(_) | E::NoIdLeft(_) => "leave the id out to have a free one assigned, or choose another",
             E::TooManyTenants(_) => "delete a tenant, or raise limits.tenants in the server's configuration",
             E::InvalidName { what: "extension", .. } => {
@@ -409,12 +408,16 @@ impl DirectoryError {
             E::CannotBack { .. } => "docs/backing.md says what a table with a backing may have",
             E::BackingUnavailable(_) => "`sandstorm table show` says what it said; try again when it is there",
             E::CannotList(_) => "get them by their keys, or list what the backing has",
-            E::NoSpillFile(_) => "see whether the disk of the state directory is full or broken, and try again",
-            E::GrantToSelf(_) => "name another tenant",
+            E::NoSpillFile(_) | E::JournalUnavailable(_) => {
+                "see whether the disk of the state directory is full or broken, and try again"
+            }
+            E::GrantToSelf(_) | E::ShareWithSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
             E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",
             E::TooManyGrants { .. } => "revoke one that is not needed",
-            E::TableIdTooLarge(_) | E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
+            E::TenantIdTaken(..) | E::TableIdTooLarge(_) | E::TableIdTaken { .. } => {
+                "leave the id out to have a free one assigned"
+            }
             E::UnknownExtension { .. } => {
                 "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one"
             }
@@ -422,7 +425,6 @@ impl DirectoryError {
             E::ExtensionExists { .. } => "enable it under another name: --as NAME",
             E::NotShared(_) => "`sandstorm catalogue list` shows what is shared",
             E::NativeShare(_) => "the operator moves its tenant: `sandstorm tenant set NAME --code sandboxed`",
-            E::ShareWithSelf(_) => "name another tenant",
             E::TooManyShares(_) => "the operator can share it with all",
             E::DeployedShare(_) => "`--percent 100` has all calls go to it, `--percent 0` none",
             E::UnknownVersion { .. } => "`sandstorm ext versions NAME` shows those that are kept",
@@ -450,7 +452,6 @@ impl DirectoryError {
             E::TooManySecrets(_) => "remove one that is not needed: `sandstorm secret rm NAME`",
             E::InvalidToken => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
-            E::JournalUnavailable(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::OutdatedChange => "try again",
             E::NoAgreement(_) => "`sandstorm cluster status` shows whether etcd answers; records are served meanwhile",
             E::HomeWorker { .. } => "leave the home worker out to have one assigned",
