@@ -9,7 +9,8 @@ use crate::spill::{ColdMiss, ColdTicket, SpillQuota};
 
 /// Records, most of them cold.
 const RECORDS: u32 = 2_000;
-const NO_READS: SpillQuota = SpillQuota { reads_per_second: 0, bytes_per_second: u64::MAX };
+/// One read, and then none for ever.
+const ONE_READ: SpillQuota = SpillQuota { reads_per_second: 0, bytes_per_second: u64::MAX };
 
 fn filled() -> ColdTable {
     let mut cold = cold_table(256 << 10, 64 << 20);
@@ -33,6 +34,13 @@ fn met(cold: &ColdTable, number: u32) -> Vec<ColdMiss> {
 
 fn reads(cold: &ColdTable) -> u64 {
     cold.table.spill_stats().expect("of mode spill").reads
+}
+
+/// Uses up a tenant's quota by a record that is cold. The threads have been started.
+fn use_up(cold: &mut ColdTable, tenant: u32, number: u32) {
+    cold.pool.set_quota(tenant, ONE_READ);
+    let ticket = ColdMiss::fetch(met(cold, number), tenant, || {});
+    wait_for(cold, &ticket);
 }
 
 fn wait_for(cold: &mut ColdTable, ticket: &Arc<ColdTicket>) {
@@ -59,17 +67,17 @@ fn a_tenant_over_its_quota_waits_and_others_do_not() {
 #[test]
 fn a_read_is_charged_to_the_tenant_that_reads_and_one_without_quota_left_holds_up_no_other() {
     let mut cold = filled();
-    cold.pool.set_quota(2, SpillQuota { reads_per_second: 0, bytes_per_second: u64::MAX });
+    cold.pool.start(&cold.epochs).expect("threads");
+    use_up(&mut cold, 2, 2);
+    let before = reads(&cold);
     let (first, second) = (met(&cold, 0), met(&cold, 1));
     // The tenant that may not read asks first, for both; the owner asks for one of them.
     let waits = [first.clone(), second].map(|misses| ColdMiss::fetch(misses, 2, || {}));
     let owners = ColdMiss::fetch(first, 1, || {});
-    cold.participant.quiescent();
-    cold.pool.start(&cold.epochs).expect("threads");
     wait_for(&mut cold, &owners);
     assert!(waits[0].is_done(), "who waits for the same record has it, too");
     assert!(!waits[1].is_done(), "and for another one it still waits");
-    assert_eq!(cold.table.spill_stats().expect("of mode spill").reads, 1);
+    assert_eq!(reads(&cold) - before, 1);
     cold.pool.stop();
 }
 
@@ -88,17 +96,16 @@ fn a_record_that_two_tenants_wait_for_is_read_once() {
 #[test]
 fn a_read_that_waited_for_a_quota_is_not_taken_for_a_later_one_of_the_same_record() {
     let mut cold = filled();
-    cold.pool.set_quota(2, NO_READS);
+    cold.pool.start(&cold.epochs).expect("threads");
+    use_up(&mut cold, 2, 2);
     let first = met(&cold, 0);
     let held = ColdMiss::fetch(first.clone(), 2, || {});
     let owners = ColdMiss::fetch(first, 1, || {});
-    cold.participant.quiescent();
-    cold.pool.start(&cold.epochs).expect("threads");
     wait_for(&mut cold, &owners);
     assert!(held.is_done());
     // It leaves memory again; the read of the other tenant still waits for its quota.
+    use_up(&mut cold, 1, 3);
     let before = reads(&cold);
-    cold.pool.set_quota(1, NO_READS);
     let again = (RECORDS..50 * RECORDS).find_map(|number| {
         while cold.put(&number.to_le_bytes(), &[1; 500], &WriteOptions::default(), 1).is_err() {
             cold.participant.quiescent();
@@ -106,7 +113,8 @@ fn a_read_that_waited_for_a_quota_is_not_taken_for_a_later_one_of_the_same_recor
         }
         get(&cold, 0)
     });
-    let again = ColdMiss::fetch(again.expect("it was not read since"), 1, || {});
+    let again = again.expect("it was not read since");
+    let again = ColdMiss::fetch(again, 1, || {});
     cold.pool.set_quota(2, SpillQuota::UNLIMITED);
     let others = ColdMiss::fetch(met(&cold, 1), 2, || {});
     wait_for(&mut cold, &others);
