@@ -18,6 +18,8 @@ use crate::common::{PATIENT, Stop, eventually};
 const OF_EACH: usize = 200;
 /// Requests that a connection which reads nothing sends at once.
 const UNREAD: usize = 100;
+/// Looks at all connections, at least.
+const LOOKS_LEAST: usize = 5;
 /// The pause between two rounds over all connections.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes that the server may have for each connection beside what it had: a header's and an answer's, with what the
@@ -160,8 +162,10 @@ fn a_thousand_viewers_keep_neither_the_operator_nor_tenants_from_being_served() 
         let crowd = scope.spawn(move || {
             let kinds = KINDS.iter().cycle().take(KINDS.len() * OF_EACH);
             let mut viewers: Vec<_> = kinds.map(|kind| ViewerConnection::open(address, token, *kind)).collect();
-            let mut most = 0;
-            while !over.load(Relaxed) {
+            let (mut most, mut looks) = (0, 0);
+            // Some looks also where all else was over before the last connection was opened.
+            while looks < LOOKS_LEAST || !over.load(Relaxed) {
+                looks += 1;
                 viewers.iter_mut().filter(|viewer| !viewer.is_closed).for_each(|viewer| viewer.go_on(address, token));
                 most = most.max(accepted(port));
                 std::thread::sleep(PAUSE);
