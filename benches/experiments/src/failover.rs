@@ -1,7 +1,7 @@
 //! `sandstorm bench failover`: the time from `kill -9` of a server of a cluster until another one, which takes its
 //! place by itself, has acknowledged a write. Three servers and an etcd, on this machine.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use sandstorm_client::control::{ClusterStatus, Control, EventQuery, ServerChange
 use sandstorm_net::slots::slot_of;
 use sandstorm_terminal::output::CliError;
 
-use super::peer_server::{RedisConnection, is_installed};
+use super::peer_server::{RedisConnection, free_address, is_installed};
 use super::report::{ExperimentFindings, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
 
@@ -47,10 +47,6 @@ struct FailoverServer {
     control: String,
     id: String,
     process: Option<FailoverProcess>,
-}
-
-fn free_address() -> Result<SocketAddr, CliError> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// Waits until something is so.

@@ -29,6 +29,11 @@ pub(super) fn is_installed(program: &str) -> Result<(), CliError> {
     Err(CliError::new(format!("{program} is not installed")).hint(hint))
 }
 
+/// An address of loopback whose port is free now.
+pub(super) fn free_address() -> Result<SocketAddr, CliError> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
 /// A peer process; ended when dropped.
 pub(super) struct PeerServer {
     child: Child,
@@ -46,7 +51,7 @@ impl Drop for PeerServer {
 impl PeerServer {
     fn start(name: &'static str, arguments: impl Fn(u16) -> Vec<String>) -> Result<PeerServer, CliError> {
         is_installed(name)?;
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = free_address()?;
         let child = Command::new("taskset")
             .args(["-c", &bench_server::first_processor().to_string(), name])
             .args(arguments(address.port()))

@@ -1,7 +1,7 @@
 //! `sandstorm bench recovery`: the time from the start of a server to its first answer, over records that are on the
 //! disk: this server's log and checkpoint, Redis' RDB and AOF. Files are in the system's cache.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use sandstorm_client::control::{Control, DurabilityLevel, TableSpec, TenantSpec}
 use sandstorm_instance::LOG_FOLDER;
 use sandstorm_terminal::output::CliError;
 
-use super::peer_server::{REDIS, RedisConnection, is_installed};
+use super::peer_server::{REDIS, RedisConnection, free_address, is_installed};
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
 
@@ -43,7 +43,7 @@ impl Drop for StoredServer {
 
 impl StoredServer {
     fn new(program: &Path, arguments: impl FnOnce(u16) -> Vec<String>) -> Result<StoredServer, CliError> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = free_address()?;
         let arguments = arguments(address.port());
         Ok(StoredServer { program: program.to_owned(), arguments, address, child: None })
     }
@@ -92,7 +92,7 @@ fn key_of(number: u64) -> Vec<u8> {
 /// This server with a table that has durability, filled and ended.
 fn sandstorm(folder: &Path, records: u64) -> Result<StoredServer, CliError> {
     let state = folder.join("state");
-    let control = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let control = free_address()?.to_string();
     let mut server = StoredServer::new(&std::env::current_exe()?, |port| {
         let line = format!(
             "serve --no-builder --data 127.0.0.1:0 --control {control} --redis 127.0.0.1:{port}=bench/t --state {}",

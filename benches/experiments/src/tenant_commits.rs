@@ -45,7 +45,8 @@ fn failed(what: &str) -> impl Fn(&dyn std::fmt::Display) -> CliError {
     move |error| CliError::new(format!("{what}: {error}"))
 }
 
-fn client_of(server: &LocalServer, tenant: &LocalTenant) -> Result<Client, CliError> {
+/// A client of a tenant.
+pub(super) fn client_of(server: &LocalServer, tenant: &LocalTenant) -> Result<Client, CliError> {
     Client::connect(server.client(tenant)).map_err(|error| CliError::new(error.to_string()))
 }
 

@@ -10,7 +10,7 @@ use sandstorm_terminal::output::CliError;
 
 use super::measure::resident_bytes;
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
-use super::tenant_commits::{commits, rollbacks, source_of, typed_calls};
+use super::tenant_commits::{client_of, commits, rollbacks, source_of, typed_calls};
 use super::{BenchArgs, bench_server};
 use crate::local_server::{GET, LocalServer};
 
@@ -62,7 +62,7 @@ fn lines(args: &BenchArgs, server: &LocalServer, findings: &mut ExperimentFindin
     {
         let made = server.tenant_with_code(tenant, "t", TableMode::Store, Some(code))?;
         server.control().push(tenant, "lines", &source_of("lines", 1, LINES_SOURCE))?;
-        let client = Client::connect(server.client(&made)).map_err(|error| CliError::new(error.to_string()))?;
+        let client = client_of(server, &made)?;
         // By turns, and the first of each is not counted: its code comes from memory.
         step_ns(&client, true)?;
         step_ns(&client, false)?;

@@ -215,7 +215,7 @@ impl CopyDesk {
             state.sent.extend(wanted);
             return Some(map);
         }
-        state.map.end_probation(&self.own_id).filter(|_| state.is_well)
+        if state.is_well { state.map.end_probation(&self.own_id) } else { None }
     }
 
     /// Has a thread woken when the map is another one.

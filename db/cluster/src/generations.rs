@@ -132,8 +132,13 @@ impl StoredSlots {
 
     /// With a server that may take places by itself again; `None`: it may.
     pub(crate) fn end_probation(&self, server: &str) -> Option<StoredSlots> {
+        // It is asked at each look, and a map of all slots is long.
+        if !self.on_probation.contains(server) {
+            return None;
+        }
         let mut map = self.next_epoch();
-        map.on_probation.remove(server).then_some(map)
+        map.on_probation.remove(server);
+        Some(map)
     }
 
     fn begin_succession(&self, owner: &str, successor: String) -> StoredSlots {
