@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sandstorm_schema::ExtensionSchema;
+use tokio::sync::OnceCell;
 
 use crate::Error;
 use crate::control::{ChangePage, Control, ControlError};
@@ -62,14 +63,48 @@ pub(crate) struct LearnedNames {
     pub(crate) control: Control,
     server: String,
     tenant: String,
-    pub(crate) tables: Mutex<HashMap<String, u64>>,
-    pub(crate) schemas: Mutex<HashMap<String, Option<Arc<ExtensionSchema>>>>,
+    pub(crate) tables: AnswersByName<u64>,
+    pub(crate) schemas: AnswersByName<Option<Arc<ExtensionSchema>>>,
+}
+
+/// The control port's answers about names. Those who ask for a name while the same question is under way wait for that
+/// one's answer: a thousand first requests of a table would else be a thousand connections, of which the port evicts
+/// some.
+pub(crate) struct AnswersByName<T>(Mutex<HashMap<String, Arc<OnceCell<T>>>>);
+
+impl<T: Clone> AnswersByName<T> {
+    fn new() -> AnswersByName<T> {
+        AnswersByName(Mutex::default())
+    }
+
+    /// The answer about that name; `ask` gets it if it is not known yet. An error is not kept: the next one asks again.
+    pub(crate) async fn get_or_ask<E, F>(&self, name: &str, ask: impl FnOnce() -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let known = self.0.lock().get(name).cloned();
+        let answer = known.unwrap_or_else(|| Arc::clone(self.0.lock().entry(name.to_owned()).or_default()));
+        let asked = answer.get_or_try_init(ask).await.cloned();
+        if asked.is_err() {
+            let mut all = self.0.lock();
+            // Another may be asking by now, and be waited for.
+            if Arc::strong_count(&answer) <= 2 && !answer.initialized() {
+                all.remove(name);
+            }
+        }
+        asked
+    }
+
+    /// Has the next one ask again.
+    pub(crate) fn forget(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
 }
 
 impl LearnedNames {
     /// Nothing of that tenant yet.
     pub(crate) fn new(control: Control, server: &str, tenant: &str) -> LearnedNames {
-        let (tables, schemas) = (Mutex::default(), Mutex::default());
+        let (tables, schemas) = (AnswersByName::new(), AnswersByName::new());
         LearnedNames { control, server: server.to_owned(), tenant: tenant.to_owned(), tables, schemas }
     }
 
@@ -125,4 +160,48 @@ fn names(all: impl Iterator<Item = String>) -> String {
     let mut all: Vec<String> = all.collect();
     all.sort();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::AnswersByName;
+
+    /// Answers with how often it was asked; the first time it fails.
+    async fn ask(asked: &Cell<usize>) -> Result<usize, &'static str> {
+        let before = asked.get();
+        asked.set(before + 1);
+        tokio::task::yield_now().await;
+        if before == 0 { Err("no connection") } else { Ok(before) }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_asked_for_once_however_many_want_it_at_a_time() {
+        let shared = Rc::new((AnswersByName::new(), Cell::new(0)));
+        let mut wanted = Vec::new();
+        let local = tokio::task::LocalSet::new();
+        for _ in 0..1000 {
+            let shared = Rc::clone(&shared);
+            wanted.push(local.spawn_local(async move { shared.0.get_or_ask("items", || ask(&shared.1)).await }));
+        }
+        local.await;
+        let (mut failed, mut known) = (0, 0);
+        for answer in wanted {
+            match answer.await.expect("it ends") {
+                Ok(1) => known += 1,
+                Err("no connection") => failed += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        // One of those that waited asked again, and the others have its answer.
+        assert_eq!((failed, known), (1, 999));
+        let (answers, asked) = &*shared;
+        assert_eq!(answers.get_or_ask("items", || ask(asked)).await, Ok(1));
+        answers.forget("items");
+        assert_eq!(answers.get_or_ask("items", || ask(asked)).await, Ok(2));
+        assert_eq!(answers.get_or_ask("none", async || Err("unknown")).await, Err("unknown"));
+        assert!(!answers.0.lock().contains_key("none"), "names that are not there take no memory");
+    }
 }

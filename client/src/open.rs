@@ -120,13 +120,8 @@ impl Client {
     /// [`ClientOpenError::UnknownTable`] with the names that there are.
     pub async fn table(&self, name: &str) -> Result<u64, ClientOpenError> {
         let names = self.names().ok_or(ClientOpenError::NotOpened)?;
-        if let Some(id) = names.tables.lock().get(name) {
-            return Ok(*id);
-        }
         let (asked, table) = (Arc::clone(names), name.to_owned());
-        let id = beside(move || asked.find_table(&table)).await??;
-        names.tables.lock().insert(name.to_owned(), id);
-        Ok(id)
+        names.tables.get_or_ask(name, async || beside(move || asked.find_table(&table)).await?).await
     }
 
     /// Changes of a table behind a position, in their order, as they are on the disk; `None` gives the end of the log,
@@ -149,13 +144,8 @@ impl Client {
     /// [`ClientOpenError::UnknownExtension`] with the names that there are.
     pub async fn schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
         let names = self.names().ok_or(ClientOpenError::NotOpened)?;
-        if let Some(schema) = names.schemas.lock().get(extension) {
-            return Ok(schema.clone());
-        }
         let (asked, name) = (Arc::clone(names), extension.to_owned());
-        let schema = beside(move || asked.find_schema(&name)).await??;
-        names.schemas.lock().insert(extension.to_owned(), schema.clone());
-        Ok(schema)
+        names.schemas.get_or_ask(extension, async || beside(move || asked.find_schema(&name)).await?).await
     }
 
     /// Calls a typed function: `extension`, or `extension.function` where it has several. Arguments and reply are of
@@ -177,7 +167,9 @@ impl Client {
         let reply = self.invoke(extension, &schema.encode_call(function, &args)?).await;
         if matches!(&reply, Err(Error::Failed { code: INVALID, .. })) {
             // Perhaps another version was pushed, with other types: the next call asks for them.
-            self.names().map(|names| names.schemas.lock().remove(extension));
+            if let Some(names) = self.names() {
+                names.schemas.forget(extension);
+            }
         }
         let reply = schema.decode_reply(function, &reply?)?;
         serde_json::from_value(reply).map_err(|error| TypedCallError::Json(format!("the reply of {name}: {error}")))

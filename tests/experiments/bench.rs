@@ -162,7 +162,7 @@ fn so_has_that_of_tables_larger_than_memory() {
 
 #[test]
 fn so_has_that_of_looking_at_a_server() {
-    measure_all(&[("observation", (vec![2, 2, 2], 5, 0)), ("tenant-tools", (vec![4, 2], 4, 0))]);
+    measure_all(&[("observation", (vec![2, 2, 2], 5, 0)), ("tenant-tools", (vec![4, 2, 4, 3, 4], 9, 0))]);
 }
 
 #[test]
