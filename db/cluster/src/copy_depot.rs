@@ -47,8 +47,8 @@ pub(crate) struct HeardOwner {
     pub(crate) questions: u64,
     /// Those that are being answered.
     pub(crate) asking: u32,
-    /// Whether the last one that was answered has been confirmed. A copy that was opened again, and not asked for
-    /// since, may have less than it had confirmed before.
+    /// Whether it has taken what it was sent last. A copy that was opened again may have less than it had confirmed
+    /// before: its owner asks what it has, and sends more only if it misses nothing.
     pub(crate) confirms: bool,
 }
 
@@ -164,7 +164,8 @@ impl CopyDepot {
         if matches!(done, Err(ReplicaError::Missing)) {
             heard.remove(&name);
         } else if let Some(owner) = heard.get_mut(&name) {
-            (owner.asking, owner.confirms) = (owner.asking.saturating_sub(1), done.is_ok());
+            owner.asking = owner.asking.saturating_sub(1);
+            owner.confirms = done.is_ok() && head.ask.confirms().unwrap_or(owner.confirms);
         }
         drop(heard);
         serde_json::to_vec(&ReplicaAnswer::from(done)).map_err(|error| error.to_string())
@@ -347,15 +348,24 @@ mod tests {
         assert_eq!(depot.heard(&name), HeardOwner::default());
         let ask = |head: &ReplicaHead| depot.answer(&head.encode(b"").unwrap()).unwrap();
         ask(&head);
-        assert_eq!(depot.heard(&name), HeardOwner { questions: 1, asking: 0, confirms: true });
+        // It has told what it has, and its owner may find that this is less than it had confirmed.
+        assert_eq!(depot.heard(&name), HeardOwner { questions: 1, asking: 0, confirms: false });
+        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
+        let append = || depot.answer(&appends.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
+        append();
+        assert!(depot.heard(&name).confirms);
+        ask(&head);
+        assert!(!depot.heard(&name).confirms, "it is compared anew");
+        append();
+        assert_eq!(depot.heard(&name), HeardOwner { questions: 4, asking: 0, confirms: true });
         let busy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
         {
             let (_open, _hangs) = (depot.open.lock(), busy.lock());
-            assert_eq!(depot.heard(&name).questions, 1);
+            assert_eq!(depot.heard(&name).questions, 4);
         }
         depot.seal(&name).unwrap();
         ask(&ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() });
-        assert_eq!(depot.heard(&name), HeardOwner { questions: 2, asking: 0, confirms: false });
+        assert_eq!(depot.heard(&name), HeardOwner { questions: 5, asking: 0, confirms: false });
         depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
         assert_eq!(depot.heard(&name), HeardOwner::default());
         let _left = std::fs::remove_dir_all(folder);

@@ -70,7 +70,11 @@ struct CopyDeskState {
 /// The wish of a server to take the place of one that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceWish {
+    /// The server that is gone.
     pub(crate) owner: String,
+    /// The copy that is sealed and read: of that server's log, or of the one whose place it was to take. It has
+    /// confirmed all.
+    pub(crate) copy: CopyName,
     /// The start of the owner that is gone.
     pub(crate) boot: u64,
     /// The revision of the last change of tables, by which none of them loses a record.
@@ -245,7 +249,11 @@ impl CopyDesk {
     pub(crate) fn place_change(&self, revision: u64, read_at: Instant) -> Option<(StoredSlots, PlaceWish)> {
         let state = self.state.lock();
         let wish = state.place.as_ref().filter(|wish| read_at < wish.until || is_broken(MemberRule::WishesEnd))?;
-        if state.revision != revision || self.map_hurdle(&state, wish).is_some() {
+        if state.revision != revision || self.map_hurdle(&state, &wish.owner, wish.boot).is_some() {
+            return None;
+        }
+        // Of another copy it is not known whether it has all.
+        if self.copy_to_read(&state, &wish.owner).as_ref() != Some(&wish.copy) {
             return None;
         }
         state.map.take_place(&wish.owner, &self.own_id).map(|map| (map, wish.clone()))
@@ -257,15 +265,27 @@ impl CopyDesk {
         if state.read_at.is_none_or(|at| at < map_since) {
             return Some(MapHurdle::MapIsOld);
         }
-        let wish = PlaceWish { owner: owner.to_owned(), boot, directory_revision: 0, until: map_since };
-        self.map_hurdle(&state, &wish)
+        self.map_hurdle(&state, owner, boot)
     }
 
-    fn map_hurdle(&self, state: &CopyDeskState, wish: &PlaceWish) -> Option<MapHurdle> {
-        let (own, owner, map) = (&self.own_id, &wish.owner, &state.map);
+    /// The copy here that is sealed and read if this server takes a place because an owner is gone: not that owner's,
+    /// where it was to take another server's place itself.
+    pub(crate) fn place_copy(&self, owner: &str) -> Option<CopyName> {
+        self.copy_to_read(&self.state.lock(), owner)
+    }
+
+    fn copy_to_read(&self, state: &CopyDeskState, owner: &str) -> Option<CopyName> {
+        let place = state.map.place_to_take(owner)?;
+        let copies = &state.map.generations.get(place)?.copies;
+        let (_, copy) = copies.iter().find(|(server, _)| *server == self.own_id)?;
+        Some((place.to_owned(), *copy))
+    }
+
+    fn map_hurdle(&self, state: &CopyDeskState, owner: &str, boot: u64) -> Option<MapHurdle> {
+        let (own, map) = (&self.own_id, &state.map);
         let has_copy = map.generations.get(owner).is_some_and(|one| one.copies.iter().any(|(id, _)| id == own));
         let third = |id: &&String| {
-            let is_other = *id != own && *id != owner && !state.stopped.contains(*id);
+            let is_other = *id != own && id.as_str() != owner && !state.stopped.contains(*id);
             is_other && state.servers.contains_key(*id) && !map.draining.contains_key(*id)
         };
         let hurdles = [
@@ -274,7 +294,7 @@ impl CopyDesk {
             (map.draining.contains_key(own), MapHurdle::IsDraining),
             (map.on_probation.contains(own), MapHurdle::IsOnProbation),
             (state.stopped.contains(owner), MapHurdle::WasStopped),
-            (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != wish.boot), MapHurdle::HasChanged),
+            (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != boot), MapHurdle::HasChanged),
             (map.spans_of(owner).next().is_none(), MapHurdle::OwnsNothing),
             (!state.live.iter().any(|id| third(&id)), MapHurdle::NoThirdServer),
         ];

@@ -12,6 +12,7 @@ use sandstorm_catalog::Directory;
 use sandstorm_log::boot_time;
 
 use crate::copies_part::{FailoverNote, SuspectedServer};
+use crate::copy_depot::CopyDepot;
 use crate::copy_desk::{CopyDesk, CopyOwner, MapHurdle, PlaceWish};
 use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, SeenOwner, TickPace};
 use crate::failover_mode::FailoverMode;
@@ -65,7 +66,7 @@ impl Drop for CopyWatcher {
 enum PlaceHurdle {
     ByCommand,
     Map(MapHurdle),
-    /// The owner has not asked this copy since it was opened, or it did not confirm what it was asked last.
+    /// The copy that would be read has confirmed nothing since it was opened, or not what it was asked last.
     CopyIsUnsure,
     /// Changes of tables are to be applied here first.
     DirectoryIsOld,
@@ -79,8 +80,8 @@ impl std::fmt::Display for PlaceHurdle {
         let text = match self {
             PlaceHurdle::ByCommand => "failover is by command here",
             PlaceHurdle::CopyIsUnsure => {
-                "the copy of its log here has confirmed nothing since this server has begun, or was refused: it may \
-                 have less than it had confirmed"
+                "the copy here that would be read has confirmed nothing since this server has begun, or was refused: it \
+                 may have less than it had confirmed"
             }
             PlaceHurdle::DirectoryIsOld => "changes of tables are to be applied here first",
             PlaceHurdle::LosesRecords(tables) => {
@@ -221,16 +222,23 @@ impl WatcherLoop {
                 }
             }
         }
+        self.judge(depot);
+        self.show();
+    }
+
+    /// Looks at each owner that is gone, and wants the first place that nothing speaks against.
+    fn judge(&mut self, depot: &CopyDepot) {
         let gone: Vec<(String, u64)> = self.watch.gone().map(|(owner, boot)| (owner.to_owned(), boot)).collect();
         self.gone.retain(|known, _| gone.iter().any(|(owner, _)| owner == known));
         let mut wish = None;
         for (owner, boot) in &gone {
-            let copy = owners.iter().find(|one| one.owner == *owner).map(|one| one.copy);
-            let is_sure = copy.is_some_and(|copy| depot.heard(&(owner.clone(), copy)).confirms);
-            let hurdle = self.hurdle(owner, *boot, is_sure);
-            if hurdle.is_none() && wish.is_none() {
+            // The one that is read, which may be of another log than the one that is watched.
+            let copy = self.copies.place_copy(owner).filter(|copy| depot.heard(copy).confirms);
+            let hurdle = self.hurdle(owner, *boot, copy.is_some());
+            if let Some(copy) = copy.filter(|_| hurdle.is_none() && wish.is_none()) {
                 let (revision, until) = (self.desk.directory_revision(), Instant::now() + PLACE_WISH_AGE);
-                wish = Some(PlaceWish { owner: owner.clone(), boot: *boot, directory_revision: revision, until });
+                let (owner, boot) = (owner.clone(), *boot);
+                wish = Some(PlaceWish { owner, copy, boot, directory_revision: revision, until });
             }
             self.note(owner, hurdle);
         }
@@ -238,7 +246,6 @@ impl WatcherLoop {
         if self.copies.wish_place(wish) && is_wished {
             self.desk.wake_agent();
         }
-        self.show();
     }
 
     /// Has a server asked, by a thread of its own: this one goes on with its ticks.
@@ -344,5 +351,128 @@ impl WatcherLoop {
             }
         });
         self.desk.copies_part().set_suspected(shown.collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use sandstorm_catalog::DirectoryOptions;
+    use sandstorm_log::ReplicaBatch;
+    use sandstorm_store::Epochs;
+    use sandstorm_store::slots::SlotOwnership;
+
+    use super::*;
+    use crate::copy_desk::CopyName;
+    use crate::limits::SILENT_TICKS;
+    use crate::replica_messages::{ReplicaAsk, ReplicaHead};
+    use crate::state::{ServerState, StoredSlots};
+
+    /// The start that each server has told of.
+    const BOOT: u64 = 1;
+
+    fn id_of(name: char) -> String {
+        name.to_string().repeat(40)
+    }
+
+    /// Server `c` of a cluster of four, of which each has copies of its log on all others.
+    struct WatchingServer {
+        folder: PathBuf,
+        run: WatcherLoop,
+        map: StoredSlots,
+        revision: u64,
+    }
+
+    impl WatchingServer {
+        fn start(test: &str) -> WatchingServer {
+            let folder = std::env::temp_dir().join(format!("sandstorm-watcher-{test}-{}", std::process::id()));
+            let _left = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let own = id_of('c');
+            let desk = Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(own.clone())), BOOT));
+            desk.copies_part().set_depot(CopyDepot::new(&folder));
+            let copies = Arc::new(CopyDesk::new(&own, BOOT));
+            let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
+            let mut run = WatcherLoop::new(desk, copies, directory, FailoverMode::Automatic);
+            run.reached = Some(0);
+            let ids = ['a', 'b', 'c', 'd'].map(id_of);
+            let mut map = StoredSlots::divided(&ids);
+            for (id, first) in ids.iter().zip([10, 20, 30, 40]) {
+                let copies: Vec<CopyName> = ids.iter().filter(|other| *other != id).cloned().zip(first..).collect();
+                map = map.set_copies(id, BOOT, &copies).unwrap();
+            }
+            let mut server = WatchingServer { folder, run, map: map.clone(), revision: 0 };
+            server.adopt(map);
+            server
+        }
+
+        /// Reads another map, which is not old for as long as the test takes.
+        fn adopt(&mut self, map: StoredSlots) {
+            let ids = ['a', 'b', 'c', 'd'].map(id_of);
+            let servers = ids.iter().map(|id| (id.clone(), ServerState::example())).collect();
+            let live: BTreeSet<String> = ids.into_iter().collect();
+            let read_at = Instant::now() + Duration::from_secs(600);
+            (self.map, self.revision) = (map, self.revision + 1);
+            self.run.copies.adopt((self.revision, &self.map), (&servers, &live), "", read_at);
+        }
+
+        /// A server begins to take another one's place by itself.
+        fn begin(&mut self, owner: char, successor: char) {
+            self.adopt(self.map.take_place(&id_of(owner), &id_of(successor)).unwrap());
+        }
+
+        /// A server asks the copy of its log here.
+        fn ask(&self, owner: char, copy: u64, ask: ReplicaAsk) {
+            let head = ReplicaHead { owner: id_of(owner), copy, epoch: 1, ask };
+            let question = head.encode(&ReplicaBatch::default().encode()).unwrap();
+            self.run.desk.copies_part().depot().unwrap().answer(&question).unwrap();
+        }
+
+        fn confirm(&self, owner: char, copy: u64) {
+            self.ask(owner, copy, ReplicaAsk::State { makes: true });
+            self.ask(owner, copy, ReplicaAsk::Append);
+        }
+
+        /// A server is found to be gone.
+        fn lose(&mut self, owner: char) {
+            let seen = [SeenOwner { owner: id_of(owner), boot: BOOT, questions: 0, is_asking: false }];
+            let asked = (0..=SILENT_TICKS).find_map(|_| self.run.watch.tick(TickPace::Timely, &seen).pop());
+            self.run.watch.answer(&asked.expect("it is asked"), LifeAnswer::Refused);
+        }
+
+        /// The copy with which this server takes a place now.
+        fn wished(&mut self) -> Option<CopyName> {
+            let (read_at, desk) = (Instant::now(), Arc::clone(&self.run.desk));
+            self.run.judge(desk.copies_part().depot().unwrap());
+            self.run.copies.place_change(self.revision, read_at).map(|(_, wish)| wish.copy)
+        }
+
+        fn hurdle(&self, owner: char) -> Option<PlaceHurdle> {
+            self.run.gone.get(&id_of(owner)).and_then(|one| one.hurdle.clone()).map(|(hurdle, _)| hurdle)
+        }
+    }
+
+    impl Drop for WatchingServer {
+        fn drop(&mut self) {
+            let _left = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn the_copy_that_is_read_has_to_be_whole_and_not_that_of_the_successor_that_is_gone() {
+        let mut server = WatchingServer::start("reads");
+        server.lose('b');
+        assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+        server.confirm('b', 21);
+        assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('b'), 21)), None));
+        // It was to take another one's place: this server takes that first, by the copy of that one's log.
+        server.begin('a', 'b');
+        assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+        server.ask('a', 11, ReplicaAsk::State { makes: true });
+        assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+        server.ask('a', 11, ReplicaAsk::Append);
+        assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('a'), 11)), None));
     }
 }

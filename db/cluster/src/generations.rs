@@ -113,11 +113,7 @@ impl StoredSlots {
     pub(crate) fn take_place(&self, owner: &str, successor: &str) -> Option<StoredSlots> {
         let may =
             owner != successor && !self.draining.contains_key(successor) && !self.on_probation.contains(successor);
-        let first = match self.succession() {
-            None => owner,
-            Some((first, to)) if to == owner => first,
-            Some(_) => return None,
-        };
+        let first = self.place_to_take(owner)?;
         let has_copy = |of: &str| {
             let known = self.generations.get(of);
             known.is_some_and(|one| one.copies.iter().any(|(server, _)| server == successor))
@@ -128,6 +124,16 @@ impl StoredSlots {
         let mut map = self.begin_succession(first, successor.to_owned());
         map.on_probation.insert(first.to_owned());
         Some(map)
+    }
+
+    /// The place that is taken first where a server is gone: its own, or the one that it was to take; `None`: a third
+    /// server takes a place now.
+    pub(crate) fn place_to_take<'a>(&'a self, owner: &'a str) -> Option<&'a str> {
+        match self.succession() {
+            None => Some(owner),
+            Some((first, to)) if to == owner => Some(first),
+            Some(_) => None,
+        }
     }
 
     /// With a server that may take places by itself again; `None`: it may.

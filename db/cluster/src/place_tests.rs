@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::broken_rules::{BROKEN, MemberRule};
-use crate::copy_desk::{HeldCopy, MapHurdle, PlaceWish};
+use crate::copy_desk::{CopyName, HeldCopy, MapHurdle, PlaceWish};
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
 use crate::move_desk::MoveDesk;
@@ -45,11 +45,16 @@ impl WatchingCluster {
         let mut members: Vec<ClusterMember> = (0..SERVERS).map(|number| member(number, 1 + number as u64)).collect();
         store.found_cluster(ids.iter().map(String::as_str).zip(members.iter_mut()));
         let mut cluster = WatchingCluster { store, members };
-        let copies = vec![(id_of(1), 11), (id_of(2), 12)];
-        let held = copies.iter().map(|name| (name.clone(), HeldCopy { held: Some(0), asked_ns: 1 })).collect();
-        assert!(cluster.members[0].copies().want(copies, &held));
-        (0..SERVERS).for_each(|number| cluster.look(number));
+        cluster.want(0, vec![(id_of(1), 11), (id_of(2), 12)]);
         cluster
+    }
+
+    /// Gives a server's log copies.
+    fn want(&mut self, number: usize, copies: Vec<CopyName>) {
+        let held = copies.iter().map(|name| (name.clone(), HeldCopy { held: Some(0), asked_ns: 1 })).collect();
+        assert!(self.members[number].copies().want(copies, &held));
+        self.look(number);
+        (0..SERVERS).for_each(|number| self.look(number));
     }
 
     fn look(&mut self, number: usize) {
@@ -57,8 +62,10 @@ impl WatchingCluster {
     }
 
     fn wish(&self, number: usize, boot: u64, directory_revision: u64, until: Instant) {
-        let wish = PlaceWish { owner: id_of(0), boot, directory_revision, until };
-        self.members[number].copies().wish_place(Some(wish));
+        let copies = self.members[number].copies();
+        // One that has no copy may name any.
+        let copy = copies.place_copy(&id_of(0)).unwrap_or((id_of(0), 12));
+        copies.wish_place(Some(PlaceWish { owner: id_of(0), copy, boot, directory_revision, until }));
     }
 
     fn map(&self) -> StoredSlots {
@@ -118,6 +125,26 @@ fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a
     let is_taken = taken(&old);
     BROKEN.set(None);
     assert!(is_taken, "the test has not noticed");
+}
+
+#[test]
+fn a_wish_is_void_once_another_copy_than_the_one_that_was_looked_at_would_be_read() {
+    let mut cluster = WatchingCluster::start();
+    cluster.want(1, vec![(id_of(2), 21), (id_of(3), 22)]);
+    let wish = |copy: CopyName| PlaceWish { owner: id_of(1), copy, boot: 2, directory_revision: 0, until: soon() };
+    assert_eq!(cluster.members[2].copies().place_copy(&id_of(1)), Some((id_of(1), 21)));
+    cluster.members[2].copies().wish_place(Some(wish((id_of(1), 21))));
+    // The one that is gone begins to take a place itself just before, and so that place is taken first.
+    cluster.wish(1, 1, 0, soon());
+    cluster.look(1);
+    cluster.look(2);
+    assert_eq!(cluster.successor(), Some(id_of(1)), "of that copy nothing was known");
+    assert_eq!(cluster.members[2].copies().place_copy(&id_of(1)), Some((id_of(0), 12)));
+    cluster.look(3);
+    assert_eq!(cluster.members[3].copies().place_copy(&id_of(1)), None);
+    cluster.members[2].copies().wish_place(Some(wish((id_of(0), 12))));
+    cluster.look(2);
+    assert_eq!(cluster.successor(), Some(id_of(2)));
 }
 
 #[test]

@@ -17,6 +17,18 @@ pub(crate) enum ReplicaAsk {
     Trim { checkpoint: u64, segment: u64 },
 }
 
+impl ReplicaAsk {
+    /// Whether an answer that it was done says that the copy misses nothing; `None`: it says nothing of that.
+    pub(crate) fn confirms(&self) -> Option<bool> {
+        match self {
+            // What it has is compared by the owner, and then it is sent more.
+            ReplicaAsk::State { .. } => Some(false),
+            ReplicaAsk::Append => Some(true),
+            ReplicaAsk::Trim { .. } => None,
+        }
+    }
+}
+
 /// The head of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -83,7 +83,7 @@ impl CopyWorld {
         if let Some(hurdle) = copies.place_hurdle(owner, boot, long_ago) {
             return Some(format!("{hurdle:?}"));
         }
-        let copy = copies.copy_owners().into_iter().find(|one| one.owner == owner).map(|one| (one.owner, one.copy));
+        let copy = copies.place_copy(owner);
         let confirms = copy.and_then(|name| server.watching.heard.get(&name)).is_some_and(|heard| heard.1);
         (!confirms).then(|| "its copy has confirmed nothing".to_owned())
     }
@@ -91,8 +91,12 @@ impl CopyWorld {
     /// Sets which place a server wants to take.
     pub(super) fn wish(&mut self, at: usize, owner: Option<(String, u64)>) {
         let until = Instant::now() + Duration::from_secs(60);
-        let wish = owner.map(|(owner, boot)| PlaceWish { owner, boot, directory_revision: 0, until });
-        self.servers[at].member.copies().wish_place(wish);
+        let copies = self.servers[at].member.copies();
+        let wish = owner.and_then(|(owner, boot)| {
+            let copy = copies.place_copy(&owner)?;
+            Some(PlaceWish { owner, copy, boot, directory_revision: 0, until })
+        });
+        copies.wish_place(wish);
     }
 
     /// A server wants any place, whatever it has heard: what is safe does not depend on that.
