@@ -63,8 +63,9 @@ struct CopyDeskState {
     stopped: BTreeSet<String>,
     /// The place that this server wants to take by itself.
     place: Option<PlaceWish>,
-    /// Whether this server has been well for as long as a probation takes.
+    /// Whether this server has been well for as long as a probation takes, and the probations that it has seen begin.
     is_well: bool,
+    probations: u64,
 }
 
 /// The wish of a server to take the place of one that is gone.
@@ -169,6 +170,10 @@ impl CopyDesk {
         // Whatever was read before: a generation of an earlier start, or none where this start has sent one and has had
         // no answer. Writes wait in either case.
         let has_lost = state.revision != 0 && map.has_taken_place(&self.own_id, &state.map);
+        if map.on_probation.contains(&self.own_id) && !state.map.on_probation.contains(&self.own_id) {
+            // However well it was before: a probation begins with the map that shows it.
+            (state.probations, state.is_well) = (state.probations + 1, false);
+        }
         if revision != state.revision {
             // What was sent for an older map was made, or cannot be any more.
             state.sent.clear();
@@ -232,9 +237,11 @@ impl CopyDesk {
         self.state.lock().stopped.clone_from(stopped);
     }
 
-    /// This server has been well for as long as a probation takes, or was not.
-    pub(crate) fn set_well(&self, is_well: bool) {
-        self.state.lock().is_well = is_well;
+    /// Sets whether this server has been well for as long as a probation takes; `is_well` is told which one it is on.
+    pub(crate) fn set_well(&self, is_well: impl FnOnce(Option<u64>) -> bool) {
+        let state = &mut *self.state.lock();
+        let probation = Some(state.probations).filter(|_| state.map.on_probation.contains(&self.own_id));
+        state.is_well = is_well(probation) && probation.is_some();
     }
 
     /// Sets the place that this server wants to take by itself. It is wished again and again; returns whether it is

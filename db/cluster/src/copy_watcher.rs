@@ -150,7 +150,26 @@ struct WatcherLoop {
     asks_others: usize,
     /// Tables that would lose records, with the number of the change of tables for which that was found.
     losing: Option<(u64, Vec<String>)>,
-    well_since: Duration,
+    well: WellTime,
+}
+
+/// For how long a server on probation is well.
+#[derive(Debug)]
+struct WellTime {
+    /// The probation in which that was seen last.
+    probation: Option<u64>,
+    /// Since when, on the clock of leases.
+    since: Duration,
+}
+
+impl WellTime {
+    /// Whether it was well for as long as a probation takes: without a break, and all of that time on probation.
+    fn is_over(&mut self, now: Duration, pace: TickPace, probation: Option<u64>) -> bool {
+        if pace == TickPace::Slept || probation.is_none() || probation != self.probation {
+            (self.probation, self.since) = (probation, now);
+        }
+        now.saturating_sub(self.since) >= PROBATION
+    }
 }
 
 impl WatcherLoop {
@@ -166,7 +185,7 @@ impl WatcherLoop {
             reached: None,
             asks_others: 0,
             losing: None,
-            well_since: boot_time(),
+            well: WellTime { probation: None, since: boot_time() },
         }
     }
 
@@ -179,10 +198,7 @@ impl WatcherLoop {
             let pace = TickPace::of(now.saturating_sub(ticked), interval);
             ticked = now;
             self.tick(pace, &owners);
-            if pace == TickPace::Slept {
-                self.well_since = now;
-            }
-            self.copies.set_well(now.saturating_sub(self.well_since) >= PROBATION);
+            self.copies.set_well(|probation| self.well.is_over(now, pace, probation));
             interval = if owners.is_empty() { IDLE_WATCH_TICK } else { WATCH_TICK };
             let until = Instant::now() + interval.saturating_sub(boot_time().saturating_sub(now));
             while Instant::now() < until && !stop.load(Ordering::Relaxed) {
@@ -474,5 +490,35 @@ mod tests {
         assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
         server.ask('a', 11, ReplicaAsk::Append);
         assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('a'), 11)), None));
+    }
+
+    #[test]
+    fn a_probation_takes_its_time_however_long_the_server_was_well_before_and_begins_anew_where_it_was_asleep() {
+        let (begun, second) = (Duration::from_secs(9_000), Duration::from_secs(1));
+        let mut server = WatchingServer::start("probation");
+        let mut well = WellTime { probation: None, since: Duration::ZERO };
+        let mut look = |server: &WatchingServer, now, pace| {
+            server.run.copies.set_well(|probation| well.is_over(now, pace, probation));
+            server.run.copies.next_change(server.revision)
+        };
+        assert_eq!(look(&server, begun, TickPace::Timely), None);
+        let mut map = server.map.clone();
+        map.on_probation.insert(id_of('c'));
+        // It has run for hours when its place is taken. Its next look comes before its next tick, or after it.
+        server.adopt(map.clone());
+        assert_eq!(server.run.copies.next_change(server.revision), None);
+        for time in [begun + second, begun + PROBATION - second] {
+            assert_eq!(look(&server, time, TickPace::Timely), None);
+        }
+        let slept = begun + PROBATION;
+        assert_eq!(look(&server, slept, TickPace::Slept), None);
+        assert_eq!(look(&server, slept + PROBATION - second, TickPace::Late), None);
+        let ended = look(&server, slept + PROBATION, TickPace::Timely).expect("it is over");
+        assert!(ended.on_probation.is_empty());
+        // The next one begins with the map that shows it, though the watcher has not ticked in between.
+        server.adopt(ended);
+        server.adopt(map);
+        assert_eq!(server.run.copies.next_change(server.revision), None);
+        assert_eq!(look(&server, slept + PROBATION + second, TickPace::Timely), None);
     }
 }

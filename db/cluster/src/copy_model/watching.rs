@@ -46,7 +46,8 @@ impl CopyWorld {
     pub(super) fn watch(&mut self, at: usize) {
         let (now, random) = (self.now, self.random.random_ratio(1, 3));
         let copies = std::sync::Arc::clone(self.servers[at].member.copies());
-        copies.set_well(self.random.random_ratio(1, 4));
+        let is_well = self.random.random_ratio(1, 4);
+        copies.set_well(|_| is_well);
         let owners = copies.copy_owners();
         let silent: Vec<bool> = owners.iter().map(|one| self.is_silent(&one.owner)).collect();
         let server = &mut self.servers[at];
