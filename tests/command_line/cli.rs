@@ -2,7 +2,7 @@
 //! one `error: …` line and a status that is not zero. Runs the real binary on free ports.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -494,4 +494,23 @@ fn no_other_thread_runs_on_a_workers_processor() {
         })
     };
     assert!(!others.iter().any(|(_, list)| is_on(list)), "{found:?}");
+}
+
+#[test]
+fn counters_are_a_stream_of_lines_unless_one_row_is_asked_for() {
+    let server = Server::start(&["--no-builder"]);
+    let one = server.ok("stat --once --interval 0.05 --json");
+    assert_eq!(one.lines().count(), 1, "{one}");
+    let is_row = |line: &str| serde_json::from_str::<Value>(line).is_ok_and(|row| row["now"]["messages"].is_u64());
+    assert!(is_row(&one), "{one}");
+    let mut stream = server.command();
+    let mut stream = stream.args(["stat", "--json", "--interval", "0.05"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines: Vec<String> =
+        BufReader::new(stream.stdout.take().unwrap()).lines().take(3).map(|line| line.unwrap()).collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| is_row(line)), "{lines:?}");
+    // It ends by itself once no program reads it any more, or here.
+    let _is_over = stream.kill();
+    stream.wait().unwrap();
+    let help = server.ok("stat --help");
+    assert!(help.contains("until it is interrupted") && help.contains("--once"), "{help}");
 }

@@ -213,7 +213,7 @@ enum CliCommand {
     /// Check what this machine lacks: to compile extensions, to run as a service, for kernel-bypass network devices; or
     /// what is wrong with a running server (--live)
     Doctor(doctor::DoctorArgs),
-    /// Show what the server does now: counters, one row a second
+    /// Show what the server does now: counters, one row a second until interrupted, or --once
     Stat(stat::StatArgs),
     /// Show what uses the server now: tenants, extensions, tables; sorted, filtered, with graphs
     Top(top::TopArgs),

@@ -11,7 +11,8 @@ use super::latency::{self, LatencyArgs};
 use super::output::{CliError, OutputPrinter, format_bytes};
 use super::session::CliSession;
 
-/// Counters, one row a second.
+/// Counters, one row a second until it is interrupted, with --json one object a line. Scripts that read one answer take
+/// --once, or --all.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct StatArgs {
@@ -20,11 +21,14 @@ pub(super) struct StatArgs {
     /// Rows to print [default: until interrupted]
     #[arg(long, short = 'n')]
     count: Option<u64>,
+    /// Print one row and end
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
     /// Seconds between two rows
     #[arg(long, default_value_t = 1.0)]
     interval: f64,
     /// Print every counter since the start, once
-    #[arg(long, conflicts_with_all = ["count"])]
+    #[arg(long, conflicts_with_all = ["count", "once"])]
     all: bool,
 }
 
@@ -129,8 +133,9 @@ pub(super) fn stat(session: &CliSession, args: &StatArgs, out: &OutputPrinter) -
     if args.all {
         return out.show(&before, |stat| all(&counters_of(session, stat)));
     }
+    let count = if args.once { Some(1) } else { args.count };
     let mut printed = 0;
-    while args.count.is_none_or(|count| printed < count) {
+    while count.is_none_or(|count| printed < count) {
         std::thread::sleep(interval);
         let now = session.control().stat()?;
         let (old, new) = (counters_of(session, &before), counters_of(session, &now));

@@ -93,6 +93,7 @@ pub(super) const COMMANDS: &[&str] = &[
     "load ycsb-t --tenants 4 --tenant-skew 1",
     "load chain,long --chain-depth 3 --long-gets 12 --yield-every 0 --client-us 2.5",
     "stat --all",
+    "stat --once --json",
     "kills --limit 5",
     "cluster status",
     "cluster dev --port 7600",

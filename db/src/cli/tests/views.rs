@@ -120,6 +120,8 @@ fn the_commands_that_show_them_parse() {
         "ext list --sort cpu",
         "top records",
         "top --once -n 2",
+        "stat --once -n 2",
+        "stat --once --all",
     ] {
         assert!(cli(line).is_err(), "{line}");
     }
