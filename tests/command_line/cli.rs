@@ -512,5 +512,5 @@ fn counters_are_a_stream_of_lines_unless_one_row_is_asked_for() {
     let _is_over = stream.kill();
     stream.wait().unwrap();
     let help = server.ok("stat --help");
-    assert!(help.contains("until it is interrupted") && help.contains("--once"), "{help}");
+    assert!(help.contains("until interrupted, or --once") && help.contains("Print one row and end"), "{help}");
 }

@@ -46,6 +46,12 @@ pub fn data_plane_with(text: &str) -> DataPlane {
     network::start(overrides(), |overrides| data_plane_as(text, overrides))
 }
 
+/// The same with a state directory, which keeps records of tables that are durable.
+pub fn durable_data_plane_with(text: &str, state: &Path) -> DataPlane {
+    let overrides = CliOverrides { state: Some(state.into()), ephemeral: Some(false), ..overrides() };
+    network::start(overrides, |overrides| data_plane_as(text, overrides))
+}
+
 /// A data plane over shared memory (memif).
 #[cfg(feature = "dpdk")]
 pub fn data_plane_over_memif(text: &str) -> DataPlane {

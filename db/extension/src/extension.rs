@@ -136,6 +136,13 @@ impl CallLatency {
         }
     }
 
+    /// Counts that the replies of `count` of these calls were sent for so long, for that worker alone.
+    pub fn record_sending(&self, worker: usize, sending_ns: u64, count: u64) {
+        if let Some(latency) = self.0.get(worker) {
+            latency.get_or_init(Box::default).record_sending(sending_ns, count);
+        }
+    }
+
     /// The calls at all workers.
     pub fn read(&self) -> LatencyCounts {
         let mut counts = LatencyCounts::default();

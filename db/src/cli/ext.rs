@@ -473,7 +473,11 @@ fn distributions(latency: &LatencyRow) -> String {
         let durations = [part.p50_ns, part.p90_ns, part.p99_ns, part.p999_ns].map(format_duration);
         std::iter::once(name.to_owned()).chain(durations).collect()
     };
-    let rows = [row("cpu", &latency.service), row("waiting", &latency.waiting), row("wall", &latency.total)];
+    let mut rows = vec![row("cpu", &latency.service), row("waiting", &latency.waiting), row("wall", &latency.total)];
+    // Of some calls, behind their time.
+    if latency.sending.count > 0 {
+        rows.push(row("sending", &latency.sending));
+    }
     let calls = format!("{} CALLS", latency.total.count);
     columns(&[calls.as_str(), "P50", "P90", "P99", "P99.9"], &rows)
 }
@@ -547,4 +551,18 @@ fn show(extension: &ExtensionStatus) -> String {
     text.push('\n');
     text.push_str(&columns(&["VERSION", "TIER", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_replies_were_sent_is_a_row_where_it_was_measured() {
+        let part = |count| DurationStats { count, p99_ns: 1_500, ..DurationStats::default() };
+        let latency = LatencyRow { total: part(32), ..LatencyRow::default() };
+        assert!(!distributions(&latency).contains("sending"));
+        let text = distributions(&LatencyRow { sending: part(2), ..latency });
+        assert!(text.lines().any(|line| line.starts_with("sending ") && line.contains("1.50us")), "{text}");
+    }
 }

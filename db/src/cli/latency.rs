@@ -107,7 +107,7 @@ fn table(report: &LatencyReport, seconds: Option<f64>) -> String {
             let extension =
                 row.extension.as_ref().map_or_else(|| "-".to_owned(), |name| format!("{name} v{}", row.version));
             let head = [row.tenant.clone(), row.class.clone(), extension, count(row.total.count)];
-            // It is measured for some requests, and not by extension.
+            // It is measured for some requests.
             let sending = if row.sending.count > 0 { format_duration(row.sending.p99_ns) } else { "-".to_owned() };
             head.into_iter().chain(durations.map(format_duration)).chain([sending]).collect()
         })

@@ -31,7 +31,7 @@ pub struct LatencyRow {
     /// The other part; for calls their CPU time.
     pub service: DurationStats,
     /// The time from an answer's being ready until it has left, of one turn in 16 that answers: the end of `service`;
-    /// for calls, which are known by tenant alone, it comes after `total`.
+    /// for calls it comes after `total`.
     pub sending: DurationStats,
 }
 

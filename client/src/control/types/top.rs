@@ -65,8 +65,14 @@ pub struct TenantUse {
     pub slowed: u64,
     /// The quota of which it has used the largest part.
     pub quota: QuotaUse,
-    /// How long its requests took, of all kinds together; with buckets.
+    /// How long its requests took, of all kinds together; with buckets, as its parts have.
     pub latency: DurationStats,
+    /// The part of it in which nothing was done for the request.
+    pub waiting: DurationStats,
+    /// The other part; of calls their CPU time.
+    pub service: DurationStats,
+    /// How long answers were sent, of some: the end of `service`; of calls it comes after `latency`.
+    pub sending: DurationStats,
     /// What neighbours cost it, of the kind of its requests that they cost most; `None`: not known.
     pub isolation: Option<TenantIsolation>,
 }
@@ -125,8 +131,14 @@ pub struct ExtensionUse {
     pub switches: u64,
     /// Calls under way.
     pub running: u64,
-    /// How long calls took; with buckets.
+    /// How long calls took; with buckets, as its parts have.
     pub latency: DurationStats,
+    /// The part of it in which nothing was computed.
+    pub waiting: DurationStats,
+    /// The CPU time.
+    pub service: DurationStats,
+    /// How long replies were sent, of some: it comes after `latency`.
+    pub sending: DurationStats,
 }
 
 /// What a table uses.

@@ -44,7 +44,8 @@ fn work(shared: &SharedWorkerState) {
             Err(error) => (RpcStatus::Failed, error.to_string().into_bytes()),
         };
         let connection = request.connection;
-        let message = InboxMessage::InvocationResult { connection, status, number: 0, value, shown: 0, cost: None };
+        let (number, shown, cost, ready) = (0, 0, None, None);
+        let message = InboxMessage::InvocationResult { connection, status, number, value, shown, cost, ready };
         shared.send_to_inbox(request.worker, message);
     }
 }

@@ -6,14 +6,17 @@
 //! no reading of their own.
 //!
 //! The end of that time is sending: from when answers are ready until they have left. To know it takes one more reading
-//! of the clock, so it is measured in one turn in [`SENDING_SAMPLE`] that answers anything.
+//! of the clock, so it is measured in one turn in [`SENDING_SAMPLE`] that answers anything. Of the turns in which calls
+//! end, as many: their replies are counted by extension as well, which takes a reference to it.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::slow::SlowAnswer;
 use crate::limits::SENDING_SAMPLE;
 use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::DirectorySnapshot;
+use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::SlowThreshold;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::rpc::OpKind;
@@ -33,12 +36,52 @@ struct AnsweredRequests {
 }
 
 /// Requests of one tenant and kind whose answers were ready at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct ReadyAnswers {
     tenant: u32,
     class: RequestClass,
+    /// The extension whose calls they were; `None`: other requests.
+    extension: Option<Arc<LoadedExtension>>,
     ready_ns: u64,
     count: u64,
+}
+
+/// As what the latency of a message's answer is counted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct AnswerLatency<'a> {
+    /// The kind of its requests; `None`: calls, which are counted where they end, or what reads and writes nothing.
+    pub(super) class: Option<RequestClass>,
+    /// The call whose reply the answer waited for last, if its sending is measured.
+    pub(super) call: Option<MeasuredCall<'a>>,
+}
+
+/// A call that has ended, in a turn in which the sending of replies is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredCall<'a> {
+    pub(super) tenant: u32,
+    pub(super) extension: &'a Arc<LoadedExtension>,
+}
+
+impl MeasuredCall<'_> {
+    /// The call, beyond its invocation: its reply is ready at `ready_ns`, and leaves later.
+    pub(super) fn ready(&self, ready_ns: u64) -> ReadyCall {
+        ReadyCall { tenant: self.tenant, extension: Arc::clone(self.extension), ready_ns }
+    }
+}
+
+/// A call whose reply is ready, and has not left.
+#[derive(Debug)]
+pub(super) struct ReadyCall {
+    tenant: u32,
+    extension: Arc<LoadedExtension>,
+    ready_ns: u64,
+}
+
+impl ReadyCall {
+    /// The same, ready only at `ready_ns`: its reply waited for the log until then.
+    pub(super) fn again(self, ready_ns: u64) -> ReadyCall {
+        ReadyCall { ready_ns, ..self }
+    }
 }
 
 /// The ledger: see the head of this file. It holds no more than one turn answers.
@@ -55,8 +98,18 @@ pub(super) struct LatencyLedger {
     ready: usize,
     /// Turns that answered anything.
     turns: u32,
+    /// Turns in which calls have ended.
+    reply_turns: u32,
     /// From when on a request is slow.
     pub(super) slow_ns: u64,
+}
+
+/// Whether sending is measured in the turn of this number. Which turns these are follows no period that clients could
+/// keep.
+#[inline]
+fn is_sampled(turn: u32) -> bool {
+    // The multiplier is 2^32 over the golden ratio: its multiples spread evenly.
+    IS_OBSERVED && turn.wrapping_mul(0x9E37_79B9) < u32::MAX / SENDING_SAMPLE
 }
 
 /// The kind of a plain operation; none for those that read and write nothing. Calls are counted when they end.
@@ -80,6 +133,7 @@ impl Default for LatencyLedger {
             sending: Vec::new(),
             ready: 0,
             turns: 0,
+            reply_turns: 0,
             slow_ns: SlowThreshold::OFF,
         }
     }
@@ -91,34 +145,47 @@ impl LatencyLedger {
         self.entries.is_empty() && self.sending.is_empty()
     }
 
-    /// Whether sending is measured in this turn. Which turns these are follows no period that clients could keep.
-    #[inline]
-    fn is_sampled(&self) -> bool {
-        // The multiplier is 2^32 over the golden ratio: its multiples spread evenly.
-        IS_OBSERVED && self.turns.wrapping_mul(0x9E37_79B9) < u32::MAX / SENDING_SAMPLE
-    }
-
     /// Notes that the answers noted so far are ready, and only have to be sent. `read_ns` reads the clock.
     #[inline]
     pub(super) fn note_ready(&mut self, read_ns: impl FnOnce() -> u64) {
-        if !self.is_sampled() || self.ready == self.entries.len() {
+        if !is_sampled(self.turns) || self.ready == self.entries.len() {
             return;
         }
         let ready_ns = read_ns();
         let ready = self.entries.iter().skip(self.ready).map(|entry| {
             let AnsweredRequests { tenant, class, count, .. } = *entry;
-            ReadyAnswers { tenant, class, ready_ns, count }
+            ReadyAnswers { tenant, class, extension: None, ready_ns, count }
         });
         self.sending.extend(ready);
         self.ready = self.entries.len();
     }
 
-    /// Notes that a call of a tenant ended at `ready_ns`, and that its reply only has to be sent.
+    /// Notes a turn in which calls have ended. Returns whether the sending of their replies is measured.
     #[inline]
-    pub(super) fn note_ready_call(&mut self, tenant: u32, ready_ns: u64) {
-        if self.is_sampled() {
-            self.sending.push(ReadyAnswers { tenant, class: RequestClass::Call, ready_ns, count: 1 });
+    pub(super) fn begin_replies(&mut self) -> bool {
+        self.reply_turns = self.reply_turns.wrapping_add(1);
+        is_sampled(self.reply_turns)
+    }
+
+    /// Notes that the reply of a call was ready at `ready_ns`, and only has to be sent.
+    pub(super) fn note_ready_call(&mut self, MeasuredCall { tenant, extension }: MeasuredCall<'_>, ready_ns: u64) {
+        match self.sending.last_mut() {
+            Some(last)
+                if (last.tenant, last.ready_ns) == (tenant, ready_ns)
+                    && last.extension.as_ref().is_some_and(|one| Arc::ptr_eq(one, extension)) =>
+            {
+                last.count += 1;
+            }
+            _ => {
+                let extension = Some(Arc::clone(extension));
+                self.sending.push(ReadyAnswers { tenant, class: RequestClass::Call, extension, ready_ns, count: 1 });
+            }
         }
+    }
+
+    /// The same of a call whose reply waited since.
+    pub(super) fn note_sent_call(&mut self, ReadyCall { tenant, extension, ready_ns }: ReadyCall) {
+        self.note_ready_call(MeasuredCall { tenant, extension: &extension }, ready_ns);
     }
 
     /// Notes that what is answered from here on began to be served at `now_ns`.
@@ -177,9 +244,13 @@ impl LatencyLedger {
             }
         }
         self.subjects.clear();
-        for ReadyAnswers { tenant, class, ready_ns, count } in self.sending.drain(..) {
+        for ReadyAnswers { tenant, class, extension, ready_ns, count } in self.sending.drain(..) {
+            let sending_ns = now_ns.saturating_sub(ready_ns);
             if let Some(view) = snapshot.tenant(tenant) {
-                view.tenant.usage.latency(worker).of(class).record_sending(now_ns.saturating_sub(ready_ns), count);
+                view.tenant.usage.latency(worker).of(class).record_sending(sending_ns, count);
+            }
+            if let Some(extension) = extension {
+                extension.latency.record_sending(worker, sending_ns, count);
             }
         }
         self.ready = 0;
@@ -203,9 +274,14 @@ impl LatencyLedger {
 #[cfg(test)]
 mod tests {
     use sandstorm_catalog::{Directory, NewTenant};
+    use sandstorm_extension::{BudgetOverride, ExtensionLibrary};
     use sandstorm_store::Epochs;
 
     use super::*;
+
+    fn extension() -> Arc<LoadedExtension> {
+        Arc::new(LoadedExtension::new("e", 1, ExtensionLibrary::of_nothing(), BudgetOverride::default()))
+    }
 
     #[test]
     fn answers_are_counted_for_their_tenant_with_the_time_that_each_waited() {
@@ -246,6 +322,7 @@ mod tests {
         directory.create_tenant(NewTenant::named("one")).expect("a tenant");
         let snapshot = directory.snapshot();
         let (tenant, mut ledger) = (snapshot.by_name("one").expect("a tenant").tenant.id, LatencyLedger::default());
+        let extension = extension();
         let (turns, mut readings) = (16 * u64::from(SENDING_SAMPLE), 0);
         for turn in 0..turns {
             let begun_ns = turn * 100_000;
@@ -260,7 +337,13 @@ mod tests {
             ledger.note_ready(|| read(5_000));
             ledger.note(tenant, RequestClass::Put, begun_ns, || RequestSubject::of("put"));
             ledger.note_ready(|| read(6_000));
-            ledger.note_ready_call(tenant, begun_ns + 9_000);
+            if ledger.begin_replies() {
+                let call = MeasuredCall { tenant, extension: &extension };
+                let before = ledger.sending.len();
+                (0..2).for_each(|_| ledger.note_ready_call(call, begun_ns + 9_000));
+                ledger.note_sent_call(call.ready(begun_ns).again(begun_ns + 8_000));
+                assert_eq!(ledger.sending.len() - before, 2, "those that were ready together are one entry");
+            }
             // This one leaves with nothing that was measured.
             ledger.note(tenant, RequestClass::Range, begun_ns, || RequestSubject::of("range"));
             ledger.settle(&snapshot, 0, begun_ns + 10_000, |_, _| ());
@@ -275,8 +358,25 @@ mod tests {
         };
         assert_eq!(sent(RequestClass::Get), (3 * sampled, 3 * sampled * 6_000));
         assert_eq!(sent(RequestClass::Put), (sampled, sampled * 4_000));
-        assert_eq!(sent(RequestClass::Call), (sampled, sampled * 1_000));
+        let (calls, sum_ns) = sent(RequestClass::Call);
+        assert!(calls % 3 == 0 && (14..=18).contains(&(calls / 3)), "of turns with calls as many, not {calls}");
+        assert_eq!(sum_ns, calls / 3 * (2 * 1_000 + 2_000));
+        assert_eq!(extension.latency.read().sending, counts[RequestClass::Call as usize].sending, "and by extension");
         assert_eq!(sent(RequestClass::Range), (0, 0));
         assert_eq!(counts[RequestClass::Call as usize].total.count(), 0, "a call is counted where it ends");
+    }
+
+    #[test]
+    fn sending_is_measured_in_as_many_turns_where_calls_alone_end() {
+        let (snapshot, extension) = (Directory::new(Epochs::new()).snapshot(), extension());
+        let (turns, mut ledger) = (16 * u64::from(SENDING_SAMPLE), LatencyLedger::default());
+        for turn in 0..turns {
+            if ledger.begin_replies() {
+                ledger.note_ready_call(MeasuredCall { tenant: u32::MAX, extension: &extension }, turn);
+            }
+            ledger.settle(&snapshot, 0, turn, |_, _| ());
+        }
+        let sampled = extension.latency.read().sending.count();
+        assert!((14..=18).contains(&sampled), "one turn in {SENDING_SAMPLE}, not {sampled} of {turns}");
     }
 }

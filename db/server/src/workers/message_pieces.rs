@@ -11,6 +11,7 @@ use sandstorm_net::rpc::RpcStatus;
 use super::admission::AdmittedRequest;
 use super::cold_progress::ColdProgress;
 use super::context::{WorkerContext, count};
+use super::latency_ledger::AnswerLatency;
 use super::operation_response::encode_refusal;
 use super::piece_budget::{MessageWork, PieceEnd};
 use super::port::{PortContext, ResponseBuffer};
@@ -106,11 +107,13 @@ pub(super) fn refuse_postponed(
             encode_refusal(&operation, status, text, response);
         };
         match response_id {
-            Some(response_id) => port.deliver(context, (response_id, index), shown, refuse),
+            Some(response_id) => {
+                port.deliver(context, (response_id, index), shown, None, refuse);
+            }
             None => refuse(&mut response),
         }
     }
     if response_id.is_none() {
-        port.respond_when_durable(context, &origin, (&response, None), shown, None);
+        port.respond_when_durable(context, &origin, (&response, None), shown, AnswerLatency::default());
     }
 }

@@ -22,7 +22,7 @@ use super::cold_progress::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::ingress::flows::BatchCosts;
-use super::latency_ledger::class_of;
+use super::latency_ledger::{AnswerLatency, class_of};
 use super::message_pieces::{refuse_postponed, resume, suspend};
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::piece_budget::{PieceBudget, PieceEnd, copy_cost_gets, operation_requests};
@@ -165,7 +165,8 @@ impl MessageServer {
             let (origin, class) = (&message.origin, class_of(message.first.op));
             let response = &mut self.responses[message.number];
             let answer = (&response.bytes[..], response.tail.take());
-            let has_left = port.respond_when_durable(&executor.context, origin, answer, message.shown.get(), class);
+            let (shown, latency) = (message.shown.get(), AnswerLatency { class, call: None });
+            let has_left = port.respond_when_durable(&executor.context, origin, answer, shown, latency);
             if let Some(class) = class.filter(|_| has_left) {
                 let first = &message.first;
                 let subject = || RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key);
@@ -346,7 +347,7 @@ impl MessageServer {
             let answer = &self.answer;
             let write = |response: &mut Vec<u8>| response.extend_from_slice(answer);
             let shown = planned.message.shown.get();
-            port.deliver(&executor.context, (response_id, planned.index), shown, write);
+            port.deliver(&executor.context, (response_id, planned.index), shown, None, write);
         }
         (status, self.answer.len(), 0)
     }

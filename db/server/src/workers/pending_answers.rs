@@ -2,8 +2,10 @@
 //! goes on. Each leaves, in their order, once the log is on the disk up to its position.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
+use sandstorm_extension::LoadedExtension;
 use sandstorm_log::waits_for_copies;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
@@ -12,6 +14,7 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::backed::waits;
 
+use super::latency_ledger::AnswerLatency;
 use super::operation_response::encode_refusal;
 use super::response_assembly::{RequestOrigin, start_response};
 use crate::limits::{PENDING_ANSWERS_BYTES, POOLED_PENDING_ANSWERS, POOLED_RESPONSE_BYTES};
@@ -28,6 +31,8 @@ pub(super) struct PendingAnswer {
     pub(super) tail: Option<SharedBytes>,
     /// As what its latency is counted.
     pub(super) class: Option<RequestClass>,
+    /// The extension of the call whose reply it waited for last, if its sending is measured.
+    pub(super) extension: Option<Arc<LoadedExtension>>,
 }
 
 impl PendingAnswer {
@@ -68,7 +73,7 @@ impl PendingAnswers {
         origin: &RequestOrigin<PeerAddr>,
         response: &[u8],
         tail: Option<SharedBytes>,
-        class: Option<RequestClass>,
+        latency: AnswerLatency<'_>,
     ) -> bool {
         let own = self.by_tenant.get(&origin.header.tenant).copied().unwrap_or(0);
         if !DynamicThreshold::of(PENDING_ANSWERS_BYTES).admits(self.bytes, own) {
@@ -79,7 +84,9 @@ impl PendingAnswers {
         let is_wait = waits::is_wait(position);
         let queue = &mut self.queues[usize::from(waits_for_copies(position))];
         let position = if is_wait { position } else { position.max(queue.back().map_or(0, |last| last.position)) };
-        let answer = PendingAnswer { position, origin: *origin, bytes, tail, class };
+        let AnswerLatency { class, call } = latency;
+        let extension = call.map(|call| Arc::clone(call.extension));
+        let answer = PendingAnswer { position, origin: *origin, bytes, tail, class, extension };
         self.bytes += answer.size();
         *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
         if is_wait {
@@ -170,10 +177,10 @@ mod tests {
     fn answers_leave_in_their_order_and_never_before_an_earlier_one() {
         let mut pending = PendingAnswers::default();
         for (position, tenant) in [(5, 1), (3, 2), (9, 1)] {
-            assert!(pending.push(position, &origin(tenant), b"answer", None, None));
+            assert!(pending.push(position, &origin(tenant), b"answer", None, AnswerLatency::default()));
         }
         for (position, tenant) in [(4, 1), (2, 2)] {
-            assert!(pending.push(position | COPIED_BIT, &origin(tenant), b"answer", None, None));
+            assert!(pending.push(position | COPIED_BIT, &origin(tenant), b"answer", None, AnswerLatency::default()));
         }
         assert_eq!(pending.first_positions(), [Some(5), Some(4 | COPIED_BIT)], "those of the disk wait for no copies");
         let mut positions =
@@ -188,11 +195,14 @@ mod tests {
         let mut pending = PendingAnswers::default();
         let large = vec![0; 1 << 20];
         let mut count = 0;
-        while pending.push(1, &origin(1), &large, None, None) {
+        while pending.push(1, &origin(1), &large, None, AnswerLatency::default()) {
             count += 1;
         }
         assert!(count > 10 && count * large.len() < PENDING_ANSWERS_BYTES, "{count}");
-        assert!(pending.push(1, &origin(2), &large, None, None), "another tenant has room of its own");
+        assert!(
+            pending.push(1, &origin(2), &large, None, AnswerLatency::default()),
+            "another tenant has room of its own"
+        );
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
-use sandstorm_metrics::histogram::{REQUEST_CLASSES, RequestClass};
+use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::context::WorkerContext;
+use super::latency_ledger::{AnswerLatency, MeasuredCall};
 use super::pending_answers::{PendingAnswer, not_durable_response};
 use super::port::{PortContext, shrink_to_pool};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
@@ -23,11 +24,11 @@ impl PortContext {
         origin: &RequestOrigin<PeerAddr>,
         (response, tail): (&[u8], Option<SharedBytes>),
         shown: u64,
-        class: Option<RequestClass>,
+        latency: AnswerLatency<'_>,
     ) -> bool {
         match context.position_state(shown) {
             PositionState::OnDisk => self.respond_whole(context.clock.now_us, origin, response, tail),
-            PositionState::Waits => return self.hold(context, origin, (response, tail), shown, class),
+            PositionState::Waits => return self.hold(context, origin, (response, tail), shown, latency),
             PositionState::Uncertain => self.respond_not_durable(context, origin, response),
         }
         true
@@ -61,9 +62,9 @@ impl PortContext {
         origin: &RequestOrigin<PeerAddr>,
         (response, tail): (&[u8], Option<SharedBytes>),
         shown: u64,
-        class: Option<RequestClass>,
+        latency: AnswerLatency<'_>,
     ) -> bool {
-        if !self.pending.push(shown, origin, response, tail, class) {
+        if !self.pending.push(shown, origin, response, tail, latency) {
             self.respond_not_durable(context, origin, response);
             return true;
         }
@@ -112,39 +113,47 @@ impl PortContext {
         } else {
             self.respond_not_durable(context, &answer.origin, &answer.bytes);
         }
+        let (tenant, now_ns) = (answer.origin.header.tenant, context.clock.now_ns);
         if let Some(class) = answer.class {
-            context.answered.begin_batch(context.clock.now_ns);
+            context.answered.begin_batch(now_ns);
             let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
-            context.answered.note(answer.origin.header.tenant, class, answer.origin.received_ns, subject);
+            context.answered.note(tenant, class, answer.origin.received_ns, subject);
+        }
+        if let Some(extension) = &answer.extension {
+            context.answered.note_ready_call(MeasuredCall { tenant, extension }, now_ns);
         }
         self.pending.recycle(answer.bytes);
     }
 
     /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response
-    /// if no other answer is missing.
+    /// if no other answer is missing. Returns whether it has left by now.
     pub(super) fn deliver(
         &mut self,
         context: &WorkerContext,
         (id, operation): (ResponseId, usize),
         shown: u64,
+        call: Option<MeasuredCall<'_>>,
         write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    ) -> bool {
         let mut answer = std::mem::take(&mut self.answer);
+        let latency = AnswerLatency { class: None, call };
+        let mut has_left = false;
         if let Some(origin) = self.assembly.take_single(id) {
             start_response(&origin.header, 1, &mut answer);
             write(&mut answer);
-            self.respond_when_durable(context, &origin, (&answer, None), shown, None);
+            has_left = self.respond_when_durable(context, &origin, (&answer, None), shown, latency);
         } else {
             answer.clear();
             write(&mut answer);
             let mut response = std::mem::take(&mut self.response);
             if let Some((origin, shown)) = self.assembly.part(id, (operation, shown), &answer, &mut response) {
-                self.respond_when_durable(context, &origin, (&response, None), shown, None);
+                has_left = self.respond_when_durable(context, &origin, (&response, None), shown, latency);
             }
             shrink_to_pool(&mut response);
             self.response = response;
         }
         shrink_to_pool(&mut answer);
         self.answer = answer;
+        has_left
     }
 }

@@ -14,6 +14,7 @@ use super::connections::inbox::InboxMessage;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
+use super::latency_ledger::{MeasuredCall, ReadyCall};
 use super::local_calls::LocalCallResult;
 use super::port::WorkerPortState;
 use super::tasks::{InvocationTask, ReplyTarget};
@@ -24,6 +25,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     let mut finished = mem::take(&mut invocations.finished);
     // The turn's clock stood still while they ran.
     let ended_ns = if finished.is_empty() { 0 } else { context.clock.read_ns() };
+    let is_measured = !finished.is_empty() && context.answered.begin_replies();
     let shared = Arc::clone(&context.shared);
     let mut open: Option<(u32, MutexGuard<'_, WorkerPortState>)> = None;
     let mut leaving = 0;
@@ -31,6 +33,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     while let Some(ended) = all.next() {
         let result = invocation_result(&ended.task.invocation, &ended.outcome);
         count(&context.counters.responses, result.status as usize);
+        let measured = if is_measured { measured_call(&ended.task.invocation) } else { None };
         match ended.task.reply_target() {
             ReplyTarget::Datagram { port, operation, with_cost, response } => {
                 if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
@@ -40,19 +43,21 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                     open = Some((port, shared.ports[port as usize].open()));
                 }
                 if let Some((_, state)) = &mut open {
-                    if let Some(view) = ended.task.invocation.view() {
-                        context.answered.note_ready_call(view.tenant.id, ended_ns);
-                    }
                     let cost = with_cost.then(|| call_cost(&ended.task, ended_ns));
                     let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, cost.as_ref(), bytes);
                     let shown = ended.task.invocation.shown_position();
-                    state.context.deliver(context, (response, operation as usize), shown, write);
+                    let has_left =
+                        state.context.deliver(context, (response, operation as usize), shown, measured, write);
+                    if let Some(call) = measured.filter(|_| has_left) {
+                        context.answered.note_ready_call(call, ended_ns);
+                    }
                 }
             }
             ReplyTarget::Stream { worker, connection, with_cost } => {
                 let shown = ended.task.invocation.shown_position();
                 let result = InvocationResult { cost: with_cost.then(|| call_cost(&ended.task, ended_ns)), ..result };
-                reply_to_connection(context, connections.as_deref_mut(), (worker, connection), (&result, shown));
+                let reply = (&result, shown, measured.map(|call| Box::new(call.ready(ended_ns))));
+                reply_to_connection(context, connections.as_deref_mut(), (worker, connection), reply);
             }
             ReplyTarget::Local { call } => {
                 let InvocationResult { status, number, value, cost: _ } = result;
@@ -83,18 +88,24 @@ fn reply_to_connection(
     context: &WorkerContext,
     connections: Option<&mut WorkerConnections>,
     (worker, connection): (u32, ConnectionId),
-    (result, shown): (&InvocationResult<'_>, u64),
+    (result, shown, ready): (&InvocationResult<'_>, u64, Option<Box<ReadyCall>>),
 ) {
     if worker as usize == context.index {
         if let Some(connections) = connections {
-            connections.deliver_result(connection, (result, shown), context);
+            connections.deliver_result(connection, (result, shown), ready, context);
         }
         return;
     }
     let InvocationResult { status, number, value, cost } = *result;
     let (value, cost) = (value.to_vec(), cost.map(Box::new));
-    let message = InboxMessage::InvocationResult { connection, status, number, value, shown, cost };
+    let message = InboxMessage::InvocationResult { connection, status, number, value, shown, cost, ready };
     context.shared.send_to_inbox(worker as usize, message);
+}
+
+/// The call of an invocation that ended, to measure how long its reply is sent.
+fn measured_call(invocation: &InvocationHandle) -> Option<MeasuredCall<'_>> {
+    let (view, extension) = (invocation.view()?, invocation.extension()?);
+    Some(MeasuredCall { tenant: view.tenant.id, extension })
 }
 
 /// The result of an invocation that ended, as its caller gets it.

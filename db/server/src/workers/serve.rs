@@ -72,8 +72,9 @@ impl PacketServer {
         let invocations = &executor.invocations;
         let few = (1..=DEFER_REPLIES_UP_TO_LIVE).contains(&invocations.live());
         self.is_transmit_deferred = few && invocations.has_short_polls() && connections.is_none();
+        // What leaves later, with the replies of calls, is ready as well.
+        executor.context.note_ready();
         if !self.is_transmit_deferred {
-            executor.context.note_ready();
             state.transmit();
         }
         self.update_early_drop(&executor.context, &mut state);

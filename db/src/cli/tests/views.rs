@@ -177,6 +177,9 @@ fn client_and_server_have_the_same_uses() {
             slowed: 16,
             quota: server::QuotaUseResponse { name: "tables".into(), used: 1, limit: 2 },
             latency: latency(),
+            waiting: latency(),
+            service: latency(),
+            sending: latency(),
             isolation: Some(server::IsolationResponse {
                 class: "get",
                 quiet_p99_ns: 1,
@@ -198,6 +201,9 @@ fn client_and_server_have_the_same_uses() {
             switches: 7,
             running: 8,
             latency: latency(),
+            waiting: latency(),
+            service: latency(),
+            sending: latency(),
         }],
         tables: vec![server::TableUseResponse {
             tenant: "a".into(),

@@ -153,6 +153,9 @@ impl TopView {
             column("CONNS", "connections", 6),
             column("RECORDS", "records", 10),
             column("BESIDE", "isolation_ratio", 6),
+            column("WAITING_P99", "waiting_p99_us", 11),
+            column("SERVICE_P99", "service_p99_us", 11),
+            column("SENDING_P99", "sending_p99_us", 11),
         ];
         const EXTENSIONS: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -168,6 +171,9 @@ impl TopView {
             column("STATE", "state", 12),
             column("TIER", "tier", 9),
             column("VERSION", "version", 7),
+            column("WAITING_P99", "waiting_p99_us", 11),
+            column("SERVICE_P99", "service_p99_us", 11),
+            column("SENDING_P99", "sending_p99_us", 11),
         ];
         const TABLES: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -288,6 +294,9 @@ impl UsePeriod {
             TopValue::Count(new.connections),
             TopValue::Count(new.records),
             TopValue::Times(new.isolation.as_ref().map_or(0.0, |beside| beside.ratio_per_mille as f64 / 1e3)),
+            p99(&old.waiting, &new.waiting),
+            p99(&old.service, &new.service),
+            p99(&old.sending, &new.sending),
         ];
         (cells, [cpu, requests, p99_us(&latency)])
     }
@@ -314,6 +323,9 @@ impl UsePeriod {
             TopValue::text(&state),
             TopValue::text(new.tier.map_or("-", |tier| tier.name())),
             TopValue::Count(new.version),
+            p99(&old.waiting, &new.waiting),
+            p99(&old.service, &new.service),
+            p99(&old.sending, &new.sending),
         ];
         (cells, [cpu, calls, p99_us(&latency)])
     }
@@ -334,6 +346,11 @@ impl UsePeriod {
         ];
         (cells, [new.bytes as f64 / 1024.0, new.records as f64, new.garbage_bytes as f64 / 1024.0])
     }
+}
+
+/// What 99 of a hundred took at most of those that came between two readings.
+fn p99(old: &DurationStats, new: &DurationStats) -> TopValue {
+    TopValue::DurationNs(new.since(old).p99_ns)
 }
 
 fn p99_us(latency: &DurationStats) -> f64 {

@@ -12,6 +12,10 @@ use super::model::{KeyOutcome, TopModel};
 use super::rows::{TopRow, TopView};
 use super::{batch_text, screen, table};
 
+fn durations(bound_ns: u64, count: u64) -> DurationStats {
+    DurationStats { buckets: vec![(bound_ns, count)], ..DurationStats::default() }
+}
+
 fn tenant(number: u64, seconds: u64) -> TenantUse {
     TenantUse {
         name: format!("tenant-{number:04}"),
@@ -22,7 +26,10 @@ fn tenant(number: u64, seconds: u64) -> TenantUse {
         killed: seconds * (number % 2),
         record_bytes: number << 10,
         quota: QuotaUse { name: "table t".into(), used: number, limit: 2_048 },
-        latency: DurationStats { buckets: vec![(1_056, seconds * number)], ..DurationStats::default() },
+        latency: durations(1_056, seconds * number),
+        waiting: durations(544, seconds * number),
+        service: durations(512, seconds * number),
+        sending: durations(128, seconds * number / 2),
         ..TenantUse::default()
     }
 }
@@ -61,6 +68,14 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
         ["cpu_percent", "requests_per_s", "calls_per_s", "p99_us", "quota_percent"].map(cell),
         ["0.80", "80.00", "8.00", "1.040", "0.39"]
     );
+    let parts = ["waiting_p99_us", "service_p99_us", "sending_p99_us"];
+    assert_eq!(parts.map(cell), ["0.528", "0.496", "0.112"], "the parts of its latency");
+    let mut calls = report(12, 0);
+    let extension = ExtensionUse { sending: durations(4_160, 3), ..ExtensionUse::default() };
+    calls.extensions.push(extension);
+    let extensions = TopView::Extensions.rows(None, &calls);
+    let sent = parts.map(|name| self::cell(TopView::Extensions, &extensions[0], name));
+    assert_eq!(sent, ["0.000", "0.000", "4.097"], "where none was measured there is none");
     // After a restart: since the start.
     let restarted = view.rows(Some(&report(500, 9)), &report(4, 9));
     assert_eq!(super::tests::cell(view, &restarted[8], "calls_per_s"), "8.00");
@@ -85,7 +100,8 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
     let isolation = TenantIsolation { class: "get".into(), ratio_per_mille: 3_140, ..TenantIsolation::default() };
     beside.tenants[1].isolation = Some(isolation);
     let rows = view.rows(Some(&report(10, 2)), &beside);
-    let of = |row: usize| rows[row].cells.last().expect("a cell");
+    let column = view.columns().iter().position(|column| column.name == "isolation_ratio").expect("a column");
+    let of = |row: usize| &rows[row].cells[column];
     assert_eq!([of(0).shown(), of(1).shown(), of(1).plain()], ["-", "3.1x", "3.14"]);
 }
 
@@ -119,6 +135,7 @@ fn keys_choose_order_filter_and_the_page_of_one() {
     assert_eq!(model.kills_wanted(), Some(("tenant-0047".to_owned(), None)));
     let (lines, _) = screen_of(&model, 100, 40);
     assert!(lines.iter().any(|line| line.starts_with("TENANT         tenant-0047")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("SENDING_P99    112ns")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("CPU %: 4.7 now, 4.7 at most")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.ends_with("██")), "two points of its graph: {lines:#?}");
     model.key(Escape);

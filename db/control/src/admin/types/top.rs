@@ -2,7 +2,7 @@
 
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::{InvocationTotals, LoadedExtension};
-use sandstorm_metrics::histogram::{DurationCounts, REQUEST_CLASSES};
+use sandstorm_metrics::histogram::{LatencyCounts, REQUEST_CLASSES};
 use sandstorm_net::CodeTier;
 use serde::Serialize;
 
@@ -67,8 +67,14 @@ pub struct TenantUseResponse {
     pub slowed: u64,
     /// The quota of which it has used the largest part.
     pub quota: QuotaUseResponse,
-    /// How long its requests took, of all kinds together; with buckets.
+    /// How long its requests took, of all kinds together; with buckets, as its parts have.
     pub latency: DurationResponse,
+    /// The part of it in which nothing was done for the request.
+    pub waiting: DurationResponse,
+    /// The other part; of calls their CPU time.
+    pub service: DurationResponse,
+    /// How long answers were sent, of some: the end of `service`; of calls it comes after `latency`.
+    pub sending: DurationResponse,
     /// What neighbours cost it, of the kind of its requests that they cost most; `null`: not known.
     pub isolation: Option<IsolationResponse>,
 }
@@ -136,8 +142,14 @@ pub struct ExtensionUseResponse {
     pub switches: u64,
     /// Calls under way.
     pub running: u64,
-    /// How long calls took; with buckets.
+    /// How long calls took; with buckets, as its parts have.
     pub latency: DurationResponse,
+    /// The part of it in which nothing was computed.
+    pub waiting: DurationResponse,
+    /// The CPU time.
+    pub service: DurationResponse,
+    /// How long replies were sent, of some: it comes after `latency`.
+    pub sending: DurationResponse,
 }
 
 /// What a table uses.
@@ -176,8 +188,9 @@ impl TenantUseResponse {
         let (tenant, usage) = (&view.tenant, &view.tenant.usage);
         let totals = usage.totals();
         let tables = || view.tables.values().map(|table| table.table.stats());
-        let mut latency = DurationCounts::default();
-        usage.latencies().iter().for_each(|class| latency.add(&class.total));
+        let mut latency = LatencyCounts::default();
+        usage.latencies().iter().for_each(|class| latency.add(class));
+        let [total, waiting, service, sending] = parts(&latency);
         TenantUseResponse {
             name: tenant.name.clone(),
             id: tenant.id,
@@ -198,7 +211,10 @@ impl TenantUseResponse {
             suspended: view.suspended_extensions() as u64,
             slowed: view.extensions.values().filter(|one| one.throttle.calls_per_s() > 0).count() as u64,
             quota: nearest_quota(view, now_ms),
-            latency: DurationResponse::of(&latency, true),
+            latency: total,
+            waiting,
+            service,
+            sending,
             isolation: isolation.map(IsolationResponse::of),
         }
     }
@@ -227,12 +243,18 @@ pub(in crate::admin) fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUs
     nearest
 }
 
+/// The whole of latencies and its parts, with buckets.
+fn parts(latency: &LatencyCounts) -> [DurationResponse; 4] {
+    [&latency.total, &latency.waiting, &latency.service, &latency.sending].map(|part| DurationResponse::of(part, true))
+}
+
 impl ExtensionUseResponse {
     /// What an extension of the tenant of `view` uses.
     pub fn of(view: &TenantView, extension: &LoadedExtension) -> ExtensionUseResponse {
         let counts = extension.stats.read();
         let InvocationTotals { ok, failed, switches, .. } = counts;
         let killed = counts.killed_total();
+        let [total, waiting, service, sending] = parts(&extension.latency.read());
         ExtensionUseResponse {
             tenant: view.tenant.name.clone(),
             name: extension.name.to_string(),
@@ -246,7 +268,10 @@ impl ExtensionUseResponse {
             killed,
             switches,
             running: counts.live(),
-            latency: DurationResponse::of(&extension.latency.read().total, true),
+            latency: total,
+            waiting,
+            service,
+            sending,
         }
     }
 }

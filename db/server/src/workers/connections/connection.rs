@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
-use super::pending_output::PendingOutput;
+use super::pending_output::{PendingOutput, ReadyOutput};
 use super::permit::UnauthenticatedPermit;
 use super::transport::ConnectionTransport;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
@@ -36,6 +36,8 @@ pub(in crate::workers) struct ClientConnection {
     sent: usize,
     /// Answers that wait for the log.
     pub(super) pending: PendingOutput,
+    /// What of its answers is ready and leaves with its next turn, where that is counted then.
+    pub(super) ready_output: ReadyOutput,
     /// How far the log has to be on the disk before what its commands have seen may be shown.
     pub(super) shown: u64,
     /// The events that the selector reports for it.
@@ -68,6 +70,7 @@ impl ClientConnection {
             out: Vec::new(),
             sent: 0,
             pending: PendingOutput::default(),
+            ready_output: ReadyOutput::default(),
             shown: 0,
             interest: SocketInterest::READ,
             is_handshake_delayed: false,

@@ -11,6 +11,7 @@ use sandstorm_net::limits::EPOLL_EVENTS;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
+use super::release::note_sent;
 use super::requests::ServeOutcome;
 use super::worker_connections::{PORT_TOKEN_FLAG, WorkerConnections};
 use crate::limits::connections::{
@@ -135,7 +136,11 @@ impl WorkerConnections {
         }
         connection.pending.note_report();
         let before = (connection.unsent(), connection.buffered());
-        if before.0 > 0 && !connection.flush(executor.context.clock.now_us) {
+        let is_there = before.0 == 0 || connection.flush(executor.context.clock.now_us);
+        if connection.ready_output.is_some() {
+            note_sent(connection, &mut executor.context);
+        }
+        if !is_there {
             // Its buffers may have changed with what it tried to send.
             return self.settle(id, before, ServeOutcome::Close, &executor.context);
         }

@@ -9,13 +9,14 @@ use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 use super::connection::ClientConnection;
 use super::connection_id::ConnectionId;
+use crate::workers::latency_ledger::ReadyCall;
 
 /// A message to a worker's connections.
 pub(in crate::workers) enum InboxMessage {
     /// A connection, with its input and its unsent answers.
     Connection(Box<ClientConnection>),
     /// The result of an invocation that a connection waits for, and how far the log has to be on the disk before it may
-    /// be shown.
+    /// be shown. `ready`: the call, if its reply's sending is measured.
     InvocationResult {
         connection: ConnectionId,
         status: RpcStatus,
@@ -23,6 +24,7 @@ pub(in crate::workers) enum InboxMessage {
         value: Vec<u8>,
         shown: u64,
         cost: Option<Box<CallCost>>,
+        ready: Option<Box<ReadyCall>>,
     },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),

@@ -10,6 +10,7 @@ use sandstorm_store::backed::waits::later_of;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
+use super::pending_output::{PendingOutput, ReadyOutput};
 use super::udp_port::UdpPort;
 use super::uncertain::{ends_in_any_order, uncertain_of};
 use super::worker_connections::WorkerConnections;
@@ -26,6 +27,27 @@ impl ClientConnection {
             self.pending.bytes.append(answers);
         }
     }
+}
+
+/// Counts the answers of a connection that were ready, and have left by now: those of commands, whose time ends here,
+/// and how long both kinds were sent.
+#[cold]
+pub(super) fn note_sent(connection: &mut ClientConnection, context: &mut WorkerContext) {
+    let ReadyOutput { commands_ns, call } = mem::take(&mut connection.ready_output);
+    let now_ns = context.clock.read_ns();
+    if let Some((received_ns, ready_ns)) = commands_ns
+        && let Some(identity) = connection.session.identity()
+    {
+        context.answered.begin_batch(ready_ns);
+        let subject = || RequestSubject::of(connection.session.last_command());
+        context.answered.note(identity.tenant(), connection.session.request_class(), received_ns, subject);
+        context.answered.note_ready(|| ready_ns);
+    }
+    if let Some(call) = call {
+        context.answered.note_sent_call(*call);
+    }
+    context.settle_answered(now_ns);
+    context.answered.begin_batch(now_ns);
 }
 
 impl WorkerConnections {
@@ -68,7 +90,7 @@ impl WorkerConnections {
     }
 
     /// Returns whether the connection is there, and its answers go on.
-    fn release_connection(&mut self, id: ConnectionId, context: &mut WorkerContext) -> bool {
+    fn release_connection(&mut self, id: ConnectionId, context: &WorkerContext) -> bool {
         let Some(connection) = self.slots.get(id).filter(|connection| connection.pending.is_some()) else {
             return false;
         };
@@ -80,7 +102,10 @@ impl WorkerConnections {
             return false;
         }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
-        let mut answers = mem::take(&mut connection.pending).bytes;
+        let now_ns = context.clock.now_ns;
+        let PendingOutput { bytes: mut answers, received_ns, call, .. } = mem::take(&mut connection.pending);
+        connection.ready_output.commands_ns = received_ns.map(|received_ns| (received_ns, now_ns));
+        connection.ready_output.call = call.map(|call| Box::new(call.again(now_ns)));
         if state == PositionState::Uncertain {
             // Which of them are still true is unknown: the client gets one error in place of all, and no more.
             context.counters.answers_not_durable.add(1);
@@ -91,14 +116,6 @@ impl WorkerConnections {
         connection.append(&mut answers, context.clock.now_us);
         self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
         let (tenant, now) = (connection.tenant, connection.buffered());
-        if let Some(identity) = connection.session.identity()
-            && connection.state == ConnectionPhase::Serving
-        {
-            let ready_ns = connection.ready_ns.take().unwrap_or(context.clock.now_ns);
-            context.answered.begin_batch(context.clock.now_ns);
-            let subject = || RequestSubject::of(connection.session.last_command());
-            context.answered.note(identity.tenant(), connection.session.request_class(), ready_ns, subject);
-        }
         self.slots.buffered(tenant, buffered, now);
         self.queue(id);
         true

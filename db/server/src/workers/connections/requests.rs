@@ -86,8 +86,11 @@ impl WorkerConnections {
         };
         connection.shown = later_of(connection.shown, executor.context.participant.shown().take());
         let waits = !answers.is_empty() && executor.context.position_state(connection.shown) != PositionState::OnDisk;
-        if !waits {
-            note_answered(connection, &outcome, !answers.is_empty(), &mut executor.context);
+        let received_ns = answered_since(connection, &outcome, !answers.is_empty(), &executor.context);
+        if waits {
+            connection.pending.received_ns = received_ns;
+        } else if let Some(received_ns) = received_ns {
+            note_answered(connection, received_ns, &mut executor.context);
             executor.context.note_ready();
         }
         if matches!(outcome, ServeOutcome::Continue) {
@@ -176,25 +179,28 @@ fn fetch_cold(context: &WorkerContext, reader: u32) -> Arc<ColdTicket> {
     ColdMiss::fetch(context.participant.shown().take_cold(), reader, move || shared.note_arrival(worker))
 }
 
-/// Notes that the commands which came together are answered, or that they go on. The time of an invocation is counted
-/// for its call.
-fn note_answered(
+/// When the commands came which came together and are answered now; `None`: they go on. The time of an invocation is
+/// counted for its call.
+fn answered_since(
     connection: &mut ClientConnection,
     outcome: &ServeOutcome,
     has_answers: bool,
-    context: &mut WorkerContext,
-) {
+    context: &WorkerContext,
+) -> Option<u64> {
     if matches!(outcome, ServeOutcome::Continue) || connection.state == ConnectionPhase::Fetching {
-        return;
+        return None;
     }
     let ready_ns = connection.ready_ns.take();
-    if has_answers
-        && connection.state != ConnectionPhase::Invoking
-        && let Some(identity) = connection.session.identity()
-    {
+    let is_counted = has_answers && connection.state != ConnectionPhase::Invoking;
+    is_counted.then(|| ready_ns.unwrap_or(context.clock.now_ns))
+}
+
+/// Notes that the commands which came at `received_ns` are answered.
+fn note_answered(connection: &ClientConnection, received_ns: u64, context: &mut WorkerContext) {
+    if let Some(identity) = connection.session.identity() {
         let class = connection.session.request_class();
         let subject = || RequestSubject::of(connection.session.last_command());
-        context.answered.note(identity.tenant(), class, ready_ns.unwrap_or(context.clock.now_ns), subject);
+        context.answered.note(identity.tenant(), class, received_ns, subject);
     }
 }
 

@@ -23,6 +23,7 @@ use super::stream_port::StreamPort;
 use super::udp_port::UdpPort;
 use crate::limits::connections::ACCEPT_PAUSE_US;
 use crate::workers::context::WorkerContext;
+use crate::workers::latency_ledger::ReadyCall;
 
 /// The flag of a port's token for the selector: the stream ports' numbers come first, then the UDP ports'.
 pub(super) const PORT_TOKEN_FLAG: u64 = 1 << 63;
@@ -222,10 +223,10 @@ impl WorkerConnections {
                 }
             }
             InboxMessage::Shed(id) => self.shed(id, context),
-            InboxMessage::InvocationResult { connection, status, number, value, shown, cost } => {
+            InboxMessage::InvocationResult { connection, status, number, value, shown, cost, ready } => {
                 let cost = cost.map(|cost| *cost);
                 let result = InvocationResult { status, number, value: &value, cost };
-                self.deliver_result(connection, (&result, shown), context);
+                self.deliver_result(connection, (&result, shown), ready, context);
             }
         }
     }
@@ -236,6 +237,7 @@ impl WorkerConnections {
         &mut self,
         id: ConnectionId,
         (result, shown): (&InvocationResult<'_>, u64),
+        ready: Option<Box<ReadyCall>>,
         context: &WorkerContext,
     ) {
         let mut is_new = false;
@@ -250,9 +252,11 @@ impl WorkerConnections {
             let had_pending = connection.pending.is_some();
             if had_pending || context.position_state(connection.shown) != PositionState::OnDisk {
                 connection.hold(&mut answers);
+                connection.pending.call = ready;
                 is_new = !had_pending;
             } else {
                 connection.append(&mut answers, context.clock.now_us);
+                connection.ready_output.call = ready;
             }
             self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
             let (tenant, now) = (connection.tenant, connection.buffered());
