@@ -10,7 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use self::servers::{ProvokedServers, ServerRole};
+use self::servers::{ProvokedServers, ServerRole, target};
+use super::cluster_failover::CopyingCluster;
 use super::http::has_program;
 use super::monitoring::PrometheusProcess;
 use crate::common::{Stop, eventually};
@@ -22,11 +23,13 @@ use ServerRole::{Alone, Busy, Restarted};
 enum AlertProvocation {
     /// At the server of that place; the tenant that it names, others that it may name, and what is done.
     Live(ServerRole, &'static [&'static str], &'static str),
+    /// What is done to servers of which a test of its own has some.
+    Apart(&'static str),
     /// Why no test provokes it at a server that lives.
     Not(&'static str),
 }
 
-use AlertProvocation::{Live, Not};
+use AlertProvocation::{Apart, Live, Not};
 
 /// Each rule, and what provokes it.
 const PROVOCATIONS: &[(&str, AlertProvocation)] = &[
@@ -64,8 +67,7 @@ const PROVOCATIONS: &[(&str, AlertProvocation)] = &[
     ("SandstormCopiesFewer", Live(Alone, &[], "the same")),
     (
         "SandstormServerWithoutSuccessor",
-        Not("it takes servers with copies of which one is killed and no other may take its place: \
-             operations::cluster_failover has them"),
+        Apart("one of three servers with copies is killed, where failover is by command"),
     ),
     ("SandstormChangesRefused", Live(Restarted, &[], "a tenant is created, and the disk is full")),
     ("SandstormWatchdogLate", Live(Busy, &[], "the process is stopped for 3 ms again and again (SIGSTOP)")),
@@ -121,9 +123,11 @@ fn each_rule_has_a_row() {
     let rules: BTreeSet<&str> = ALERT_RULES.iter().map(|rule| rule.name).collect();
     assert_eq!(rows, rules, "a rule has what provokes it, or why nothing does");
     assert_eq!(PROVOCATIONS.len(), ALERT_RULES.len());
-    let not: Vec<&str> =
-        PROVOCATIONS.iter().filter_map(|(_, row)| if let Not(why) = row { Some(*why) } else { None }).collect();
-    assert!(not.len() <= 4 && not.iter().all(|why| why.len() > 40), "{not:?}");
+    let all = || PROVOCATIONS.iter();
+    let not: Vec<&str> = all().filter_map(|(_, row)| if let Not(why) = row { Some(*why) } else { None }).collect();
+    let apart: Vec<&str> = all().filter_map(|(_, row)| if let Apart(how) = row { Some(*how) } else { None }).collect();
+    assert!(not.len() <= 3 && apart.len() == 1, "{not:?}");
+    assert!(not.iter().chain(&apart).all(|text| text.len() > 40));
 }
 
 #[test]
@@ -167,4 +171,23 @@ fn alerts_are_raised_when_what_they_are_about_happens_and_not_before() {
     };
     let innocent: Vec<_> = fired.iter().filter(|alert| !is_meant(alert)).collect();
     assert!(innocent.is_empty(), "{innocent:?}");
+}
+
+#[test]
+fn a_server_that_is_gone_without_a_successor_raises_an_alert_until_it_has_one() {
+    const ALERT: &str = "SandstormServerWithoutSuccessor";
+    if !has_program("prometheus", "prometheus") {
+        return;
+    }
+    let Some(mut cluster) = CopyingCluster::start("by-command") else { return };
+    let targets: Vec<(String, String)> = cluster.servers.iter().skip(1).map(target).collect();
+    let prometheus = PrometheusProcess::start(&targets);
+    let is_raised = || prometheus.labels_of_firing().iter().any(|labels| labels["alertname"] == ALERT);
+    let is_read = || prometheus.value("count(sandstorm_servers_without_successor)") == Some(targets.len() as f64);
+    assert!(eventually(|| is_read() && !is_raised()), "all servers live");
+    let killed = cluster.ids[0].clone();
+    cluster.kill_first();
+    assert!(eventually(is_raised), "nothing takes its place: {:?}", prometheus.labels_of_firing());
+    cluster.servers[0].json(&format!("cluster fail-over {killed}"));
+    assert!(eventually(|| !is_raised()), "it has a successor: {:?}", prometheus.labels_of_firing());
 }

@@ -24,9 +24,9 @@ use crate::common::eventually;
 use crate::common::process::Server;
 
 /// Three servers with a table of durability `copies`.
-struct CopyingCluster {
-    servers: Vec<Server>,
-    ids: Vec<String>,
+pub(super) struct CopyingCluster {
+    pub(super) servers: Vec<Server>,
+    pub(super) ids: Vec<String>,
     options: Vec<String>,
     _config: TempDir,
     _etcd: EtcdProcess,
@@ -34,7 +34,7 @@ struct CopyingCluster {
 
 impl CopyingCluster {
     /// Starts one; `None`, with a line, without etcd.
-    fn start(failover: &str) -> Option<CopyingCluster> {
+    pub(super) fn start(failover: &str) -> Option<CopyingCluster> {
         let etcd = EtcdProcess::start()?;
         let folder = tempfile::tempdir().unwrap();
         let config: PathBuf = folder.path().join("tenants.toml");
@@ -58,7 +58,7 @@ impl CopyingCluster {
     }
 
     /// Kills the first server; returns its folder.
-    fn kill_first(&mut self) -> Arc<TempDir> {
+    pub(super) fn kill_first(&mut self) -> Arc<TempDir> {
         let mut killed = self.servers.remove(0);
         let folder = Arc::clone(&killed.folder);
         killed.process.kill().unwrap();

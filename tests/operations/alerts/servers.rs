@@ -161,6 +161,13 @@ fn tenant(name: &str, id: usize, quotas: &str, tables: &str) -> String {
     format!("[[tenants]]\nname = '{name}'\nid = {id}\nopen = true\nquotas = {{ {quotas} }}\ntables = [{tables}]\n")
 }
 
+/// The address of a server that Prometheus reads, and a token for it.
+pub(super) fn target(server: &Server) -> (String, String) {
+    let made = server.json("token create prometheus");
+    let token = made["token"].as_str().expect("a token").to_owned();
+    (server.control.trim_start_matches("http://").to_owned(), token)
+}
+
 impl ProvokedServers {
     pub(super) fn start() -> ProvokedServers {
         let builder = BuilderProcess::start();
@@ -196,11 +203,6 @@ impl ProvokedServers {
     pub(super) fn targets(&self) -> Vec<(String, String)> {
         let servers =
             [ServerRole::Busy, ServerRole::Alone, ServerRole::Restarted].into_iter().filter_map(|place| self.of(place));
-        let target = |server: &Server| {
-            let made = server.json("token create prometheus");
-            let token = made["token"].as_str().expect("a token").to_owned();
-            (server.control.trim_start_matches("http://").to_owned(), token)
-        };
         servers.map(target).collect()
     }
 
