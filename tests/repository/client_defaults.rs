@@ -72,7 +72,8 @@ fn the_page_of_clients_says_what_their_sources_do() {
     let cluster_pause = of_both(("resp_transport.ts", "CLUSTER_PAUSE_MS"), ("resp_transport.go", "clusterPause"));
     let servers = of_both(("resp_transport.ts", "CLUSTER_SERVERS"), ("resp_transport.go", "clusterServers"));
     assert_eq!((hops, cluster_pause), (u64::from(CLUSTER_HOPS), ms(CLUSTER_PAUSE)));
-    assert_eq!(servers, CLUSTER_SERVERS as u64);
+    let servers_http = of_both(("http_transport.ts", "HTTP_SERVERS"), ("http_transport.go", "httpServers"));
+    assert_eq!((servers, servers_http), (CLUSTER_SERVERS as u64, CLUSTER_SERVERS as u64));
     let plain = constant("db/control/src/limits.rs", "HTTP_CALL_TIMEOUT_MS");
     let [first, last] = [FIRST_RTO_US, MAX_RTO_US].map(|us| seconds(us / 1000));
     let (value, mib) = (MAX_VALUE_LEN >> 20, |bytes: u64| format!("{} MiB", bytes >> 20));
@@ -92,7 +93,7 @@ fn the_page_of_clients_says_what_their_sources_do() {
         ),
         format!("servers of a cluster that are asked, before the first one again | {}", same(&hops.to_string())),
         format!("pause while a slot changes its server | {}", same(&seconds(cluster_pause))),
-        format!("servers of a cluster that are known | {}", same(&servers.to_string())),
+        format!("servers of a cluster that are known | {CLUSTER_SERVERS} | {servers_http} | {servers} | {by_caller}"),
         format!("runs of a transaction that meets others | {TRANSACTION_TRIES} | - | - | -"),
     ];
     let page = fs::read_to_string(root().join("docs/clients.md")).expect("the page");

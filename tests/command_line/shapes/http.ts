@@ -1,5 +1,5 @@
 // Over HTTP: what is sent again, and where a call with a key goes. The servers say what this file tells them.
-import { HttpTransport, SandstormError, ShapesClient } from "./shapes.js";
+import { HttpTransport, RespTransport, SandstormError, ShapesClient } from "./shapes.js";
 
 interface FakeRequest {
   headers: Record<string, string | undefined>;
@@ -25,7 +25,7 @@ async function answering() {
       asked.push(request.headers);
       const answer = answers.shift();
       if (answer === null || answer === undefined) return request.socket.destroy();
-      response.writeHead(answer[0], { "sandstorm-start": answer[1], connection: "close" });
+      response.writeHead(answer[0], { "sandstorm-start": answer[1], "sandstorm-cost": "cpu_ns=1", connection: "close" });
       response.end(answer[2]);
     });
   });
@@ -100,5 +100,35 @@ same(await client.integer(1, { key: "bar" }), 6, "nothing was sent where no serv
 first.answers.push(elsewhere("file:///etc"), good("7"));
 same(await client.integer(1, { key: "bar" }), 7, "what is no URL of a server is not followed");
 same([first.answers.length, second.answers.length], [0, 0], "answers");
+
+// What the caller's function throws is no failure of the call, which is not sent again.
+const thrown = new SandstormError(0, { code: "unreachable", message: "the caller's" });
+for (const error of [new TypeError("the caller's"), thrown]) {
+  first.asked.length = 0;
+  first.answers.push(good("8"));
+  const call = client.integer(1, { onCost: () => { throw error; } });
+  same(await call.catch((found: unknown) => found === error), true, "the caller's error");
+  same(first.asked.length, 1, "once");
+}
+
+// Where a token may go is said by schemes, however they are written, and what is followed is a server alone.
+const follows = (server: string, owner: string) => new HttpTransport({ ...as, server })["follows"](1, { owner } as never);
+for (const [server, owner, may] of [
+  ["HTTPS://one", "http://two", false], ["https://one", "HTTP://two", false], ["HTTPS://one", "https://two:7399", true],
+  ["https://one", "HTTPS://two", true], ["HTTP://one", "http://two", true], ["http://one", "https://two", true],
+  ["http://one", "http://two/", false], ["http://one", "http://two/path", false], ["http://one", "http://two?a=b", false],
+  ["http://one", "http://two#a", false], ["http://one", "http://a@two", false], ["http://one", "ftp://two", false],
+  ["http://one", "http://", false], ["http://one", "http://[::1]:7399", true],
+] as const) {
+  same(follows(server, owner), may ? owner : undefined, `${server} names ${owner}`);
+}
+const secured = new RespTransport({ ...as, server: "REDISS://one" });
+same(secured["at"]("two:6379")["place"].module, "node:tls", "the token would go without TLS");
+
+// As many servers are remembered as a cluster may have, besides the first one: the latest.
+const many = new HttpTransport({ ...as, server: first.url });
+for (let number = 0; number < 200; number++) many["follows"](number, { owner: `http://server${number}` } as never);
+same([many["starts"].size, many["owners"].size], [65, 64], "servers");
+same([many["starts"].has(first.url), many["owners"].has(199), many["owners"].has(135)], [true, true, false], "which");
 first.server.close();
 second.server.close();

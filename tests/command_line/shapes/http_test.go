@@ -3,6 +3,7 @@ package shapes
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -141,6 +142,46 @@ func TestOverHTTPACallGoesToTheServerOfItsKey(t *testing.T) {
 	found, err = call(given{first: append([]httpAnswer{elsewhere(gone.URL)}, good("6")...)}, WithKey("bar"))
 	same(t, found, err, uint64(6))
 	same(t, len(first.answers)+len(second.answers), nil, 0)
+}
+
+// Where a token may go is said by schemes, however they are written, and what is followed is a server alone.
+func TestOverHTTPAServerIsFollowedWhereTheTokenMayGo(t *testing.T) {
+	for _, one := range []struct {
+		server, owner string
+		may           bool
+	}{
+		{"HTTPS://one", "http://two", false}, {"https://one", "HTTP://two", false},
+		{"HTTPS://one", "https://two:7399", true}, {"https://one", "HTTPS://two", true},
+		{"HTTP://one", "http://two", true}, {"http://one", "https://two", true}, {"http://one", "http://two/", false},
+		{"http://one", "http://two/path", false}, {"http://one", "http://two?a=b", false},
+		{"http://one", "http://two#a", false}, {"http://one", "http://a@two", false}, {"http://one", "ftp://two", false},
+		{"http://one", "http://", false}, {"http://one", "http://[::1]:7399", true},
+	} {
+		expected := ""
+		if one.may {
+			expected = one.owner
+		}
+		same(t, NewHTTPTransport(options(one.server)).follows(1, one.owner), nil, expected)
+	}
+	resp, err := NewRESPTransport(options("REDISS://one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, failed := resp.learn(1, "two:6379"); failed != nil || server.tls == nil {
+		t.Fatal("the token would go without TLS", failed)
+	}
+}
+
+// As many servers are remembered as a cluster may have, besides the first one: the latest.
+func TestOverHTTPAsManyServersAreRememberedAsAClusterMayHave(t *testing.T) {
+	transport := NewHTTPTransport(options("http://first"))
+	for number := 0; number < 200; number++ {
+		server := fmt.Sprintf("http://server%d", number)
+		transport.follows(uint16(number), server)
+		transport.starts[server] = "one"
+	}
+	same(t, [3]int{len(transport.named), len(transport.starts), len(transport.owners)}, nil, [3]int{64, 64, 64})
+	same(t, [2]string{transport.owners[199], transport.owners[135]}, nil, [2]string{"http://server199", ""})
 }
 
 func TestATokenOfTLSIsSentOverTLSAlone(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ const (
 	retryPause = 50 * time.Millisecond
 	// Bytes of a response, at most: a server makes JSON of about 4 MiB.
 	httpAnswerBytes = 8 << 20
+	// Servers of a cluster that are remembered besides the first one, at most: as many as a cluster may have.
+	httpServers = 64
 	// Transports that are kept for clients without one of their own.
 	sharedTransports = 64
 )
@@ -43,8 +46,10 @@ type HTTPTransport struct {
 	mutex sync.Mutex
 	// Where the keys of a slot were found.
 	owners map[uint16]string
-	// Which start of a server has answered last.
+	// The servers that are known, the first one included: which start of each has answered last ("": none).
 	starts map[string]string
+	// Those that others have named, the latest last.
+	named []string
 }
 
 // NewHTTPTransport makes a transport to a control port.
@@ -200,21 +205,62 @@ func (t *HTTPTransport) owner(slot uint16) string {
 
 // follows notes which server has a slot, if the token may be sent there.
 func (t *HTTPTransport) follows(slot uint16, server string) string {
-	place, err := url.Parse(server)
-	mayBePlain := !strings.HasPrefix(t.options.Server, "https:")
-	if err != nil || place.Host == "" || (place.Scheme != "https" && (place.Scheme != "http" || !mayBePlain)) {
+	if !serverURL.MatchString(server) {
+		return ""
+	}
+	found := schemeOf(server)
+	if found == "" || (found != "https" && schemeOf(t.options.Server) != "http") {
 		return ""
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
+	t.remember(server)
 	t.owners[slot] = server
 	return server
+}
+
+// serverURL is what may be followed: the URL of a server, without a user, a path or a query.
+var serverURL = regexp.MustCompile(`^(?i:https?)://[^/?#@\\\s]+$`)
+
+// schemeOf is the scheme of a URL in lower case; "": it is none.
+func schemeOf(text string) string {
+	place, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return place.Scheme
+}
+
+// remember notes a server, and forgets the one that was noted longest ago if there are too many. The caller has the
+// mutex.
+func (t *HTTPTransport) remember(server string) {
+	if server == t.options.Server {
+		return
+	}
+	for at, known := range t.named {
+		if known == server {
+			t.named = append(t.named[:at], t.named[at+1:]...)
+			break
+		}
+	}
+	t.named = append(t.named, server)
+	if len(t.named) <= httpServers {
+		return
+	}
+	oldest := t.named[0]
+	t.named = t.named[1:]
+	delete(t.starts, oldest)
+	t.forgetLocked(oldest)
 }
 
 // forget forgets what was found at a server that has not answered: it may be another one's now.
 func (t *HTTPTransport) forget(server string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
+	t.forgetLocked(server)
+}
+
+func (t *HTTPTransport) forgetLocked(server string) {
 	for slot, owner := range t.owners {
 		if owner == server {
 			delete(t.owners, slot)
@@ -267,6 +313,7 @@ func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	defer response.Body.Close()
 	if start := response.Header.Get("sandstorm-start"); start != "" {
 		c.transport.mutex.Lock()
+		c.transport.remember(c.server)
 		c.transport.starts[c.server] = start
 		c.transport.mutex.Unlock()
 	}

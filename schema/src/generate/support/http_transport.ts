@@ -6,6 +6,10 @@ const RETRY_PAUSE_MS = 50;
 const SERVER_TIMEOUT_MS = 60_000;
 /** Bytes of a response, at most: a server makes JSON of about 4 MiB. */
 const HTTP_ANSWER_BYTES = 8 << 20;
+/** Servers of a cluster that are remembered besides the first one, at most: as many as a cluster may have. */
+const HTTP_SERVERS = 64;
+/** What may be followed: the URL of a server, without a user, a path or a query. */
+const SERVER_URL = /^https?:\/\/[^\/?#@\\\s]+$/i;
 /** How a call has ended, or that it goes on; other codes of a response say nothing of an earlier request. */
 const ENDS_OF_A_CALL = [
   "failed", "killed", "conflict", "reply", "not_durable", "not_kept", "stopped", "timeout", "cancelled",
@@ -16,14 +20,32 @@ export class HttpTransport implements Transport {
   private readonly options: SandstormOptions;
   /** Where the keys of a slot were found. */
   private readonly owners = new Map<number, string>();
-  /** Which start of a server has answered last. */
-  private readonly starts = new Map<string, string>();
+  /** The servers that are known, the first one included: which start of each has answered last. The latest is last. */
+  private readonly starts = new Map<string, string | undefined>();
 
   constructor(options: SandstormOptions) {
     this.options = options;
+    this.starts.set(options.server, undefined);
   }
 
-  async call(name: string, json: string, { signal, timeoutMs, key, onCost }: CallOptions = {}): Promise<unknown> {
+  async call(name: string, json: string, options: CallOptions = {}): Promise<unknown> {
+    const { onCost } = options;
+    if (onCost === undefined) return this.run(name, json, options);
+    let told: CallCost | undefined;
+    try {
+      return await this.run(`${name}?cost=true`, json, options, (cost) => (told = cost));
+    } finally {
+      // Once the call has ended: what the caller's function throws is no failure of it.
+      if (told !== undefined) onCost(told);
+    }
+  }
+
+  private async run(
+    name: string,
+    json: string,
+    { signal, timeoutMs, key }: CallOptions,
+    note?: (cost: CallCost) => void,
+  ): Promise<unknown> {
     const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
     const slot = key === undefined ? undefined : slotOf(keyBytes(key));
     const headers: Record<string, string> = {
@@ -42,7 +64,7 @@ export class HttpTransport implements Transport {
       // What the server waits for at most. It answers what has no time left, too.
       headers["sandstorm-timeout-ms"] = String(Math.min(Math.max(1, Math.ceil(leftMs(limit))), SERVER_TIMEOUT_MS));
       try {
-        return await this.send(server, onCost === undefined ? name : `${name}?cost=true`, request, limit, onCost);
+        return await this.send(server, name, request, limit, note);
       } catch (error) {
         if (!(error instanceof SandstormError)) throw error;
         if (error instanceof ElsewhereError && slot !== undefined && lost === undefined) {
@@ -77,10 +99,25 @@ export class HttpTransport implements Transport {
 
   /** Where a key is that another server has, if the token may be sent there. */
   private follows(slot: number, { owner }: ElsewhereError): string | undefined {
-    const isSafe = owner !== undefined && /^https?:\/\/[^/]+$/.test(owner);
-    if (!isSafe || (this.options.server.startsWith("https:") && !owner.startsWith("https:"))) return undefined;
+    if (owner === undefined || !SERVER_URL.test(owner)) return undefined;
+    const [own, found] = [this.options.server, owner].map(schemeOf);
+    if (found === undefined || (found !== "https:" && own !== "http:")) return undefined;
+    this.remember(owner);
     this.owners.set(slot, owner);
     return owner;
+  }
+
+  /** Notes a server, and forgets the one that was noted longest ago if there are too many. */
+  private remember(server: string, start = this.starts.get(server)): void {
+    this.starts.delete(server);
+    this.starts.set(server, start);
+    if (this.starts.size <= HTTP_SERVERS + 1) return;
+    for (const known of this.starts.keys()) {
+      if (known === this.options.server) continue;
+      this.starts.delete(known);
+      this.forget(known);
+      return;
+    }
   }
 
   /** Forgets what was found at a server that has not answered: it may be another one's now. */
@@ -93,7 +130,7 @@ export class HttpTransport implements Transport {
     name: string,
     request: RequestInit,
     limit: CallLimit,
-    onCost?: (cost: CallCost) => void,
+    note?: (cost: CallCost) => void,
   ): Promise<unknown> {
     const signal = limit.signal;
     const url = `${server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
@@ -105,12 +142,12 @@ export class HttpTransport implements Transport {
       if (signal?.aborted) cancel();
       const response = await fetch(url, { ...request, signal: ends.signal });
       const start = response.headers.get("sandstorm-start");
-      if (start !== null) this.starts.set(server, start);
+      if (start !== null) this.remember(server, start);
       const text = await boundedText(response.body, ends);
       const said = parsedJson(text);
       const cost = response.headers.get("sandstorm-cost");
       // Such as `cpu_ns=4100, wall_ns=9000`.
-      if (cost !== null) onCost?.(callCost((field) => new RegExp(`\\b${field}=(\\d+)`).exec(cost)?.[1]));
+      if (cost !== null) note?.(callCost((field) => new RegExp(`\\b${field}=(\\d+)`).exec(cost)?.[1]));
       if (response.ok && said !== undefined) return said;
       const status = response.status;
       if (!isFailure(said)) throw new SandstormError(status, { code: "protocol", message: `no answer of a server: ${text.slice(0, 200)}` });
@@ -127,6 +164,15 @@ export class HttpTransport implements Transport {
       clearTimeout(timer);
       signal?.removeEventListener("abort", cancel);
     }
+  }
+}
+
+/** The scheme of a URL in lower case, such as `https:`. `undefined`: it is none. */
+function schemeOf(url: string): string | undefined {
+  try {
+    return new URL(url).protocol;
+  } catch {
+    return undefined;
   }
 }
 

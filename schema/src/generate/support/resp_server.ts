@@ -125,14 +125,14 @@ interface NodeSocket {
 
 function placeOf({ server, tls = {} }: SandstormOptions): SocketPlace {
   if (server.startsWith("unix:")) return { module: "node:net", options: { path: server.slice(5) }, text: server };
-  const found = /^(rediss?):\/\/(\[[^\]]+\]|[^:/@]+)(?::(\d+))?\/?$/.exec(server);
+  const found = /^(rediss?):\/\/(\[[^\]]+\]|[^:/@]+)(?::(\d+))?\/?$/i.exec(server);
   if (found === null) {
     const forms = "redis://HOST:PORT, rediss://HOST:PORT or unix:/PATH";
     throw failure("invalid", `${JSON.stringify(server)} is no port for Redis clients: write ${forms}`);
   }
   const host = (found[2] ?? "").replace(/^\[|\]$/g, "");
   const where = { host, port: Number(found[3] ?? "6379") };
-  if (found[1] === "redis") return { module: "node:net", options: where, text: server };
+  if (found[1]?.toLowerCase() === "redis") return { module: "node:net", options: where, text: server };
   // A name is sent to the server that has several certificates; an address is none.
   const name = /^[\d.]+$|:/.test(host) ? {} : { servername: host };
   return { module: "node:tls", options: { ...where, ...name, ...tls }, text: server };

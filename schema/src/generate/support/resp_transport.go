@@ -150,7 +150,7 @@ func (t *RESPTransport) learn(slot uint16, address string) (*respServer, *Sandst
 	}
 	options := t.options
 	options.Server = "redis://" + address
-	if strings.HasPrefix(t.options.Server, "rediss:") {
+	if t.first.tls != nil {
 		options.Server = "rediss://" + address
 	}
 	t.mutex.Lock()

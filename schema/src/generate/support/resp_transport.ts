@@ -25,8 +25,9 @@ export class RespTransport implements Transport {
     const slot = slotOf(bytes);
     let server = this.owners.get(slot) ?? this.first;
     for (let hop = 1; ; hop++) {
+      let answer: unknown;
       try {
-        return withCost(await server.call(words, limit), onCost);
+        answer = await server.call(words, limit);
       } catch (error) {
         if (!(error instanceof ElsewhereError)) {
           if (hasNoAnswer(error)) this.forget(server);
@@ -43,7 +44,9 @@ export class RespTransport implements Transport {
         if (leftMs(limit) <= CLUSTER_PAUSE_MS) throw error;
         await new Promise((resolve) => setTimeout(resolve, CLUSTER_PAUSE_MS));
         server = this.first;
+        continue;
       }
+      return withCost(answer, onCost);
     }
   }
 
@@ -56,7 +59,7 @@ export class RespTransport implements Transport {
   /** The server at an address that another one has named. */
   private at(address: string): RespServer {
     if (this.isClosed) throw closedFailure();
-    const scheme = this.options.server.startsWith("rediss:") ? "rediss" : "redis";
+    const scheme = /^rediss:/i.test(this.options.server) ? "rediss" : "redis";
     const place = `${scheme}://${address}`;
     if (place === this.options.server) return this.first;
     const known = this.named.get(address);
