@@ -18,6 +18,7 @@ mod page_samples;
 mod page_table;
 mod python;
 mod readme;
+mod refusals;
 mod shell;
 mod transaction;
 mod typed;

@@ -1,10 +1,16 @@
 //! The artifacts that a server refuses to load.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
+use super::limits;
 use super::signing_key::{BuilderKey, KEY_FILE, PublicKey};
 use sandstorm_net::{CodeOrigin, CodeTier};
+use sandstorm_sandbox::code_map::{CODE_MAP_MAX_BYTES, with_code_map};
+use sandstorm_schema::limits::{DESCRIPTION_BYTES, FUNCTIONS};
+use sandstorm_schema::{ExtensionSchema, FunctionSchema, ValueType};
 
 fn key(seed: u8) -> BuilderKey {
     BuilderKey::from_seed([seed; 32])
@@ -170,6 +176,27 @@ fn a_version_without_a_successor_is_no_version() {
     let last = ArtifactHeader { version: super::limits::MAX_VERSION + 1, ..header() };
     let bytes = Artifact::sign(&key(1), last, b"\x7fELF".to_vec()).encode();
     assert!(matches!(Artifact::decode(&bytes), Err(VerifyError::Malformed(_))));
+}
+
+/// A server reads no longer file when it starts again.
+#[test]
+fn what_stands_beside_the_largest_library_fits() {
+    let function = |number: usize| FunctionSchema {
+        name: format!("f{number}"),
+        args: ValueType::Unit,
+        reply: ValueType::Unit,
+        fingerprint: 0,
+        description: "x".repeat(DESCRIPTION_BYTES),
+    };
+    let schemas = (1..=FUNCTIONS)
+        .map_while(|count| ExtensionSchema::checked((0..count).map(function).collect(), Vec::new()).ok());
+    let schema = schemas.last().expect("a schema");
+    assert!(schema.to_json().len() > 16 << 10, "it is a large one");
+    let header = ArtifactHeader { name: "n".repeat(limits::NAME_BYTES), schema: Some(Arc::new(schema)), ..header() };
+    let (library, map) = (b"\x7fELF".to_vec(), vec![1; CODE_MAP_MAX_BYTES]);
+    let bytes = Artifact::sign(&key(1), header, with_code_map(library.clone(), &map)).encode();
+    let beside = bytes.len() - library.len();
+    assert!(beside > CODE_MAP_MAX_BYTES && beside <= limits::ARTIFACT_EXTRA_BYTES, "{beside}");
 }
 
 #[test]

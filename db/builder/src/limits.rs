@@ -45,8 +45,10 @@ pub const DENIED_TOKENS: usize = 64;
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
 /// ever short of a successor.
 pub const MAX_VERSION: u64 = 1 << 53;
-/// Bytes of an artifact beside its library: magic, header with the longest name, signature, lengths.
-pub const ARTIFACT_EXTRA_BYTES: usize = 512;
+/// Bytes of an artifact beside its library: magic, header with the longest name, signature, lengths; the types of its
+/// functions; and the map of its code.
+pub const ARTIFACT_EXTRA_BYTES: usize =
+    512 + sandstorm_schema::limits::SCHEMA_BYTES + sandstorm_sandbox::code_map::CODE_MAP_MAX_BYTES;
 
 /// Compilations at the same time, at most: each has a user id of its own where the builder runs as root, out of the 14
 /// that distributions leave free (65520 to 65533).

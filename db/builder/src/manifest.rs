@@ -18,7 +18,7 @@ pub const ROOT_FILE: &str = "src/lib.rs";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The extension's name: 1 to 64 of `a-z`, `0-9`, `_`, `-`.
+    /// The extension's name: 1 to 64 of `a-z`, `0-9`, `_`, `-`, the first a letter or digit.
     pub name: String,
     /// The tenant's own version of it, for people to read.
     #[serde(default = "first_version")]
@@ -160,8 +160,11 @@ impl Manifest {
 /// Checks an extension's name; on failure returns the reason.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let name_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
-    if name.is_empty() || name.len() > limits::NAME_BYTES || !name.bytes().all(name_char) {
-        return Err(format!("the name must be 1 to {} of a-z, 0-9, _ and -", limits::NAME_BYTES));
+    // A server takes no other first character, either.
+    let begins_well = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    if !begins_well || name.len() > limits::NAME_BYTES || !name.bytes().all(name_char) {
+        let most = limits::NAME_BYTES;
+        return Err(format!("the name must be 1 to {most} of a-z, 0-9, _ and -, and begin with a letter or digit"));
     }
     Ok(())
 }
@@ -241,10 +244,11 @@ impl PushedSource {
                 let message = format!("{} bytes: a file may have {} at most", file.text.len(), limits::FILE_BYTES);
                 return refuse(&shown, message);
             }
-            total += file.text.len();
+            total += file.text.len() + 2 * file.text.bytes().filter(is_long_in_json).count();
         }
         if total > limits::SOURCE_BYTES {
-            let message = format!("{total} bytes of source: at most {} may be pushed", limits::SOURCE_BYTES);
+            let (most, triple) = (limits::SOURCE_BYTES, "control characters count three times");
+            let message = format!("{total} bytes of source: at most {most} may be pushed ({triple})");
             return refuse(MANIFEST_FILE, message);
         }
         if !seen.contains(ROOT_FILE) {
@@ -295,6 +299,11 @@ impl PushedSource {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         PushedSource::new(&manifest, files)
     }
+}
+
+/// Whether JSON writes a byte with six: a push is JSON of at most two bytes for each byte of source.
+fn is_long_in_json(byte: &u8) -> bool {
+    byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n' | b'\r' | 8 | 12 | 127)
 }
 
 /// The reason why a path may not be pushed; `None` when it may.

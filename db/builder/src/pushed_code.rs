@@ -15,7 +15,7 @@ use super::{BuildError, PushedSource, limits};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushedModule {
-    /// The extension's name: 1 to 64 of `a-z`, `0-9`, `_`, `-`.
+    /// The extension's name: 1 to 64 of `a-z`, `0-9`, `_`, `-`, the first a letter or digit.
     pub name: String,
     /// The module, as base64 in JSON.
     #[serde(with = "base64")]

@@ -8,7 +8,10 @@ use std::time::Instant;
 use sandstorm_builder::editor_project::write_editor_project;
 use sandstorm_builder::offline::{self, CheckedModule, TierAnswer, check_dir, check_dir_in_tier, new_extension};
 use sandstorm_builder::test_build::{build_tests, test_dir};
-use sandstorm_builder::{BuildError, BuiltLibrary, Diagnostic, ExtensionTemplate, api_fingerprint};
+use sandstorm_builder::{
+    BuildError, BuiltLibrary, Diagnostic, ExtensionTemplate, PushedSource, api_fingerprint, schema_of,
+};
+use sandstorm_control::triggers::check_manifest;
 use sandstorm_extension::{ExtensionLibrary, LoadError};
 use sandstorm_net::CodeTier;
 use serde_json::json;
@@ -102,6 +105,14 @@ fn load(built: BuiltLibrary, tier: CodeTier) -> Result<Vec<Diagnostic>, BuildErr
     }
 }
 
+/// Checks what the manifest declares beside what the source has, as a push does. Which tables there are the server knows.
+fn check_triggers(folder: &Path) -> Result<(), BuildError> {
+    let source = PushedSource::read(folder)?;
+    let schema = schema_of(&source)?;
+    let checked = check_manifest(&source.manifest.name, &source.manifest.triggers, schema.as_ref());
+    checked.map_err(|why| BuildError::Refused(vec![Diagnostic::plain(&why)]))
+}
+
 /// The answer to a source in one tier: the compiler's warnings, or what stands against it.
 struct PushAnswer {
     tier: CodeTier,
@@ -124,6 +135,7 @@ pub(super) fn check(folder: &Path, out: &OutputPrinter) -> Result<(), CliError> 
     let Some(PushAnswer { outcome: Ok(warnings), .. }) = passed.first() else {
         return sandboxed.outcome.map(|_| ()).map_err(CliError::from);
     };
+    check_triggers(folder)?;
     let against = |answer: &&PushAnswer| {
         let error = answer.outcome.as_ref().err()?.clone();
         let diagnostics = error.diagnostics().to_vec();
@@ -154,6 +166,7 @@ pub(super) fn test(folder: &Path, tier: CodeTier, args: &[OsString], out: &Outpu
     for warning in load(check_dir_in_tier(folder, tier, None, progress_printer(out))?, tier)? {
         eprintln!("{}", sandstorm_terminal::escape_lines(warning.rendered.trim_end()));
     }
+    check_triggers(folder)?;
     let passed = match tier {
         CodeTier::Native => {
             // With `--json`, standard output is for the outcome alone.

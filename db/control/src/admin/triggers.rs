@@ -20,7 +20,7 @@ use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse, off_thread};
 use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerResponse, TriggerResponse};
 use super::{ControlState, now_ms};
 use crate::events::{EventCode, NewEvent};
-use crate::limits::{TRIGGER_RETRIES, TRIGGERS_PER_TENANT};
+use crate::limits::TRIGGERS_PER_TENANT;
 use crate::triggers::{DeclaredTrigger, TriggerDefinition, TriggerError, TriggerRunner};
 
 impl ControlState {
@@ -47,9 +47,9 @@ impl ControlState {
             return Err(refused(TriggerError::TooMany(message)));
         }
         for one in declared {
-            runner.start_position(view, one).map_err(|error| of_manifest(error, one))?;
+            runner.start_position(view, one).map_err(|error| of_manifest(error, &one.name))?;
             if others.iter().any(|other| other.spec.name == one.name && other.spec.called().0 != one.called().0) {
-                return Err(of_manifest(TriggerError::Exists(one.name.clone()), one));
+                return Err(of_manifest(TriggerError::Exists(one.name.clone()), &one.name));
             }
         }
         Ok(())
@@ -206,24 +206,18 @@ pub(super) async fn discard_letters(
 
 /// Checks the triggers that a push declares against what was built, before it is loaded.
 pub(super) fn check_built(schema: Option<&ExtensionSchema>, declared: &[TriggerDefinition]) -> Result<(), ApiError> {
-    declared.iter().try_for_each(|one| TriggerRunner::check_built(schema, one).map_err(|error| of_manifest(error, one)))
+    declared
+        .iter()
+        .try_for_each(|one| TriggerRunner::check_built(schema, one).map_err(|error| of_manifest(error, &one.name)))
 }
 
-fn of_manifest(error: TriggerError, one: &TriggerDefinition) -> ApiError {
-    refused(error).about(&format!("trigger {:?} of extension.toml", one.name))
+fn of_manifest(error: TriggerError, trigger: &str) -> ApiError {
+    refused(error).about(&format!("trigger {trigger:?} of extension.toml"))
 }
 
 /// A trigger that an extension's manifest declares.
 pub(super) fn declared(extension: &str, one: &ManifestTrigger) -> Result<TriggerDefinition, ApiError> {
-    let ManifestTrigger { name, function, every, cron, on, ops, batch, args, retries } = one.clone();
-    let op = |op: String| {
-        let known = serde_json::from_value(serde_json::Value::String(op));
-        known.map_err(|error| ApiError::invalid(format!("trigger {name:?} of extension.toml: ops: {error}")))
-    };
-    let ops = ops.into_iter().map(op).collect::<Result<_, _>>()?;
-    let retries = retries.unwrap_or(TRIGGER_RETRIES);
-    let extension = function.map_or_else(|| extension.to_owned(), |function| format!("{extension}.{function}"));
-    Ok(TriggerDefinition { name, extension, every, cron, table: on, ops, batch, args, retries })
+    TriggerDefinition::declared(extension, one).map_err(|why| of_manifest(TriggerError::Invalid(why), &one.name))
 }
 
 /// What a trigger does, for its event.
@@ -247,7 +241,8 @@ fn refused(error: TriggerError) -> ApiError {
         }
         TriggerError::TooMany(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message)
             .hint("one extension can do several things: it sees the table's changes"),
-        TriggerError::UnknownTable(_) => ApiError::not_found(message).hint("`sandstorm table list` shows the tables"),
+        TriggerError::UnknownTable(_) => ApiError::new(StatusCode::NOT_FOUND, "unknown_table", message)
+            .hint("`sandstorm table list` shows the tables"),
         TriggerError::NotLogged(table) => not_logged(&table),
         TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
         TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
 use crate::limits::{TRIGGER_ARGS_BYTES, TRIGGER_BATCH, TRIGGER_RETRIES, TRIGGER_RETRIES_MAX};
+use sandstorm_builder::ManifestTrigger;
 use sandstorm_catalog::{MAX_NAME_LEN, check_extension_name, check_name};
 
 /// A kind of change that a trigger may be called for.
@@ -66,6 +67,20 @@ pub(crate) enum TriggerSource {
 }
 
 impl TriggerDefinition {
+    /// The trigger that the manifest of an extension declares.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub(crate) fn declared(extension: &str, one: &ManifestTrigger) -> Result<TriggerDefinition, String> {
+        let ManifestTrigger { name, function, every, cron, on, ops, batch, args, retries } = one.clone();
+        let op =
+            |op: String| serde_json::from_value(serde_json::Value::String(op)).map_err(|error| format!("ops: {error}"));
+        let ops = ops.into_iter().map(op).collect::<Result<_, _>>()?;
+        let retries = retries.unwrap_or(TRIGGER_RETRIES);
+        let extension = function.map_or_else(|| extension.to_owned(), |function| format!("{extension}.{function}"));
+        Ok(TriggerDefinition { name, extension, every, cron, table: on, ops, batch, args, retries })
+    }
+
     /// Checks it.
     ///
     /// # Errors

@@ -31,3 +31,4 @@ pub use runner::TriggerRunner;
 pub(crate) use state_file::DeadLetter;
 pub(crate) use trigger_outcome::DeclaredTrigger;
 pub use trigger_outcome::TriggerError;
+pub use typed_calls::check_manifest;

@@ -1,5 +1,6 @@
 //! Calls of typed functions by the clock: a trigger's arguments are JSON then.
 
+use sandstorm_builder::ManifestTrigger;
 use sandstorm_catalog::TenantView;
 use sandstorm_schema::ExtensionSchema;
 use serde_json::Value;
@@ -44,6 +45,23 @@ pub(super) fn check(view: &TenantView, spec: &TriggerDefinition, source: &Trigge
         (None, TriggerSource::Table(_)) => check_built(None, spec, source),
         (None, TriggerSource::Schedule(_)) => Ok(()),
     }
+}
+
+/// Checks the triggers that an extension's manifest declares, by all that a push refuses whatever tables and triggers
+/// there are; `schema` is that of its typed functions.
+///
+/// # Errors
+/// What is wrong with the first that is refused, for people.
+pub fn check_manifest(
+    extension: &str,
+    triggers: &[ManifestTrigger],
+    schema: Option<&ExtensionSchema>,
+) -> Result<(), String> {
+    triggers.iter().try_for_each(|one| {
+        let checked = TriggerDefinition::declared(extension, one)
+            .and_then(|spec| spec.source().and_then(|source| check_built(schema, &spec, &source)));
+        checked.map_err(|why| format!("trigger {:?} of extension.toml: {why}", one.name))
+    })
 }
 
 /// As [`check`], of a version that need not be loaded, with these typed functions.
