@@ -58,6 +58,21 @@ pub enum ClientOpenError {
     NotOpened,
 }
 
+impl ClientOpenError {
+    /// A word for programs: `unknown_table`, `unknown_extension`, `control`, `data_address`, `open`; or that of the data
+    /// port's error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ClientOpenError::Control { .. } => "control",
+            ClientOpenError::UnknownTable { .. } => "unknown_table",
+            ClientOpenError::UnknownExtension { .. } => "unknown_extension",
+            ClientOpenError::DataAddress { .. } => "data_address",
+            ClientOpenError::Data(error) => error.code(),
+            ClientOpenError::NotOpened => "open",
+        }
+    }
+}
+
 /// What was learned of a tenant's names.
 pub(crate) struct LearnedNames {
     pub(crate) control: Control,

@@ -57,12 +57,29 @@ pub enum TypedCallError {
     /// The extension takes bytes: call it with [`Client::invoke`].
     #[error("the extension {0:?} has no typed functions: call it with bytes (`invoke`)")]
     Untyped(String),
-    /// What the caller gave, or asked for, is not as JSON says it.
+    /// What the caller gave cannot be JSON: the call has not run.
     #[error("{0}")]
     Json(String),
+    /// The reply is not of the type that the caller asked for: the call has run.
+    #[error("{0}")]
+    Reply(String),
     /// The call itself.
     #[error(transparent)]
     Request(#[from] Error),
+}
+
+impl TypedCallError {
+    /// A word for programs: the name that the error has over HTTP, too, and in the clients of other languages.
+    pub fn code(&self) -> &'static str {
+        match self {
+            TypedCallError::Open(error) => error.code(),
+            TypedCallError::Request(error) => error.code(),
+            TypedCallError::Schema(SchemaError::Function(_)) => "unknown_function",
+            TypedCallError::Schema(SchemaError::Json { .. }) | TypedCallError::Json(_) => "invalid",
+            TypedCallError::Schema(SchemaError::Bytes { .. }) | TypedCallError::Reply(_) => "reply",
+            TypedCallError::Untyped(_) => "untyped",
+        }
+    }
 }
 
 /// Runs what blocks beside the runtime.
@@ -87,7 +104,7 @@ fn learn(options: &OpenOptions) -> Result<(LearnedNames, Config), ClientOpenErro
     let mut address: SocketAddr = said.parse().map_err(|error| wrong(&error))?;
     if address.ip().is_unspecified() {
         // Bound to every address: the host is the one of the control port.
-        let host = server.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+        let host = server.split_once("://").map_or(server.as_str(), |(_, host)| host).trim_end_matches('/');
         let mut hosts = host.to_socket_addrs().map_err(|error| wrong(&error))?;
         address.set_ip(hosts.next().ok_or_else(|| wrong(&"the server's name has no address"))?.ip());
     }
@@ -172,7 +189,7 @@ impl Client {
             }
         }
         let reply = schema.decode_reply(function, &reply?)?;
-        serde_json::from_value(reply).map_err(|error| TypedCallError::Json(format!("the reply of {name}: {error}")))
+        serde_json::from_value(reply).map_err(|error| TypedCallError::Reply(format!("the reply of {name}: {error}")))
     }
 }
 

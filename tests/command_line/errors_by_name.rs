@@ -1,5 +1,7 @@
-//! Promise: however a call ends, its error has the same name in each protocol, and in the client of each language.
+//! Promise: however a call ends, its error has the same name in each protocol, and in the client of each language. Each
+//! name that the page of calls over HTTP lists is provoked here, or has a reason why it is not.
 
+use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -14,29 +16,93 @@ use super::generated::{
 use super::python::{installed, python};
 use super::typed_redis::RedisClient;
 use crate::common::process::Server;
-use crate::common::{PATIENT, root};
+use crate::common::{PATIENT, eventually, root};
 use sandstorm_client::{Client, OpenOptions, TypedCallError};
 
-/// How a call ends that is told a word: the code of its error, and its kind or cause.
-type NamedEnd = (&'static str, &'static str, &'static str);
+/// A call: the function, its argument, the code of its error, and its kind or cause.
+type NamedEnd = (&'static str, &'static str, &'static str, &'static str);
 
-/// Of `shapes.end`. The kinds `contended`, `not_read`, `not_backed`, and `wrong_server` take a crowd, a broken disk, a
-/// backing, and a cluster.
-const ENDS: [NamedEnd; 13] = [
-    ("not_found", "failed", "not_found"),
-    ("conflict", "failed", "conflict"),
-    ("unknown_table", "failed", "unknown_table"),
-    ("out_of_memory", "failed", "out_of_memory"),
-    ("too_large", "failed", "too_large"),
-    ("not_a_number", "failed", "not_a_number"),
-    ("invalid", "failed", "invalid"),
-    ("read_only", "failed", "read_only"),
-    ("any", "failed", "other"),
-    ("panic", "killed", "panic"),
-    ("loop", "killed", "total_budget"),
-    ("stack", "killed", "stack_overflow"),
-    ("memory", "killed", "out_of_memory"),
+/// What ends `shapes.end` in so many ways.
+const END: &str = "shapes.end";
+
+/// Calls that end so whatever the state of the server.
+const ENDS: [NamedEnd; 21] = [
+    (END, "not_found", "failed", "not_found"),
+    (END, "conflict", "failed", "conflict"),
+    (END, "unknown_table", "failed", "unknown_table"),
+    (END, "out_of_memory", "failed", "out_of_memory"),
+    (END, "too_large", "failed", "too_large"),
+    (END, "not_a_number", "failed", "not_a_number"),
+    (END, "invalid", "failed", "invalid"),
+    (END, "read_only", "failed", "read_only"),
+    (END, "any", "failed", "other"),
+    (END, "panic", "killed", "panic"),
+    (END, "loop", "killed", "total_budget"),
+    (END, "stack", "killed", "stack_overflow"),
+    (END, "memory", "killed", "out_of_memory"),
+    (END, "meets itself", "conflict", ""),
+    ("nothing", "x", "unknown_extension", ""),
+    ("nothing.end", "x", "unknown_extension", ""),
+    ("shapes.absent", "x", "unknown_function", ""),
+    ("shapes", "x", "unknown_function", ""),
+    ("shapes.integer", "x", "invalid", ""),
+    // It is suspended.
+    ("asleep.say", "x", "suspended", ""),
+    // Its calls have the least memory, and less than the argument takes; over RESP arguments are shorter at any time.
+    ("tight.say", LONG_TEXT, "too_large", ""),
 ];
+
+/// While another call is the only one that the tenant may have at a time.
+const BESIDE_ANOTHER: [NamedEnd; 1] = [(END, "any", "over_quota", "")];
+
+/// Names that the page lists and that are not provoked here, each with the reason.
+const NOT_PROVOKED: &[(&str, &str)] = &[
+    ("contended", "a kind: it takes a crowd of writers of one key"),
+    ("not_read", "a kind: it takes a disk that damages records"),
+    ("not_backed", "a kind: it takes a backing that fails; data::backing_clients has it"),
+    ("wrong_server", "it takes a cluster; operations::cluster_clients has it in each client"),
+    ("unknown_tenant", "only the operator calls for a tenant that is not there: its own token is gone with it"),
+    (
+        "unauthorised",
+        "no client is opened with a token that is wrong; command_line::typed and operations::http_calls have it",
+    ),
+    ("reply", "of types that a client has from another version; the programs in shapes have it"),
+    ("stale", "of repeats over HTTP; operations::http_calls has it"),
+    ("key_reused", "of repeats over HTTP; operations::http_calls has it"),
+    ("not_kept", "of repeats over HTTP whose first answer was too long to be kept"),
+    ("not_durable", "it takes a disk that fails while the call is under way; data::backing has it"),
+    ("stopped", "it takes a server that ends while the call is under way"),
+    ("shutting_down", "the same"),
+    ("busy", "it takes 171 calls of a tenant at a time over HTTP"),
+    ("overloaded", "it takes 1,024 calls of a tenant at a time, or more side stacks than there are"),
+    ("timeout", "how long a call takes is left to the machine; operations::http_calls has it over HTTP"),
+];
+
+/// A small extension with a typed function.
+const SAYS: &str = "#![no_std]\n#![forbid(unsafe_code)]\nuse sandstorm_api::prelude::*;\n\
+                    pub async fn say(_db: Db<'_>, args: String) -> Result<String, Error> {\n    Ok(args)\n}\n";
+
+/// An argument of 66,000 letters.
+const LONG_TEXT: &str = match std::str::from_utf8(&[b'x'; 66_000]) {
+    Ok(text) => text,
+    Err(_) => unreachable!(),
+};
+
+/// How an error line of a port for Redis clients begins that has this code.
+fn resp_words(code: &str) -> &'static [&'static str] {
+    match code {
+        "unknown_extension" => &["-ERR Function not found\r"],
+        "unknown_function" => &["-ERR Function not found: "],
+        "invalid" => &["-ERR args: "],
+        "too_large" => &["-TOOLARGE ", "-ERR the JSON of a typed function has at most "],
+        "over_quota" => &["-OVERQUOTA "],
+        "failed" => &["-FAILED "],
+        "killed" => &["-KILLED "],
+        "conflict" => &["-CONFLICT "],
+        "suspended" => &["-SUSPENDED "],
+        other => panic!("what a port for Redis clients says for {other}"),
+    }
+}
 
 /// The programs of the languages that are here.
 struct Callers {
@@ -116,51 +182,98 @@ impl Callers {
         let control = self.server.control.trim_start_matches("http://");
         let options = OpenOptions { deadline: PATIENT, ..OpenOptions::new(control, "shop", self.given("TOKEN")) };
         let client = Client::open_with(options).await.unwrap();
-        for (word, code, name) in ends {
-            match client.call::<_, ()>("shapes.end", word).await {
-                Err(TypedCallError::Request(error)) => {
-                    assert_eq!((error.code(), error.kind().unwrap_or_default()), (*code, *name), "{word}: {error}");
-                }
-                other => panic!("{word}: {other:?}"),
-            }
+        for (function, word, code, name) in ends {
+            let error = client.call::<_, Value>(function, word).await.expect_err("an error");
+            let kind = match &error {
+                TypedCallError::Request(error) => error.kind().unwrap_or_default(),
+                _ => "",
+            };
+            assert_eq!((error.code(), kind), (*code, *name), "{function}: {error}");
         }
     }
 
     fn of_resp(&self, ends: &[NamedEnd]) {
         let stream = UnixStream::connect(self.given("UNIX").trim_start_matches("unix:")).unwrap();
         let mut client = RedisClient::new(BufReader::new(stream));
-        for (word, code, name) in ends {
-            let line = client.send(&["FCALL", "shapes.end", "0", &json!(word).to_string()]);
+        for (function, word, code, name) in ends {
+            let line = client.send(&["FCALL", function, "0", &json!(word).to_string()]);
+            let begins = |head: &&&str| format!("{line}\r").starts_with(**head);
+            let head = resp_words(code).iter().find(begins).unwrap_or_else(|| panic!("{function}, {code}: {line}"));
             let name = if name.is_empty() { String::new() } else { format!("({name}) ") };
-            assert!(line.starts_with(&format!("-{} {name}", code.to_uppercase())), "{word}: {line}");
+            assert!(name.is_empty() || line[head.len()..].starts_with(&name), "{function}, {code}: {line}");
         }
     }
 
     fn of_http(&self, ends: &[NamedEnd]) {
         let address = self.given("HTTP").trim_start_matches("http://");
-        for (word, code, name) in ends {
-            let mut stream = TcpStream::connect(address).unwrap();
-            let (body, token) = (json!(word).to_string(), self.given("TOKEN"));
-            let head = format!(
-                "POST /v1/call/shop/shapes.end HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\
-                 connection: close\r\nsandstorm-timeout-ms: 60000\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(head.as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            let said: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        for (function, word, code, name) in ends {
+            let said = http_call(address, self.given("TOKEN"), (function, word));
             let found = said["kind"].as_str().or(said["cause"].as_str()).unwrap_or_default();
-            assert_eq!((said["code"].as_str(), found), (Some(*code), *name), "{word}: {said}");
+            assert_eq!((said["code"].as_str(), found), (Some(*code), *name), "{function}: {said}");
         }
     }
+}
+
+/// Calls over HTTP; the answer's JSON.
+fn http_call(address: &str, token: &str, (function, word): (&str, &str)) -> Value {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = json!(word).to_string();
+    let head = format!(
+        "POST /v1/call/shop/{function} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\
+         connection: close\r\nsandstorm-timeout-ms: 60000\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// The names that the page of calls over HTTP has: of codes, and of kinds of `failed`.
+fn listed_names() -> BTreeSet<String> {
+    let page = std::fs::read_to_string(root().join("docs/control.md")).expect("the page");
+    let (_, calls) = page.split_once("## Calls over HTTP").expect("the section");
+    let (_, table) = calls.split_once("| status | `code` | |\n").expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+    let of_row = |row: &str| {
+        let cells: Vec<&str> = row.split('|').collect();
+        let text =
+            if cells[2].trim() == "`failed`" { format!("{} {}", cells[2], cells[3]) } else { cells[2].to_owned() };
+        text.split('`').skip(1).step_by(2).filter(|name| *name != "kind").map(str::to_owned).collect::<Vec<_>>()
+    };
+    rows.flat_map(of_row).collect()
+}
+
+#[test]
+fn each_name_that_is_listed_is_provoked_or_has_a_reason() {
+    let ends = [&ENDS[..], &BESIDE_ANOTHER].concat();
+    let kinds = ends.iter().filter(|end| end.2 == "failed").map(|end| end.3);
+    let provoked: BTreeSet<&str> = ends.iter().map(|end| end.2).chain(kinds).collect();
+    let reasons: BTreeSet<&str> = NOT_PROVOKED.iter().map(|(name, _)| *name).collect();
+    assert!(provoked.is_disjoint(&reasons), "{:?}", provoked.intersection(&reasons));
+    let known: BTreeSet<String> = provoked.union(&reasons).map(|name| (*name).to_owned()).collect();
+    assert_eq!(listed_names(), known, "docs/control.md, and what is provoked or has a reason here");
+    // Of TypeScript, whose type lists them, each that a call without an idempotency key of its own may end with.
+    let types = std::fs::read_to_string(root().join("schema/src/generate/support/transport.ts")).expect("the file");
+    let missing: Vec<&&str> = provoked.iter().filter(|name| !types.contains(&format!("  | \"{name}\""))).collect();
+    let kinds: BTreeSet<&str> = ends.iter().filter(|end| end.2 == "failed").map(|end| end.3).collect();
+    assert!(missing.iter().all(|name| kinds.contains(**name)), "transport.ts lacks {missing:?}");
 }
 
 #[test]
 fn an_error_has_the_same_name_in_each_protocol_and_language() {
     let folder = tempfile::tempdir().unwrap();
     let mut callers = Callers::new(folder.path());
+    for name in ["asleep", "tight"] {
+        let place = folder.path().join(name);
+        std::fs::create_dir_all(place.join("src")).unwrap();
+        std::fs::write(place.join("extension.toml"), format!("name = {name:?}\n")).unwrap();
+        std::fs::write(place.join("src/lib.rs"), SAYS).unwrap();
+        callers.server.json(&format!("ext push {}", place.display()));
+    }
     for line in [
+        "ext suspend asleep",
+        "ext budget tight --arena-bytes 65536",
         "table create small --quota 1MiB",
         "tenant create owner",
         "table create prices --tenant owner",
@@ -169,4 +282,27 @@ fn an_error_has_the_same_name_in_each_protocol_and_language() {
         callers.server.json(line);
     }
     callers.end_as(&ENDS);
+
+    callers.server.json("tenant set shop --quota total_us=3600000000 --quota concurrent_invocations=1");
+    let address = callers.given("HTTP").trim_start_matches("http://").to_owned();
+    let token = callers.given("TOKEN").to_owned();
+    let call = |word| http_call(&address, &token, (END, word));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            loop {
+                let ended = call("waits");
+                // The call that looks whether this one has begun may be the one that runs.
+                if ended["code"] != "over_quota" {
+                    return ended;
+                }
+            }
+        });
+        let has_begun = eventually(|| other.is_finished() || call("any")["code"] == "over_quota");
+        assert!(has_begun && !other.is_finished(), "the call that waits");
+        callers.end_as(&BESIDE_ANOTHER);
+        callers.server.json("ext unload shapes --tenant shop");
+        let ended = other.join().expect("no panic");
+        // Over HTTP its caller waits for a minute at most.
+        assert!(ended["cause"] == "unloaded" || ended["code"] == "timeout", "{ended}");
+    });
 }

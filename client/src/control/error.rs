@@ -49,6 +49,9 @@ pub enum ControlError {
     /// There is no such tenant, table or extension.
     #[error("not found: {message}{}", hint_suffix(hint))]
     NotFound {
+        /// What is not there, for programs, such as `unknown_table`; `not_found` of what has no name of its own, and
+        /// from older servers.
+        code: String,
         /// Names what does not exist.
         message: String,
         /// Advice.
@@ -137,7 +140,10 @@ impl ControlError {
             (401 | 403, _) => ControlError::Unauthorised { message, hint },
             (_, "refused") => ControlError::Refused { message, diagnostics },
             (_, "over_quota") => ControlError::OverQuota { message, hint },
-            (404, _) => ControlError::NotFound { message, hint },
+            (404, _) => {
+                let code = if code.is_empty() { "not_found".to_owned() } else { code };
+                ControlError::NotFound { code, message, hint }
+            }
             (409, "exists") => ControlError::Exists { message, hint },
             _ => ControlError::Server { status, code, message, hint },
         }
@@ -190,7 +196,7 @@ impl ControlError {
             ControlError::ConnectionLost { .. } => "lost",
             ControlError::Unauthorised { .. } => "unauthorised",
             ControlError::Refused { .. } => "refused",
-            ControlError::NotFound { .. } => "not_found",
+            ControlError::NotFound { code, .. } => code,
             ControlError::Exists { .. } => "exists",
             ControlError::OverQuota { .. } => "over_quota",
             ControlError::Server { code, .. } if !code.is_empty() => code,

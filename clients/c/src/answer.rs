@@ -64,10 +64,7 @@ impl From<ClientOpenError> for Failure {
                 "busy" => "busy",
                 _ => "control",
             },
-            ClientOpenError::UnknownTable { .. } => "unknown_table",
-            ClientOpenError::UnknownExtension { .. } => "unknown_extension",
-            ClientOpenError::DataAddress { .. } => "data_address",
-            _ => "open",
+            ref error => error.code(),
         };
         Failure::new(code, error.to_string())
     }
@@ -78,8 +75,7 @@ impl From<TypedCallError> for Failure {
         match error {
             TypedCallError::Open(error) => error.into(),
             TypedCallError::Request(error) => error.into(),
-            TypedCallError::Untyped(_) => Failure::new("untyped", error.to_string()),
-            _ => Failure::new("types", error.to_string()),
+            _ => Failure::new(error.code(), error.to_string()),
         }
     }
 }

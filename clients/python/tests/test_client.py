@@ -123,7 +123,7 @@ class PlainTest(unittest.TestCase):
         self.assertIsNone(client.schema("bad"))
         with self.assertRaisesRegex(sandstorm.TypesError, "args.amount: -1 is no u64"):
             client.call("bank.transfer", {**order, "amount": -1})
-        with self.assertRaisesRegex(sandstorm.TypesError, "there are: transfer, deposit, statement"):
+        with self.assertRaisesRegex(sandstorm.UnknownFunction, "there are: transfer, deposit, statement"):
             client.call("bank.audit")
         with self.assertRaisesRegex(sandstorm.TypesError, "no typed functions"):
             client.call("bad", {})

@@ -224,7 +224,8 @@ fn choose_table(
 ) -> Result<(), CliError> {
     let name = named.unwrap_or(&table.name).to_owned();
     match sink.choose_table(session, &name) {
-        Err(error) if error.code == "not_found" && named.is_none() => {}
+        // An older server says `not_found`.
+        Err(error) if ["unknown_table", "not_found"].contains(&&*error.code) && named.is_none() => {}
         chosen => return chosen,
     }
     let tenant = session.tenant()?;

@@ -9,33 +9,51 @@ import sandstorm
 from shapes import AsyncShapesClient, ShapesClient
 
 SERVER, TOKEN = os.environ["CONTROL"], os.environ["TOKEN"]
-ENDS: List[Tuple[str, str, str]] = [tuple(end) for end in json.loads(os.environ["ENDS"])]
+ENDS: List[Tuple[str, str, str, str]] = [tuple(end) for end in json.loads(os.environ["ENDS"])]
+
+
+CLASSES = {
+    "conflict": sandstorm.Conflict,
+    "failed": sandstorm.Failed,
+    "invalid": sandstorm.TypesError,
+    "killed": sandstorm.Killed,
+    "over_quota": sandstorm.Busy,
+    "suspended": sandstorm.SandstormError,
+    "too_large": sandstorm.SandstormError,
+    "unknown_extension": sandstorm.UnknownExtension,
+    "unknown_function": sandstorm.UnknownFunction,
+}
 
 
 def check(error: sandstorm.SandstormError, word: str, code: str, name: str) -> None:
     found = getattr(error, "kind", getattr(error, "cause", ""))
     assert (error.code, found) == (code, name), f"{word}: {error.code} {found}: {error}"
-    classes = {"failed": sandstorm.Failed, "killed": sandstorm.Killed}
-    assert isinstance(error, classes[code]), type(error)
+    assert type(error) is CLASSES[code], type(error)
 
 
 async def by_asyncio() -> None:
     async with await sandstorm.AsyncClient.open(SERVER, "shop", TOKEN, timeout=60) as client:
-        for word, code, name in ENDS:
+        for function, word, code, name in ENDS:
             try:
-                await AsyncShapesClient(client).end(word)
+                if function == "shapes.end":
+                    await AsyncShapesClient(client).end(word)
+                else:
+                    await client.call(function, word)
             except sandstorm.SandstormError as error:
-                check(error, word, code, name)
+                check(error, f"{function} {word[:20]}", code, name)
             else:
-                raise AssertionError(word)
+                raise AssertionError(f"{function} {word[:20]}")
 
 
 with sandstorm.Client(SERVER, "shop", TOKEN, timeout=60) as client:
-    for word, code, name in ENDS:
+    for function, word, code, name in ENDS:
         try:
-            ShapesClient(client).end(word)
+            if function == "shapes.end":
+                ShapesClient(client).end(word)
+            else:
+                client.call(function, word)
         except sandstorm.SandstormError as error:
-            check(error, word, code, name)
+            check(error, f"{function} {word[:20]}", code, name)
         else:
-            raise AssertionError(word)
+            raise AssertionError(f"{function} {word[:20]}")
 asyncio.run(by_asyncio())

@@ -11,7 +11,7 @@ import (
 )
 
 func TestCallsEndByName(t *testing.T) {
-	var ends [][3]string
+	var ends [][4]string
 	if err := json.Unmarshal([]byte(os.Getenv("ENDS")), &ends); err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,18 @@ func TestCallsEndByName(t *testing.T) {
 		client := ShapesClient{Transport: over}
 		for _, end := range ends {
 			var found *SandstormError
-			if err := client.End(context.Background(), end[0]); !errors.As(err, &found) {
-				t.Fatal(end, err)
+			var err error
+			if end[0] == "shapes.end" {
+				err = client.End(context.Background(), end[1])
+			} else {
+				word, _ := json.Marshal(end[1])
+				_, err = over.Call(context.Background(), end[0], word, CallOptions{})
 			}
-			if found.Code != end[1] || found.Kind+found.Cause != end[2] {
-				t.Fatalf("%v: %+v", end, found)
+			if !errors.As(err, &found) {
+				t.Fatal(end[0], err)
+			}
+			if found.Code != end[2] || found.Kind+found.Cause != end[3] {
+				t.Fatalf("%s: %+v instead of %s %s", end[0], found, end[2], end[3])
 			}
 		}
 	}

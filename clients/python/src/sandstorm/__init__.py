@@ -22,12 +22,14 @@ from .errors import (
     NoChangeFeed,
     NotSent,
     PositionTooOld,
+    ReplyError,
     SandstormError,
     Timeout,
     TransactionConflict,
     TypesError,
     Unauthenticated,
     UnknownExtension,
+    UnknownFunction,
     UnknownTable,
 )
 from .operations import Change, Cost, KeyedRecord, Measured, Record
@@ -52,6 +54,7 @@ __all__ = [
     "NotSent",
     "PositionTooOld",
     "Record",
+    "ReplyError",
     "SandstormError",
     "Timeout",
     "Transaction",
@@ -59,6 +62,7 @@ __all__ = [
     "TypesError",
     "Unauthenticated",
     "UnknownExtension",
+    "UnknownFunction",
     "UnknownTable",
 ]
 __version__ = "0.1.0"

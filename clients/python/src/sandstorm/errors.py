@@ -59,7 +59,15 @@ class Busy(NotSent):
 
 
 class TypesError(NotSent):
-    """Arguments are not of the function's types; the text says where."""
+    """What was given is not as it should be, such as arguments of other types than the function's; the text says where."""
+
+
+class UnknownFunction(TypesError):
+    """The extension has no such typed function; the text names those that there are."""
+
+
+class ReplyError(SandstormError):
+    """The call has run, and its reply is not of the types that the client knows: perhaps another version was pushed."""
 
 
 class NoChangeFeed(NotSent):
@@ -93,19 +101,20 @@ _BY_CODE: Dict[str, Type[SandstormError]] = {
     "control": ConnectionFailed,
     "data_address": ConnectionFailed,
     "io": ConnectionFailed,
-    "invalid": NotSent,
+    "invalid": TypesError,
     "not_backed": Busy,
     "not_logged": NoChangeFeed,
     "options": NotSent,
     "over_quota": Busy,
     "overloaded": Busy,
+    "reply": ReplyError,
     "shutting_down": Busy,
     "timeout": Timeout,
     "stale": Timeout,
     "too_old": PositionTooOld,
-    "types": TypesError,
     "unauthenticated": Unauthenticated,
     "unknown_extension": UnknownExtension,
+    "unknown_function": UnknownFunction,
     "unknown_table": UnknownTable,
     "untyped": TypesError,
     "wrong_server": NotSent,

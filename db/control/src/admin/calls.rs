@@ -174,17 +174,22 @@ fn typed_function(
         0 => view.extension(extension),
         version => view.callable_version(extension, version).ok(),
     };
+    // The worker refuses the call of an extension that is not there.
+    let Some(called) = called else { return Ok(None) };
+    let no_function = |why: String| {
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_function", why).hint("the extension's `schema` has its functions")
+    };
     // Of what runs, not of what was pushed here: an extension of the catalogue has its types, too.
-    let Some(schema) = called.and_then(|called| called.library.schema().cloned()) else {
+    let Some(schema) = called.library.schema().cloned() else {
         return match function {
-            Some(_) => Err(ApiError::not_found(format!("extension {extension:?} has no typed functions"))),
+            Some(_) => Err(no_function(format!("extension {extension:?} has no typed functions"))),
             None => Ok(None),
         };
     };
     match schema.find_function(function).cloned() {
         Ok(_) if is_bytes => Ok(None),
         Ok(function) => Ok(Some(TypedFunction { schema, function })),
-        Err(error) => Err(ApiError::not_found(error.to_string())),
+        Err(error) => Err(no_function(error.to_string())),
     }
 }
 

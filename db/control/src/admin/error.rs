@@ -142,7 +142,7 @@ fn describe_remark_count(count: usize) -> String {
 impl From<DirectoryError> for ApiError {
     fn from(error: DirectoryError) -> ApiError {
         let (status, code) = match error.refusal() {
-            DirectoryErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            DirectoryErrorKind::NotFound => (StatusCode::NOT_FOUND, missing(&error)),
             DirectoryErrorKind::Conflict => (StatusCode::CONFLICT, "exists"),
             DirectoryErrorKind::CodePolicy => (StatusCode::FORBIDDEN, "code_policy"),
             DirectoryErrorKind::OverQuota => (StatusCode::CONFLICT, "over_quota"),
@@ -150,6 +150,16 @@ impl From<DirectoryError> for ApiError {
             DirectoryErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
         };
         ApiError::new(status, code, error.to_string()).hint(error.hint())
+    }
+}
+
+/// What is not there, by the name that calls and requests have for it in each protocol.
+fn missing(error: &DirectoryError) -> &'static str {
+    match error {
+        DirectoryError::UnknownTenant(_) => "unknown_tenant",
+        DirectoryError::UnknownTable { .. } => "unknown_table",
+        DirectoryError::UnknownExtension { .. } => "unknown_extension",
+        _ => "not_found",
     }
 }
 

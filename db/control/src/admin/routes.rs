@@ -402,7 +402,8 @@ struct PushQuery {
 fn check_stage(view: &TenantView, name: &str, stage: bool) -> Result<(), ApiError> {
     if stage && view.extension(name).is_none() {
         let message = format!("there is no extension {name:?} beside which a version could be staged");
-        return Err(ApiError::not_found(message).hint("push the first version without staging it"));
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_extension", message)
+            .hint("push the first version without staging it"));
     }
     Ok(())
 }

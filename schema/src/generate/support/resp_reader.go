@@ -235,8 +235,10 @@ func errorOf(line string) *SandstormError {
 // refusal is what an error without a word of its own is about.
 func refusal(text string) string {
 	switch {
-	case strings.HasPrefix(text, "Function not found"):
-		return "not_found"
+	case text == "Function not found":
+		return "unknown_extension"
+	case strings.HasPrefix(text, "Function not found: "):
+		return "unknown_function"
 	case strings.HasPrefix(text, "the call has run"):
 		return "reply"
 	case strings.HasPrefix(text, "the JSON of a typed function has at most"):

@@ -5,7 +5,8 @@ export type SandstormCode =
   | "conflict" // its transaction met others each time
   | "invalid" // the argument is not of its type: it has not run
   | "too_large"
-  | "not_found" // no such extension or function
+  | "unknown_extension"
+  | "unknown_function"
   | "unauthorised"
   | "suspended"
   | "over_quota"

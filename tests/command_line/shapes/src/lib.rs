@@ -150,6 +150,16 @@ pub async fn end(db: Db<'_>, args: String) -> Result<(), Error> {
             db.increment(table, b"word", 1).await.map(|_| ())
         }
         "read_only" => db.put(db.table("owner/prices")?, b"tea", b"3").await.map(|_| ()),
+        "meets itself" => {
+            // What it writes beside its transaction changes what that has read, at each try.
+            let (table, both) = (db.table("default")?, db.transaction());
+            both.get(table, b"met").await?;
+            db.put(table, b"met", b"1").await?;
+            both.put(table, b"met", b"2")
+        }
+        "waits" => loop {
+            yield_now().await;
+        },
         "stack" => {
             core::hint::black_box(deeper(1));
             Ok(())
