@@ -59,8 +59,8 @@ pub enum ClientOpenError {
 }
 
 impl ClientOpenError {
-    /// A word for programs: `unknown_table`, `unknown_extension`, `control`, `data_address`, `open`; or that of the data
-    /// port's error.
+    /// A word for programs: `unknown_table`, `unknown_extension`, `control`, `data_address`, `open`; or that of the
+    /// data port's error.
     pub fn code(&self) -> &'static str {
         match self {
             ClientOpenError::Control { .. } => "control",

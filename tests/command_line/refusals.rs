@@ -1,5 +1,5 @@
-//! Promise: what a push refuses about an extension itself, `ext check` and `ext test` refuse as well, in the same words;
-//! and a push takes what they pass. What depends on a tenant's tables, triggers and quotas is a push's alone.
+//! Promise: what a push refuses about an extension itself, `ext check` and `ext test` refuse as well, in the same
+//! words; and a push takes what they pass. What depends on a tenant's tables, triggers and quotas is a push's alone.
 
 use std::fs;
 

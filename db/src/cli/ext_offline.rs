@@ -105,7 +105,8 @@ fn load(built: BuiltLibrary, tier: CodeTier) -> Result<Vec<Diagnostic>, BuildErr
     }
 }
 
-/// Checks what the manifest declares beside what the source has, as a push does. Which tables there are the server knows.
+/// Checks what the manifest declares beside what the source has, as a push does. Which tables there are, the server
+/// knows.
 fn check_triggers(folder: &Path) -> Result<(), BuildError> {
     let source = PushedSource::read(folder)?;
     let schema = schema_of(&source)?;
