@@ -215,4 +215,9 @@ fn six_of_three_hundred_tenants_are_named_by_all_that_looks_and_still_after_a_re
     assert_eq!((&one["operation"], &one["key"]), (&Value::from("get"), &Value::Null), "{slow}");
     let explained = server.json(&format!("explain {}", one["id"]));
     assert_eq!(&explained["id"], &one["id"]);
+    // Of a table with durability the key is told: to its tenant, and to the operator the digest that it has now.
+    let token = server.json("tenant token hot");
+    let own = server.json(&format!("explain {} --token {}", one["id"], token["token"].as_str().expect("a token")));
+    assert_eq!((&own["key"], &own["key_digest"]), (&Value::from("the-hot-one"), &one["key_digest"]), "{own}");
+    assert!(one["key_digest"].is_string(), "{one}");
 }

@@ -3,7 +3,8 @@
 //!
 //! The latest of each tenant are in memory, with its other counts. Once a second those that are new are written to
 //! files of JSON lines, as many as the limits let. A start reads what earlier runs of the server have written, and
-//! answers show it beside what is new. Keys are not written, nor values; of arguments what the manifest asks to keep.
+//! answers show it beside what is new. Values are not written, nor keys of tables whose records are in memory alone; of
+//! arguments what the manifest asks to keep.
 
 use std::collections::HashMap;
 use std::io;
@@ -49,7 +50,18 @@ type KeptIncidents<T> = HashMap<u32, Vec<T>>;
 #[derive(Debug, Default)]
 struct EarlierIncidents {
     kills: KeptIncidents<KillResponse>,
-    slow: KeptIncidents<SlowRequestResponse>,
+    slow: KeptIncidents<KeptSlowRequest>,
+}
+
+/// A slow request as a file has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeptSlowRequest {
+    /// The request without its key, and without a digest, which means nothing to another run of the server.
+    #[serde(flatten)]
+    pub(super) shown: SlowRequestResponse,
+    /// The beginning of its key, if the records of its table are on the disk as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) key_prefix: Vec<u8>,
 }
 
 /// A line of a file.
@@ -68,7 +80,7 @@ struct IncidentWriter {
     started: Instant,
     looked_us: Option<u64>,
     kills: IncidentFiles<KillResponse>,
-    slow: IncidentFiles<SlowRequestResponse>,
+    slow: IncidentFiles<KeptSlowRequest>,
     slow_numbers: SlowNumbers,
     tenants: HashMap<u32, IncidentMark>,
 }
@@ -107,13 +119,13 @@ impl IncidentOfTenant for KillResponse {
     }
 }
 
-impl IncidentOfTenant for SlowRequestResponse {
+impl IncidentOfTenant for KeptSlowRequest {
     fn tenant(&self) -> &str {
-        &self.tenant
+        &self.shown.tenant
     }
 
     fn at_ms(&self) -> u64 {
-        self.at_ms
+        self.shown.at_ms
     }
 }
 
@@ -176,7 +188,7 @@ impl IncidentLog {
         let failed = |error| ConfigError::new(format!("incidents in {}: {error}", folder.display()));
         let (kill_files, kills) = IncidentFiles::open(&folder, "kills", &snapshot, &deleted).map_err(failed)?;
         let (slow_files, slow) = IncidentFiles::open(&folder, "slow", &snapshot, &deleted).map_err(failed)?;
-        let kept = slow.values().flatten().map(|one: &SlowRequestResponse| one.id).max().unwrap_or(0);
+        let kept = slow.values().flatten().map(|one: &KeptSlowRequest| one.shown.id).max().unwrap_or(0);
         let (slow_numbers, last_slow_id) = SlowNumbers::open(&folder, kept).map_err(failed)?;
         let seen = |view: &Arc<TenantView>| {
             (view.tenant.id, IncidentMark { serial: view.tenant.serial, ..IncidentMark::default() })
@@ -240,7 +252,7 @@ impl IncidentLog {
     }
 
     /// Slow requests of earlier runs of the server, of a tenant, with the names of all tenants.
-    pub(super) fn slow_of(&self, view: &TenantView) -> Vec<SlowRequestResponse> {
+    pub(super) fn slow_of(&self, view: &TenantView) -> Vec<KeptSlowRequest> {
         of_tenant(&self.earlier.lock().slow, view)
     }
 
@@ -283,14 +295,16 @@ fn write_slow(
     snapshot: &DirectorySnapshot,
     view: &TenantView,
     seen: &mut IncidentMark,
-    (files, now_us): (&mut IncidentFiles<SlowRequestResponse>, u64),
+    (files, now_us): (&mut IncidentFiles<KeptSlowRequest>, u64),
 ) {
     let new = view.tenant.usage.slow_requests.after(seen.slow_id);
     seen.slow_id = new.iter().map(|one| one.id).max().unwrap_or(seen.slow_id);
     for request in new {
-        // A digest means nothing to another run of the server.
+        let subject = request.subject;
+        let is_on_disk = view.tables.get(&subject.table).is_some_and(|table| !table.durability().is_none());
+        let key_prefix = if is_on_disk { subject.key_prefix().to_vec() } else { Vec::new() };
         let shown = SlowRequestResponse { key: None, key_digest: None, ..full_response(snapshot, view, request) };
-        files.write(view.tenant.id, shown, &mut seen.slow_rate, now_us);
+        files.write(view.tenant.id, KeptSlowRequest { shown, key_prefix }, &mut seen.slow_rate, now_us);
     }
 }
 
@@ -299,7 +313,7 @@ mod tests {
     use std::fs;
 
     use sandstorm_accounts::{KillRecord, PolicyEvent, RequestSubject, SlowRequest, TurnShare};
-    use sandstorm_catalog::NewTenant;
+    use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
     use sandstorm_metrics::histogram::RequestClass;
     use sandstorm_net::rpc::KillCause;
     use sandstorm_store::Epochs;
@@ -335,11 +349,15 @@ mod tests {
     }
 
     fn slow(directory: &Directory, tenant: &str, id: u64, turns: Vec<TurnShare>) {
+        slow_in(directory, tenant, (1, b"secret"), id, turns);
+    }
+
+    fn slow_in(directory: &Directory, tenant: &str, (table, key): (u64, &[u8]), id: u64, turns: Vec<TurnShare>) {
         view_of(directory, tenant).tenant.usage.slow_requests.keep(SlowRequest {
             id,
             at_ms: id,
             class: RequestClass::Get,
-            subject: RequestSubject::new("get", 1, b"secret"),
+            subject: RequestSubject::new("get", table, key),
             count: 1,
             waiting_ns: 1,
             service_ns: 2,
@@ -394,12 +412,41 @@ mod tests {
         assert_eq!((kills[0].places.len(), kills[0].arguments.as_str()), (INCIDENT_PLACES, "kept\\x00"));
         assert!(kills[0].text.len() <= INCIDENT_TEXT_BYTES + 3 && kills[0].text.ends_with("é…"));
         let requests = log.slow_of(&a);
-        assert_eq!((requests.len(), requests[0].id, &*requests[0].operation), (1, 7, "get"));
-        assert_eq!((requests[0].turns[0].tenant.as_deref(), requests[0].turns[0].requests), (Some("b"), 4));
-        assert_eq!((&requests[0].key, &requests[0].key_digest, requests[0].key_bytes), (&None, &None, 6));
+        let shown = &requests[0].shown;
+        assert_eq!((requests.len(), shown.id, &*shown.operation), (1, 7, "get"));
+        assert_eq!((shown.turns[0].tenant.as_deref(), shown.turns[0].requests), (Some("b"), 4));
+        assert_eq!((&shown.key, &shown.key_digest, shown.key_bytes), (&None, &None, 6));
+        assert!(requests[0].key_prefix.is_empty(), "no table is known to have it on the disk");
         assert_eq!((log.last_slow_id(), log.slow_of(&view_of(&after, "b"))), (9, Vec::new()));
         look(&log, &after, 1);
         assert_eq!(kill_times(&open(state.path(), &after), &after, "a"), [1_000, 2_000], "nothing is written twice");
+    }
+
+    #[test]
+    fn keys_are_there_after_a_restart_if_the_records_of_their_table_are() {
+        let state = tempfile::tempdir().expect("a folder");
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let tenants = Directory::with_options(Epochs::new(), options);
+        tenants.create_tenant(NewTenant::named("a")).expect("a tenant");
+        let kinds = [TableDurability::Interval, TableDurability::None];
+        for (number, durability) in (1..).zip(kinds) {
+            let name = format!("t{number}");
+            let new = NewTable { id: Some(number), durability: Some(durability), ..NewTable::named(&name) };
+            tenants.create_table("a", new).expect("a table");
+        }
+        let long: &[u8] = b"a key of more bytes than are kept \xff";
+        let log = open(state.path(), &tenants);
+        for (id, (table, key)) in (1..).zip([(1, &b"on the disk\xff"[..]), (2, b"in memory"), (1, long)]) {
+            slow_in(&tenants, "a", (table, key), id, Vec::new());
+        }
+        look(&log, &tenants, 1);
+        let found = open(state.path(), &tenants).slow_of(&view_of(&tenants, "a"));
+        let keys: Vec<(&[u8], u64)> = found.iter().map(|one| (&*one.key_prefix, one.shown.key_bytes)).collect();
+        assert_eq!(keys, [(&b"on the disk\xff"[..], 12), (b"", 9), (&long[..24], long.len() as u64)]);
+        assert!(found.iter().all(|one| one.shown.key.is_none() && one.shown.key_digest.is_none()));
+        // What the line had before there were keys.
+        let before = serde_json::to_string(&found[1].shown).expect("JSON");
+        assert_eq!(serde_json::from_str::<KeptSlowRequest>(&before).expect("a line of an earlier version"), found[1]);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;
 
-use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::TableEntry;
 
 /// A digest of a key by its table's hash of all its bytes, by a secret of this process: it can be compared, and not be
@@ -14,8 +13,7 @@ pub(super) fn key_digest(hash: u64, key_len: usize) -> String {
 
 /// The digest of a slow request's key: that of [`key_digest`] while the request keeps all of the key, and of a longer
 /// one a digest of its beginning.
-pub(super) fn slow_key_digest(subject: &RequestSubject, table: Option<&TableEntry>) -> String {
-    let (prefix, key_len) = (subject.key_prefix(), subject.key_len());
+pub(super) fn slow_key_digest((prefix, key_len): (&[u8], usize), table: Option<&TableEntry>) -> String {
     match table.filter(|_| prefix.len() == key_len) {
         Some(entry) => key_digest(entry.table.hash(prefix), key_len),
         None => digest_of((prefix, key_len)),

@@ -13,6 +13,7 @@ use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
+use super::incidents::KeptSlowRequest;
 use super::key_digest::slow_key_digest;
 use super::response::{ApiResult, EMPTY_RESPONSE};
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
@@ -51,9 +52,11 @@ pub(super) async fn list(
     found.truncate(limit);
     let mut requests: Vec<SlowRequestResponse> =
         found.into_iter().map(|(view, one)| response_of(&snapshot, view, one, &caller)).collect();
-    let earlier = views.iter().flat_map(|view| control.incidents.slow_of(view));
-    let earlier = earlier.filter(|one| one.at_ms >= since_ms && one.id > after);
-    requests.extend(earlier.map(|one| shown_to(&caller, one)));
+    for view in &views {
+        let earlier = control.incidents.slow_of(view).into_iter();
+        let earlier = earlier.filter(|one| one.shown.at_ms >= since_ms && one.shown.id > after);
+        requests.extend(earlier.map(|one| earlier_to(&caller, view, one)));
+    }
     requests.sort_by_key(|one| std::cmp::Reverse(one.id));
     requests.truncate(limit);
     let left_out = views.iter().map(|view| view.tenant.usage.slow_requests.left_out()).sum();
@@ -70,8 +73,8 @@ pub(super) async fn explain(
         if let Some(request) = view.tenant.usage.slow_requests.find(id) {
             return Ok(Json(response_of(&snapshot, view, request, &caller)));
         }
-        if let Some(earlier) = control.incidents.slow_of(view).into_iter().find(|one| one.id == id) {
-            return Ok(Json(shown_to(&caller, earlier)));
+        if let Some(earlier) = control.incidents.slow_of(view).into_iter().find(|one| one.shown.id == id) {
+            return Ok(Json(earlier_to(&caller, view, earlier)));
         }
     }
     Err(ApiError::not_found(format!("there is no slow request {id}"))
@@ -102,6 +105,18 @@ fn response_of(
     let key = (caller.sees_keys() && request.subject.key_len() > 0)
         .then(|| String::from_utf8_lossy(request.subject.key_prefix()).into_owned());
     shown_to(caller, SlowRequestResponse { key, ..full_response(snapshot, view, request) })
+}
+
+/// A slow request of an earlier run of the server as the caller may see it. Its key is shown as that of a new one, if
+/// there was one to keep and the table is still there: the digest is the one that this run has for it.
+fn earlier_to(caller: &RequestCaller, view: &TenantView, earlier: KeptSlowRequest) -> SlowRequestResponse {
+    let KeptSlowRequest { mut shown, key_prefix } = earlier;
+    let table = view.tables.values().find(|table| Some(&*table.name()) == shown.table.as_deref());
+    if let Some(table) = table.filter(|_| !key_prefix.is_empty()) {
+        shown.key = caller.sees_keys().then(|| String::from_utf8_lossy(&key_prefix).into_owned());
+        shown.key_digest = Some(slow_key_digest((&key_prefix, shown.key_bytes as usize), Some(&**table)));
+    }
+    shown_to(caller, shown)
 }
 
 /// A slow request as the caller may see it: other tenants have names for those who see the whole server.
@@ -144,6 +159,7 @@ pub(super) fn full_response(
         cpu_ns,
         requests: u64::from(requests),
     };
+    let key = (subject.key_prefix(), subject.key_len());
     SlowRequestResponse {
         id,
         at_ms,
@@ -153,7 +169,7 @@ pub(super) fn full_response(
         table: view.tables.get(&subject.table).map(|table| table.name().to_string()),
         key: None,
         key_digest: (subject.key_len() > 0)
-            .then(|| slow_key_digest(&subject, view.tables.get(&subject.table).map(|table| &**table))),
+            .then(|| slow_key_digest(key, view.tables.get(&subject.table).map(|table| &**table))),
         key_bytes: subject.key_len() as u64,
         count,
         total_ns: waiting_ns + service_ns,

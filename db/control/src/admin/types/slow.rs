@@ -38,7 +38,8 @@ pub struct SlowRequestResponse {
     pub operation: Cow<'static, str>,
     /// The table, if there is one and it is still there.
     pub table: Option<String>,
-    /// The beginning of the key, for its tenant alone, until the server restarts. Bytes that are no text are replaced.
+    /// The beginning of the key, for its tenant alone; over a restart if its table has durability. Bytes that are no
+    /// text are replaced.
     pub key: Option<String>,
     /// A digest of the beginning of the key and its length: equal for equal ones until the server restarts.
     pub key_digest: Option<String>,
