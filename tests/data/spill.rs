@@ -58,6 +58,34 @@ pub(super) fn fill(wire: &mut Wire, records: u32) {
 }
 
 #[test]
+fn a_slow_call_tells_how_long_it_waited_for_records_on_the_disk() {
+    const RECORDS: u32 = 12_000;
+    let (plane, id, _folder) = server(QuotaChanges::default());
+    crate::common::load(&plane, "a", "get", 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    fill(&mut wire, RECORDS);
+    assert!(stats(&plane).cold_records > 0);
+    // From now on all requests are slow.
+    plane.metrics.slow.set_ns(0);
+    let mut numbers = (0..RECORDS).cycle().step_by(7);
+    let told = || {
+        let number = numbers.next().expect("it goes on");
+        let args = [&LARGE.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        let answer = wire.one(Operation::invoke(b"get", &args));
+        assert_eq!((answer.status, &answer.value), (RpcStatus::Ok, &value(number)), "{number}: {}", answer.text());
+        let snapshot = plane.directory.snapshot();
+        let slow = snapshot.by_name("a").expect("the tenant").tenant.usage.slow_requests.recent();
+        let calls: Vec<_> = slow.into_iter().filter_map(|one| Some((one.waiting_ns, one.call?))).collect();
+        for (waiting_ns, call) in &calls {
+            assert!(call.cold_ns <= *waiting_ns && call.cold_waits < call.polls, "{call:?}");
+        }
+        calls.iter().any(|(_, call)| call.cold_waits > 0 && call.cold_ns > 0)
+            && calls.iter().any(|(_, call)| (call.cold_waits, call.cold_ns) == (0, 0))
+    };
+    assert!(eventually(told), "a call of a record in memory, and one of a record on the disk");
+}
+
+#[test]
 fn a_table_holds_several_times_its_memory() {
     const RECORDS: u32 = 12_000;
     let (plane, id, _folder) = server(QuotaChanges::default());

@@ -78,6 +78,10 @@ pub struct SlowCall {
     /// Those of them that ended by a switch, because it computed past its slice. Each of the others but the last ended
     /// with its waiting for records.
     pub switches: u32,
+    /// How often it waited for records that were not in memory.
+    pub cold_waits: u32,
+    /// For how long.
+    pub cold_ns: u64,
     /// Records that it read.
     pub reads: u64,
     /// Bytes of their values.

@@ -42,6 +42,13 @@ impl InvocationHandle {
         }
     }
 
+    /// Notes that it has waited for these so long.
+    pub fn note_cold_wait(&mut self, waited_ns: u64) {
+        let (waits, sum_ns) = &mut self.body_mut().cold;
+        *waits = waits.saturating_add(1);
+        *sum_ns = sum_ns.saturating_add(waited_ns);
+    }
+
     /// Notes that one of these could not be read: calls that meet one in the next poll say so.
     pub fn set_cold_failed(&mut self) {
         let body = self.body_mut();

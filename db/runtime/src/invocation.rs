@@ -148,6 +148,8 @@ pub(super) struct InvocationState {
     pub(super) notes: CallNotes,
     /// Its random numbers.
     pub(super) random: InvocationRandom,
+    /// How often it waited for records that were not in memory, and for how long, nanoseconds.
+    pub(super) cold: (u32, u64),
     /// Its number in the tenant's log; 0: it has written no line.
     pub(super) log_call: u64,
     /// Its calls of other extensions; `None`: it has made none, nor was it called by one.
@@ -229,6 +231,7 @@ impl InvocationHandle {
             table: (0, null()),
             asked: (0, 0),
             random: InvocationRandom::default(),
+            cold: (0, 0),
             log_call: 0,
             calls: None,
             reads: 0,
@@ -335,10 +338,11 @@ impl InvocationHandle {
 
     /// Returns what it did, for the explanation of a slow call.
     pub fn trace(&self) -> InvocationTrace {
-        let InvocationState { polls, switches, reads, read_bytes, first_poll_ticks, log_call, .. } = *self.body();
+        let InvocationState { polls, switches, reads, read_bytes, cold, first_poll_ticks, log_call, .. } = *self.body();
+        let (cold_waits, cold_ns) = cold;
         let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
         let since_first_poll_ns = TickLength::measured().ns(since);
-        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, log_call }
+        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, cold_waits, cold_ns, log_call }
     }
 
     /// Returns how far the log has to be on the disk before its answer may leave.
@@ -552,7 +556,7 @@ impl InvocationState {
         self.spent_ns = 0;
         self.late_polls = 0;
         (self.polls, self.switches) = (0, 0);
-        (self.reads, self.read_bytes) = (0, 0);
+        (self.reads, self.read_bytes, self.cold) = (0, 0, (0, 0));
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;

@@ -13,6 +13,10 @@ pub struct InvocationTrace {
     pub read_bytes: u64,
     /// Time since the end of its first poll; 0: it was not polled.
     pub since_first_poll_ns: u64,
+    /// How often it waited for records that were not in memory.
+    pub cold_waits: u32,
+    /// For how long, nanoseconds.
+    pub cold_ns: u64,
     /// Its number in the tenant's log; 0: it has written no line.
     pub log_call: u64,
 }

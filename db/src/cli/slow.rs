@@ -154,6 +154,10 @@ fn call_lines(call: &SlowCallReport, total_ns: u64) -> String {
     text.push_str(&line(*cpu_ns, "it computed itself"));
     text.push_str(&format!("           switched out {switches} times, because it computed past its slice\n"));
     text.push_str(&format!("           gave its turn away {waits} times, to wait for records or to yield\n"));
+    if call.cold_waits > 0 {
+        let text_of = format!("of that it waited {} times for records that were not in memory", call.cold_waits);
+        text.push_str(&line(call.cold_ns, &text_of));
+    }
     text.push_str(&format!("           read {reads} records, {}\n", format_bytes(*read_bytes)));
     if call.log_call > 0 {
         text.push_str(&format!("           what it wrote: sandstorm ext logs --call {}\n", call.log_call));
@@ -219,7 +223,9 @@ mod tests {
             cpu_ns: 2_000_000,
             turns: 22,
             switches: 20,
-            waits: 1,
+            waits: 3,
+            cold_waits: 2,
+            cold_ns: 1_200_000,
             reads: 10,
             read_bytes: 2_048,
             first_turn_ns: 4_100_000,
@@ -250,6 +256,7 @@ mod tests {
             "   4.10ms  until its first turn was over",
             "   9.90ms  from then on: 22 turns in all",
             "           switched out 20 times, because it computed past its slice",
+            "   1.20ms  of that it waited 2 times for records that were not in memory",
             "           read 10 records, 2.0 KiB",
             "   9.00ms  calls of mallory: 90 turns",
             "   2.00ms  calls of shop\\u{1b}[2J, this one among them: 22 turns",

@@ -186,6 +186,8 @@ pub(super) fn full_response(
             switches: call.switches,
             // The last one ended the call.
             waits: call.polls.saturating_sub(call.switches).saturating_sub(1),
+            cold_waits: call.cold_waits,
+            cold_ns: call.cold_ns,
             reads: call.reads,
             read_bytes: call.read_bytes,
             retries: call.retries,

@@ -464,7 +464,7 @@ function explained(row) {
     element('ul', {class: 'cards', id: 'explained'},
       card('from arrival to answer', duration(row.total_ns)), card('nothing was done for it', duration(row.waiting_ns)), card(call ? 'CPU' : 'service', duration(row.service_ns)),
       card('worker', row.worker),
-      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits),
+      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits), card('waited for records that were not in memory', call.cold_waits ? `${duration(call.cold_ns)}, ${call.cold_waits} times` : 0),
         card('records read', count(call.reads)), card('begun anew', call.retries)] : [])),
     table('turns', `Whose calls had turns on that worker meanwhile, and whose requests were answered; known for ${duration(row.known_ns)} of it`, [
       ['tenant', 'Tenant', (one) => one.tenant === null ? 'others' : tenantLink(one.tenant)], ['turns', 'Turns', (one) => count(one.turns), true],

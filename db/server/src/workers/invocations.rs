@@ -41,7 +41,15 @@ pub(super) struct InvocationScheduler {
     /// Whether the polls of the last turn with any were short.
     has_short_polls: bool,
     /// Invocations that wait for cold records; they count as live.
-    cold: Vec<(Arc<ColdTicket>, InvocationTask)>,
+    cold: Vec<ColdTask>,
+}
+
+/// An invocation that waits for cold records.
+struct ColdTask {
+    ticket: Arc<ColdTicket>,
+    task: InvocationTask,
+    /// Since when, in the workers' nanoseconds.
+    since_ns: u64,
 }
 
 /// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets
@@ -157,7 +165,7 @@ impl InvocationScheduler {
                 self.enqueue(context, task);
             }
         }
-        self.take_back_cold();
+        self.take_back_cold(context.clock.now_ns);
         // A part of the answers is worth sending alone, if it is not too small: their callers go on meanwhile.
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.finished.len() < enough {
@@ -200,19 +208,20 @@ impl InvocationScheduler {
 
     /// Whether an invocation need not wait for cold records any more.
     pub(super) fn has_warm(&self) -> bool {
-        self.cold.iter().any(|(ticket, _)| ticket.is_done())
+        self.cold.iter().any(|waiting| waiting.ticket.is_done())
     }
 
     /// Puts those into the run queue that need not wait for cold records any more.
-    fn take_back_cold(&mut self) {
+    fn take_back_cold(&mut self, now_ns: u64) {
         if !self.has_warm() {
             return;
         }
-        for (ticket, mut task) in std::mem::take(&mut self.cold) {
+        for ColdTask { ticket, mut task, since_ns } in std::mem::take(&mut self.cold) {
             if !ticket.is_done() {
-                self.cold.push((ticket, task));
+                self.cold.push(ColdTask { ticket, task, since_ns });
                 continue;
             }
+            task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns));
             if ticket.error().is_some() {
                 task.invocation.set_cold_failed();
             }
@@ -230,7 +239,8 @@ impl InvocationScheduler {
         if ticket.error().is_some() {
             task.invocation.set_cold_failed();
         }
-        self.cold.push((ticket, task));
+        // Its poll is no part of the wait.
+        self.cold.push(ColdTask { ticket, task, since_ns: context.clock.read_ns() });
     }
 
     /// The task to poll next. Offered tasks that were not taken come back when the run queue has room for them.
@@ -378,11 +388,14 @@ fn keep_slow_call(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
         return;
     }
     let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
-    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, log_call } = invocation.trace();
+    let trace = invocation.trace();
+    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, .. } = trace;
     let call = SlowCall {
         extension: extension.name.to_string(),
         version: extension.version,
-        log_call,
+        log_call: trace.log_call,
+        cold_waits: trace.cold_waits,
+        cold_ns: trace.cold_ns,
         outcome: match outcome {
             PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => "ok",
             PollOutcome::Failed { .. } => "failed",

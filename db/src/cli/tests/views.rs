@@ -252,6 +252,8 @@ fn client_and_server_have_the_same_slow_requests() {
                 turns: 3,
                 switches: 4,
                 waits: 5,
+                cold_waits: 5,
+                cold_ns: 6,
                 reads: 6,
                 read_bytes: 7,
                 retries: 8,

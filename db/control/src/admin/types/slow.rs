@@ -83,6 +83,12 @@ pub struct SlowCallResponse {
     pub switches: u32,
     /// Those of them that ended because it waited for records, or yielded.
     pub waits: u32,
+    /// How often it waited for records that were not in memory: they were on the disk, or behind their table.
+    #[serde(default)]
+    pub cold_waits: u32,
+    /// For how long.
+    #[serde(default)]
+    pub cold_ns: u64,
     /// Records that it read.
     pub reads: u64,
     /// Bytes of their values.
