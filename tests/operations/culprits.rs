@@ -210,6 +210,11 @@ fn six_of_three_hundred_tenants_are_named_by_all_that_looks_and_still_after_a_re
     };
     assert!(causes("computes").contains("total_budget"), "{:?}", causes("computes"));
     assert!(!causes("allocates").is_empty() && causes("quiet-000").is_empty());
+    // The hour and the minute had not ended.
+    for by in ["minutes", "hours"] {
+        let used = server.output(&format!("history --by {by}"));
+        assert!(String::from_utf8_lossy(&used.stdout).contains("computes"), "{by}: {used:?}");
+    }
     let slow = server.json("slow --tenant hot");
     let one = &slow["requests"][0];
     assert_eq!((&one["operation"], &one["key"]), (&Value::from("get"), &Value::Null), "{slow}");

@@ -11,7 +11,7 @@ use super::deferred_builder::DeferredBuilder;
 use super::deny_list::DenyList;
 use super::incidents::IncidentLog;
 use super::prometheus::read_metrics;
-use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials};
+use super::{AdminServer, ArtifactBuilder, ArtifactSources, ArtifactStore, ControlState, OperatorCredentials, now_ms};
 use crate::config::{
     CONTROL_PORT, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, ServerSettings, operator_token, prepare_state_dir,
     read_operator_token,
@@ -329,6 +329,7 @@ impl Drop for ControlPlane {
         }
         self.control.settle();
         self.control.incidents.look_last(&self.control.directory, &self.control.metrics.slow);
+        self.control.usage_history.end(&self.control.directory, now_ms());
         self.control.events.record(NewEvent::of_server(EventCode::ServerStopped));
     }
 }

@@ -60,6 +60,32 @@ impl HistoryLayer {
         }
     }
 
+    /// Ends the period before its time: the server stops.
+    pub(super) fn end(&mut self, now_ms: u64) {
+        if self.begun_ms > 0 && now_ms > self.begun_ms {
+            let rows = std::mem::take(&mut self.current);
+            self.push(HistoryPeriod { at_ms: now_ms, length_ms: now_ms - self.begun_ms, rows: with_total(rows) });
+            self.begun_ms = now_ms;
+        }
+    }
+
+    /// Adds what earlier runs of the server did not have the time to: periods of the sum of shorter ones that began
+    /// after the last one had ended.
+    pub(super) fn fill_from(&mut self, shorter: &HistoryLayer) {
+        let last_ms = self.periods.back().map_or(0, |period| period.at_ms);
+        let mut together: Vec<&HistoryPeriod> = Vec::new();
+        for period in shorter.periods.iter().filter(|period| begin_of(period) >= last_ms) {
+            let is_full = together.first().is_some_and(|first| period.at_ms > begin_of(first) + self.length_ms);
+            if is_full {
+                self.push(sum_of(&std::mem::take(&mut together)));
+            }
+            together.push(period);
+        }
+        if !together.is_empty() {
+            self.push(sum_of(&together));
+        }
+    }
+
     fn push(&mut self, period: HistoryPeriod) {
         if let Some(files) = &mut self.files {
             files.append(&period);
@@ -82,6 +108,30 @@ fn with_total(rows: HashMap<u32, HistoryRow>) -> Vec<HistoryRow> {
     let mut total = HistoryRow::default();
     rows.values().for_each(|row| total.add(&HistoryRow { memory_bytes: 0, ..row.clone() }));
     total.memory_bytes = rows.values().map(|row| row.memory_bytes).sum();
+    with_chosen(total, rows)
+}
+
+fn begin_of(period: &HistoryPeriod) -> u64 {
+    period.at_ms.saturating_sub(period.length_ms)
+}
+
+/// The sum of periods, oldest first.
+fn sum_of(periods: &[&HistoryPeriod]) -> HistoryPeriod {
+    let (mut total, mut rows) = (HistoryRow::default(), HashMap::new());
+    for row in periods.iter().flat_map(|period| &period.rows) {
+        match rows.get_mut(&row.tenant_id) {
+            _ if row.tenant.is_none() => total.add(row),
+            Some(sum) if HistoryRow::is_of(sum, row) => sum.add(row),
+            _ => drop(rows.insert(row.tenant_id, row.clone())),
+        }
+    }
+    let at_ms = periods.last().map_or(0, |last| last.at_ms);
+    let begun_ms = periods.first().map_or(at_ms, |first| begin_of(first));
+    HistoryPeriod { at_ms, length_ms: at_ms.saturating_sub(begun_ms), rows: with_chosen(total, rows) }
+}
+
+/// The row of the whole server, and those of the tenants that used most.
+fn with_chosen(total: HistoryRow, rows: HashMap<u32, HistoryRow>) -> Vec<HistoryRow> {
     let chosen = choose(&rows);
     let mut rows: Vec<HistoryRow> =
         rows.into_iter().filter(|(id, _)| chosen.contains(id)).map(|(_, row)| row).collect();
@@ -164,6 +214,39 @@ mod tests {
         assert_eq!(periods.len(), 1);
         assert_eq!((periods[0].rows[1].tenant.as_deref(), periods[0].rows[1].cpu_us), (Some("new"), 14));
         assert_eq!(periods[0].length_ms, 2_000);
+    }
+
+    #[test]
+    fn a_long_period_that_a_restart_has_cut_off_is_the_sum_of_the_short_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let (mut short, mut long) = (HistoryLayer::new(1_000, 100), HistoryLayer::new(10_000, 100));
+            short.keep_in(folder.path(), "minutes").unwrap();
+            long.keep_in(folder.path(), "hours").unwrap();
+            long.fill_from(&short);
+            (short, long)
+        };
+        let shown = |layer: &HistoryLayer| {
+            let row = |one: &HistoryPeriod| (one.at_ms, one.length_ms, one.rows[0].requests, one.rows.len());
+            layer.since(0, 99).map(row).collect::<Vec<_>>()
+        };
+        // The second run comes after a pause, and the third finds that the first one has left a long period whole.
+        for (from_ms, seconds) in [(100_000, 14), (200_000, 7)] {
+            let (mut short, mut long) = open();
+            for second in 1..=seconds {
+                let rows = HashMap::from([(1, row(1, 5)), (2, row(2, second))]);
+                [&mut short, &mut long].iter_mut().for_each(|layer| layer.add(&rows, from_ms + second * 1_000));
+            }
+            short.end(from_ms + seconds * 1_000 + 300);
+        }
+        let (short, long) = open();
+        let expected = [(110_000, 10_000, 20, 3), (114_300, 4_300, 8, 3), (207_300, 7_300, 14, 3)];
+        assert_eq!(shown(&long), expected, "{:?}", shown(&short));
+        let last = long.since(0, 99).last().unwrap();
+        let used: Vec<_> = last.rows.iter().map(|row| (row.tenant.as_deref(), row.cpu_us)).collect();
+        assert_eq!(used, [(None, 7 * 5 + 28), (Some("t1"), 7 * 5), (Some("t2"), 28)]);
+        drop(long);
+        assert_eq!(shown(&open().1), expected, "no start adds it again");
     }
 
     #[test]

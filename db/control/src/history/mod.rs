@@ -76,6 +76,10 @@ impl UsageHistory {
         let Some(folder) = make_private_folder(state, FOLDER, "the history is") else { return Ok(history) };
         let mut state = history.0.lock();
         let kept = state.minutes.keep_in(&folder, "minutes").and_then(|()| state.hours.keep_in(&folder, "hours"));
+        if kept.is_ok() {
+            let HistoryState { minutes, hours, .. } = &mut *state;
+            hours.fill_from(minutes);
+        }
         drop(state);
         kept.map_err(|error| ConfigError::new(format!("the history in {}: {error}", folder.display())))?;
         Ok(history)
@@ -89,6 +93,13 @@ impl UsageHistory {
         }
         state.looked_ms = now_ms;
         state.read(directory, now_ms);
+    }
+
+    /// Reads the counters for the last time, and keeps what was used in the minute that the server does not end.
+    pub(crate) fn end(&self, directory: &Directory, now_ms: u64) {
+        let mut state = self.0.lock();
+        state.read(directory, now_ms);
+        state.minutes.end(now_ms);
     }
 
     /// The latest periods of this length that ended after `since_ms`, oldest first, at most `limit`.
@@ -169,6 +180,23 @@ mod tests {
     use sandstorm_store::Epochs;
 
     use super::*;
+
+    #[test]
+    fn what_a_server_used_before_it_stopped_is_there_after_its_start() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = Directory::new(Epochs::new());
+        directory.create_tenant(NewTenant::named("a")).unwrap();
+        let history = UsageHistory::open(state.path()).unwrap();
+        history.look(&directory, 10_000);
+        directory.snapshot().by_name("a").unwrap().tenant.usage.worker(0).requests.add(30);
+        history.end(&directory, 17_500);
+        let again = UsageHistory::open(state.path()).unwrap();
+        for resolution in [HistoryResolution::Minutes, HistoryResolution::Hours] {
+            let periods = again.since(resolution, 0, 100);
+            let shown: Vec<_> = periods.iter().map(|one| (one.at_ms, one.length_ms, one.rows[0].requests)).collect();
+            assert_eq!(shown, [(17_500, 8_500, 30)], "{resolution:?}");
+        }
+    }
 
     #[test]
     fn each_second_has_what_was_used_in_it_and_no_more() {

@@ -56,6 +56,11 @@ impl HistoryRow {
         self.throttled_per_mille = self.throttled_per_mille.max(later.throttled_per_mille);
     }
 
+    /// Whether a later row is about the same tenant.
+    pub(super) fn is_of(&self, later: &HistoryRow) -> bool {
+        (self.tenant_id, &self.tenant) == (later.tenant_id, &later.tenant)
+    }
+
     /// Whether nothing was used.
     pub(super) fn is_quiet(&self) -> bool {
         self.cpu_us + self.requests + self.over_quota + self.calls + self.throttled_per_mille == 0
