@@ -107,8 +107,13 @@ pub struct FailoverNote {
 }
 
 impl FailoverNote {
-    pub(crate) fn begun(server: &str, silent_ms: u64) -> FailoverNote {
-        let text = format!("nothing was heard of it for {silent_ms} ms");
+    /// This server takes a place, since nothing was heard of a server: of the one with the place, or of the one that
+    /// was to take it.
+    pub(crate) fn begun(server: &str, silent: &str, silent_ms: u64) -> FailoverNote {
+        let text = match server == silent {
+            true => format!("nothing was heard of it for {silent_ms} ms"),
+            false => format!("nothing was heard for {silent_ms} ms of server {silent}, which was to take its place"),
+        };
         FailoverNote { server: server.to_owned(), step: FailoverStep::Begun, text, is_automatic: true }
     }
 

@@ -63,6 +63,8 @@ struct CopyDeskState {
     stopped: BTreeSet<String>,
     /// The place that this server wants to take by itself.
     place: Option<PlaceWish>,
+    /// The one that it has asked for, by a change of the map that had this revision.
+    asked_place: Option<(u64, PlaceWish)>,
     /// Whether this server has been well for as long as a probation takes, and the probations that it has seen begin.
     is_well: bool,
     probations: u64,
@@ -82,6 +84,8 @@ pub(crate) struct PlaceWish {
     pub(crate) directory_revision: u64,
     /// When it is old: whoever has made it may have been stopped since.
     pub(crate) until: Instant,
+    /// Milliseconds for which nothing was heard of the owner.
+    pub(crate) silent_ms: u64,
 }
 
 /// The owner of a copy that is here.
@@ -264,6 +268,23 @@ impl CopyDesk {
             return None;
         }
         state.map.take_place(&wish.owner, &self.own_id).map(|map| (map, wish.clone()))
+    }
+
+    /// This server asks for a place, by a change of the map that has this revision. A newer map shows whether it was
+    /// made, since the answer may be lost.
+    pub(crate) fn ask_place(&self, revision: u64, wish: PlaceWish) {
+        self.state.lock().asked_place = Some((revision, wish));
+    }
+
+    /// The place that this server has asked for, if a newer map shows that it takes it. Once for each.
+    pub(crate) fn begun_place(&self) -> Option<PlaceWish> {
+        let state = &mut *self.state.lock();
+        // While the map is the one that was to be changed, the change may be made still.
+        let (_, wish) = state.asked_place.take_if(|(asked, _)| *asked != state.revision)?;
+        let (place, _) = &wish.copy;
+        let is_successor = |one: &StoredGeneration| one.successor.as_deref() == Some(&self.own_id);
+        let is_begun = state.map.generations.get(place).is_some_and(is_successor);
+        (is_begun && state.map.on_probation.contains(place)).then_some(wish)
     }
 
     /// Why this server does not take the place of an owner that is gone, as the map has it.

@@ -122,8 +122,6 @@ struct GoneOwner {
     /// What has stood in the way last, and for how many ticks.
     hurdle: Option<(PlaceHurdle, u32)>,
     is_told: bool,
-    /// Whether this server has told that it takes the place.
-    is_wished: bool,
 }
 
 /// What a question is about.
@@ -238,23 +236,24 @@ impl WatcherLoop {
                 }
             }
         }
-        self.judge(depot);
+        self.judge(depot, self.desk.directory_revision());
         self.show();
     }
 
     /// Looks at each owner that is gone, and wants the first place that nothing speaks against.
-    fn judge(&mut self, depot: &CopyDepot) {
+    /// `directory_revision` was read before tables are looked at: where one is changed in between, it is another one.
+    fn judge(&mut self, depot: &CopyDepot, directory_revision: u64) {
         let gone: Vec<(String, u64)> = self.watch.gone().map(|(owner, boot)| (owner.to_owned(), boot)).collect();
         self.gone.retain(|known, _| gone.iter().any(|(owner, _)| owner == known));
         let mut wish = None;
         for (owner, boot) in &gone {
             // The one that is read, which may be of another log than the one that is watched.
             let copy = self.copies.place_copy(owner).filter(|copy| depot.heard(copy).confirms);
-            let hurdle = self.hurdle(owner, *boot, copy.is_some());
+            let hurdle = self.hurdle((owner, *boot), copy.is_some(), directory_revision);
             if let Some(copy) = copy.filter(|_| hurdle.is_none() && wish.is_none()) {
-                let (revision, until) = (self.desk.directory_revision(), Instant::now() + PLACE_WISH_AGE);
+                let (until, silent_ms) = (Instant::now() + PLACE_WISH_AGE, self.silent_ms(owner));
                 let (owner, boot) = (owner.clone(), *boot);
-                wish = Some(PlaceWish { owner, copy, boot, directory_revision: revision, until });
+                wish = Some(PlaceWish { owner, copy, boot, directory_revision, until, silent_ms });
             }
             self.note(owner, hurdle);
         }
@@ -276,7 +275,7 @@ impl WatcherLoop {
     }
 
     /// Why this server does not take a place by itself.
-    fn hurdle(&mut self, owner: &str, boot: u64, is_sure: bool) -> Option<PlaceHurdle> {
+    fn hurdle(&mut self, (owner, boot): (&str, u64), is_sure: bool, directory_revision: u64) -> Option<PlaceHurdle> {
         if self.mode == FailoverMode::ByCommand {
             return Some(PlaceHurdle::ByCommand);
         }
@@ -288,7 +287,7 @@ impl WatcherLoop {
         if !is_sure {
             return Some(PlaceHurdle::CopyIsUnsure);
         }
-        if self.directory.is_behind(self.desk.directory_revision()) {
+        if self.directory.is_behind(directory_revision) {
             return Some(PlaceHurdle::DirectoryIsOld);
         }
         let newest = self.directory.generation();
@@ -321,34 +320,24 @@ impl WatcherLoop {
         false
     }
 
-    /// Tells of an owner that is gone: that its place is taken now, or what stands in the way for long.
-    fn note(&mut self, owner: &str, hurdle: Option<PlaceHurdle>) {
+    /// Milliseconds for which nothing was heard of an owner.
+    fn silent_ms(&self, owner: &str) -> u64 {
         let silent = self.watch.suspected().find(|(known, _)| *known == owner).map_or(0, |(_, ticks)| ticks);
-        let silent_ms = silent * WATCH_TICK.as_millis() as u64;
+        silent * WATCH_TICK.as_millis() as u64
+    }
+
+    /// Tells of an owner that is gone what stands in the way for long.
+    fn note(&mut self, owner: &str, hurdle: Option<PlaceHurdle>) {
         let known = self.gone.entry(owner.to_owned()).or_default();
-        let part = self.desk.copies_part();
-        match &hurdle {
-            None if !known.is_wished => {
-                known.is_wished = true;
-                tracing::warn!(
-                    "server {owner} is gone, of which nothing was heard for {silent_ms} ms: this one takes its place"
-                );
-                part.note_failover(FailoverNote::begun(owner, silent_ms));
-            }
-            None => {}
-            Some(hurdle) => {
-                let ticks =
-                    known.hurdle.as_ref().filter(|(known, _)| known == hurdle).map_or(1, |(_, ticks)| ticks + 1);
-                if ticks >= HURDLE_TICKS && hurdle.needs_operator() && !known.is_told {
-                    known.is_told = true;
-                    tracing::error!("server {owner} is gone, and this one does not take its place: {hurdle}");
-                    part.note_failover(FailoverNote::not_possible(owner, &hurdle.to_string()));
-                }
-                known.hurdle = Some((hurdle.clone(), ticks));
-                return;
-            }
+        let before = known.hurdle.take();
+        let Some(hurdle) = hurdle else { return };
+        let ticks = before.filter(|(before, _)| *before == hurdle).map_or(1, |(_, ticks)| ticks + 1);
+        if ticks >= HURDLE_TICKS && hurdle.needs_operator() && !known.is_told {
+            known.is_told = true;
+            tracing::error!("server {owner} is gone, and this one does not take its place: {hurdle}");
+            self.desk.copies_part().note_failover(FailoverNote::not_possible(owner, &hurdle.to_string()));
         }
-        known.hurdle = None;
+        known.hurdle = Some((hurdle, ticks));
     }
 
     fn show(&self) {
@@ -458,11 +447,16 @@ mod tests {
             self.run.watch.answer(&asked.expect("it is asked"), LifeAnswer::Refused);
         }
 
-        /// The copy with which this server takes a place now.
-        fn wished(&mut self) -> Option<CopyName> {
+        /// What this server wants now, by the tables as they were at a revision.
+        fn wish(&mut self, directory_revision: u64) -> Option<PlaceWish> {
             let (read_at, desk) = (Instant::now(), Arc::clone(&self.run.desk));
-            self.run.judge(desk.copies_part().depot().unwrap());
-            self.run.copies.place_change(self.revision, read_at).map(|(_, wish)| wish.copy)
+            self.run.judge(desk.copies_part().depot().unwrap(), directory_revision);
+            self.run.copies.place_change(self.revision, read_at).map(|(_, wish)| wish)
+        }
+
+        /// The copy with which it takes a place now.
+        fn wished(&mut self) -> Option<CopyName> {
+            self.wish(0).map(|wish| wish.copy)
         }
 
         fn hurdle(&self, owner: char) -> Option<PlaceHurdle> {
@@ -490,6 +484,18 @@ mod tests {
         assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
         server.ask('a', 11, ReplicaAsk::Append);
         assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('a'), 11)), None));
+    }
+
+    #[test]
+    fn a_wish_names_the_tables_that_were_looked_at_and_how_long_nothing_was_heard_and_tells_nothing_yet() {
+        let mut server = WatchingServer::start("tables");
+        server.confirm('b', 21);
+        server.lose('b');
+        // A table changes while they are looked at.
+        server.run.desk.set_directory_revision(9);
+        let wish = server.wish(7).expect("nothing speaks against it");
+        assert_eq!((wish.directory_revision, wish.silent_ms), (7, SILENT_TICKS * WATCH_TICK.as_millis() as u64));
+        assert_eq!(server.run.desk.copies_part().take_notes(), [], "whether it is made is not known");
     }
 
     #[test]

@@ -15,7 +15,8 @@ use data_encoding::HEXLOWER;
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::copy_desk::CopyDesk;
+use crate::copies_part::FailoverNote;
+use crate::copy_desk::{CopyDesk, PlaceWish};
 use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
 use crate::move_desk::MoveDesk;
@@ -133,6 +134,12 @@ impl ClusterMember {
         let founders = founders.clamp(1, CLUSTER_SERVERS);
         let copies = Arc::new(CopyDesk::new(desk.slots().own_id(), desk.boot()));
         ClusterMember { desk, copies, founders, own: None, is_registered: false, directory_revision: 0 }
+    }
+
+    /// What moves and places are told by.
+    #[cfg(test)]
+    pub(crate) fn desk(&self) -> &MoveDesk {
+        &self.desk
     }
 
     /// How far the copies of this server's log are.
@@ -260,11 +267,12 @@ impl ClusterMember {
             return Ok(false);
         }
         let mut wanted = slots_change(&map, revision, MemberRule::GenerationsCompare)?;
-        let (owner, known) = (&wish.owner, state.revisions.get(&wish.owner).copied().unwrap_or(0));
+        let (owner, known) = (wish.owner.clone(), state.revisions.get(&wish.owner).copied().unwrap_or(0));
         wanted.compared.push((DIRECTORY_KEY.to_owned(), wish.directory_revision));
         // If it has started again meanwhile, its key has changed; if it was stopped in order, it has said so.
         wanted.compared.push((format!("{SERVERS}{owner}"), known));
         wanted.compared.push((format!("{STOPPED}{owner}"), 0));
+        self.copies.ask_place(revision, wish);
         Ok(store.change(&wanted)?.is_some())
     }
 
@@ -346,6 +354,12 @@ impl ClusterMember {
         // Behind the owners: that a place was taken is acted on where its slots are served no more.
         self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key, read_at);
         self.desk.set_directory_revision(state.directory_revision);
+        if let Some(PlaceWish { owner, copy: (place, _), silent_ms, .. }) = self.copies.begun_place() {
+            tracing::warn!(
+                "nothing was heard of server {owner} for {silent_ms} ms: this one takes the place of server {place}"
+            );
+            self.desk.copies_part().note_failover(FailoverNote::begun(&place, &owner, silent_ms));
+        }
     }
 }
 

@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::broken_rules::{BROKEN, MemberRule};
+use crate::copies_part::FailoverNote;
 use crate::copy_desk::{CopyName, HeldCopy, MapHurdle, PlaceWish};
 use crate::member::{ClusterMember, MemberAddresses};
-use crate::model::ModelEtcd;
+use crate::model::{ModelEtcd, QuestionOutcome};
 use crate::move_desk::MoveDesk;
 use crate::slot_plans::{KnownServers, ServerChange};
-use crate::state::{DIRECTORY_KEY, STOPPED, ServerState, StoredSlots};
+use crate::state::{DIRECTORY_KEY, SLOTS_KEY, STOPPED, ServerState, StoredSlots};
 
 const SERVERS: usize = 4;
+/// For how long nothing was heard of the server that is gone.
+const SILENT_MS: u64 = 480;
 
 fn id_of(number: usize) -> String {
     format!("{number:040x}")
@@ -65,7 +68,19 @@ impl WatchingCluster {
         let copies = self.members[number].copies();
         // One that has no copy may name any.
         let copy = copies.place_copy(&id_of(0)).unwrap_or((id_of(0), 12));
-        copies.wish_place(Some(PlaceWish { owner: id_of(0), copy, boot, directory_revision, until }));
+        copies.wish_place(Some(PlaceWish {
+            owner: id_of(0),
+            copy,
+            boot,
+            directory_revision,
+            until,
+            silent_ms: SILENT_MS,
+        }));
+    }
+
+    /// What a server has told of failovers since it was asked last.
+    fn notes(&self, number: usize) -> Vec<FailoverNote> {
+        self.members[number].desk().copies_part().take_notes()
     }
 
     fn map(&self) -> StoredSlots {
@@ -91,6 +106,8 @@ fn of_two_that_want_a_place_one_takes_it_and_the_other_sees_that() {
     cluster.look(2);
     cluster.look(1);
     assert_eq!(cluster.successor(), Some(id_of(2)));
+    let begun = FailoverNote::begun(&id_of(0), &id_of(0), SILENT_MS);
+    assert_eq!((cluster.notes(1), cluster.notes(2)), (vec![], vec![begun]), "only one of them has begun");
     assert_eq!(cluster.map().on_probation, BTreeSet::from([id_of(0)]));
     assert_eq!(cluster.members[1].copies().copy_owners(), [], "nothing is left to take");
     // One that has no copy never takes it.
@@ -131,7 +148,10 @@ fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a
 fn a_wish_is_void_once_another_copy_than_the_one_that_was_looked_at_would_be_read() {
     let mut cluster = WatchingCluster::start();
     cluster.want(1, vec![(id_of(2), 21), (id_of(3), 22)]);
-    let wish = |copy: CopyName| PlaceWish { owner: id_of(1), copy, boot: 2, directory_revision: 0, until: soon() };
+    let wish = |copy: CopyName| {
+        let (directory_revision, until, silent_ms) = (0, soon(), SILENT_MS);
+        PlaceWish { owner: id_of(1), copy, boot: 2, directory_revision, until, silent_ms }
+    };
     assert_eq!(cluster.members[2].copies().place_copy(&id_of(1)), Some((id_of(1), 21)));
     cluster.members[2].copies().wish_place(Some(wish((id_of(1), 21))));
     // The one that is gone begins to take a place itself just before, and so that place is taken first.
@@ -142,9 +162,44 @@ fn a_wish_is_void_once_another_copy_than_the_one_that_was_looked_at_would_be_rea
     assert_eq!(cluster.members[2].copies().place_copy(&id_of(1)), Some((id_of(0), 12)));
     cluster.look(3);
     assert_eq!(cluster.members[3].copies().place_copy(&id_of(1)), None);
+    assert_eq!(cluster.notes(2), []);
     cluster.members[2].copies().wish_place(Some(wish((id_of(0), 12))));
     cluster.look(2);
     assert_eq!(cluster.successor(), Some(id_of(2)));
+    assert_eq!(cluster.notes(2), [FailoverNote::begun(&id_of(0), &id_of(1), SILENT_MS)]);
+}
+
+#[test]
+fn that_a_place_is_taken_is_told_once_the_map_shows_it_also_where_the_answer_was_lost() {
+    let begun = [FailoverNote::begun(&id_of(0), &id_of(0), SILENT_MS)];
+    // The first question of a look asks for the state, the second one is the change. The last fate is the first.
+    let looked = |fate: QuestionOutcome| {
+        let mut cluster = WatchingCluster::start();
+        cluster.wish(1, 1, 0, soon());
+        let is_answered = cluster.store.look(&mut cluster.members[1], vec![fate, QuestionOutcome::Answered]);
+        (cluster, is_answered)
+    };
+    let (cluster, is_answered) = looked(QuestionOutcome::Answered);
+    assert_eq!((is_answered, &cluster.notes(1)[..]), (true, &begun[..]));
+    let (mut cluster, is_answered) = looked(QuestionOutcome::AnswerLost);
+    assert_eq!((is_answered, cluster.successor(), cluster.notes(1)), (false, Some(id_of(1)), vec![]));
+    (0..2).for_each(|_| cluster.look(1));
+    assert_eq!(cluster.notes(1), begun, "once");
+    // The change comes late, or another server changes the map before.
+    for is_first in [true, false] {
+        let (mut cluster, _) = looked(QuestionOutcome::QuestionLost);
+        cluster.members[1].copies().wish_place(None);
+        cluster.look(1);
+        assert_eq!(cluster.notes(1), [], "it may be made still");
+        if !is_first {
+            let other = cluster.store.get(SLOTS_KEY);
+            cluster.store.put(SLOTS_KEY, &other);
+        }
+        let late = cluster.store.between.pop().unwrap();
+        assert_eq!(cluster.store.apply(&late), is_first);
+        (0..2).for_each(|_| cluster.look(1));
+        assert_eq!(cluster.notes(1), begun[usize::from(!is_first)..]);
+    }
 }
 
 #[test]

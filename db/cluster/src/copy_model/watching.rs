@@ -95,7 +95,7 @@ impl CopyWorld {
         let copies = self.servers[at].member.copies();
         let wish = owner.and_then(|(owner, boot)| {
             let copy = copies.place_copy(&owner)?;
-            Some(PlaceWish { owner, copy, boot, directory_revision: 0, until })
+            Some(PlaceWish { owner, copy, boot, directory_revision: 0, until, silent_ms: 0 })
         });
         copies.wish_place(wish);
     }
