@@ -2,16 +2,16 @@
 //! of the answers to its own. It has neither clocks nor threads.
 //!
 //! An owner asks its copies again and again. One that asks no more is asked itself: it is gone if nothing listens
-//! there, or if it leaves several questions unanswered. Silence is counted in this server's own ticks, and only in
-//! those that come in time: a server that was stopped, or has had no processor, has heard nothing meanwhile, and knows
-//! nothing of the others when it wakes. Nothing here decides what is safe: whoever is replaced by mistake loses its
-//! place, and no record.
+//! there, or if several questions in a row fail or stay without an answer. Silence is counted in this server's own
+//! ticks, and only in those that come in time: a server that was stopped, or has had no processor, has heard nothing
+//! meanwhile, and knows nothing of the others when it wakes. Nothing here decides what is safe: whoever is replaced by
+//! mistake loses its place, and no record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::limits::{ASK_AGAIN_TICKS, ASK_TICKS_LEAST, LEASE, SILENT_TICKS, UNANSWERED_QUESTIONS};
+use crate::limits::{ASK_AGAIN_TICKS, ASK_TICKS_LEAST, FAILED_TICKS, LEASE, SILENT_TICKS, UNANSWERED_QUESTIONS};
 
 /// How a tick has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) enum LifeAnswer {
     Refused,
     /// No answer in time.
     Silent,
+    /// The question has failed earlier: there is no way to the server, or the connection was ended.
+    Failed,
 }
 
 /// A question to an owner whether it is there.
@@ -76,6 +78,8 @@ struct WatchedOwner {
     /// The question that has no answer yet: its number, and the tick in which it was asked.
     asked: Option<(u64, u64)>,
     unanswered: u32,
+    /// The tick in which the last question has failed at once.
+    failed: Option<u64>,
     /// The tick in which it was last found to be gone.
     gone: Option<u64>,
 }
@@ -87,6 +91,9 @@ pub(crate) struct CopyWatch {
     ticks: u64,
     numbers: u64,
     owners: BTreeMap<String, WatchedOwner>,
+    /// The question that is under way to each, whatever was heard of it since: each takes a thread, so there is no
+    /// second one.
+    under_way: BTreeMap<String, u64>,
 }
 
 impl CopyWatch {
@@ -108,9 +115,12 @@ impl CopyWatch {
                 continue;
             }
             known.silent_ticks += u64::from(counts);
-            let is_due = known.gone.is_none_or(|gone| self.ticks >= gone + ASK_AGAIN_TICKS);
-            if counts && known.asked.is_none() && known.silent_ticks >= SILENT_TICKS && is_due {
+            let is_due = !self.under_way.contains_key(owner)
+                && known.gone.is_none_or(|gone| self.ticks >= gone + ASK_AGAIN_TICKS)
+                && known.failed.is_none_or(|failed| self.ticks >= failed + FAILED_TICKS);
+            if counts && known.silent_ticks >= SILENT_TICKS && is_due {
                 self.numbers += 1;
+                self.under_way.insert(owner.clone(), self.numbers);
                 known.asked = Some((self.numbers, self.ticks));
                 questions.push(LifeQuestion { owner: owner.clone(), number: self.numbers });
             }
@@ -122,18 +132,23 @@ impl CopyWatch {
     /// slept, is nothing.
     pub(crate) fn answer(&mut self, question: &LifeQuestion, answer: LifeAnswer) {
         let ticks = self.ticks;
+        if self.under_way.get(&question.owner) == Some(&question.number) {
+            self.under_way.remove(&question.owner);
+        }
         let Some(known) = self.owners.get_mut(&question.owner) else { return };
         let Some((_, asked)) = known.asked.filter(|(number, _)| *number == question.number) else { return };
         known.asked = None;
         match answer {
             LifeAnswer::Serves | LifeAnswer::Unclear => {
-                (known.silent_ticks, known.unanswered, known.gone) = (0, 0, None);
+                (known.silent_ticks, known.unanswered, known.failed, known.gone) = (0, 0, None, None);
             }
             LifeAnswer::Refused => known.gone = Some(ticks),
             // Where this server had no processor to see the answer, there may have been one.
             LifeAnswer::Silent if ticks < asked + ASK_TICKS_LEAST => {}
-            LifeAnswer::Silent => {
+            LifeAnswer::Silent | LifeAnswer::Failed => {
                 known.unanswered += 1;
+                // That took no time: without a pause there would be a question in each tick.
+                known.failed = Some(ticks).filter(|_| answer == LifeAnswer::Failed);
                 if known.unanswered >= UNANSWERED_QUESTIONS {
                     known.gone = Some(ticks);
                 }
@@ -334,6 +349,50 @@ mod tests {
             let question = first_question(&mut watch, TickPace::Timely).expect("it asks");
             watch.answer(&question, LifeAnswer::Unclear);
             assert_eq!(watch.gone().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_question_that_fails_at_once_counts_as_one_without_an_answer_and_the_next_one_waits() {
+        let mut watch = CopyWatch::default();
+        let mut question = first_question(&mut watch, TickPace::Timely).expect("it asks");
+        for number in 1..=2 * UNANSWERED_QUESTIONS {
+            watch.answer(&question, LifeAnswer::Failed);
+            let is_gone = number >= UNANSWERED_QUESTIONS;
+            assert_eq!(watch.gone().count() == 1, is_gone);
+            for _ in 1..if is_gone { ASK_AGAIN_TICKS } else { FAILED_TICKS } {
+                assert_eq!(watch.tick(TickPace::Timely, &silent(7, 3)), [], "it waits");
+            }
+            question = watch.tick(TickPace::Timely, &silent(7, 3)).pop().expect("it asks again");
+        }
+        watch.answer(&question, LifeAnswer::Serves);
+        assert_eq!(watch.gone().count(), 0);
+    }
+
+    #[test]
+    fn no_more_than_one_question_to_an_owner_is_under_way_whatever_is_heard_meanwhile() {
+        for seed in 0..100 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let (mut watch, mut under_way) = (CopyWatch::default(), Vec::<LifeQuestion>::new());
+            let (mut heard, mut asked) = (0, 0);
+            for _ in 0..2_000 {
+                heard += u64::from(random.random_ratio(1, 9));
+                let pace = if random.random_ratio(1, 40) { TickPace::Slept } else { TickPace::Timely };
+                // The map may not give it a copy for a moment.
+                let is_seen = !random.random_ratio(1, 30);
+                let seen = if is_seen { silent(7, heard) } else { Vec::new() };
+                let questions = watch.tick(pace, &seen);
+                asked += questions.len();
+                under_way.extend(questions);
+                assert!(under_way.len() <= 1, "seed {seed}");
+                if random.random_ratio(1, 20)
+                    && let Some(question) = under_way.pop()
+                {
+                    let all = [LifeAnswer::Failed, LifeAnswer::Silent, LifeAnswer::Refused, LifeAnswer::Serves];
+                    watch.answer(&question, all[random.random_range(0..4)]);
+                }
+            }
+            assert!(asked > 20, "seed {seed}: {asked}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::copy_desk::{CopyDesk, CopyOwner, MapHurdle, PlaceWish};
 use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, SeenOwner, TickPace};
 use crate::failover_mode::FailoverMode;
 use crate::life_link::ask_life;
-use crate::limits::{IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, WATCH_TICK};
+use crate::limits::{FAILED_TICKS, IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, WATCH_TICK};
 use crate::losing_tables::losing_tables;
 use crate::move_desk::MoveDesk;
 
@@ -146,6 +146,8 @@ struct WatcherLoop {
     /// Ticks since a third server has answered, and whether some are asked.
     reached: Option<u64>,
     asks_others: usize,
+    /// Ticks until others may be asked again.
+    others_pause: u64,
     /// Tables that would lose records, with the number of the change of tables for which that was found.
     losing: Option<(u64, Vec<String>)>,
     well: WellTime,
@@ -182,6 +184,7 @@ impl WatcherLoop {
             answers: channel(),
             reached: None,
             asks_others: 0,
+            others_pause: 0,
             losing: None,
             well: WellTime { probation: None, since: boot_time() },
         }
@@ -211,6 +214,7 @@ impl WatcherLoop {
             self.reached = None;
         }
         self.reached = self.reached.map(|ticks| ticks + 1).filter(|ticks| *ticks < REACHED_TICKS);
+        self.others_pause = self.others_pause.saturating_sub(1);
         let desk = Arc::clone(&self.desk);
         let Some(depot) = desk.copies_part().depot() else { return };
         let seen = |one: &CopyOwner| {
@@ -221,8 +225,13 @@ impl WatcherLoop {
         let seen: Vec<SeenOwner> = owners.iter().map(seen).collect();
         for question in self.watch.tick(pace, &seen) {
             let owner = question.owner.clone();
-            let Some((server, key)) = self.copies.server(&owner) else { continue };
-            self.ask(AskedServer::Owner(question), move || ask_life(&owner, &server, &key));
+            match self.copies.server(&owner) {
+                Some((server, key)) => {
+                    self.ask(AskedServer::Owner(question), move || ask_life(&owner, &server, &key));
+                }
+                // It has told of no address yet.
+                None => self.watch.answer(&question, LifeAnswer::Unclear),
+            }
         }
         while let Ok((asked, answer)) = self.answers.1.try_recv() {
             match asked {
@@ -309,7 +318,9 @@ impl WatcherLoop {
         if confirms || self.reached.is_some() {
             return true;
         }
-        if self.asks_others == 0 {
+        // One question to each at a time, and a pause where they fail at once.
+        if self.asks_others == 0 && self.others_pause == 0 {
+            self.others_pause = FAILED_TICKS;
             let (others, key) = self.copies.others();
             for (id, server) in others.into_iter().filter(|(id, _)| id != owner) {
                 let key = key.clone();
@@ -526,5 +537,19 @@ mod tests {
         server.adopt(map);
         assert_eq!(server.run.copies.next_change(server.revision), None);
         assert_eq!(look(&server, slept + PROBATION + second, TickPace::Timely), None);
+    }
+
+    #[test]
+    fn others_are_asked_again_only_after_a_pause() {
+        let mut server = WatchingServer::start("others");
+        server.run.reached = None;
+        let mut begun = 0;
+        for tick in 0..=3 * FAILED_TICKS {
+            assert!(!server.run.reaches_others(&id_of('b')));
+            // All have failed at once.
+            begun += u64::from(std::mem::take(&mut server.run.asks_others) > 0);
+            assert_eq!(begun, 1 + tick / FAILED_TICKS);
+            server.run.others_pause = server.run.others_pause.saturating_sub(1);
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! The question of one server to another whether it is there, over its control port. It is asked where nothing else is
 //! heard, and so has little time.
 
+use std::io;
+
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::copy_watch::LifeAnswer;
@@ -32,6 +35,30 @@ impl MoveDesk {
     }
 }
 
+/// What is known of a server, to which a question has failed.
+fn of_failure(error: &ureq::Error) -> LifeAnswer {
+    match error {
+        ureq::Error::Timeout(_) => LifeAnswer::Silent,
+        ureq::Error::Io(error) => of_io_failure(error),
+        // It has answered, and not what it was asked; or it cannot be asked as it has told of itself.
+        ureq::Error::BodyExceedsLimit(_) | ureq::Error::BadUri(_) | ureq::Error::Http(_) => LifeAnswer::Unclear,
+        // TLS, among others.
+        _ => LifeAnswer::Failed,
+    }
+}
+
+fn of_io_failure(error: &io::Error) -> LifeAnswer {
+    match Errno::from_io_error(error) {
+        // This server has no memory, file or port for a question. That says nothing of the other one.
+        Some(Errno::NFILE | Errno::MFILE | Errno::NOMEM | Errno::NOBUFS | Errno::ADDRNOTAVAIL) => LifeAnswer::Unclear,
+        _ => match error.kind() {
+            io::ErrorKind::ConnectionRefused => LifeAnswer::Refused,
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => LifeAnswer::Silent,
+            _ => LifeAnswer::Failed,
+        },
+    }
+}
+
 /// Asks a server.
 pub(crate) fn ask_life(id: &str, server: &ServerState, key: &str) -> LifeAnswer {
     // One that has told of no certificate cannot be asked.
@@ -39,16 +66,14 @@ pub(crate) fn ask_life(id: &str, server: &ServerState, key: &str) -> LifeAnswer 
     let url = format!("{}{LIFE_PATH}", server.control.trim_end_matches('/'));
     let mut response = match agent.get(&url).header(PEER_KEY_HEADER, key).call() {
         Ok(response) => response,
-        Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            return LifeAnswer::Refused;
-        }
-        Err(_) => return LifeAnswer::Silent,
+        Err(error) => return of_failure(&error),
     };
     if !response.status().is_success() {
         return LifeAnswer::Unclear;
     }
-    let Ok(body) = response.body_mut().with_config().limit(LIFE_ANSWER_BYTES).read_to_vec() else {
-        return LifeAnswer::Silent;
+    let body = match response.body_mut().with_config().limit(LIFE_ANSWER_BYTES).read_to_vec() {
+        Ok(body) => body,
+        Err(error) => return of_failure(&error),
     };
     match serde_json::from_slice::<LifeReport>(&body) {
         Ok(report) if report.server == id && report.boot == server.boot => LifeAnswer::Serves,
@@ -102,10 +127,29 @@ mod tests {
         assert!(matches!(ok("b", 1), LifeAnswer::Refused | LifeAnswer::Silent));
         let unknown = asked(Some(("401 Unauthorized", String::new())));
         assert!(matches!(unknown, LifeAnswer::Unclear | LifeAnswer::Silent));
-        assert_eq!(asked(None), LifeAnswer::Silent);
+        assert!(matches!(asked(None), LifeAnswer::Failed | LifeAnswer::Silent));
+        let long = "x".repeat(2 * LIFE_ANSWER_BYTES as usize);
+        assert!(matches!(asked(Some(("200 OK", long))), LifeAnswer::Unclear | LifeAnswer::Silent));
         // A port that was free a moment ago: nobody listens.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let server = ServerState { control: format!("http://{gone}"), ..ServerState::example() };
         assert!(matches!(ask_life("a", &server, "secret"), LifeAnswer::Refused | LifeAnswer::Silent));
+    }
+
+    #[test]
+    fn what_fails_on_the_way_counts_and_what_this_server_lacks_says_nothing() {
+        let of = |errno: Errno| of_failure(&ureq::Error::Io(errno.into()));
+        for errno in [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::CONNRESET, Errno::PIPE, Errno::ACCESS, Errno::PERM]
+        {
+            assert_eq!(of(errno), LifeAnswer::Failed, "{errno}");
+        }
+        let early = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert_eq!(of_failure(&ureq::Error::Io(early)), LifeAnswer::Failed);
+        assert_eq!(of_failure(&ureq::Error::Tls("no certificate")), LifeAnswer::Failed);
+        assert_eq!((of(Errno::CONNREFUSED), of(Errno::TIMEDOUT)), (LifeAnswer::Refused, LifeAnswer::Silent));
+        assert_eq!(of_failure(&ureq::Error::Timeout(ureq::Timeout::Global)), LifeAnswer::Silent);
+        for errno in [Errno::NFILE, Errno::MFILE, Errno::NOMEM, Errno::NOBUFS, Errno::ADDRNOTAVAIL] {
+            assert_eq!(of(errno), LifeAnswer::Unclear, "{errno}");
+        }
     }
 }

@@ -164,6 +164,8 @@ pub const ASK_TIMEOUT: Duration = Duration::from_millis(200);
 pub const ASK_TICKS_LEAST: u64 = 5;
 /// Questions in a row without an answer after which an owner is gone. One may have met a busy moment.
 pub const UNANSWERED_QUESTIONS: u32 = 2;
+/// Ticks after a question that has failed at once, until the next one: as many as one takes that has no answer.
+pub const FAILED_TICKS: u64 = 10;
 /// Ticks after which an owner that is gone is asked again: half a second.
 pub const ASK_AGAIN_TICKS: u64 = 25;
 /// Age of the map above which no place is taken: some looks of [`POLL_INTERVAL`].
