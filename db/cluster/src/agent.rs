@@ -15,7 +15,9 @@ use crate::copy_notes::CopyNotes;
 use crate::copy_watcher::CopyWatcher;
 use crate::etcd::EtcdStore;
 use crate::failover_mode::FailoverMode;
-use crate::limits::{COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, SUCCESSION_POLL, TARGET_SILENCE};
+use crate::limits::{
+    COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, SUCCESSION_POLL, SUCCESSION_POLLED, TARGET_SILENCE,
+};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::move_desk::MoveDesk;
 use crate::slot_mover::SlotMover;
@@ -111,6 +113,7 @@ impl JoiningServer {
             digest_of: u64::MAX,
             renewed: None,
             logged: None,
+            pace: LookPace::default(),
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
@@ -163,7 +166,30 @@ struct AgentLoop {
     renewed: Option<Instant>,
     /// The time of the last line in the log about trouble.
     logged: Option<Instant>,
+    pace: LookPace,
     stop: Arc<AtomicBool>,
+}
+
+/// How soon the next look is.
+#[derive(Debug, Default)]
+struct LookPace {
+    /// The succession that was seen last, and when it was seen first.
+    succession: Option<((String, u64), Instant)>,
+}
+
+impl LookPace {
+    /// The pause before the next look, where the last one has seen this succession, or none.
+    fn pause(&mut self, succession: Option<(String, u64)>, now: Instant) -> Duration {
+        let known = self.succession.take();
+        self.succession = succession.map(|seen| match known {
+            Some((known, since)) if known == seen => (known, since),
+            _ => (seen, now),
+        });
+        match &self.succession {
+            Some((_, since)) if now.saturating_duration_since(*since) < SUCCESSION_POLLED => SUCCESSION_POLL,
+            _ => POLL_INTERVAL,
+        }
+    }
 }
 
 impl AgentLoop {
@@ -179,8 +205,8 @@ impl AgentLoop {
                 }
                 Err(error) => self.note(&error),
             }
-            let is_soon = self.member.copies().has_succession();
-            std::thread::park_timeout(if is_soon { SUCCESSION_POLL } else { POLL_INTERVAL });
+            let succession = self.member.copies().succession();
+            std::thread::park_timeout(self.pace.pause(succession, Instant::now()));
         }
         if let Err(error) = self.member.say_stopped(&mut self.store) {
             tracing::warn!("the others of the cluster are not told that this server stops: {error}");
@@ -219,5 +245,23 @@ impl AgentLoop {
         self.desk.slots().set_trouble(Some((now_ms, text)));
         // Nothing is handed over now: what is frozen is served, unless a hand-over was sent.
         self.desk.end_silent(COPY_SILENCE, Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_succession_that_hangs_is_looked_at_often_for_a_bounded_time() {
+        let (mut pace, begun) = (LookPace::default(), Instant::now());
+        let of = |number| Some(("a".to_owned(), number));
+        assert_eq!(pace.pause(None, begun), POLL_INTERVAL);
+        assert_eq!(pace.pause(of(1), begun), SUCCESSION_POLL);
+        assert_eq!(pace.pause(of(1), begun + SUCCESSION_POLLED / 2), SUCCESSION_POLL);
+        let later = begun + SUCCESSION_POLLED;
+        assert_eq!(pace.pause(of(1), later), POLL_INTERVAL);
+        assert_eq!(pace.pause(of(2), later), SUCCESSION_POLL, "another server takes it");
+        assert_eq!((pace.pause(None, later), pace.pause(of(2), later)), (POLL_INTERVAL, SUCCESSION_POLL));
     }
 }

@@ -351,9 +351,19 @@ impl CopyDesk {
         state.map.generations.iter().filter_map(own_copy).collect()
     }
 
-    /// Whether a server takes another one's place now.
-    pub(crate) fn has_succession(&self) -> bool {
-        self.state.lock().map.succession().is_some()
+    /// The server whose place another one takes now, with the number of its generation: one for each successor.
+    pub(crate) fn succession(&self) -> Option<(String, u64)> {
+        let state = self.state.lock();
+        let (owner, _) = state.map.succession()?;
+        Some((owner.to_owned(), state.map.generations.get(owner)?.number))
+    }
+
+    /// A server whose place another one was to take, which does not live, as it was read last; and that other one.
+    pub(crate) fn stalled_succession(&self) -> Option<(String, String)> {
+        let state = self.state.lock();
+        let (owner, successor) = state.map.succession()?;
+        let is_stalled = !state.is_replaced && successor != self.own_id && !state.live.contains(successor);
+        is_stalled.then(|| (owner.to_owned(), successor.to_owned()))
     }
 
     /// Whether this server has taken the place of that one, and nobody takes it any more.

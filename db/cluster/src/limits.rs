@@ -177,6 +177,9 @@ pub const PLACE_WISH_AGE: Duration = Duration::from_millis(100);
 pub const PROBATION: Duration = Duration::from_secs(600);
 /// Time between two looks at the cluster's state while a server takes another one's place.
 pub const SUCCESSION_POLL: Duration = Duration::from_millis(20);
+/// Time for which a server looks so often, since it has seen that a place is taken. A succession takes seconds,
+/// and one that hangs must not cost the cluster's etcd fifty questions a second of each server.
+pub const SUCCESSION_POLLED: Duration = Duration::from_secs(10);
 /// Words about failovers that wait to become events, at most. Somebody looks each second or so.
 pub const FAILOVER_NOTES: usize = 64;
 /// Bytes of the answer of a server that is asked whether it is there.

@@ -249,7 +249,7 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
     "SandstormServerWithoutSuccessor" Critical 30
         "a server that is restarted is back within seconds, and one that is gone has a successor before"
         "sandstorm_servers_without_successor > 0"
-        "a server is gone whose log has a copy at {{ $labels.instance }}, and nothing takes its place"
+        "a server of the cluster of {{ $labels.instance }} is gone, and nothing takes its place"
         "`sandstorm cluster status` there says why: start the server again, or `sandstorm cluster fail-over`"
         ["sandstorm_servers_without_successor{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
     "SandstormChangesRefused" Critical 60 "the server tries again by itself: a full disk may be over within a minute"

@@ -207,7 +207,8 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     gauge("copies_kept_bytes", "Bytes of these copies' files."),
     gauge(
         "servers_without_successor",
-        "Servers whose logs have copies here, that are gone, and whose place this server does not take by itself.",
+        "Servers that are gone, and whose place is not taken: this server has a copy of the log and does not take it by \
+         itself, or the server that was to take it is gone as well.",
     ),
     counter("failovers_automatic", "Places of other servers that the server has taken by itself."),
     counter("failovers_by_command", "Places of other servers that the server has taken by command."),

@@ -375,7 +375,9 @@ fn describe_copies(copies: &CopiesReport) -> String {
             (None, true) => "gone; this server takes its place".to_owned(),
             (None, false) => "is asked whether it is there".to_owned(),
         };
-        vec![short(&one.server), format!("{} ms", one.silent_ms), state]
+        // The one whose place another one was to take is watched no more.
+        let silent = if one.silent_ms > 0 { format!("{} ms", one.silent_ms) } else { "-".to_owned() };
+        vec![short(&one.server), silent, state]
     };
     let rows: Vec<Vec<String>> = copies.suspected.iter().map(row).collect();
     if !rows.is_empty() {

@@ -45,7 +45,8 @@ event_codes! {
     ClusterFailoverDone, "cluster.failover_done",
         "The server has taken the place of another one; the text says whether by itself or by command.";
     ClusterFailoverNotPossible, "cluster.failover_not_possible",
-        "A server is gone of whose log there is a copy here, and this server does not take its place; the text says why.";
+        "A server is gone, and this one, which has a copy of its log, does not take its place, or the one that was to \
+         take it is gone as well; the text says why.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

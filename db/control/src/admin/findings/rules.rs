@@ -63,8 +63,9 @@ fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
     if gone == 0 {
         return Vec::new();
     }
-    let text =
-        format!("{gone} of the servers whose logs have copies here are gone, and this one does not take their place.");
+    let text = format!(
+        "{gone} servers are gone, and this one does not take their places, or the one that was to take them is gone too."
+    );
     vec![finding(
         "server_without_successor",
         Bad,
