@@ -15,7 +15,7 @@ use sandstorm_log::{
 };
 
 use crate::copy_desk::CopyName;
-use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, LEASE};
+use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, EARLIER_LEASE, LEASE};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
 
@@ -25,8 +25,8 @@ pub const COPIES_FOLDER: &str = "copies";
 /// A copy that is open.
 struct OpenCopy {
     replica: ReplicaFolder,
-    /// When it has answered last, on the clock of leases.
-    granted: Duration,
+    /// When the last lease ends that it has given, on the clock of leases.
+    leased_until: Duration,
     /// Whether its owner has asked what it has since it was opened: the folder may be an earlier one.
     has_told: bool,
 }
@@ -136,10 +136,11 @@ impl CopyDepot {
             let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|error| LogError::unusable(&path.display().to_string(), &error.to_string()))?;
         }
-        let (granted, made) = self.made;
+        let (begun, made) = self.made;
+        let leased_until = begun + EARLIER_LEASE;
         let replica = ReplicaFolder::open(disk)?;
         let used = if access == CopyAccess::Looks { made } else { Instant::now() };
-        let copy = Arc::new(Mutex::new(OpenCopy { replica, granted, has_told: false }));
+        let copy = Arc::new(Mutex::new(OpenCopy { replica, leased_until, has_told: false }));
         open.insert(name.clone(), KnownCopy { copy: Arc::clone(&copy), used });
         Ok(copy)
     }
@@ -178,6 +179,8 @@ impl CopyDepot {
 
     fn ask(&self, head: &ReplicaHead, pieces: &[u8]) -> Result<Option<ReplicaState>, ReplicaError> {
         let name = (head.owner.clone(), head.copy);
+        // Its owner would show records for longer than this copy waits until it is read.
+        head.check_lease().map_err(|why| LogError::unusable(&folder_name(&name), &why))?;
         // Only who begins with it has it made: one that is missed later has lost what it has promised.
         let makes = matches!(head.ask, ReplicaAsk::State { makes: true });
         let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
@@ -203,7 +206,7 @@ impl CopyDepot {
                 copy.replica.trim(head.epoch, *checkpoint, *segment).map(|()| None)
             }
         }?;
-        copy.granted = boot_time();
+        copy.leased_until = copy.leased_until.max(boot_time() + LEASE);
         Ok(done)
     }
 
@@ -215,7 +218,7 @@ impl CopyDepot {
         let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
         let copy = &mut *copy.lock();
         copy.replica.seal()?;
-        Ok((copy.granted + LEASE).saturating_sub(boot_time()))
+        Ok(copy.leased_until.saturating_sub(boot_time()))
     }
 
     /// Shows each change of a sealed copy, in an order in which they may be made.
@@ -295,13 +298,14 @@ impl CopyDepot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica_messages::LEASE_MS;
 
     fn depot(name: &str) -> (PathBuf, CopyDepot, ReplicaHead) {
         let folder = std::env::temp_dir().join(format!("sandstorm-depot-{name}-{}", std::process::id()));
         let _left = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let ask = ReplicaAsk::State { makes: true };
-        let head = ReplicaHead { owner: "a".repeat(40), copy: 7, epoch: 1, ask };
+        let head = ReplicaHead { owner: "a".repeat(40), copy: 7, epoch: 1, ask, lease_ms: LEASE_MS };
         (folder.clone(), CopyDepot::new(&folder), head)
     }
 
@@ -368,6 +372,49 @@ mod tests {
         assert_eq!(depot.heard(&name), HeardOwner { questions: 5, asking: 0, confirms: false });
         depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
         assert_eq!(depot.heard(&name), HeardOwner::default());
+        let _left = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn an_owner_that_needs_other_leases_is_refused_by_name_and_still_heard() {
+        let (folder, depot, head) = depot("lease");
+        let name = (head.owner.clone(), head.copy);
+        let append = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
+        let ask = |head: &ReplicaHead| {
+            let answer = depot.answer(&head.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
+            serde_json::from_slice::<ReplicaAnswer>(&answer).unwrap().read().map(drop)
+        };
+        assert_eq!((ask(&head), ask(&append)), (Ok(()), Ok(())));
+        assert!(depot.heard(&name).confirms);
+        let until = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap().lock().leased_until;
+        for (lease_ms, said) in [(500, "needs leases of 500 ms"), (LEASE_MS - 1, "249 ms"), (0, "does not say")] {
+            for head in [&head, &append] {
+                let Err(ReplicaError::Log(refused)) = ask(&ReplicaHead { lease_ms, ..head.clone() }) else { panic!() };
+                let refused = refused.to_string();
+                assert!(refused.contains(said) && refused.contains("gives leases of 250 ms"), "{refused}");
+                assert!(refused.contains(&head.owner), "{refused}");
+            }
+            // It lives, and its place is not taken by what has not confirmed the last question.
+            assert!(!depot.heard(&name).confirms);
+        }
+        assert_eq!(depot.heard(&name).questions, 8);
+        let copy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
+        assert_eq!(copy.lock().leased_until, until, "none was given");
+        let _left = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn a_copy_is_not_read_before_the_lease_ends_that_the_process_before_may_have_given() {
+        let (folder, mut depot, head) = depot("earlier");
+        let name = (head.owner.clone(), head.copy);
+        assert!(depot.ask(&head, b"").is_ok());
+        depot.open.lock().clear();
+        depot.made.0 = boot_time() + Duration::from_secs(600);
+        let copy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
+        assert_eq!(copy.lock().leased_until, depot.made.0 + EARLIER_LEASE);
+        // A lease that is given ends no earlier one.
+        assert!(depot.ask(&head, b"").is_ok());
+        assert_eq!(copy.lock().leased_until, depot.made.0 + EARLIER_LEASE);
         let _left = std::fs::remove_dir_all(folder);
     }
 

@@ -100,7 +100,9 @@ pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which an answer of a copy lets its owner show records; a sealed copy is not read before. A successor waits
 /// for it, and an owner that is starved of its processor for longer shows nothing for a moment.
 pub const LEASE: Duration = Duration::from_millis(250);
-/// The part of it that the owner counts on: clocks of two machines may differ in their pace by a tenth.
+/// The longest lease that an earlier version gave: the process before this one may have been of one, and have given it.
+pub const EARLIER_LEASE: Duration = Duration::from_millis(500);
+/// The part of [`LEASE`] that the owner counts on: clocks of two machines may differ in their pace by a tenth.
 pub const COUNTED_LEASE: Duration = Duration::from_millis(225);
 /// Time after which a copy is asked again where there is nothing to send: several questions fall into a lease.
 pub const HEARTBEAT: Duration = Duration::from_millis(40);

@@ -5,6 +5,8 @@ use sandstorm_log::frame::{FileHeader, FileKind};
 use sandstorm_log::{LogError, ReplicaError, ReplicaFileState, ReplicaState};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::LEASE;
+
 /// What is asked of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -39,7 +41,16 @@ pub(crate) struct ReplicaHead {
     pub(crate) copy: u64,
     pub(crate) epoch: u64,
     pub(crate) ask: ReplicaAsk,
+    /// The leases that the owner needs, in milliseconds; 0: it is of a version that does not say that.
+    #[serde(default)]
+    pub(crate) lease_ms: u64,
 }
+
+/// The leases of this version, as a question names them.
+pub(crate) const LEASE_MS: u64 = LEASE.as_millis() as u64;
+
+/// What a server says to a question that it does not understand: also one of an earlier version to each of this one's.
+pub(crate) const DAMAGED_QUESTION: &str = "the question about a copy is damaged";
 
 /// A file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +79,23 @@ pub(crate) enum ReplicaAnswer {
 }
 
 impl ReplicaHead {
+    /// Refuses leases other than those that a copy here gives.
+    ///
+    /// # Errors
+    /// One line, which names the owner.
+    pub(crate) fn check_lease(&self) -> Result<(), String> {
+        let needs = match self.lease_ms {
+            LEASE_MS => return Ok(()),
+            0 => "does not say which leases it needs".to_owned(),
+            lease_ms => format!("needs leases of {lease_ms} ms"),
+        };
+        let owner = &self.owner;
+        Err(format!(
+            "server {owner} {needs}, and this one gives leases of {LEASE_MS} ms: servers of these two versions have no \
+             copies of each other's logs"
+        ))
+    }
+
     /// The bytes that are sent.
     pub(crate) fn encode(&self, pieces: &[u8]) -> Result<Vec<u8>, String> {
         let head = serde_json::to_vec(self).map_err(|error| error.to_string())?;
@@ -80,7 +108,7 @@ impl ReplicaHead {
 
     /// Reads what was sent: the head, and the pieces.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(ReplicaHead, &[u8]), String> {
-        let damaged = || "the question about a copy is damaged".to_owned();
+        let damaged = || DAMAGED_QUESTION.to_owned();
         let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         let (head, pieces) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
         Ok((serde_json::from_slice(head).map_err(|_| damaged())?, pieces))
@@ -157,7 +185,8 @@ mod tests {
             ReplicaAsk::Append,
             ReplicaAsk::Trim { checkpoint: 3, segment: u64::MAX },
         ] {
-            let head = ReplicaHead { owner: "a".repeat(40), copy: random.random(), epoch: random.random(), ask };
+            let (owner, lease_ms) = ("a".repeat(40), LEASE_MS);
+            let head = ReplicaHead { owner, copy: random.random(), epoch: random.random(), ask, lease_ms };
             let pieces: Vec<u8> = (0..random.random_range(0..90)).map(|_| random.random()).collect();
             let sent = head.encode(&pieces).unwrap();
             assert_eq!(ReplicaHead::decode(&sent), Ok((head, pieces.as_slice())));

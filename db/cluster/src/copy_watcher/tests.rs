@@ -12,7 +12,7 @@ use sandstorm_store::slots::SlotOwnership;
 use super::*;
 use crate::copy_desk::CopyName;
 use crate::limits::SILENT_TICKS;
-use crate::replica_messages::{ReplicaAsk, ReplicaHead};
+use crate::replica_messages::{LEASE_MS, ReplicaAsk, ReplicaHead};
 use crate::state::{ServerState, StoredSlots};
 
 /// The start that each server has told of.
@@ -74,7 +74,7 @@ impl WatchingServer {
 
     /// A server asks the copy of its log here.
     fn ask(&self, owner: char, copy: u64, ask: ReplicaAsk) {
-        let head = ReplicaHead { owner: id_of(owner), copy, epoch: 1, ask };
+        let head = ReplicaHead { owner: id_of(owner), copy, epoch: 1, ask, lease_ms: LEASE_MS };
         let question = head.encode(&ReplicaBatch::default().encode()).unwrap();
         self.run.desk.copies_part().depot().unwrap().answer(&question).unwrap();
     }
