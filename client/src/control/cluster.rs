@@ -229,7 +229,7 @@ pub struct CopiesReport {
     pub generations: Vec<GenerationReport>,
     /// The copies of other servers' logs that this server has.
     pub kept: Vec<StoredCopyReport>,
-    /// The servers whose logs have copies here, and of which nothing is heard.
+    /// The servers whose logs have copies here, and of which nothing is heard; and the one whose successor is gone.
     #[serde(default)]
     pub suspected: Vec<SuspectedServerReport>,
 }

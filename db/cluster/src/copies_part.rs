@@ -158,7 +158,7 @@ impl CopiesPart {
         *self.suspected.lock() = suspected;
     }
 
-    /// The servers whose logs have copies here, and of which nothing is heard.
+    /// The servers whose logs have copies here, and of which nothing is heard; and the one whose successor is gone.
     pub fn suspected(&self) -> Vec<SuspectedServer> {
         self.suspected.lock().clone()
     }

@@ -224,7 +224,7 @@ pub struct CopiesResponse {
     pub generations: Vec<GenerationResponse>,
     /// The copies of other servers' logs that this server has.
     pub kept: Vec<StoredCopyResponse>,
-    /// The servers whose logs have copies here, and of which nothing is heard.
+    /// The servers whose logs have copies here, and of which nothing is heard; and the one whose successor is gone.
     pub suspected: Vec<SuspectedServerResponse>,
 }
 
