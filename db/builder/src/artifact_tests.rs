@@ -182,7 +182,7 @@ fn a_version_without_a_successor_is_no_version() {
 #[test]
 fn what_stands_beside_the_largest_library_fits() {
     let function = |number: usize| FunctionSchema {
-        name: format!("f{number}"),
+        name: format!("function{number}"),
         args: ValueType::Unit,
         reply: ValueType::Unit,
         fingerprint: 0,
