@@ -19,6 +19,7 @@ use sandstorm_net::rate_limiter::RateLimiter;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::kept_slow_request::KeptSlowRequest;
 use super::slow::full_response;
 use super::slow_numbers::SlowNumbers;
 use super::types::{KillResponse, SlowRequestResponse};
@@ -51,17 +52,6 @@ type KeptIncidents<T> = HashMap<u32, Vec<T>>;
 struct EarlierIncidents {
     kills: KeptIncidents<KillResponse>,
     slow: KeptIncidents<KeptSlowRequest>,
-}
-
-/// A slow request as a file has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct KeptSlowRequest {
-    /// The request without its key, and without a digest, which means nothing to another run of the server.
-    #[serde(flatten)]
-    pub(super) shown: SlowRequestResponse,
-    /// The beginning of its key, if the records of its table are on the disk as well.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) key_prefix: Vec<u8>,
 }
 
 /// A line of a file.

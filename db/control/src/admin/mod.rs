@@ -42,6 +42,7 @@ mod history;
 mod host_header;
 mod hot;
 mod incidents;
+mod kept_slow_request;
 mod key_digest;
 mod latency;
 mod library_loader;

@@ -13,7 +13,7 @@ use super::body::JsonBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::event_scribe::EventNote;
-use super::incidents::KeptSlowRequest;
+use super::kept_slow_request::KeptSlowRequest;
 use super::key_digest::slow_key_digest;
 use super::response::{ApiResult, EMPTY_RESPONSE};
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};

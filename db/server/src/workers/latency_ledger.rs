@@ -52,17 +52,17 @@ pub(super) struct AnswerLatency<'a> {
     /// The kind of its requests; `None`: calls, which are counted where they end, or what reads and writes nothing.
     pub(super) class: Option<RequestClass>,
     /// The call whose reply the answer waited for last, if its sending is measured.
-    pub(super) call: Option<MeasuredCall<'a>>,
+    pub(super) call: Option<SampledCall<'a>>,
 }
 
 /// A call that has ended, in a turn in which the sending of replies is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MeasuredCall<'a> {
+pub(super) struct SampledCall<'a> {
     pub(super) tenant: u32,
     pub(super) extension: &'a Arc<LoadedExtension>,
 }
 
-impl MeasuredCall<'_> {
+impl SampledCall<'_> {
     /// The call, beyond its invocation: its reply is ready at `ready_ns`, and leaves later.
     pub(super) fn ready(&self, ready_ns: u64) -> ReadyCall {
         ReadyCall { tenant: self.tenant, extension: Arc::clone(self.extension), ready_ns }
@@ -168,7 +168,7 @@ impl LatencyLedger {
     }
 
     /// Notes that the reply of a call was ready at `ready_ns`, and only has to be sent.
-    pub(super) fn note_ready_call(&mut self, MeasuredCall { tenant, extension }: MeasuredCall<'_>, ready_ns: u64) {
+    pub(super) fn note_ready_call(&mut self, SampledCall { tenant, extension }: SampledCall<'_>, ready_ns: u64) {
         match self.sending.last_mut() {
             Some(last)
                 if (last.tenant, last.ready_ns) == (tenant, ready_ns)
@@ -185,7 +185,7 @@ impl LatencyLedger {
 
     /// The same of a call whose reply waited since.
     pub(super) fn note_sent_call(&mut self, ReadyCall { tenant, extension, ready_ns }: ReadyCall) {
-        self.note_ready_call(MeasuredCall { tenant, extension: &extension }, ready_ns);
+        self.note_ready_call(SampledCall { tenant, extension: &extension }, ready_ns);
     }
 
     /// Notes that what is answered from here on began to be served at `now_ns`.
@@ -338,7 +338,7 @@ mod tests {
             ledger.note(tenant, RequestClass::Put, begun_ns, || RequestSubject::of("put"));
             ledger.note_ready(|| read(6_000));
             if ledger.begin_replies() {
-                let call = MeasuredCall { tenant, extension: &extension };
+                let call = SampledCall { tenant, extension: &extension };
                 let before = ledger.sending.len();
                 (0..2).for_each(|_| ledger.note_ready_call(call, begun_ns + 9_000));
                 ledger.note_sent_call(call.ready(begun_ns).again(begun_ns + 8_000));
@@ -372,7 +372,7 @@ mod tests {
         let (turns, mut ledger) = (16 * u64::from(SENDING_SAMPLE), LatencyLedger::default());
         for turn in 0..turns {
             if ledger.begin_replies() {
-                ledger.note_ready_call(MeasuredCall { tenant: u32::MAX, extension: &extension }, turn);
+                ledger.note_ready_call(SampledCall { tenant: u32::MAX, extension: &extension }, turn);
             }
             ledger.settle(&snapshot, 0, turn, |_, _| ());
         }

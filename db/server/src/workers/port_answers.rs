@@ -9,7 +9,7 @@ use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::shared_bytes::SharedBytes;
 
 use super::context::WorkerContext;
-use super::latency_ledger::{AnswerLatency, MeasuredCall};
+use super::latency_ledger::{AnswerLatency, SampledCall};
 use super::pending_answers::{PendingAnswer, not_durable_response};
 use super::port::{PortContext, shrink_to_pool};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
@@ -120,7 +120,7 @@ impl PortContext {
             context.answered.note(tenant, class, answer.origin.received_ns, subject);
         }
         if let Some(extension) = &answer.extension {
-            context.answered.note_ready_call(MeasuredCall { tenant, extension }, now_ns);
+            context.answered.note_ready_call(SampledCall { tenant, extension }, now_ns);
         }
         self.pending.recycle(answer.bytes);
     }
@@ -132,7 +132,7 @@ impl PortContext {
         context: &WorkerContext,
         (id, operation): (ResponseId, usize),
         shown: u64,
-        call: Option<MeasuredCall<'_>>,
+        call: Option<SampledCall<'_>>,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         let mut answer = std::mem::take(&mut self.answer);

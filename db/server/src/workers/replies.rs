@@ -14,7 +14,7 @@ use super::connections::inbox::InboxMessage;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
-use super::latency_ledger::{MeasuredCall, ReadyCall};
+use super::latency_ledger::{ReadyCall, SampledCall};
 use super::local_calls::LocalCallResult;
 use super::port::WorkerPortState;
 use super::tasks::{InvocationTask, ReplyTarget};
@@ -103,9 +103,9 @@ fn reply_to_connection(
 }
 
 /// The call of an invocation that ended, to measure how long its reply is sent.
-fn measured_call(invocation: &InvocationHandle) -> Option<MeasuredCall<'_>> {
+fn measured_call(invocation: &InvocationHandle) -> Option<SampledCall<'_>> {
     let (view, extension) = (invocation.view()?, invocation.extension()?);
-    Some(MeasuredCall { tenant: view.tenant.id, extension })
+    Some(SampledCall { tenant: view.tenant.id, extension })
 }
 
 /// The result of an invocation that ended, as its caller gets it.

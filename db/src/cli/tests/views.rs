@@ -147,6 +147,24 @@ fn client_and_server_have_the_same_summaries_of_extensions() {
     });
 }
 
+fn table_use() -> sandstorm_control::admin::types::TableUseResponse {
+    use sandstorm_control::admin::types as server;
+    server::TableUseResponse {
+        tenant: "a".into(),
+        name: "t".into(),
+        id: 1,
+        mode: "cache",
+        records: 2,
+        bytes: 3,
+        quota_bytes: 4,
+        garbage_bytes: 5,
+        evictions: 6,
+        expirations: 7,
+        refusals: 8,
+        hot_key_per_mille: 9,
+    }
+}
+
 #[test]
 fn client_and_server_have_the_same_uses() {
     use sandstorm_control::admin::types as server;
@@ -205,20 +223,7 @@ fn client_and_server_have_the_same_uses() {
             service: latency(),
             sending: latency(),
         }],
-        tables: vec![server::TableUseResponse {
-            tenant: "a".into(),
-            name: "t".into(),
-            id: 1,
-            mode: "cache",
-            records: 2,
-            bytes: 3,
-            quota_bytes: 4,
-            garbage_bytes: 5,
-            evictions: 6,
-            expirations: 7,
-            refusals: 8,
-            hot_key_per_mille: 9,
-        }],
+        tables: vec![table_use()],
     });
 }
 

@@ -86,13 +86,7 @@ impl WorkerConnections {
         };
         connection.shown = later_of(connection.shown, executor.context.participant.shown().take());
         let waits = !answers.is_empty() && executor.context.position_state(connection.shown) != PositionState::OnDisk;
-        let received_ns = answered_since(connection, &outcome, !answers.is_empty(), &executor.context);
-        if waits {
-            connection.pending.received_ns = received_ns;
-        } else if let Some(received_ns) = received_ns {
-            note_answered(connection, received_ns, &mut executor.context);
-            executor.context.note_ready();
-        }
+        note_answers(connection, &outcome, (!answers.is_empty(), waits), &mut executor.context);
         if matches!(outcome, ServeOutcome::Continue) {
             self.pieces = self.pieces.saturating_add(worked);
         }
@@ -193,6 +187,22 @@ fn answered_since(
     let ready_ns = connection.ready_ns.take();
     let is_counted = has_answers && connection.state != ConnectionPhase::Invoking;
     is_counted.then(|| ready_ns.unwrap_or(context.clock.now_ns))
+}
+
+/// Notes the answers of a batch that has any, which are ready, or wait for the log.
+fn note_answers(
+    connection: &mut ClientConnection,
+    outcome: &ServeOutcome,
+    (has_answers, waits): (bool, bool),
+    context: &mut WorkerContext,
+) {
+    let received_ns = answered_since(connection, outcome, has_answers, context);
+    if waits {
+        connection.pending.received_ns = received_ns;
+    } else if let Some(received_ns) = received_ns {
+        note_answered(connection, received_ns, context);
+        context.note_ready();
+    }
 }
 
 /// Notes that the commands which came at `received_ns` are answered.
