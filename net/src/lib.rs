@@ -4,7 +4,8 @@
 //! most once. [`seal`] hides messages from others on the path, [`driver`] moves datagrams, [`stack`] is a driver over
 //! Ethernet frames. [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory that a device can
 //! read, [`rx_budget`] counts the packet buffers of a receive queue. [`rate_limiter`] bounds how often something
-//! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. [`slots`] is the partition of keys.
+//! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. [`slots`] is the partition of keys,
+//! [`forwarding`] what servers say to each other about keys that others have.
 //! `trust` is for clients of a port that speaks HTTPS. [`code_tier`] names the tiers of tenants' code. All but `trust`,
 //! [`driver`] and [`stack`] are free of sockets and clocks.
 #![deny(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod dpdk;
 pub mod driver;
 pub mod dynamic_threshold;
 pub mod extents;
+pub mod forwarding;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod limits;

@@ -19,7 +19,7 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 /// Time in which the servers and a builder are there.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Ports of such a cluster, from its first.
-const PORTS: [u16; 11] = [0, 1, 10, 11, 12, 20, 21, 22, 30, 31, 32];
+const PORTS: [u16; 14] = [0, 1, 10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33];
 
 fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()

@@ -190,3 +190,27 @@ pub const LIFE_ANSWER_BYTES: u64 = 1 << 10;
 pub const LOAD_WINDOW: Duration = Duration::from_secs(3);
 /// Bytes of what a server tells of its load, at most: some 80 for each of all slots.
 pub const LOAD_ANSWER_BYTES: u64 = 4 << 20;
+/// Requests with clients' commands that one server has with another one at a time. Each is a thread there and a
+/// connection to the other's control port, of which that takes 32 of one address.
+pub const FORWARD_LINKS: usize = 8;
+/// Those of one tenant among them: half, so that one whose records are slow to read does not keep the others waiting.
+pub const FORWARD_LINKS_OF_TENANT: usize = 4;
+/// Batches of commands that wait for one server, at most. Each is a connection of a client's, which waits as well; at a
+/// tenth of a millisecond each they are sent within [`FORWARD_TIMEOUT`].
+pub const FORWARD_WAITING: usize = 1_024;
+/// Bytes of the commands that wait for one server, at most: the largest values of some connections.
+pub const FORWARD_WAITING_BYTES: usize = 64 << 20;
+/// Time in which a command of a client is answered by another server, all waiting included. As long as a server takes
+/// to say that its disk stalls.
+pub const FORWARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which another server takes a connection; else its machine is away.
+pub const FORWARD_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Times that a command is sent on, or sent again, because its slot has moved meanwhile, or is moving. The last step of
+/// a move takes milliseconds; after an owner has changed all servers know within [`POLL_INTERVAL`].
+pub const FORWARD_TRIES: usize = 100;
+/// Time between two of them.
+pub const FORWARD_PAUSE: Duration = Duration::from_millis(20);
+/// Time after which a thread that sends commands ends, if it has nothing to do.
+pub const FORWARD_IDLE: Duration = Duration::from_secs(10);
+/// Bytes of the answer to a request with commands, at most: those of the largest value, and some more.
+pub const FORWARD_ANSWER_BYTES: u64 = 16 << 20;

@@ -10,6 +10,8 @@
 //! not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`): what
 //! was sent before fails then.
 
+mod peer_lookup;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};

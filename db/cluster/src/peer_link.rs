@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sandstorm_net::trust::Trust;
 
 use crate::copy_format::{CopyAnswer, CopyRequest};
-use crate::limits::{ALIVE_INTERVAL, COPY_ANSWER_BYTES, PEER_TIMEOUT};
+use crate::limits::{ALIVE_INTERVAL, COPY_ANSWER_BYTES, FORWARD_LINKS, PEER_TIMEOUT};
 use crate::slot_copy::CopySource;
 use crate::state::ServerState;
 
@@ -33,6 +33,7 @@ pub(crate) fn peer_agent(server: &ServerState, timeout: Duration) -> Result<ureq
         .timeout_global(Some(timeout))
         .http_status_as_error(false)
         .proxy(None)
+        .max_idle_connections_per_host(FORWARD_LINKS)
         .max_redirects(0)
         .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
     let url = &server.control;

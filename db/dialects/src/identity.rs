@@ -14,7 +14,7 @@ enum AuthBasis {
     Credential(u64),
     /// The tenant is open.
     Open,
-    /// Its port is configured for the tenant.
+    /// Its port is configured for the tenant, or it is another server's.
     Port,
 }
 
@@ -79,6 +79,12 @@ impl ConnectionIdentity {
             true => view.tenant.open.then(|| ConnectionIdentity::new(&view.tenant, AuthBasis::Open)),
             false => Some(ConnectionIdentity::new(&view.tenant, AuthBasis::Port)),
         }
+    }
+
+    /// The identity of what another server of the cluster sends for a client of the tenant: that server has looked
+    /// whether the client may act for it.
+    pub(crate) fn of_peer(tenant: &TenantAccount) -> ConnectionIdentity {
+        ConnectionIdentity::new(tenant, AuthBasis::Port)
     }
 
     /// The tenant's id.

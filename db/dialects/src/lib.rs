@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch};
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 pub use self::identity::ConnectionIdentity;
@@ -225,6 +226,9 @@ pub enum NextAction {
     /// The next command has met cold records, and has done nothing. The session is to be called again, with its bytes,
     /// once they are in memory: the participant has noted them.
     FetchCold,
+    /// Commands are to be sent to other servers of the cluster. Nothing more runs on this connection until
+    /// [`ProtocolSession::forwarded`].
+    Forward(Box<ForwardedBatch>),
     /// The connection ends once the answers are sent.
     Close,
 }
@@ -264,6 +268,8 @@ pub enum ProtocolSession {
     Memcached(memcached::MemcachedSession),
     /// A Redis client's.
     Redis(Box<redis::RedisSession>),
+    /// Another server's of the cluster, which sends commands of memcached clients.
+    Peer(Box<memcached::PeerSession>),
 }
 
 impl ProtocolSession {
@@ -282,13 +288,14 @@ impl ProtocolSession {
         match self {
             ProtocolSession::Memcached(session) => session.run(context, input, out),
             ProtocolSession::Redis(session) => session.run(context, input, out),
+            ProtocolSession::Peer(session) => session.run(context, input, out),
         }
     }
 
     /// The kind of its commands, for counters.
     pub fn request_class(&self) -> RequestClass {
         match self {
-            ProtocolSession::Memcached(_) => RequestClass::Memcached,
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => RequestClass::Memcached,
             ProtocolSession::Redis(_) => RequestClass::Redis,
         }
     }
@@ -296,7 +303,7 @@ impl ProtocolSession {
     /// The name of the command that ran last, or of the protocol.
     pub fn last_command(&self) -> &'static str {
         match self {
-            ProtocolSession::Memcached(_) => "memcached",
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => "memcached",
             ProtocolSession::Redis(session) => session.last_command(),
         }
     }
@@ -304,8 +311,15 @@ impl ProtocolSession {
     /// Continues after the requested invocation has ended.
     pub fn answered(&mut self, ended: &InvocationResult<'_>, out: &mut Vec<u8>) {
         match self {
-            ProtocolSession::Memcached(_) => {}
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => {}
             ProtocolSession::Redis(session) => session.answered(ended, out),
+        }
+    }
+
+    /// Continues with what other servers have answered to the commands that were sent to them.
+    pub fn forwarded(&mut self, answers: Vec<ForwardedAnswer>, out: &mut Vec<u8>) {
+        if let ProtocolSession::Memcached(session) = self {
+            session.forwarded(answers, out);
         }
     }
 
@@ -314,7 +328,11 @@ impl ProtocolSession {
     /// connection just ends.
     pub fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
-            ProtocolSession::Memcached(session) => session.reply_closing(input, memcached::SHUTTING_DOWN, out),
+            ProtocolSession::Peer(session) => session.stops(out),
+            ProtocolSession::Memcached(session) => match session.unanswered(input) {
+                b"" if !input.is_empty() => {}
+                input => session.reply_closing(input, memcached::SHUTTING_DOWN, out),
+            },
             ProtocolSession::Redis(session) if session.has_suspended() => {}
             ProtocolSession::Redis(_) => {
                 out.extend_from_slice(b"-LOADING the server is shutting down and did not run the command\r\n");
@@ -326,6 +344,7 @@ impl ProtocolSession {
     pub fn not_durable(&self, uncertain: UncertainAnswer, out: &mut Vec<u8>) {
         match self {
             ProtocolSession::Memcached(session) => session.not_durable(uncertain, out),
+            ProtocolSession::Peer(session) => session.not_durable(uncertain, out),
             ProtocolSession::Redis(_) => {
                 out.extend_from_slice(b"-MISCONF ");
                 out.extend_from_slice(uncertain.text().as_bytes());
@@ -339,6 +358,7 @@ impl ProtocolSession {
         match self {
             ProtocolSession::Memcached(session) => session.cold.set_error(error),
             ProtocolSession::Redis(session) => session.cold.set_error(error),
+            ProtocolSession::Peer(session) => session.set_cold_error(error),
         }
     }
 
@@ -346,7 +366,7 @@ impl ProtocolSession {
     /// shown.
     pub fn set_location(&mut self, location: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
         match self {
-            ProtocolSession::Memcached(_) => {}
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => {}
             ProtocolSession::Redis(session) => session.set_location(location, addresses),
         }
     }
@@ -354,7 +374,7 @@ impl ProtocolSession {
     /// Whether another connection of its tenant has killed it.
     pub fn is_killed(&self) -> bool {
         match self {
-            ProtocolSession::Memcached(_) => false,
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => false,
             ProtocolSession::Redis(session) => session.is_killed(),
         }
     }
@@ -362,7 +382,7 @@ impl ProtocolSession {
     /// Takes the connections that it has killed: the worker of each, and the connection's name there.
     pub fn killed(&mut self) -> Vec<(u32, u64)> {
         match self {
-            ProtocolSession::Memcached(_) => Vec::new(),
+            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => Vec::new(),
             ProtocolSession::Redis(session) => session.killed(),
         }
     }
@@ -370,7 +390,8 @@ impl ProtocolSession {
     /// Bytes that it uses beside the connection's buffers.
     pub fn used_bytes(&self) -> usize {
         match self {
-            ProtocolSession::Memcached(_) => 0,
+            ProtocolSession::Memcached(session) => session.used_bytes(),
+            ProtocolSession::Peer(_) => 0,
             ProtocolSession::Redis(session) => session.used_bytes(),
         }
     }
@@ -380,6 +401,7 @@ impl ProtocolSession {
         match self {
             ProtocolSession::Memcached(session) => session.identity(),
             ProtocolSession::Redis(session) => session.identity(),
+            ProtocolSession::Peer(session) => session.identity(),
         }
     }
 }

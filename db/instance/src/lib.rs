@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{DirectoryImage, Journal, JournalError};
 use sandstorm_cluster::member::MemberAddresses;
-use sandstorm_cluster::{ClusterAgent, ClusterStartError, JoiningServer, MoveDesk};
+use sandstorm_cluster::{ClusterAgent, ClusterForwarder, ClusterStartError, JoiningServer, MoveDesk};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
@@ -281,6 +281,7 @@ impl PreparedDataPlane {
                 .map(ServerCertificate::worker_tls_config)
                 .transpose()
                 .map_err(std::io::Error::other)?,
+            forwarder: joining.as_ref().map(|joining| ClusterForwarder::start(joining.desk())),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.set_network(workers.network(), workers.device());

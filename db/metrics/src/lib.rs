@@ -312,6 +312,10 @@ metrics! {
         answers_delayed: counter,
         /// Those that waited in vain, since the log's disk has failed or takes too long, or too many waited.
         answers_not_durable: counter,
+        /// Commands of memcached clients that were sent to the servers of the cluster that have their keys.
+        commands_forwarded: counter,
+        /// Those of them that were not answered by those servers, or were not run: their clients got `SERVER_ERROR`.
+        forwards_refused: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
         /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
         longest_piece: gauge,

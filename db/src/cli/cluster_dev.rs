@@ -37,7 +37,8 @@ pub(super) struct DevArgs {
     /// Folder of their files, which is kept [default: one that is removed at the end]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// The first of their ports on 127.0.0.1: etcd has two from here, server i control, data and Redis from here + 10 i
+    /// The first of their ports on 127.0.0.1: etcd has two from here, server i control, data, Redis
+    /// and memcached from here + 10 i
     #[arg(long, value_name = "PORT", default_value_t = 7500, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
     port: u16,
     /// Have server 1 build extensions that are pushed to it; needs rustc. All servers call them
@@ -207,6 +208,7 @@ fn start_server(
     command.args([SERVERS.to_string(), "--cluster".to_owned(), format!("etcd://127.0.0.1:{port}/dev")]);
     command.args(["--control", &at(first), "--data", &at(first + 1)]);
     command.args(["--redis", &format!("{}=dev/items", at(first + 2))]);
+    command.args(["--memcached", &format!("{}=dev/items", at(first + 3))]);
     command.arg("--config").arg(config).arg("--state").arg(&state);
     if !builds {
         command.arg("--no-builder");
@@ -231,7 +233,8 @@ fn start_server(
     if line.is_none_or(|line| line.is_empty()) {
         return Err(failed("its reason is above").hint("ports that are taken: choose others with --port"));
     }
-    let text = format!("server {number}: control {}, data {}, redis {}", at(first), at(first + 1), at(first + 2));
+    let [control, data, redis, memcached] = [0, 1, 2, 3].map(|port| at(first + port));
+    let text = format!("server {number}: control {control}, data {data}, redis {redis}, memcached {memcached}");
     Ok(format!("{text}, state {}", state.display()))
 }
 

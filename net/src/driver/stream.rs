@@ -200,6 +200,13 @@ impl StreamSocket {
     }
 }
 
+impl From<OwnedFd> for StreamSocket {
+    /// One end of a connection, which must not block.
+    fn from(socket: OwnedFd) -> StreamSocket {
+        StreamSocket { socket }
+    }
+}
+
 impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

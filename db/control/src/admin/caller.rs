@@ -18,6 +18,7 @@ use crate::events::EventActor;
 use crate::http_listener::{BodyRemainder, buffer_short_body, close_after_response};
 use sandstorm_accounts::limits::CHANGES_PER_S;
 use sandstorm_catalog::{TenantView, TokenMatch};
+use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
 
 /// The paths that forms of the page are posted to.
 const PAGE_FORMS: [&str; 2] = ["/ui/session", "/ui/sign-out"];
@@ -88,7 +89,8 @@ impl FromRequestParts<Arc<ControlState>> for PushCaller {
 /// senders are closed, and so are those with more bytes than were read. Every error has the same form.
 pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let has_token = headers.contains_key(header::AUTHORIZATION);
+    // Also the key of another server of the cluster.
+    let has_token = headers.contains_key(header::AUTHORIZATION) || headers.contains_key(PEER_KEY_HEADER);
     let mut rest = BodyRemainder::Pending;
     let mut response = if headers.contains_key(header::ORIGIN) && !is_from_own_page(&request) {
         let refused = ApiError::forbidden("the request comes from a page in a browser (it has an `Origin`)");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
@@ -19,6 +19,7 @@ use super::types::{
     SuspectedServerResponse,
 };
 use crate::events::{EventCode, EventLog, NewEvent};
+use crate::http_listener::HttpPeer;
 use sandstorm_cluster::MoveDesk;
 use sandstorm_cluster::copies_part::{FailoverNote, FailoverStep};
 use sandstorm_cluster::limits::REPLICA_QUESTION_BYTES;
@@ -73,7 +74,13 @@ impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
         let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
         let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
         match desk.is_peer_key(key) {
-            true => Ok(ClusterPeer(desk)),
+            true => {
+                // Its connection is not closed for another one's while it is served.
+                if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
+                    visit.serve(true);
+                }
+                Ok(ClusterPeer(desk))
+            }
             false => Err(ApiError::unauthorized("this is for servers of the cluster only")),
         }
     }

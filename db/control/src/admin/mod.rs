@@ -24,6 +24,7 @@ mod catalogue;
 mod changes;
 mod cluster;
 mod cluster_balance;
+mod cluster_commands;
 mod cluster_copies;
 mod code_follower;
 mod control_plane;

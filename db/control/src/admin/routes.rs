@@ -31,9 +31,9 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
-    cluster_balance, cluster_copies, deployments, events, findings, grants, heat, history, host_header, hot, latency,
-    logs, overview, overview_page, page, profile, prometheus, push, rebuild, recheck, records, secrets, slow, stat,
-    token_rotation, tokens, top, triggers, versions,
+    cluster_balance, cluster_commands, cluster_copies, deployments, events, findings, grants, heat, history,
+    host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push, rebuild, recheck,
+    records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -108,6 +108,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/cluster/fail-over" Operator cluster_copies::fail_over;
     GET "/v1/cluster/life" Anyone cluster_copies::life;
     POST "/v1/cluster/copy" Anyone cluster::copy;
+    POST "/v1/cluster/commands" Anyone cluster_commands::run, cluster_commands::REQUEST_BYTES;
     POST "/v1/cluster/replica" Anyone cluster_copies::replica, cluster_copies::QUESTION_BYTES;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;

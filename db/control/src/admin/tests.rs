@@ -1,7 +1,5 @@
 //! The control port over real HTTP, in this process.
 
-mod auth;
-
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +20,7 @@ use sandstorm_catalog::{DirectoryOptions, NewTenant, QuotaChanges, testing};
 use sandstorm_net::{CodeOrigin, CodeTier};
 use sandstorm_store::Epochs;
 
+mod auth;
 mod browser;
 mod changes;
 mod events;
@@ -251,6 +250,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/cluster/fail-over", r#"{"server":"a"}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/copy", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/replica", "", [404, 404, 404, 404]),
+    ("POST", "/v1/cluster/commands", "", [404, 404, 404, 404]),
     ("GET", "/v1/denied", "", [200, 403, 403, 401]),
     ("DELETE", "/v1/denied/peekable", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),

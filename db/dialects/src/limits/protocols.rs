@@ -1,6 +1,7 @@
 //! Limits of requests on connections.
 
 use sandstorm_extension::limits::{CONTENDED_SLICE_US, SLICE_US};
+use sandstorm_store::limits::MAX_VALUE_BYTES;
 
 /// Commands that are read before the first of them is run, so that their cache misses overlap. Also the keys of a
 /// multiget that are answered at once.
@@ -23,6 +24,19 @@ pub const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
 /// Bytes of such a value that count as one more request against its tenant's share of the CPU: they are copied in about
 /// that time.
 pub const REWRITTEN_PER_REQUEST_BYTES: usize = 1 << 10;
+/// Bytes of commands that a connection has with other servers of the cluster at a time, beside the last one of them.
+/// Together with [`BATCH`] this bounds what is under way for a connection.
+pub const FORWARDED_RUN_BYTES: usize = 1 << 20;
+/// Work of forwarding commands at a time, in plain requests: 20 us of this server's processor go into the request to
+/// the other one.
+pub const FORWARDED_WORK: u64 = 100;
+/// Bytes of answers to the commands of one request of another server, beside the last one of them. The rest is asked
+/// for anew.
+pub const FORWARDED_ANSWER_BYTES: usize = 1 << 20;
+/// Bytes of a request of another server: [`FORWARDED_RUN_BYTES`], the largest value, and lines and headers.
+pub const FORWARDED_REQUEST_BYTES: usize = FORWARDED_RUN_BYTES + MAX_VALUE_BYTES + (64 << 10);
+/// Bytes of the answer to one.
+pub const FORWARDED_RESPONSE_BYTES: usize = FORWARDED_ANSWER_BYTES + MAX_VALUE_BYTES + (64 << 10);
 /// Bytes of the answer to one datagram, at most: 750 datagrams, as many as a socket's buffer has room for.
 pub const DATAGRAM_ANSWER_BYTES: usize = 1 << 20;
 /// Bytes of user and password, at most: names and tokens have a few hundred together.

@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sandstorm_net::memcached::text::push_number;
 use sandstorm_net::memcached::{BAD_CHUNK, MetaCommand, StoreMode, StoreRequest, TOO_LARGE, TextRequest};
 
-use super::answers::{
-    EXISTS, NOT_CLEARED, NOT_FOUND, NOT_OWNER, NOT_STORED, WRONG_SERVER, push_line, store_error_text,
-};
+use super::answers::{EXISTS, NOT_CLEARED, NOT_FOUND, NOT_OWNER, NOT_STORED, push_line, store_error_text};
 use super::arithmetic::ArithmeticRequest;
 use super::context::MemcachedContext;
 use super::expiry::expires_at_ms;
@@ -102,7 +100,7 @@ impl<'w> MemcachedContext<'w> {
             None => {
                 let entry = self.reach(false)?;
                 if !entry.table.owns(key) {
-                    return Err(WRONG_SERVER);
+                    return Err(self.wrong_server());
                 }
                 let record = entry.table.get(&self.guard, hash, key, self.context.now_ms);
                 self.count_found(record.is_some(), Tally::GetHits, Tally::GetMisses);
@@ -202,7 +200,7 @@ impl<'w> MemcachedContext<'w> {
             }
             Err(StoreError::Conflict) => Err(NOT_STORED),
             Err(error) => {
-                if store.verb == StoreMode::Set {
+                if store.verb == StoreMode::Set && error != StoreError::WrongServer {
                     self.delete_stale(entry, key, hash);
                 }
                 Err(self.refused(error))
@@ -252,7 +250,7 @@ impl<'w> MemcachedContext<'w> {
                 self.tally(Tally::DeleteMisses);
                 NOT_FOUND
             }
-            Err(error) => store_error_text(error),
+            Err(error) => self.error_text(error),
         }
     }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use sandstorm_net::memcached::TextRequest;
 
-use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY};
+use super::answers::{NO_TABLE, NO_TENANT, OVER_QUOTA, READ_ONLY, WRONG_SERVER};
 use crate::CommandContext;
 use crate::limits::protocols::{REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::WorkerMemcachedCounts;
@@ -28,6 +28,10 @@ pub(super) struct MemcachedContext<'w> {
     written: Cell<usize>,
     /// Bytes of answers that existed when this began.
     pub(super) begun: usize,
+    /// Whether commands for keys of other servers are forwarded.
+    pub(super) forwards: bool,
+    /// Whether the last request was refused for such a key.
+    pub(super) met_elsewhere: Cell<bool>,
 }
 
 impl<'w> MemcachedContext<'w> {
@@ -44,7 +48,38 @@ impl<'w> MemcachedContext<'w> {
         }
         let (guard, written) = (context.participant.guard(), Cell::new(0));
         let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
-        MemcachedContext { context, view, by_token, table, entry, guard, tallies, written, begun }
+        let (forwards, met_elsewhere) = (false, Cell::new(false));
+        MemcachedContext {
+            context,
+            view,
+            by_token,
+            table,
+            entry,
+            guard,
+            tallies,
+            written,
+            begun,
+            forwards,
+            met_elsewhere,
+        }
+    }
+
+    /// The same for a session that forwards commands for keys of other servers, or does not.
+    pub(super) fn forwarding(self, forwards: bool) -> MemcachedContext<'w> {
+        MemcachedContext { forwards, ..self }
+    }
+
+    /// The table, if commands for keys of other servers are to be forwarded, and there may be such.
+    #[inline]
+    pub(super) fn divided_table(&self) -> Option<&'w TableEntry> {
+        self.entry.filter(|entry| self.forwards && !entry.table.owns_all())
+    }
+
+    /// The answer to a request for a key that another server owns. Where such are forwarded it is never sent.
+    #[cold]
+    pub(super) fn wrong_server(&self) -> &'static str {
+        self.met_elsewhere.set(self.forwards);
+        WRONG_SERVER
     }
 
     /// Hashes a key and prefetches its bucket; 0: there is no table.

@@ -51,7 +51,13 @@ impl MemcachedContext<'_> {
             StoreError::ValueTooLarge => self.tally(Tally::StoreTooLarge),
             _ => {}
         }
-        store_error_text(error)
+        self.error_text(error)
+    }
+
+    /// The text of a store's error.
+    #[cold]
+    pub(super) fn error_text(&self, error: StoreError) -> &'static str {
+        if error == StoreError::WrongServer { self.wrong_server() } else { store_error_text(error) }
     }
 
     /// Counts a compare-and-set by its result.

@@ -4,7 +4,7 @@
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, MetaCommand, MetaFlags, MetaRequest, TOO_LARGE};
 
-use super::answers::{self, NOT_NUMERIC, WRONG_SERVER, push_line, store_error_text};
+use super::answers::{self, NOT_NUMERIC, push_line};
 use super::arithmetic::{add_to_value, marks_of_sum, write_number};
 use super::classic::writes;
 use super::context::MemcachedContext;
@@ -83,7 +83,7 @@ impl<'w> MemcachedContext<'w> {
             Err(text) => return push_line(text, out),
         };
         if !entry.table.owns(key) {
-            return push_line(WRONG_SERVER, out);
+            return push_line(self.wrong_server(), out);
         }
         let hash = if meta.flags.base64 { entry.table.hash(key) } else { hash };
         let hash = if hash == 0 { entry.table.hash(key) } else { hash };
@@ -302,7 +302,7 @@ impl<'w> MetaExecution<'w, '_> {
             record.set_marks(after);
             (RecordUpdate::Keep(Some(item)), after)
         });
-        let (item, version) = updated.map_err(store_error_text)?;
+        let (item, version) = updated.map_err(|error| self.work.error_text(error))?;
         Ok(item.map(|item| MetaItem { number: self.number(version), ..item }))
     }
 
@@ -384,6 +384,7 @@ impl<'w> MetaExecution<'w, '_> {
             }
             // It is run again, and needs what is there.
             Err(StoreError::Cold) => Err(answers::COLD),
+            Err(StoreError::WrongServer) => Err(self.work.wrong_server()),
             Err(error) => {
                 self.work.delete_stale(self.entry, self.key, self.hash);
                 Err(self.work.refused(error))
@@ -414,7 +415,7 @@ impl<'w> MetaExecution<'w, '_> {
                 Ok(true) => DONE,
                 Err(StoreError::Conflict) if there() => EXISTS,
                 Ok(false) | Err(StoreError::Conflict) => NOT_FOUND,
-                Err(error) => return Err(store_error_text(error)),
+                Err(error) => return Err(self.work.error_text(error)),
             };
             self.work.count_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses);
             self.end(code, code == DONE, 0, out);

@@ -3,7 +3,8 @@
 //! A [`MemcachedSession`] parses received bytes, one batch of requests at a time. The buckets and then the records of a
 //! batch are prefetched before the first request is run. The keys of a multiget are taken from the line as they come,
 //! so a line of a million keys takes no more memory than one of ten. `classic` and `meta` run text requests, `binary`
-//! those of the binary protocol, and `auth` authenticates. The first byte decides the protocol, as in memcached.
+//! those of the binary protocol, and `auth` authenticates. The first byte decides the protocol, as in memcached. In a
+//! cluster, `divided` has the commands for keys of other servers, and `peer` runs those that other servers send.
 
 mod answers;
 mod arithmetic;
@@ -12,8 +13,10 @@ mod binary;
 mod classic;
 mod context;
 mod counting;
+mod divided;
 mod expiry;
 mod meta;
+mod peer;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -25,6 +28,8 @@ use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, 
 
 use self::answers::{NO_TENANT, UNAUTHENTICATED};
 use self::context::MemcachedContext;
+use self::divided::{ForwardRun, KeyedCommands};
+pub use self::peer::PeerSession;
 use super::{CommandContext, ConnectionIdentity, NextAction, PortService, UncertainAnswer};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::limits::protocols::{
@@ -70,6 +75,12 @@ pub struct MemcachedSession {
     counted: bool,
     /// The waits of its next request for records on the disk.
     pub(crate) cold: ColdCommand,
+    /// Whether commands for keys of other servers of the cluster are forwarded.
+    forwards: bool,
+    /// The commands that are with other servers, or were.
+    forwarded: Option<Box<ForwardRun>>,
+    /// The id of the table, if it was chosen by that.
+    fixed_table: Option<u64>,
 }
 
 /// The end of a batch.
@@ -101,6 +112,9 @@ impl MemcachedSession {
             sasl_begun: false,
             counted: false,
             cold: ColdCommand::default(),
+            forwards: true,
+            forwarded: None,
+            fixed_table: None,
         }
     }
 
@@ -112,6 +126,8 @@ impl MemcachedSession {
     /// Runs the requests of one datagram, whole ones alone, and appends the answers.
     pub fn run_datagram(&mut self, context: &CommandContext<'_>, datagram: &[u8], out: &mut Vec<u8>) {
         let (start, mut used) = (out.len(), 0);
+        // It waits for no other server.
+        self.forwards = false;
         // Another tenant may have that name by now.
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() {
@@ -153,6 +169,9 @@ impl MemcachedSession {
 
     /// See [`super::ProtocolSession::run`].
     pub(crate) fn run(&mut self, context: &CommandContext<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, NextAction) {
+        if let Some(used) = self.take_answered() {
+            return (used, NextAction::Yield);
+        }
         if !self.has_input && !input.is_empty() {
             self.has_input = true;
             self.binary = input[0] == sandstorm_net::memcached::binary::MAGIC;
@@ -185,6 +204,7 @@ impl MemcachedSession {
         self.look_up_table(view, context);
         let by_token = self.service.tenant.is_none();
         let work = MemcachedContext::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
+        let work = work.forwarding(self.forwards);
         let (used, next) = self.turn(&work, input, out);
         self.tally(&work, (used, out.len()), &next);
         (used, next)
@@ -218,9 +238,10 @@ impl MemcachedSession {
         let generation = context.snapshot.generation();
         if self.table.0 != generation {
             let named = self.table_name.as_deref();
-            let id = match named {
-                Some(name) => view.id_of(name),
-                None => view.tables.keys().min().copied(),
+            let id = match (self.fixed_table, named) {
+                (Some(id), _) => Some(id),
+                (None, Some(name)) => view.id_of(name),
+                (None, None) => view.tables.keys().min().copied(),
             };
             self.table = (generation, id.unwrap_or(0));
         }
@@ -264,10 +285,23 @@ impl MemcachedSession {
         };
         let refuse = |_: &TextRequest<'_>, text: &str, out: &mut Vec<u8>| answers::push_line(text, out);
         let run = |request: &TextRequest<'_>, hash: u64, out: &mut Vec<u8>| work.run(request, hash, out);
-        match run_plan(work, &plan, &mut self.cold, out, (run, refuse, classic::needed_key)) {
+        let runner = (run, refuse, classic::needed_key);
+        if let Some(table) = work.divided_table() {
+            let kind = (divided::place_of_request, divided::refusal_of_request);
+            let commands = KeyedCommands { table, input, end: &end };
+            if let Some(ended) = self.run_divided(work, (&commands, &plan), out, runner, kind) {
+                return ended;
+            }
+        }
+        match run_plan(work, &plan, &mut self.cold, out, runner) {
             Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }
+    }
+
+    /// Bytes that it uses beside the connection's buffers.
+    pub fn used_bytes(&self) -> usize {
+        self.forwarded.as_ref().map_or(0, |run| run.used_bytes())
     }
 
     /// Appends the last answer of a connection, whose right to act has ended or was never given.
@@ -328,7 +362,7 @@ impl MemcachedSession {
     ) -> (usize, Option<NextAction>) {
         let mut batch: ArrayVec<(&[u8], u64, usize), BATCH> = ArrayVec::new();
         let mut used = 0;
-        let (before, mut ran) = (self.state, 0);
+        let before = self.state;
         let next = loop {
             if batch.is_full() {
                 break None;
@@ -355,10 +389,36 @@ impl MemcachedSession {
             }
         };
         work.prefetch_records(batch.iter().map(|(_, hash, _)| *hash));
-        for (key, hash, end) in &batch {
+        if let Some(table) = work.divided_table()
+            && let Some(ended) = self.divided_keys(work, table, &batch, (cas, exptime, before), used, out)
+        {
+            return ended;
+        }
+        if let Some(ended) = self.run_keys(work, &batch, (cas, exptime, before), out) {
+            return ended;
+        }
+        match self.state {
+            InputState::Requests => out.extend_from_slice(b"END\r\n"),
+            InputState::SkipLine => answers::push_line(BAD_FORMAT, out),
+            _ => {}
+        }
+        (used, next)
+    }
+
+    /// Answers keys of a multiget, which began in the state `before`, each with its hash and its end in the input.
+    /// Returns the number of used bytes, and what is next, if not all of them are answered.
+    fn run_keys(
+        &mut self,
+        work: &MemcachedContext<'_>,
+        batch: &[(&[u8], u64, usize)],
+        (cas, exptime, before): (bool, Option<i32>, InputState),
+        out: &mut Vec<u8>,
+    ) -> Option<(usize, Option<NextAction>)> {
+        let mut ran = 0;
+        for (key, hash, end) in batch {
             if should_yield(work, out) {
                 self.state = before;
-                return (ran, Some(NextAction::Yield));
+                return Some((ran, Some(NextAction::Yield)));
             }
             let start = out.len();
             let goes_on = work.get(key, *hash, cas, exptime, out);
@@ -369,28 +429,29 @@ impl MemcachedSession {
                     let later = batch.iter().filter(|(_, _, other)| other > end);
                     work.foresee(later.map(|(key, hash, _)| (*key, *hash)));
                     self.state = before;
-                    return (ran, Some(NextAction::FetchCold));
+                    return Some((ran, Some(NextAction::FetchCold)));
                 }
                 ColdOutcome::Refused(text) => {
                     out.truncate(start);
                     answers::push_line(&format!("SERVER_ERROR {text}"), out);
                     self.state = InputState::SkipLine;
-                    return (*end, None);
+                    return Some((*end, None));
                 }
             }
             if !goes_on {
+                if work.met_elsewhere.get() {
+                    // Its slot has just gone to another server: it is looked at anew.
+                    out.truncate(start);
+                    self.state = before;
+                    return Some((ran, Some(NextAction::Yield)));
+                }
                 // That was the answer to the whole line: it replaces the end of the list.
                 self.state = InputState::SkipLine;
-                return (*end, None);
+                return Some((*end, None));
             }
             ran = *end;
         }
-        match self.state {
-            InputState::Requests => out.extend_from_slice(b"END\r\n"),
-            InputState::SkipLine => answers::push_line(BAD_FORMAT, out),
-            _ => {}
-        }
-        (used, next)
+        None
     }
 }
 
@@ -418,6 +479,11 @@ fn run_plan<R>(
         }
         let (before, start) = (work.context.requests.get(), out.len());
         run(request, *hash, out);
+        if work.met_elsewhere.get() {
+            // Its slot has just gone to another server: it is looked at anew.
+            out.truncate(start);
+            return Some((ran, NextAction::Yield));
+        }
         match cold.settle(work.context.participant) {
             ColdOutcome::Answered => {}
             ColdOutcome::Waits => {

@@ -1,11 +1,13 @@
 //! Sessions without sockets, with simulated time.
 
+mod divided;
 mod largest;
 
 use super::*;
 use crate::{Protocol, ServerProperties};
 use sandstorm_catalog::{Directory, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges};
 use sandstorm_metrics::ServerMetrics;
+use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, Participant, StorageMode};
 
 /// The parts of a server that sessions need.
@@ -29,8 +31,14 @@ impl World {
     }
 
     pub(super) fn with_options(access: GrantAccess, options: DirectoryOptions) -> World {
+        World::in_cluster(access, options, None)
+    }
+
+    /// The same, which owns these slots of a cluster.
+    fn in_cluster(access: GrantAccess, options: DirectoryOptions, slots: Option<&Arc<SlotOwnership>>) -> World {
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), options);
+        slots.into_iter().for_each(|slots| directory.join_cluster(slots));
         for tenant in ["shop", "guest"] {
             directory.create_tenant(NewTenant { open: true, ..NewTenant::named(tenant) }).expect("a tenant");
             directory.create_table(tenant, NewTable::named("t")).expect("a table");

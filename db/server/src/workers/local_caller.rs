@@ -1,12 +1,18 @@
 //! Where calls of the server's own process go in, and how a worker begins them.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 
 use sandstorm_log::PositionState;
+use sandstorm_net::forwarding::ForwardedHead;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_store::backed::waits::{self, WaitState};
 
+use super::connections::forwarded::{give_up, peer_connection};
+use super::connections::inbox::InboxMessage;
+use super::connections::worker_connections::WorkerConnections;
 use super::context::count;
 use super::executor::RequestExecutor;
 use super::local_calls::{LocalCall, LocalCallResult};
@@ -51,6 +57,22 @@ impl LocalCaller {
         }
     }
 
+    /// Opens a connection on which commands of another server of the cluster are run, at the tenant's home worker: they
+    /// go in without their head, and their answers come out, in the formats of [`sandstorm_net::forwarding`]. It ends
+    /// behind the last one. `None`: there is no such tenant here yet.
+    ///
+    /// # Errors
+    /// The workers have stopped, or the server has as many connections as it may have. Nothing is run.
+    pub fn open_forwarded(&self, head: &ForwardedHead) -> io::Result<Option<UnixStream>> {
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else {
+            return Err(io::Error::other("the server is shutting down"));
+        };
+        let Some((worker, connection, outer)) = peer_connection(&shared, head)? else { return Ok(None) };
+        shared.local_calls.put_connection(worker, connection);
+        shared.wake_if_idle(worker);
+        Ok(Some(outer))
+    }
+
     /// Hands a call to the worker of that number, the tenant's home; if the workers have stopped it is dropped.
     pub fn call(&self, home: u32, call: LocalCall) {
         self.call_all(home, vec![call]);
@@ -77,6 +99,34 @@ pub(super) fn begin_local_calls(executor: &mut RequestExecutor) -> usize {
         begin_local_call(executor, &shared, call);
     }
     begun
+}
+
+/// Takes the connections of this process that wait for this worker, which may be its first ones. Returns their number.
+#[cold]
+pub(super) fn take_local_connections(
+    executor: &RequestExecutor,
+    connections: &mut Option<Box<WorkerConnections>>,
+) -> usize {
+    let context = &executor.context;
+    let waiting = context.shared.local_calls.take_connections(context.index);
+    if waiting.is_empty() {
+        return 0;
+    }
+    if connections.is_none() {
+        match WorkerConnections::new(Vec::new(), Vec::new()) {
+            Ok(made) => *connections = Some(Box::new(made)),
+            // Their other ends see that they have ended.
+            Err(error) => tracing::warn!(worker = context.index, %error, "no commands of other servers can be taken"),
+        }
+    }
+    let count = waiting.len();
+    for connection in waiting {
+        match connections {
+            Some(connections) => connections.take_message(InboxMessage::Connection(Box::new(connection)), context),
+            None => give_up(&context.shared, &connection),
+        }
+    }
+    count
 }
 
 fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, call: LocalCall) {

@@ -10,6 +10,8 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
+use super::connections::connection::ClientConnection;
+
 /// A call of a tenant's extension.
 pub struct LocalCall {
     /// The tenant's id.
@@ -57,6 +59,9 @@ pub(super) struct LocalCalls {
 #[derive(Default)]
 struct LocalCallQueue {
     calls: Mutex<Vec<LocalCall>>,
+    /// Connections within this process, which bring commands of other servers of the cluster.
+    connections: Mutex<Vec<ClientConnection>>,
+    /// Whether there are calls or connections.
     has_calls: AtomicBool,
 }
 
@@ -82,6 +87,17 @@ impl LocalCalls {
         // The flag is cleared before the calls are taken: later ones are seen next time.
         queue.has_calls.store(false, SeqCst);
         std::mem::take(&mut *queue.calls.lock())
+    }
+
+    pub(super) fn put_connection(&self, worker: usize, connection: ClientConnection) {
+        let queue = &self.queues[worker];
+        queue.connections.lock().push(connection);
+        queue.has_calls.store(true, SeqCst);
+    }
+
+    /// Takes the connections, after the calls.
+    pub(super) fn take_connections(&self, worker: usize) -> Vec<ClientConnection> {
+        std::mem::take(&mut *self.queues[worker].connections.lock())
     }
 
     /// Notes who waits for a call that begins; returns its number.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sandstorm_metrics::limits::MAX_WORKERS;
 use sandstorm_net::driver::{ListenError, UdpBindError, UdpOptions};
+use sandstorm_net::forwarding::CommandForwarder;
 use sandstorm_net::stack::InterfaceOptions;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -36,6 +37,8 @@ pub struct WorkerOptions {
     pub listen: Vec<ListenerConfig>,
     /// TLS of those that have it.
     pub tls: Option<Arc<ServerConfig>>,
+    /// In a cluster: sends commands of memcached clients to the servers that have their keys.
+    pub forwarder: Option<Arc<dyn CommandForwarder>>,
 }
 
 /// The reason that the workers did not start.

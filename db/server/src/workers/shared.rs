@@ -9,6 +9,7 @@ use crossbeam_deque::Stealer;
 use crossbeam_utils::CachePadded;
 use sandstorm_catalog::Directory;
 use sandstorm_dialects::ServerProperties;
+use sandstorm_net::forwarding::CommandForwarder;
 
 use super::connections::budget::ConnectionBudget;
 use super::connections::inbox::{InboxMessage, WorkerInbox};
@@ -57,6 +58,8 @@ pub(super) struct SharedWorkerState {
     pub(super) zero_copy: bool,
     /// See [`super::WorkerOptions::allow_plaintext`].
     pub(super) allow_plaintext: bool,
+    /// See [`super::WorkerOptions::forwarder`].
+    pub(super) forwarder: Option<Arc<dyn CommandForwarder>>,
 }
 
 impl SharedWorkerState {

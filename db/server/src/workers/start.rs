@@ -116,6 +116,7 @@ impl Workers {
             interleave: options.interleave,
             zero_copy: options.zero_copy,
             allow_plaintext: options.allow_plaintext,
+            forwarder: options.forwarder.clone(),
         });
         let waking = Arc::downgrade(&shared);
         shared.directory.wake_on_change(move || {

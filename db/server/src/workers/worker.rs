@@ -3,7 +3,7 @@
 use super::connections::worker_connections::WorkerConnections;
 use super::executor::RequestExecutor;
 use super::idle::IdleController;
-use super::local_caller::begin_local_calls;
+use super::local_caller::{begin_local_calls, take_local_connections};
 use super::replies::send_replies;
 use super::serve::PacketServer;
 use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
@@ -12,7 +12,7 @@ use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRA
 pub(super) struct Worker {
     pub(super) executor: RequestExecutor,
     pub(super) packets: PacketServer,
-    /// None on a server without ports for connections.
+    /// None on a server without ports for connections that no other server has sent commands.
     pub(super) connections: Option<Box<WorkerConnections>>,
     pub(super) idle: IdleController,
 }
@@ -75,7 +75,10 @@ impl Worker {
     #[inline]
     fn begin_local_calls(&mut self) -> usize {
         let context = &self.executor.context;
-        if context.shared.local_calls.has_calls(context.index) { begin_local_calls(&mut self.executor) } else { 0 }
+        if !context.shared.local_calls.has_calls(context.index) {
+            return 0;
+        }
+        begin_local_calls(&mut self.executor) + take_local_connections(&self.executor, &mut self.connections)
     }
 
     /// Polls invocations, answers those that ended, and offers the surplus to neighbours. Returns the number of polls.

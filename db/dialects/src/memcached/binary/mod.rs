@@ -1,5 +1,6 @@
 //! The binary protocol on a tenant's tables: the same work as the text protocol's, in frames. `sasl` authenticates.
 
+mod forwarded;
 pub(super) mod refusal;
 mod sasl;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use super::answers::{EXISTS, NOT_FOUND, NOT_STORED};
 use super::arithmetic::ArithmeticRequest;
 use super::classic::LookupResult;
 use super::context::MemcachedContext;
+use super::divided::KeyedCommands;
 use super::stats::{self, StatWriter};
 use super::{BatchEnd, InputState, MemcachedSession, SHUTTING_DOWN, run_plan};
 use crate::limits::protocols::{BATCH, MEMCACHED_VERSION};
@@ -99,7 +101,15 @@ impl MemcachedSession {
         };
         let refuse = |frame: &BinaryFrame<'_>, text: &str, out: &mut Vec<u8>| push_refusal(answer(frame), text, out);
         let run = |frame: &BinaryFrame<'_>, hash: u64, out: &mut Vec<u8>| work.run_frame(frame, hash, out);
-        match run_plan(work, &plan, &mut self.cold, out, (run, refuse, needed_key)) {
+        let runner = (run, refuse, needed_key);
+        if let Some(table) = work.divided_table() {
+            let kind = (forwarded::place_of_frame, forwarded::refusal_of_frame);
+            let commands = KeyedCommands { table, input, end: &end };
+            if let Some(ended) = self.run_divided(work, (&commands, &plan), out, runner, kind) {
+                return ended;
+            }
+        }
+        match run_plan(work, &plan, &mut self.cold, out, runner) {
             Some((ran, next)) => (ran, Some(next)),
             None => self.ended(end, used),
         }

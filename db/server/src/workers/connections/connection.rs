@@ -13,7 +13,7 @@ use sandstorm_dialects::ProtocolSession;
 pub(super) enum ConnectionPhase {
     /// Reads and runs.
     Serving,
-    /// Waits for an invocation.
+    /// Waits for an invocation, or for other servers of the cluster.
     Invoking,
     /// Waits for cold records.
     Fetching,

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
+use sandstorm_net::forwarding::ForwardedAnswer;
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 use super::connection::ClientConnection;
@@ -26,6 +27,8 @@ pub(in crate::workers) enum InboxMessage {
         cost: Option<Box<CallCost>>,
         ready: Option<Box<ReadyCall>>,
     },
+    /// What other servers have answered to commands that a connection waits for.
+    Forwarded { connection: ConnectionId, answers: Vec<ForwardedAnswer> },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
     /// Closes a connection whose permit another one has taken.

@@ -6,9 +6,10 @@
 
 mod accept;
 pub(super) mod budget;
-mod connection;
+pub(super) mod connection;
 pub(super) mod connection_id;
 mod event_loop;
+pub(super) mod forwarded;
 mod handshake_queue;
 mod handshakes;
 pub(super) mod inbox;

@@ -15,6 +15,7 @@ use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
+use super::forwarded::begin_forward;
 use super::inbox::InboxMessage;
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
@@ -252,6 +253,12 @@ fn run_batches(
             NextAction::Invoke { extension, args, key, with_cost } => {
                 let peer = key.map_or(id.word() as u32, |key| call_key(&key) as u32);
                 begin_invocation(connection, (id, peer, with_cost), (&extension, &args), executor, answers);
+                if connection.state != ConnectionPhase::Serving {
+                    return (used, ServeOutcome::Keep);
+                }
+            }
+            NextAction::Forward(batch) => {
+                begin_forward(connection, id, *batch, executor, answers);
                 if connection.state != ConnectionPhase::Serving {
                     return (used, ServeOutcome::Keep);
                 }

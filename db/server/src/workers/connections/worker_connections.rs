@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
-use sandstorm_dialects::InvocationResult;
+use sandstorm_dialects::{InvocationResult, ProtocolSession};
 use sandstorm_log::PositionState;
 use sandstorm_metrics::{ConnectionReason, WorkerCounters};
 use sandstorm_net::driver::{EpollSelector, SocketInterest};
@@ -14,6 +14,7 @@ use sandstorm_store::spill::ColdTicket;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
+use super::forwarded::count_answers;
 use super::handshake_queue::TlsHandshakeQueue;
 use super::inbox::InboxMessage;
 use super::pending_output::PendingConnections;
@@ -182,7 +183,7 @@ impl WorkerConnections {
     }
 
     /// Handles a message of another worker.
-    pub(super) fn take_message(&mut self, message: InboxMessage, context: &WorkerContext) {
+    pub(in crate::workers) fn take_message(&mut self, message: InboxMessage, context: &WorkerContext) {
         match message {
             InboxMessage::Connection(connection) => {
                 let (tenant, permit) = (connection.tenant, connection.permit);
@@ -216,6 +217,11 @@ impl WorkerConnections {
                     }
                 }
             }
+            InboxMessage::Forwarded { connection, answers } => {
+                count_answers(&answers, &context.counters);
+                let tell = |session: &mut ProtocolSession, out: &mut Vec<u8>| session.forwarded(answers, out);
+                self.deliver(connection, (tell, 0), None, context);
+            }
             // Another connection may have that id by now.
             InboxMessage::Close(id) => {
                 if self.slots.get(id).is_some_and(|connection| connection.session.is_killed()) {
@@ -240,6 +246,19 @@ impl WorkerConnections {
         ready: Option<Box<ReadyCall>>,
         context: &WorkerContext,
     ) {
+        let tell = |session: &mut ProtocolSession, out: &mut Vec<u8>| session.answered(result, out);
+        self.deliver(id, (tell, shown), ready, context);
+    }
+
+    /// Has the session of a connection continue that waits, with what it waits for, which shows the log up to a
+    /// position.
+    fn deliver(
+        &mut self,
+        id: ConnectionId,
+        (tell, shown): (impl FnOnce(&mut ProtocolSession, &mut Vec<u8>), u64),
+        ready: Option<Box<ReadyCall>>,
+        context: &WorkerContext,
+    ) {
         let mut is_new = false;
         let mut answers = mem::take(&mut self.answers);
         if let Some(connection) = self.slots.get(id)
@@ -247,7 +266,7 @@ impl WorkerConnections {
         {
             let (unsent, buffered) = (connection.unsent(), connection.buffered());
             connection.state = ConnectionPhase::Serving;
-            connection.session.answered(result, &mut answers);
+            tell(&mut connection.session, &mut answers);
             connection.shown = later_of(connection.shown, shown);
             let had_pending = connection.pending.is_some();
             if had_pending || context.position_state(connection.shown) != PositionState::OnDisk {

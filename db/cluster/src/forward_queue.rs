@@ -1,0 +1,188 @@
+//! The commands that wait for one server: round robin between tenants, with a bound on what waits, and on what each
+//! tenant has under way. Without threads; the time is given.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::forward_batch::BatchUnderWay;
+use crate::limits::{FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
+
+/// Commands of a batch that go to one server.
+pub(crate) struct ForwardPart {
+    pub(crate) under_way: Arc<BatchUnderWay>,
+    /// Their numbers in the batch, in their order. Of those that are run one after the other, later ones may go to
+    /// another server afterwards.
+    pub(crate) numbers: Vec<usize>,
+    /// Times that it was sent on, or again.
+    pub(crate) tries: usize,
+}
+
+impl ForwardPart {
+    fn tenant(&self) -> u32 {
+        self.under_way.batch.tenant
+    }
+
+    fn bytes(&self) -> usize {
+        let commands = self.numbers.iter().filter_map(|number| self.under_way.batch.commands.get(*number));
+        commands.map(|command| command.bytes.len()).sum()
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct ForwardQueue {
+    /// Tenants with commands that can be sent.
+    turns: VecDeque<u32>,
+    ready: HashMap<u32, VecDeque<ForwardPart>>,
+    /// Commands that are to be sent later.
+    later: Vec<(Instant, ForwardPart)>,
+    under_way: HashMap<u32, usize>,
+    waiting: usize,
+    waiting_bytes: usize,
+    /// Threads that send them, and those of them that have nothing to do.
+    pub(crate) threads: usize,
+    pub(crate) idle: usize,
+}
+
+impl ForwardQueue {
+    /// Adds commands, which are sent at `at` at the earliest. Those that were there before are always taken.
+    ///
+    /// # Errors
+    /// As many wait as may.
+    pub(crate) fn push(&mut self, part: ForwardPart, at: Option<Instant>) -> Result<(), ForwardPart> {
+        let bytes = part.bytes();
+        let is_full = self.waiting >= FORWARD_WAITING || self.waiting_bytes + bytes > FORWARD_WAITING_BYTES;
+        if is_full && part.tries == 0 && self.waiting > 0 {
+            return Err(part);
+        }
+        (self.waiting, self.waiting_bytes) = (self.waiting + 1, self.waiting_bytes + bytes);
+        match at {
+            Some(at) => self.later.push((at, part)),
+            None => self.push_ready(part),
+        }
+        Ok(())
+    }
+
+    fn push_ready(&mut self, part: ForwardPart) {
+        let tenant = part.tenant();
+        let parts = self.ready.entry(tenant).or_default();
+        if parts.is_empty() {
+            self.turns.push_back(tenant);
+        }
+        parts.push_back(part);
+    }
+
+    /// The next commands to be sent, by turns between the tenants. [`ForwardQueue::finish`] follows.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<ForwardPart> {
+        while let Some(due) = self.later.iter().position(|(at, _)| *at <= now) {
+            let (_, part) = self.later.remove(due);
+            self.push_ready(part);
+        }
+        let may = |tenant: &u32| self.under_way.get(tenant).is_none_or(|count| *count < FORWARD_LINKS_OF_TENANT);
+        let turn = self.turns.iter().position(may)?;
+        let tenant = self.turns.remove(turn)?;
+        let parts = self.ready.get_mut(&tenant)?;
+        let part = parts.pop_front();
+        match parts.is_empty() {
+            true => drop(self.ready.remove(&tenant)),
+            false => self.turns.push_back(tenant),
+        }
+        let part = part?;
+        (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - part.bytes());
+        *self.under_way.entry(tenant).or_default() += 1;
+        Some(part)
+    }
+
+    /// Notes that commands of a tenant which were taken are answered, or wait again.
+    pub(crate) fn finish(&mut self, tenant: u32) {
+        if let Some(count) = self.under_way.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&tenant);
+            }
+        }
+    }
+
+    /// When the next of those are due that wait for a time.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.later.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Takes all that wait.
+    pub(crate) fn take_all(&mut self) -> Vec<ForwardPart> {
+        let ready = std::mem::take(&mut self.ready).into_values().flatten();
+        let all = ready.chain(self.later.drain(..).map(|(_, part)| part)).collect();
+        self.turns.clear();
+        (self.waiting, self.waiting_bytes) = (0, 0);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sandstorm_net::forwarding::{ForwardedBatch, ForwardedCommand};
+
+    use super::*;
+
+    fn part(tenant: u32, bytes: usize) -> ForwardPart {
+        let commands = vec![ForwardedCommand { slot: 0, changes: false, bytes: vec![0; bytes] }];
+        let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
+        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), Box::new(|_| ())));
+        ForwardPart { under_way, numbers: vec![0], tries: 0 }
+    }
+
+    fn push(queue: &mut ForwardQueue, part: ForwardPart) -> bool {
+        queue.push(part, None).is_ok()
+    }
+
+    #[test]
+    fn tenants_take_turns_and_none_has_all_links() {
+        let (mut queue, now) = (ForwardQueue::default(), Instant::now());
+        for _ in 0..10 {
+            assert!(push(&mut queue, part(1, 9)));
+        }
+        assert!(push(&mut queue, part(2, 9)));
+        let order: Vec<u32> = std::iter::from_fn(|| queue.pop(now)).map(|part| part.tenant()).collect();
+        assert_eq!(order, [1, 2, 1, 1, 1], "half of the links, and the other tenant's turn");
+        queue.finish(1);
+        assert_eq!(queue.pop(now).map(|part| part.tenant()), Some(1));
+        assert!(queue.pop(now).is_none() && !queue.is_empty());
+        for _ in 0..4 {
+            queue.finish(1);
+        }
+        assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 4);
+        assert_eq!(queue.take_all().len(), 1);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_number_and_bytes_and_what_was_sent_before_is_always_taken() {
+        let mut queue = ForwardQueue::default();
+        assert!(push(&mut queue, part(1, FORWARD_WAITING_BYTES + 1)), "one that is alone");
+        assert!(!push(&mut queue, part(2, 1)));
+        let again = ForwardPart { tries: 1, ..part(2, 1) };
+        assert!(push(&mut queue, again));
+        queue.take_all();
+        assert!((0..FORWARD_WAITING).all(|_| push(&mut queue, part(1, 1))));
+        assert!(!push(&mut queue, part(2, 1)));
+        assert!(queue.pop(Instant::now()).is_some() && push(&mut queue, part(2, 1)));
+    }
+
+    #[test]
+    fn what_is_to_be_sent_later_waits_until_then() {
+        let (mut queue, now) = (ForwardQueue::default(), Instant::now());
+        let at = now + Duration::from_secs(1);
+        assert!(queue.push(part(1, 1), Some(at)).is_ok());
+        assert!(queue.pop(now).is_none() && !queue.is_empty());
+        assert_eq!(queue.next_due(), Some(at));
+        assert!(queue.pop(at).is_some() && queue.is_empty());
+    }
+}

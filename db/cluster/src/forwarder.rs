@@ -1,0 +1,227 @@
+//! Sends commands of memcached clients to the servers that have their keys, and brings back the answers. No worker
+//! waits: each server that is asked has some threads here, which end when there is nothing to do.
+//!
+//! A command is sent to one server at a time, and once, unless that server says that it has not run it: so it is run at
+//! most once. If there is no answer, the client is told that nobody knows. Its slot may move meanwhile: then the
+//! command follows it, a bounded number of times.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use sandstorm_net::forwarding::{CommandForwarder, ForwardDone, ForwardedBatch};
+
+use crate::forward_batch::{BatchUnderWay, ForwardFailure};
+use crate::forward_link::{ForwardLink, LinkAnswer};
+use crate::forward_queue::{ForwardPart, ForwardQueue};
+use crate::limits::{FORWARD_IDLE, FORWARD_LINKS, FORWARD_PAUSE, FORWARD_TIMEOUT, FORWARD_TRIES};
+use crate::move_desk::MoveDesk;
+
+/// What waits for a server, and the link to it.
+struct ForwardTarget {
+    /// The server's id.
+    id: String,
+    queue: Mutex<ForwardQueue>,
+    changed: Condvar,
+    link: Mutex<Option<Arc<ForwardLink>>>,
+}
+
+/// What the threads share.
+struct ForwarderState {
+    desk: Arc<MoveDesk>,
+    targets: Mutex<HashMap<String, Arc<ForwardTarget>>>,
+}
+
+/// See the head of this file.
+pub struct ClusterForwarder(Arc<ForwarderState>);
+
+impl std::fmt::Debug for ClusterForwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterForwarder").finish_non_exhaustive()
+    }
+}
+
+impl ClusterForwarder {
+    /// The forwarder of the server that has this desk.
+    pub fn start(desk: &Arc<MoveDesk>) -> Arc<dyn CommandForwarder> {
+        let desk = Arc::clone(desk);
+        Arc::new(ClusterForwarder(Arc::new(ForwarderState { desk, targets: Mutex::default() })))
+    }
+}
+
+impl CommandForwarder for ClusterForwarder {
+    fn forward(&self, batch: ForwardedBatch, done: ForwardDone) {
+        let numbers = (0..batch.commands.len()).collect();
+        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now() + FORWARD_TIMEOUT, done));
+        self.0.route(ForwardPart { under_way, numbers, tries: 0 }, None);
+    }
+}
+
+impl ForwarderState {
+    /// The id of the server that owns the slot of a command. One that nobody owns waits here until somebody does.
+    fn owner(&self, batch: &ForwardedBatch, number: usize) -> String {
+        let (slots, slot) = (self.desk.slots(), batch.commands.get(number).map_or(0, |command| command.slot));
+        slots.map().owner(slot).map_or_else(|| slots.own_id().to_owned(), |server| server.id.clone())
+    }
+
+    /// Has commands sent to the owners of their slots, at `at` at the earliest: those that only read to all of them,
+    /// others to the first one's.
+    fn route(self: &Arc<Self>, part: ForwardPart, at: Option<Instant>) {
+        let ForwardPart { under_way, numbers, tries } = part;
+        let batch = &under_way.batch;
+        let mut parts: Vec<(String, Vec<usize>)> = Vec::new();
+        match numbers.first() {
+            None => return,
+            Some(first) if batch.is_ordered => parts.push((self.owner(batch, *first), numbers)),
+            Some(_) => {
+                for number in numbers {
+                    let owner = self.owner(batch, number);
+                    match parts.iter_mut().find(|(id, _)| *id == owner) {
+                        Some((_, numbers)) => numbers.push(number),
+                        None => parts.push((owner, vec![number])),
+                    }
+                }
+            }
+        }
+        for (id, numbers) in parts {
+            self.push(&id, ForwardPart { under_way: Arc::clone(&under_way), numbers, tries }, at);
+        }
+    }
+
+    fn push(self: &Arc<Self>, id: &str, part: ForwardPart, at: Option<Instant>) {
+        let target = {
+            let mut targets = self.targets.lock();
+            let new = || ForwardTarget {
+                id: id.to_owned(),
+                queue: Mutex::default(),
+                changed: Condvar::new(),
+                link: Mutex::default(),
+            };
+            Arc::clone(targets.entry(id.to_owned()).or_insert_with(|| Arc::new(new())))
+        };
+        let mut queue = target.queue.lock();
+        if let Err(part) = queue.push(part, at) {
+            drop(queue);
+            return part.under_way.refuse(&part.numbers, id, ForwardFailure::Crowded);
+        }
+        if queue.idle > 0 || queue.threads >= FORWARD_LINKS {
+            target.changed.notify_one();
+            return;
+        }
+        queue.threads += 1;
+        drop(queue);
+        let (state, served) = (Arc::clone(self), Arc::clone(&target));
+        let spawned = thread::Builder::new().name("forward".to_owned()).spawn(move || state.serve(&served));
+        if spawned.is_err() {
+            let mut queue = target.queue.lock();
+            queue.threads -= 1;
+            // Another thread sends it, if there is one.
+            let stuck = if queue.threads == 0 { queue.take_all() } else { Vec::new() };
+            drop(queue);
+            stuck.iter().for_each(|part| part.under_way.refuse(&part.numbers, id, ForwardFailure::Crowded));
+        }
+    }
+
+    /// Sends what waits for a server, until there has been nothing for a while.
+    fn serve(self: &Arc<Self>, target: &ForwardTarget) {
+        loop {
+            let mut queue = target.queue.lock();
+            let part = loop {
+                let now = Instant::now();
+                if let Some(part) = queue.pop(now) {
+                    break part;
+                }
+                let until = queue.next_due().unwrap_or(now + FORWARD_IDLE);
+                queue.idle += 1;
+                let timed_out = target.changed.wait_until(&mut queue, until).timed_out();
+                queue.idle -= 1;
+                if timed_out && queue.is_empty() {
+                    queue.threads -= 1;
+                    return;
+                }
+            };
+            drop(queue);
+            let tenant = part.under_way.batch.tenant;
+            self.send(target, part);
+            target.queue.lock().finish(tenant);
+            // It may have kept others of the tenant waiting.
+            target.changed.notify_one();
+        }
+    }
+
+    /// Sends commands to a server, and takes its answers.
+    fn send(self: &Arc<Self>, target: &ForwardTarget, part: ForwardPart) {
+        let ForwardPart { under_way, mut numbers, tries } = part;
+        let id = target.id.as_str();
+        let left = under_way.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || tries >= FORWARD_TRIES {
+            let why = if tries > 0 { ForwardFailure::Moving } else { ForwardFailure::Late };
+            return under_way.refuse(&numbers, id, why);
+        }
+        // It has waited: its slots may have moved meanwhile.
+        let is_here = |number: &usize| self.owner(&under_way.batch, *number) == id;
+        let own = numbers.iter().position(|number| !is_here(number)).unwrap_or(numbers.len());
+        let mut rest = numbers.split_off(own);
+        if numbers.is_empty() {
+            return self.route(ForwardPart { under_way, numbers: rest, tries: tries + 1 }, None);
+        }
+        let mut pause = None;
+        if id == self.desk.slots().own_id() {
+            // The connection runs it itself, once the slot is this server's to serve.
+            let slot = under_way.batch.commands.get(numbers[0]).map_or(0, |command| command.slot);
+            if self.desk.slots().owns_slot(slot) {
+                return under_way.give_back(&[numbers, rest].concat());
+            }
+            rest = [numbers, rest].concat();
+            pause = Some(FORWARD_PAUSE);
+        } else {
+            let elsewhere = self.ask(target, &under_way, &numbers, left);
+            if !elsewhere.is_empty() {
+                self.desk.wake_agent();
+                rest = [elsewhere, rest].concat();
+                pause = Some(FORWARD_PAUSE);
+            }
+        }
+        let tries = tries + usize::from(pause.is_some());
+        self.route(ForwardPart { under_way, numbers: rest, tries }, pause.map(|pause| Instant::now() + pause));
+    }
+
+    /// Asks a server to run commands, and takes over its answers. Returns those that it has not run since they are not
+    /// its own.
+    fn ask(
+        &self,
+        target: &ForwardTarget,
+        under_way: &BatchUnderWay,
+        numbers: &[usize],
+        time: std::time::Duration,
+    ) -> Vec<usize> {
+        let id = target.id.as_str();
+        // One that has just joined, or was removed.
+        let Some((server, key)) = self.desk.peer(id) else { return numbers.to_vec() };
+        let link = {
+            let mut link = target.link.lock();
+            if link.as_ref().is_none_or(|link| !link.leads_to(&server)) {
+                *link = ForwardLink::new(&server).ok().map(Arc::new);
+            }
+            link.clone()
+        };
+        let Some(link) = link else { return numbers.to_vec() };
+        match link.send(&key, &under_way.batch.request(numbers), time) {
+            LinkAnswer::Answered(answers) => under_way.take_over(numbers, id, &answers),
+            LinkAnswer::NotSent => {
+                under_way.refuse(numbers, id, ForwardFailure::Away);
+                Vec::new()
+            }
+            LinkAnswer::NotRun => {
+                under_way.refuse(numbers, id, ForwardFailure::Refused);
+                Vec::new()
+            }
+            LinkAnswer::Lost => {
+                under_way.refuse(numbers, id, ForwardFailure::Lost);
+                Vec::new()
+            }
+        }
+    }
+}
