@@ -147,7 +147,7 @@ fn so_has_that_of_a_server_whose_place_is_taken() {
         println!("skipped: etcd is not installed");
         return;
     }
-    measure_all(&[("failover", (vec![3, 5], 0, 0))]);
+    measure_all(&[("failover", (vec![3, 7], 0, 0))]);
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod forward_link;
 mod forward_queue;
 mod forwarder;
 mod generations;
+mod last_changes;
 mod life_link;
 pub mod limits;
 pub mod load_link;

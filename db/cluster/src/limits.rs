@@ -123,6 +123,9 @@ pub const FILL_SILENCE: Duration = Duration::from_secs(20);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
 /// stalls.
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
+/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: about
+/// 48 bytes each. Of further keys all changes are made.
+pub const LAST_CHANGES: usize = 4 << 20;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.

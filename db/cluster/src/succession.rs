@@ -1,6 +1,9 @@
 //! The thread that takes another server's place: it seals the copy of that server's log which is here, waits until no
 //! lease of it is left, and makes the copy's records its own. When they are on its disk and on its own copies, the map
 //! is changed. A start in between begins again.
+//!
+//! Of each key the last change is made alone. A log that repeated all of a copy's changes would be longer than the
+//! copied one, and the log of the next successor longer than that, until a checkpoint is due.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use sandstorm_catalog::{Directory, TableEntry};
 use sandstorm_log::{ChangeKind, LoggedChange};
-use sandstorm_net::slots::slot_of;
 use sandstorm_store::RestoredRecord;
 use sandstorm_store::limits::RESTART_VERSIONS;
 use sandstorm_store::slots::SlotSpan;
 
 use crate::copies_part::FailoverNote;
+use crate::copy_depot::CopyDepot;
 use crate::copy_desk::{CopyDesk, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::last_changes::LastChanges;
 use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, LOG_INTERVAL, REPLICA_PAUSE};
 use crate::move_desk::MoveDesk;
 use crate::slot_copy::CopyTables;
@@ -70,6 +74,27 @@ struct InheritedTable {
     tenant: u32,
     entry: Arc<TableEntry>,
     version: u64,
+}
+
+/// A copy while its records become this server's own.
+struct TakenCopy<'a> {
+    spans: &'a [SlotSpan],
+    last: LastChanges,
+    /// Tables by their numbers in the log.
+    known: HashMap<u64, InheritedTable>,
+    /// The records that are taken over next.
+    page: CopyAnswer,
+}
+
+/// Changes of a copy between two looks whether this server is still to take the place: about a millisecond.
+const CHANGES_BETWEEN_CHECKS: u64 = 16_384;
+
+/// Whether a change is one of a record, and not of a table.
+fn is_of_record(kind: ChangeKind) -> bool {
+    match kind {
+        ChangeKind::Put | ChangeKind::Arrive | ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => true,
+        ChangeKind::MakeTable | ChangeKind::DropTable | ChangeKind::Clear => false,
+    }
 }
 
 /// How long a succession took, and each of its steps, of which the ends are given.
@@ -133,10 +158,12 @@ impl SuccessorLoop {
             self.own.begin_clearing();
             while self.again(name, |own| own.clear(*span))? {}
         }
+        parts.push(("clear", begun.elapsed()));
         let tables = self.inherit(name, &spans)?;
+        parts.push(("records", begun.elapsed()));
         self.again(name, |own| own.finish(&tables))?;
         self.check(name)?;
-        parts.push(("records", begun.elapsed()));
+        parts.push(("disk", begun.elapsed()));
         self.copies.set_succeeded(&name.0);
         self.desk.wake_agent();
         while self.check(name).is_ok() {
@@ -187,13 +214,15 @@ impl SuccessorLoop {
                 }
             }
         }
-        let mut page = CopyAnswer::default();
         let desk = Arc::clone(&self.desk);
         let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
-        let read = depot.read(name, &mut |change| self.inherit_change(name, (change, spans), &mut known, &mut page));
+        let mut last = LastChanges::of_slots(spans);
+        self.note_last(depot, name, &mut last)?;
+        let mut taken = TakenCopy { spans, last, known, page: CopyAnswer::default() };
+        let read = depot.read(name, &mut |change| self.inherit_change(name, change, &mut taken));
         read.map_err(|error| error.to_string())?;
-        self.take(name, &mut page)?;
-        let told = known.values().map(|table| CopiedTable {
+        self.take(name, &mut taken.page)?;
+        let told = taken.known.values().map(|table| CopiedTable {
             tenant: table.tenant,
             table: table.entry.id,
             serial: table.entry.serial(),
@@ -203,15 +232,29 @@ impl SuccessorLoop {
         Ok(told.collect())
     }
 
+    /// Finds out which change of each key is the last one.
+    fn note_last(&self, depot: &CopyDepot, name: &CopyName, last: &mut LastChanges) -> Result<(), String> {
+        let mut looked = 0_u64;
+        let read = depot.read(name, &mut |change| {
+            if is_of_record(change.kind) {
+                last.note(change.table, change.key);
+            }
+            looked += 1;
+            if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) { self.check(name) } else { Ok(()) }
+        });
+        last.begin_again();
+        read.map_err(|error| error.to_string())
+    }
+
     fn inherit_change(
         &mut self,
         name: &CopyName,
-        (change, spans): (&LoggedChange<'_>, &[SlotSpan]),
-        known: &mut HashMap<u64, InheritedTable>,
-        page: &mut CopyAnswer,
+        change: &LoggedChange<'_>,
+        taken: &mut TakenCopy<'_>,
     ) -> Result<(), String> {
+        let is_last = is_of_record(change.kind) && taken.last.is_last(change.table, change.key);
         // One that is not known was dropped, or has begun anew.
-        let Some(table) = known.get_mut(&change.table) else { return Ok(()) };
+        let Some(table) = taken.known.get_mut(&change.table) else { return Ok(()) };
         table.version = table.version.max(change.version);
         let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());
         let record = match change.kind {
@@ -226,18 +269,17 @@ impl SuccessorLoop {
             ChangeKind::MakeTable | ChangeKind::DropTable => return Ok(()),
             ChangeKind::Clear => {
                 let emptied = EmptiedTable { tenant, table: id, serial };
-                self.take(name, page)?;
-                for span in spans {
+                self.take(name, &mut taken.page)?;
+                for span in taken.spans {
                     while self.again(name, |own| own.empty(*span, &emptied))? {}
                 }
                 return Ok(());
             }
         };
-        let slot = slot_of(change.key);
-        if spans.iter().any(|span| span.contains(slot)) {
-            page.push(&CopiedKey { tenant, table: id, serial, key: change.key, record });
+        if is_last {
+            taken.page.push(&CopiedKey { tenant, table: id, serial, key: change.key, record });
         }
-        if page.records.len() >= COPY_PAGE_BYTES { self.take(name, page) } else { Ok(()) }
+        if taken.page.records.len() >= COPY_PAGE_BYTES { self.take(name, &mut taken.page) } else { Ok(()) }
     }
 
     /// Takes over a page of records, in their order. Again and again, if the log has no room: it comes to the same.
