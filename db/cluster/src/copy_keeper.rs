@@ -2,9 +2,9 @@
 //! which sends what is on the disk and asks again and again whether the copy would take more.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -65,6 +65,8 @@ pub(crate) struct CopyKeeping {
     /// Wakes the links when there is more to send.
     progress: Mutex<()>,
     progressed: Condvar,
+    /// The thread that chooses copies.
+    chooser: OnceLock<Thread>,
     stop: AtomicBool,
 }
 
@@ -96,6 +98,7 @@ impl CopyKeeper {
             is_stalled: AtomicBool::new(false),
             progress: Mutex::new(()),
             progressed: Condvar::new(),
+            chooser: OnceLock::new(),
             stop: AtomicBool::new(false),
         });
         let told = Arc::downgrade(&keeping);
@@ -107,6 +110,7 @@ impl CopyKeeper {
         }));
         let run = Arc::clone(&keeping);
         let thread = std::thread::Builder::new().name("copies".to_owned()).spawn(move || keep(&run))?;
+        let _once = keeping.chooser.set(thread.thread().clone());
         keeping.copies.wake_with_the_map(thread.thread().clone());
         Ok(CopyKeeper { keeping, thread: Some(thread) })
     }
@@ -396,6 +400,12 @@ impl CopyKeeping {
             (link.needs_from, link.behind) = (shipper.needs_from(), shipper.behind());
         }
         self.publish(Some(log));
+        if !self.copies.needed().contains(name)
+            && let Some(chooser) = self.chooser.get()
+        {
+            // Perhaps it is filled, and writes wait for a copy.
+            chooser.unpark();
+        }
     }
 
     /// Acknowledges what all copies have. Returns whether all have confirmed it within a lease.

@@ -115,9 +115,9 @@ pub const REPLICA_TIMEOUT: Duration = Duration::from_secs(5);
 pub const REPLICA_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a copy that confirms nothing is replaced by another one.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(2);
-/// Time after which a copy is replaced that is on a server whose place was taken: some questions. It is gone, most
-/// likely, and writes wait for it.
-pub const REPLACE_TAKEN_AFTER: Duration = Duration::from_millis(250);
+/// Time after which a copy is replaced that is on a server whose place is taken: two questions. It is gone, most
+/// likely, and writes wait for it. The new copy is filled while the rest of the lease is waited for.
+pub const REPLACE_TAKEN_AFTER: Duration = Duration::from_millis(100);
 /// Time after which a copy that is being filled and confirms nothing is given up.
 pub const FILL_SILENCE: Duration = Duration::from_secs(20);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk

@@ -202,13 +202,13 @@ impl CopyTables for ModelTables<'_> {
         Ok(())
     }
 
-    fn clear(&mut self, span: SlotSpan) -> Result<bool, String> {
-        let found = self.0.keys().copied().find(|key| span.contains(key.0));
+    fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String> {
+        let found = self.0.keys().copied().find(|key| spans.iter().any(|span| span.contains(key.0)));
         Ok(found.map(|key| self.0.remove(&key)).is_some())
     }
 
-    fn empty(&mut self, span: SlotSpan, _table: &EmptiedTable) -> Result<bool, String> {
-        self.clear(span)
+    fn empty(&mut self, spans: &[SlotSpan], _table: &EmptiedTable) -> Result<bool, String> {
+        self.clear(spans)
     }
 
     fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {

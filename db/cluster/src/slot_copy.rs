@@ -29,17 +29,18 @@ pub(crate) trait CopyTables {
     /// One line: it does not know one.
     fn check(&mut self, tables: &[CopiedTable]) -> Result<(), String>;
 
-    /// Removes all records of some slots that this server does not own; returns whether there may be more.
+    /// Removes all records of some slots (disjoint spans, in their order) that this server does not own. Returns
+    /// whether there may be more.
     ///
     /// # Errors
     /// One line.
-    fn clear(&mut self, span: SlotSpan) -> Result<bool, String>;
+    fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String>;
 
     /// Removes records of some slots of a table, which the source has emptied; returns whether there may be more.
     ///
     /// # Errors
     /// One line.
-    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<bool, String>;
+    fn empty(&mut self, spans: &[SlotSpan], table: &EmptiedTable) -> Result<bool, String>;
 
     /// Makes keys be as the source has them; returns how many there were.
     ///
@@ -158,7 +159,7 @@ impl SlotCopy {
         let emptied = answer.head.emptied.iter().filter(|_| !is_broken(MemberRule::EmptiedIsCopied));
         for table in emptied {
             // A large one takes longer than the source waits for a word.
-            while own.empty(self.span, table)? {
+            while own.empty(&[self.span], table)? {
                 self.keep_alive(source)?;
             }
         }
@@ -219,7 +220,7 @@ impl SlotCopy {
                     CopyPhase::Clear
                 }
             }
-            CopyPhase::Clear if own.clear(self.span)? => CopyPhase::Clear,
+            CopyPhase::Clear if own.clear(&[self.span])? => CopyPhase::Clear,
             CopyPhase::Clear => CopyPhase::Pages { at: 0, cursor: 0, changes: false },
             CopyPhase::Pages { at, cursor, changes: true } => {
                 // One answer, then a page again: so that it comes to an end, however many write.

@@ -152,7 +152,7 @@ impl MoverLoop {
             if !self.may_remove(move_id, span) {
                 return;
             }
-            let removed = self.own.clear(span);
+            let removed = self.own.clear(&[span]);
             drop(removal);
             match removed {
                 Ok(true) => {}
@@ -297,10 +297,10 @@ fn remove_some(
     participant: &mut Participant,
     (tenant, entry): (u32, &TableEntry),
     walk: &mut SlotWalk,
-    span: SlotSpan,
+    spans: &[SlotSpan],
 ) -> Result<bool, String> {
     let budget = WalkBudget { records: CLEAR_BATCH, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
-    let removed = entry.table.remove_slots(participant, walk, (budget, span));
+    let removed = entry.table.remove_slots(participant, walk, (budget, spans));
     removed.map_err(|error| format!("a record of table {} of tenant {tenant} is not removed: {error}", entry.name()))
 }
 
@@ -378,9 +378,9 @@ impl CopyTables for OwnTables {
         }
     }
 
-    fn clear(&mut self, span: SlotSpan) -> Result<bool, String> {
+    fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String> {
         // It cannot be, and would be the end of these records.
-        if self.owns_any(span) {
+        if spans.iter().any(|span| self.owns_any(*span)) {
             return Err("these slots are this server's own".to_owned());
         }
         let all =
@@ -392,9 +392,9 @@ impl CopyTables for OwnTables {
         };
         let has_more = match table.upgrade() {
             Some(entry) => {
-                let has_more = remove_some(&mut self.participant, (*tenant, &entry), &mut self.cursor.walk, span)?;
+                let has_more = remove_some(&mut self.participant, (*tenant, &entry), &mut self.cursor.walk, spans)?;
                 if !has_more && let Some(backing) = entry.backing() {
-                    backing.forget_slots(&self.participant, span);
+                    spans.iter().for_each(|span| backing.forget_slots(&self.participant, *span));
                 }
                 has_more
             }
@@ -408,13 +408,13 @@ impl CopyTables for OwnTables {
         Ok(true)
     }
 
-    fn empty(&mut self, span: SlotSpan, table: &EmptiedTable) -> Result<bool, String> {
-        if self.owns_any(span) {
+    fn empty(&mut self, spans: &[SlotSpan], table: &EmptiedTable) -> Result<bool, String> {
+        if spans.iter().any(|span| self.owns_any(*span)) {
             return Err("these slots are this server's own".to_owned());
         }
         let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
         let Some(entry) = found else { return Ok(false) };
-        let removed = remove_some(&mut self.participant, (table.tenant, &entry), &mut self.cursor.emptying, span);
+        let removed = remove_some(&mut self.participant, (table.tenant, &entry), &mut self.cursor.emptying, spans);
         self.participant.quiescent();
         if !matches!(removed, Ok(true)) {
             self.cursor.emptying = SlotWalk::default();

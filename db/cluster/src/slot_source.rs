@@ -162,7 +162,7 @@ impl MoveDesk {
     ) -> Result<CopyAnswer, SpillReadError> {
         let mut answer = CopyAnswer::default();
         let budget = WalkBudget { records: COPY_SCAN_RECORDS, reads: COPY_READS, bytes: COPY_PAGE_BYTES };
-        entry.table.walk_slots(participant, &mut walk.walk, (budget, span), &mut |record| {
+        entry.table.walk_slots(participant, &mut walk.walk, (budget, &[span]), &mut |record| {
             let (table, serial, key) = (entry.id, entry.serial(), record.key);
             answer.push(&CopiedKey { tenant, table, serial, key, record: Some(*record) });
             answer.records.len()

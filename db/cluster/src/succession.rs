@@ -153,11 +153,10 @@ impl SuccessorLoop {
         // What is removed of an earlier move to that server is removed before its records come, or not at all.
         drop(desk.removal());
         let map = self.copies.peers().map;
-        let spans: Vec<SlotSpan> = map.spans_of(&name.0).collect();
-        for span in &spans {
-            self.own.begin_clearing();
-            while self.again(name, |own| own.clear(*span))? {}
-        }
+        let mut spans: Vec<SlotSpan> = map.spans_of(&name.0).collect();
+        spans.sort_unstable_by_key(|span| span.first);
+        self.own.begin_clearing();
+        while self.again(name, |own| own.clear(&spans))? {}
         parts.push(("clear", begun.elapsed()));
         let tables = self.inherit(name, &spans)?;
         parts.push(("records", begun.elapsed()));
@@ -270,9 +269,7 @@ impl SuccessorLoop {
             ChangeKind::Clear => {
                 let emptied = EmptiedTable { tenant, table: id, serial };
                 self.take(name, &mut taken.page)?;
-                for span in taken.spans {
-                    while self.again(name, |own| own.empty(*span, &emptied))? {}
-                }
+                while self.again(name, |own| own.empty(taken.spans, &emptied))? {}
                 return Ok(());
             }
         };

@@ -147,6 +147,14 @@ impl SlotSpan {
     pub fn has(self, key: &[u8]) -> bool {
         self.contains(slot_of(key))
     }
+
+    /// Whether the slot of a key is in one of some spans, which are disjoint and in their order.
+    #[inline]
+    pub fn any_has(spans: &[SlotSpan], key: &[u8]) -> bool {
+        let slot = slot_of(key);
+        let behind = spans.partition_point(|span| span.last < slot);
+        spans.get(behind).is_some_and(|span| span.first <= slot)
+    }
 }
 
 /// Stands for no slots: the first one is behind the last.

@@ -7,8 +7,6 @@
 
 use std::sync::atomic::Ordering;
 
-use sandstorm_net::slots::slot_of;
-
 use super::buckets::stripe_of;
 use super::cold_copies::ColdRecord;
 use super::{RecordTable, RestoredRecord};
@@ -93,8 +91,8 @@ impl ReadRecord {
 }
 
 impl RecordTable {
-    /// Shows further records of some slots, also those whose time is over. `f` returns the bytes that it has gathered
-    /// so far. The participant is offline while the disk reads.
+    /// Shows further records of some slots (disjoint spans, in their order), also those whose time is over. `f` returns
+    /// the bytes that it has gathered so far. The participant is offline while the disk reads.
     ///
     /// # Errors
     /// The disk does not read a record.
@@ -102,16 +100,16 @@ impl RecordTable {
         &self,
         participant: &mut Participant,
         walk: &mut SlotWalk,
-        (budget, span): (WalkBudget, SlotSpan),
+        (budget, spans): (WalkBudget, &[SlotSpan]),
         f: &mut dyn FnMut(&RestoredRecord<'_>) -> usize,
     ) -> Result<(), SpillReadError> {
         let (mut looked, mut reads, mut bytes) = (0, 0, 0);
         while !walk.is_over() && looked < budget.records && reads < budget.reads && bytes < budget.bytes {
             if walk.cold.len() >= WALK_COLD_RECORDS || walk.next.is_none() || walk.is_reading {
-                bytes = self.read_near(participant, walk, span, f)?.unwrap_or(bytes);
+                bytes = self.read_near(participant, walk, spans, f)?.unwrap_or(bytes);
                 reads += 1;
             } else {
-                let met = self.walk_in_memory(participant, walk, (budget, span), f);
+                let met = self.walk_in_memory(participant, walk, (budget, spans), f);
                 (looked, bytes) = (looked + met.0, met.1.unwrap_or(bytes));
             }
         }
@@ -124,7 +122,7 @@ impl RecordTable {
         &self,
         participant: &Participant,
         walk: &mut SlotWalk,
-        (budget, span): (WalkBudget, SlotSpan),
+        (budget, spans): (WalkBudget, &[SlotSpan]),
         f: &mut dyn FnMut(&RestoredRecord<'_>) -> usize,
     ) -> (usize, Option<usize>) {
         let Some(from) = walk.next else { return (0, None) };
@@ -141,7 +139,7 @@ impl RecordTable {
                 let is_full = bytes.is_some_and(|bytes| bytes >= budget.bytes);
                 if rest.is_some() || is_full && self.hash(record.key()) != from {
                     rest = rest.or_else(|| Some(self.hash(record.key())));
-                } else if span.contains(slot_of(record.key())) {
+                } else if SlotSpan::any_has(spans, record.key()) {
                     bytes = Some(f(&RestoredRecord {
                         version: record.version(),
                         key: record.key(),
@@ -171,7 +169,7 @@ impl RecordTable {
         &self,
         participant: &mut Participant,
         walk: &mut SlotWalk,
-        span: SlotSpan,
+        spans: &[SlotSpan],
         f: &mut dyn FnMut(&RestoredRecord<'_>) -> usize,
     ) -> Result<Option<usize>, SpillReadError> {
         if !walk.is_reading {
@@ -182,7 +180,7 @@ impl RecordTable {
         let mut near = walk.cold.split_off(walk.cold.len() - count.min(walk.cold.len()));
         let (mut read, mut bytes) = (Vec::new(), None);
         self.read_cold_together(participant, &mut near, &|| true, &mut |record| {
-            if span.contains(slot_of(record.key)) {
+            if SlotSpan::any_has(spans, record.key) {
                 read.push(ReadRecord::of(record));
             }
         })?;
@@ -300,7 +298,8 @@ impl RecordTable {
         Ok(true)
     }
 
-    /// Removes further records of some slots, which this server does not serve; returns whether there may be more.
+    /// Removes further records of some slots (disjoint spans, in their order), which this server does not serve.
+    /// Returns whether there may be more.
     ///
     /// # Errors
     /// The log or the disk fails; the records stay, and the walk begins again, so that it passes none of them over.
@@ -308,7 +307,7 @@ impl RecordTable {
         &self,
         participant: &mut Participant,
         walk: &mut SlotWalk,
-        of: (WalkBudget, SlotSpan),
+        of: (WalkBudget, &[SlotSpan]),
     ) -> Result<bool, SlotWalkError> {
         let removed = self.remove_next(participant, walk, of);
         if removed.is_err() {
@@ -322,7 +321,7 @@ impl RecordTable {
         &self,
         participant: &mut Participant,
         walk: &mut SlotWalk,
-        of: (WalkBudget, SlotSpan),
+        of: (WalkBudget, &[SlotSpan]),
     ) -> Result<bool, SlotWalkError> {
         let (mut keys, mut bytes) = (Vec::new(), 0);
         self.walk_slots(participant, walk, of, &mut |record| {

@@ -85,7 +85,7 @@ impl TestCopy {
 /// Removes all records of the slots.
 fn remove_all(table: &RecordTable, participant: &mut Participant) {
     let (mut walk, budget) = (SlotWalk::default(), WalkBudget { records: 16, reads: 1, bytes: 1 << 20 });
-    while table.remove_slots(participant, &mut walk, (budget, SPAN)).expect("room in the log") {}
+    while table.remove_slots(participant, &mut walk, (budget, &[SPAN])).expect("room in the log") {}
     participant.quiescent();
 }
 
@@ -341,11 +341,11 @@ fn what_the_log_does_not_take_for_a_while_is_removed_later() {
     let all = SlotSpan { first: 0, last: 16_383 };
     let (mut walk, budget) = (SlotWalk::default(), WalkBudget { records: 16, reads: 1, bytes: 1 << 20 });
     for _ in 0..2 {
-        let removed = table.remove_slots(participant, &mut walk, (budget, all));
+        let removed = table.remove_slots(participant, &mut walk, (budget, &[all]));
         assert!(matches!(removed, Err(SlotWalkError::Store(StoreError::NotLogged(_)))), "{removed:?}");
         assert!((1..3).contains(&table.stats().records), "{:?}", table.stats().records);
     }
     drop((permit, stopped));
-    while table.remove_slots(participant, &mut walk, (budget, all)).expect("room in the log") {}
+    while table.remove_slots(participant, &mut walk, (budget, &[all])).expect("room in the log") {}
     assert_eq!(table.stats().records, 0);
 }

@@ -97,7 +97,7 @@ impl ColdMove {
     fn page(&mut self, walk: &mut SlotWalk) -> bool {
         let budget = WalkBudget { records: 64, reads: self.random.random_range(1..4), bytes: 8 << 10 };
         let (source, target, mut bytes) = (&mut self.source, &mut self.target, 0);
-        let walked = source.table.walk_slots(&mut source.participant, walk, (budget, SPAN), &mut |record| {
+        let walked = source.table.walk_slots(&mut source.participant, walk, (budget, &[SPAN]), &mut |record| {
             assert!(SPAN.contains(slot_of(record.key)));
             take(target, record.key, Some(record));
             bytes += record.value.len();
@@ -148,7 +148,7 @@ impl ColdMove {
         let (mut walk, budget) = (SlotWalk::default(), WalkBudget { records: 50, reads: 8, bytes: 1 << 20 });
         let table = Arc::clone(&self.target.table);
         while !walk.is_over() {
-            let walked = table.walk_slots(&mut self.target.participant, &mut walk, (budget, all), &mut |record| {
+            let walked = table.walk_slots(&mut self.target.participant, &mut walk, (budget, &[all]), &mut |record| {
                 let again = copied.insert(record.key.to_vec(), record.value.to_vec());
                 assert_eq!(again, None, "it is met once");
                 0
@@ -177,7 +177,7 @@ fn what_is_copied_from_the_disk_while_it_changes_arrives_as_it_was_left() {
         // The source removes what it has given away, and nothing else.
         let (table, mut walk) = (Arc::clone(&moved.source.table), SlotWalk::default());
         let budget = WalkBudget { records: 64, reads: 2, bytes: 1 << 20 };
-        while table.remove_slots(&mut moved.source.participant, &mut walk, (budget, SPAN)).expect("a sound disk") {}
+        while table.remove_slots(&mut moved.source.participant, &mut walk, (budget, &[SPAN])).expect("a sound disk") {}
         assert_eq!(table.stats().records as usize, moved.content.len() - moved.wanted().len(), "seed {seed}");
     }
 }
@@ -204,7 +204,7 @@ fn what_the_disk_does_not_read_is_not_copied_as_absent() {
     let mut walk = SlotWalk::default();
     let budget = WalkBudget { records: 1 << 20, reads: 1 << 20, bytes: 1 << 30 };
     let table = Arc::clone(&moved.source.table);
-    let walked = table.walk_slots(&mut moved.source.participant, &mut walk, (budget, SPAN), &mut |_| 0);
+    let walked = table.walk_slots(&mut moved.source.participant, &mut walk, (budget, &[SPAN]), &mut |_| 0);
     assert!(walked.is_err(), "{walked:?}");
     let keys: Vec<Box<[u8]>> = (0..KEYS).map(|number| key_of(number).into()).collect();
     let mut absent = 0;
@@ -242,7 +242,7 @@ fn what_the_disk_does_not_read_for_a_while_is_removed_later() {
     loop {
         // Records in memory were removed before it fails.
         moved.source.device.set_fault((refused == 0).then_some(SpillFault::ReadError));
-        match table.remove_slots(&mut moved.source.participant, &mut walk, (budget, SPAN)) {
+        match table.remove_slots(&mut moved.source.participant, &mut walk, (budget, &[SPAN])) {
             Ok(true) => {}
             Ok(false) => break,
             Err(_) => refused += 1,
