@@ -174,8 +174,9 @@ impl CopyDesk {
         // Whatever was read before: a generation of an earlier start, or none where this start has sent one and has had
         // no answer. Writes wait in either case.
         let has_lost = state.revision != 0 && map.has_taken_place(&self.own_id, &state.map);
-        if map.on_probation.contains(&self.own_id) && !state.map.on_probation.contains(&self.own_id) {
-            // However well it was before: a probation begins with the map that shows it.
+        let is_new = has_lost || !state.map.on_probation.contains(&self.own_id);
+        if map.on_probation.contains(&self.own_id) && is_new {
+            // However well it was before: a probation begins with the map that shows it, or another taking of the place.
             (state.probations, state.is_well) = (state.probations + 1, false);
         }
         if revision != state.revision {
@@ -316,6 +317,8 @@ impl CopyDesk {
             let is_other = *id != own && id.as_str() != owner && !state.stopped.contains(*id);
             is_other && state.servers.contains_key(*id) && !map.draining.contains_key(*id)
         };
+        // Where a third server takes a place, that is told below.
+        let owns_nothing = map.place_to_take(owner).is_some_and(|place| map.spans_of(place).next().is_none());
         let hurdles = [
             (state.is_replaced || state.has_lost, MapHurdle::IsReplaced),
             (!state.live.contains(own), MapHurdle::IsNotKnown),
@@ -323,7 +326,7 @@ impl CopyDesk {
             (map.on_probation.contains(own), MapHurdle::IsOnProbation),
             (state.stopped.contains(owner), MapHurdle::WasStopped),
             (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != boot), MapHurdle::HasChanged),
-            (map.spans_of(owner).next().is_none(), MapHurdle::OwnsNothing),
+            (owns_nothing, MapHurdle::OwnsNothing),
             (!state.live.iter().any(|id| third(&id)), MapHurdle::NoThirdServer),
         ];
         let found = hurdles.into_iter().find(|(is_so, _)| *is_so).map(|(_, hurdle)| hurdle);

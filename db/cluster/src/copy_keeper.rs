@@ -15,8 +15,8 @@ use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaSt
 use crate::copies_part::{CopiesStatus, CopyStatus, GenerationStatus};
 use crate::copy_desk::{CopyDesk, CopyName, HeldCopy, KnownPeers};
 use crate::limits::{
-    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL, LEASE_ON_ARRIVAL,
-    LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
+    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_REFUSED, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL,
+    LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
 use crate::move_desk::MoveDesk;
@@ -44,6 +44,12 @@ impl CopyLink {
     fn is_silent(&self, time: Duration) -> bool {
         self.confirmed.unwrap_or(self.begun).elapsed() >= time
     }
+
+    /// Whether a new copy is not filled there: it is silent, or refused from the beginning on.
+    fn is_given_up(&self) -> bool {
+        let is_refused = self.confirmed.is_none() && self.trouble.is_some() && self.is_silent(FILL_REFUSED);
+        self.is_over || is_refused || self.is_silent(FILL_SILENCE)
+    }
 }
 
 type CopyLinks = BTreeMap<CopyName, CopyLink>;
@@ -61,6 +67,8 @@ pub(crate) struct CopyKeeping {
     /// Copies that are wanted.
     wanted: usize,
     links: Mutex<CopyLinks>,
+    /// Servers on which a new copy was given up, the last one last: others are asked before them.
+    given_up: Mutex<Vec<String>>,
     is_stalled: AtomicBool,
     /// Wakes the links when there is more to send.
     progress: Mutex<()>,
@@ -95,6 +103,7 @@ impl CopyKeeper {
             copies,
             wanted,
             links: Mutex::default(),
+            given_up: Mutex::default(),
             is_stalled: AtomicBool::new(false),
             progress: Mutex::new(()),
             progressed: Condvar::new(),
@@ -217,10 +226,15 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     let is_new = |name: &CopyName| !needed.contains(name);
     let gone = |name: &CopyName| !peers.servers.contains_key(&name.0);
     let given_up: Vec<CopyName> = (links.iter())
-        .filter(|(name, link)| is_new(name) && (link.is_over || gone(name) || link.is_silent(FILL_SILENCE)))
+        .filter(|(name, link)| is_new(name) && (link.is_given_up() || gone(name)))
         .map(|(name, _)| name.clone())
         .collect();
     stop_links(links, |name| given_up.contains(name));
+    let earlier = &mut *keeping.given_up.lock();
+    for (server, _) in given_up {
+        earlier.retain(|one| *one != server);
+        earlier.push(server);
+    }
     let patience = |name: &CopyName| match peers.map.is_out_of_its_place(&name.0) {
         true => REPLACE_TAKEN_AFTER,
         false => REPLACE_AFTER,
@@ -242,10 +256,11 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     }
     if well.len() >= keeping.wanted {
         stop_links(links, is_new);
+        earlier.retain(|one| !well.iter().any(|(server, _)| server == one));
     }
     let filling = links.keys().filter(|name| is_new(name)).count();
     if well.len() + filling < keeping.wanted
-        && let Some(server) = candidate(keeping.copies.own_id(), &peers, links)
+        && let Some(server) = candidate(keeping.copies.own_id(), &peers, links, earlier)
     {
         let name = (server, rand::random::<u64>() >> 1);
         links.insert(name.clone(), start_link(keeping, name, true));
@@ -253,8 +268,9 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     log.keep_for_copies(links.values().map(|link| link.needs_from).min());
 }
 
-/// The next server behind this one, in the order of their ids, that lives and has no copy.
-fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks) -> Option<String> {
+/// The next server behind this one, in the order of their ids, that lives and has no copy. One that has not taken a copy
+/// comes behind the others: it may refuse it for as long as its disk is full, or its leases are others.
+fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &[String]) -> Option<String> {
     let free = |may_have_lost: bool| {
         let has_copy = |id: &String, link: &CopyLink, server: &String| {
             server == id && !(may_have_lost && link.is_over) && !link.is_silent(FILL_SILENCE)
@@ -267,7 +283,8 @@ fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks) -> Option<String>
         };
         let (after, before): (Vec<&String>, Vec<&String>) =
             peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
-        after.first().or(before.first()).map(|id| (*id).clone())
+        let turn = |id: &&String| given_up.iter().position(|one| one == *id).map_or(0, |at| at + 1);
+        after.into_iter().chain(before).min_by_key(turn).cloned()
     };
     // One whose copy cannot be gone on with comes last.
     free(false).or_else(|| free(true))
@@ -461,4 +478,23 @@ fn sweep(keeping: &CopyKeeping) {
         known.is_some_and(|one| one.copies.iter().any(|(server, number)| server == own && number == copy))
     };
     depot.remove_unneeded(is_needed, read_at);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::ServerState;
+
+    #[test]
+    fn a_server_that_has_not_taken_a_copy_is_asked_again_behind_the_others() {
+        let ids = ["a", "b", "c", "d"].map(str::to_owned);
+        let servers = ids.iter().map(|id| (id.clone(), ServerState::example())).collect();
+        let peers = KnownPeers { servers, live: ids.into_iter().collect(), ..KnownPeers::default() };
+        let next = |given_up: &[&str]| {
+            let given_up: Vec<String> = given_up.iter().map(|id| (*id).to_owned()).collect();
+            candidate("b", &peers, &CopyLinks::new(), &given_up).expect("three others live")
+        };
+        assert_eq!([next(&[]), next(&["c"]), next(&["c", "d"])], ["c", "d", "a"]);
+        assert_eq!([next(&["c", "d", "a"]), next(&["d", "a", "c"])], ["c", "d"]);
+    }
 }

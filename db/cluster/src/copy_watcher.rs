@@ -291,7 +291,12 @@ impl WatcherLoop {
         let sender = self.answers.0.clone();
         let thread = std::thread::Builder::new().name("copy-ask".to_owned());
         let of = asked.clone();
-        if thread.spawn(move || drop(sender.send((asked, ask())))).is_err() {
+        let run = move || {
+            // Also where it panics: without an answer, that server would never be asked again.
+            let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).unwrap_or(LifeAnswer::Unclear);
+            drop(sender.send((asked, answer)));
+        };
+        if thread.spawn(run).is_err() {
             // Without a thread for it, nothing is known.
             let _kept = self.answers.0.send((of, LifeAnswer::Unclear));
         }

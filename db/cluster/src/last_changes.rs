@@ -18,6 +18,7 @@ pub(crate) struct LastChanges {
     hashers: [RandomState; 2],
     last: HashMap<[u64; 2], u64>,
     number: u64,
+    noted: u64,
     limit: usize,
 }
 
@@ -28,7 +29,7 @@ impl LastChanges {
             is_wanted[usize::from(span.first)..=usize::from(span.last)].fill(true);
         }
         let hashers = [RandomState::new(), RandomState::new()];
-        LastChanges { is_wanted, hashers, last: HashMap::new(), number: 0, limit: LAST_CHANGES }
+        LastChanges { is_wanted, hashers, last: HashMap::new(), number: 0, noted: 0, limit: LAST_CHANGES }
     }
 
     fn hashes(&self, table: u64, key: &[u8]) -> [u64; 2] {
@@ -51,7 +52,13 @@ impl LastChanges {
 
     /// All are noted: the log is read once more.
     pub(crate) fn begin_again(&mut self) {
-        self.number = 0;
+        self.noted = std::mem::take(&mut self.number);
+    }
+
+    /// Whether the log had as many changes the second time: with fewer, earlier changes of a key were left out for a
+    /// last one that never came.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.number == self.noted
     }
 
     /// Whether a change is of one of the slots, and has to be made: it is the last one of its key, or that is not
@@ -77,8 +84,15 @@ mod tests {
         let mut last = LastChanges { limit, ..LastChanges::of_slots(spans) };
         changes.iter().for_each(|(table, key)| last.note(*table, key));
         last.begin_again();
-        let is_made = |number: &usize| last.is_last(changes[*number].0, &changes[*number].1);
-        (0..changes.len()).filter(is_made).collect()
+        let mut found = Vec::new();
+        for (number, (table, key)) in changes.iter().enumerate() {
+            assert!(!last.is_whole(), "not before all have come again");
+            if last.is_last(*table, key) {
+                found.push(number);
+            }
+        }
+        assert!(last.is_whole());
+        found
     }
 
     #[test]

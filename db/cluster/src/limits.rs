@@ -120,12 +120,15 @@ pub const REPLACE_AFTER: Duration = Duration::from_secs(2);
 pub const REPLACE_TAKEN_AFTER: Duration = Duration::from_millis(100);
 /// Time after which a copy that is being filled and confirms nothing is given up.
 pub const FILL_SILENCE: Duration = Duration::from_secs(20);
+/// The same for one that has confirmed nothing yet, and was refused: its disk is full, or it cannot be reached.
+pub const FILL_REFUSED: Duration = Duration::from_secs(2);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
 /// stalls.
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
-/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: about
-/// 48 bytes each. Of further keys all changes are made.
-pub const LAST_CHANGES: usize = 4 << 20;
+/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: 24 bytes
+/// each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all changes
+/// are made.
+pub const LAST_CHANGES: usize = 7 << 19;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.

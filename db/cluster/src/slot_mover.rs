@@ -413,7 +413,11 @@ impl CopyTables for OwnTables {
             return Err("these slots are this server's own".to_owned());
         }
         let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
-        let Some(entry) = found else { return Ok(false) };
+        let Some(entry) = found else {
+            // It was dropped meanwhile, and the next table that is emptied is emptied from its first record on.
+            self.cursor.emptying = SlotWalk::default();
+            return Ok(false);
+        };
         let removed = remove_some(&mut self.participant, (table.tenant, &entry), &mut self.cursor.emptying, spans);
         self.participant.quiescent();
         if !matches!(removed, Ok(true)) {

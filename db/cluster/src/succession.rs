@@ -120,6 +120,10 @@ impl SuccessorLoop {
                 self.own.rest();
                 if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                     tracing::error!("the place of server {} is not taken yet: {why}; it is tried again", name.0);
+                    if self.check(&name).is_ok() {
+                        let hurdle = format!("what takes it fails, and is tried again: {why}");
+                        self.desk.copies_part().note_failover(FailoverNote::not_possible(&name.0, &hurdle));
+                    }
                     self.logged = Some(Instant::now());
                 }
                 std::thread::park_timeout(REPLICA_PAUSE);
@@ -220,6 +224,9 @@ impl SuccessorLoop {
         let mut taken = TakenCopy { spans, last, known, page: CopyAnswer::default() };
         let read = depot.read(name, &mut |change| self.inherit_change(name, change, &mut taken));
         read.map_err(|error| error.to_string())?;
+        if !taken.last.is_whole() {
+            return Err("the copy was read twice, and had other changes the second time: is its disk sound?".to_owned());
+        }
         self.take(name, &mut taken.page)?;
         let told = taken.known.values().map(|table| CopiedTable {
             tenant: table.tenant,
