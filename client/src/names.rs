@@ -85,7 +85,10 @@ pub(crate) struct LearnedNames {
 /// The control port's answers about names. Those who ask for a name while the same question is under way wait for that
 /// one's answer: a thousand first requests of a table would else be a thousand connections, of which the port evicts
 /// some.
-pub(crate) struct AnswersByName<T>(Mutex<HashMap<String, Arc<OnceCell<T>>>>);
+pub(crate) struct AnswersByName<T>(Mutex<HashMap<String, AnswerCell<T>>>);
+
+/// The answer about a name; `None`: the question failed, and each of those who waited for it asks for itself.
+type AnswerCell<T> = Arc<OnceCell<Option<T>>>;
 
 impl<T: Clone> AnswersByName<T> {
     fn new() -> AnswersByName<T> {
@@ -98,21 +101,48 @@ impl<T: Clone> AnswersByName<T> {
         F: Future<Output = Result<T, E>>,
     {
         let known = self.0.lock().get(name).cloned();
-        let answer = known.unwrap_or_else(|| Arc::clone(self.0.lock().entry(name.to_owned()).or_default()));
-        let asked = answer.get_or_try_init(ask).await.cloned();
-        if asked.is_err() {
-            let mut all = self.0.lock();
-            // Another may be asking by now, and be waited for.
-            if Arc::strong_count(&answer) <= 2 && !answer.initialized() {
-                all.remove(name);
-            }
+        let cell = known.unwrap_or_else(|| Arc::clone(self.0.lock().entry(name.to_owned()).or_default()));
+        let question = NameQuestion { all: self, name, cell };
+        let (mut ask, mut failed) = (Some(ask), None);
+        let first = async {
+            let ask = ask.take()?;
+            ask().await.map_err(|error| failed = Some(error)).ok()
+        };
+        let answer = question.cell.get_or_init(|| first).await.clone();
+        match (answer, failed, ask) {
+            (Some(answer), ..) => Ok(answer),
+            (None, Some(error), _) => Err(error),
+            // Another one has asked, and has failed.
+            (None, None, Some(ask)) => ask().await,
+            (None, None, None) => unreachable!("who has asked has an answer or an error"),
         }
-        asked
     }
 
     /// Has the next one ask again.
     pub(crate) fn forget(&self, name: &str) {
         self.0.lock().remove(name);
+    }
+}
+
+/// A question about a name. When it ends, also where its caller gave it up, a name without an answer takes no memory.
+struct NameQuestion<'q, T> {
+    all: &'q AnswersByName<T>,
+    name: &'q str,
+    cell: AnswerCell<T>,
+}
+
+impl<T> Drop for NameQuestion<'_, T> {
+    fn drop(&mut self) {
+        let is_over = match self.cell.get() {
+            Some(Some(_)) => return,
+            Some(None) => true,
+            // The map and this one: no other waits.
+            None => Arc::strong_count(&self.cell) <= 2,
+        };
+        let mut all = self.all.0.lock();
+        if is_over && all.get(self.name).is_some_and(|known| Arc::ptr_eq(known, &self.cell)) {
+            all.remove(self.name);
+        }
     }
 }
 
@@ -184,12 +214,12 @@ mod tests {
 
     use super::AnswersByName;
 
-    /// Answers with how often it was asked; the first time it fails.
+    /// Answers, but for the first time.
     async fn ask(asked: &Cell<usize>) -> Result<usize, &'static str> {
         let before = asked.get();
         asked.set(before + 1);
         tokio::task::yield_now().await;
-        if before == 0 { Err("no connection") } else { Ok(before) }
+        if before == 0 { Err("no connection") } else { Ok(1) }
     }
 
     #[tokio::test]
@@ -210,13 +240,40 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        // One of those that waited asked again, and the others have its answer.
+        // The others ask for themselves where the question that they waited for has failed.
         assert_eq!((failed, known), (1, 999));
         let (answers, asked) = &*shared;
-        assert_eq!(answers.get_or_ask("items", || ask(asked)).await, Ok(1));
+        assert_eq!(asked.get(), 1_000);
+        let all = (0..1_000).map(|_| answers.get_or_ask("items", || ask(asked)));
+        for answer in all {
+            assert_eq!(answer.await, Ok(1));
+        }
+        assert_eq!(asked.get(), 1_001, "an answer is kept");
         answers.forget("items");
-        assert_eq!(answers.get_or_ask("items", || ask(asked)).await, Ok(2));
+        assert_eq!(answers.get_or_ask("items", || ask(asked)).await, Ok(1));
+        assert_eq!(asked.get(), 1_002);
+    }
+
+    #[tokio::test]
+    async fn many_that_ask_at_a_time_are_one_question_and_one_without_an_answer_leaves_nothing() {
+        let shared = Rc::new((AnswersByName::new(), Cell::new(1)));
+        let local = tokio::task::LocalSet::new();
+        for _ in 0..1_000 {
+            let shared = Rc::clone(&shared);
+            drop(local.spawn_local(async move {
+                assert_eq!(shared.0.get_or_ask("items", || ask(&shared.1)).await, Ok(1));
+            }));
+        }
+        local.await;
+        let (answers, asked) = &*shared;
+        assert_eq!(asked.get(), 2, "asked for once");
         assert_eq!(answers.get_or_ask("none", async || Err("unknown")).await, Err("unknown"));
-        assert!(!answers.0.lock().contains_key("none"), "names that are not there take no memory");
+        {
+            // It is given up while it waits.
+            let mut given_up = std::pin::pin!(answers.get_or_ask("slow", || ask(asked)));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(given_up.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(answers.0.lock().keys().collect::<Vec<_>>(), ["items"], "names without an answer take no memory");
     }
 }

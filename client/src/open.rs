@@ -165,6 +165,13 @@ impl Client {
         names.schemas.get_or_ask(extension, async || beside(move || asked.find_schema(&name)).await?).await
     }
 
+    /// Has the next call ask for the types of an extension.
+    fn forget_schema(&self, extension: &str) {
+        if let Some(names) = self.names() {
+            names.schemas.forget(extension);
+        }
+    }
+
     /// Calls a typed function: `extension`, or `extension.function` where it has several. Arguments and reply are of
     /// any types whose JSON is that of the function's (docs/types.md); they travel as bytes.
     ///
@@ -177,16 +184,16 @@ impl Client {
     ) -> Result<R, TypedCallError> {
         let (extension, function) = split_name(name);
         let Some(schema) = self.schema(extension).await? else {
+            self.forget_schema(extension);
             return Err(TypedCallError::Untyped(extension.to_owned()));
         };
-        let function = schema.find_function(function)?;
+        // One that is not there may be pushed by the next call.
+        let function = schema.find_function(function).inspect_err(|_| self.forget_schema(extension))?;
         let args = serde_json::to_value(args).map_err(|error| TypedCallError::Json(error.to_string()))?;
         let reply = self.invoke(extension, &schema.encode_call(function, &args)?).await;
         if matches!(&reply, Err(Error::Failed { code: INVALID, .. })) {
             // Perhaps another version was pushed, with other types: the next call asks for them.
-            if let Some(names) = self.names() {
-                names.schemas.forget(extension);
-            }
+            self.forget_schema(extension);
         }
         let reply = schema.decode_reply(function, &reply?)?;
         serde_json::from_value(reply).map_err(|error| TypedCallError::Reply(format!("the reply of {name}: {error}")))
