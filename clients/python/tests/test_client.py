@@ -44,6 +44,23 @@ class PlainTest(unittest.TestCase):
         self.assertEqual(client.get("items", b"large"), large)
         client.ping()
 
+    def test_what_is_no_text_and_no_bytes(self) -> None:
+        client = self.client
+        # As bytes, a number would be as many zero bytes.
+        for wrong in (7, 0, True, 1.5, None, ["a"]):
+            for call in (
+                lambda: client.put("items", "number", wrong),
+                lambda: client.put("items", wrong, "number"),
+                lambda: client.get("items", wrong),
+                lambda: client.get_many("items", ["number", wrong]),
+                lambda: client.invoke("bank", wrong),
+            ):
+                with self.assertRaisesRegex(TypeError, f"bytes or a text, not {type(wrong).__name__}"):
+                    call()
+        self.assertIsNone(client.get("items", "number"))
+        client.put("items", "number", memoryview(b"7"))
+        self.assertEqual(client.get("items", bytearray(b"number")), b"7")
+
     def test_ranges(self) -> None:
         for number in range(5):
             self.client.put("words", f"range{number}", str(number))

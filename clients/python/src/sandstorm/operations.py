@@ -84,7 +84,14 @@ class Measured:
 
 
 def as_bytes(given: Bytes) -> bytes:
-    return given.encode() if isinstance(given, str) else bytes(given)
+    """The bytes of a key, a value or an argument. `bytes(7)` would be seven zero bytes, so a number is refused."""
+    if isinstance(given, str):
+        return given.encode()
+    try:
+        return bytes(memoryview(given))
+    except TypeError:
+        hint = ": a number is written as str(number)" if isinstance(given, (int, float)) else ""
+        raise TypeError(f"keys, values and arguments are bytes or a text, not {type(given).__name__}{hint}") from None
 
 
 def _counted(given: Bytes) -> bytes:
