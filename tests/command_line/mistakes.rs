@@ -79,7 +79,7 @@ const SOURCES: &[WrongSource] = &[
     (
         "sums",
         "pub async fn total(db: Db<'_>, prices: BTreeMap<String, u64>) -> Result<u64, Error> {\n    Ok(prices.values().sum())\n}",
-        &["src/lib.rs:4:40", "Vec<T>", "pub struct"],
+        &["src/lib.rs:4:40", "a map: write `Vec<T>` of a `pub struct`"],
     ),
 ];
 
@@ -152,6 +152,8 @@ const COMMANDS: &[Mistake] = &[
     misused("ext deploy faults --percent 5", &["the extension's name, @ and the version"]),
     mistake("ext logs absent", &["no extension \"absent\"", "sandstorm ext list"]),
     mistake("invoke falts x", &["no extension \"falts\"", "sandstorm ext list", "sandstorm ext push"]),
+    mistake("invoke falts.add 1", &["no extension \"falts\"", "sandstorm ext list", "ext push"]),
+    mistake("invoke faults x --version 99", &["no extension \"faults\" in version 99", "sandstorm ext versions"]),
     mistake("invoke faults.add x", &["no typed functions", "call it by its name"]),
     mistake("invoke faults @big", &["arguments", "4194304", "split it"]),
     mistake("invoke faults @huge", &["huge", "8388608 bytes"]),
@@ -175,6 +177,7 @@ const COMMANDS: &[Mistake] = &[
     mistake("trigger create w --extension faults --on absent", &["no table \"absent\"", "sandstorm table list"]),
     mistake("trigger create w --extension faults --cron '0 25 * * *'", &["hour \"25\"", "0 to 23"]),
     mistake("trigger create w --extension faults --cron '0 3 * *'", &["4 fields", "minute, hour, day, month, weekday"]),
+    mistake("trigger create w --extension faults", &["--every", "--cron", "--on"]),
     mistake("trigger create w --extension faults --every '5 parsecs'", &["5 parsecs", "such as 5s"]),
     mistake("trigger create w --extension bank.deposit --every 5s --args 7", &["args", "Account"]),
     mistake("secret set payments", &["standard input is empty", "echo VALUE"]),

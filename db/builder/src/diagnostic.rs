@@ -53,14 +53,23 @@ impl Diagnostic {
 
     /// An error without a position.
     pub fn plain(message: &str) -> Diagnostic {
+        Diagnostic::without_position(Severity::Error, "error", message)
+    }
+
+    /// A warning without a position.
+    pub fn warning(message: &str) -> Diagnostic {
+        Diagnostic::without_position(Severity::Warning, "warning", message)
+    }
+
+    fn without_position(severity: Severity, word: &str, message: &str) -> Diagnostic {
         Diagnostic {
-            severity: Severity::Error,
+            severity,
             file: String::new(),
             line: 0,
             column: 0,
             rule: None,
             message: message.to_owned(),
-            rendered: format!("error: {message}\n"),
+            rendered: format!("{word}: {message}\n"),
         }
     }
 }

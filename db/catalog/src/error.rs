@@ -164,7 +164,7 @@ pub enum DirectoryError {
         current: u64,
     },
     /// A version that is not among those that are kept.
-    #[error("extension {extension:?} has no version {version} any more: kept are {kept}")]
+    #[error("extension {extension:?} has no version {version}: kept are {kept}")]
     UnknownVersion {
         /// The extension.
         extension: String,
@@ -388,7 +388,7 @@ impl DirectoryError {
     pub fn hint(&self) -> &'static str {
         use DirectoryError as E;
         match self {
-            E::UnknownTenant(_) => "`sandstorm tenant list` shows the tenants; `tenant create NAME` makes one",
+            E::UnknownTenant(_) => "`sandstorm tenant list` shows them; `sandstorm tenant create NAME` makes one",
             E::TenantExists(_) => "choose another name, or delete that tenant first",
             E::ZeroId(_) | E::NoIdLeft(_) => "leave the id out to have a free one assigned, or choose another",
             E::TooManyTenants(_) => "delete a tenant, or raise limits.tenants in the server's configuration",
@@ -396,7 +396,7 @@ impl DirectoryError {
                 "use 1 to 64 letters, digits, '_' and '-', with a letter or digit first"
             }
             E::InvalidName { .. } => "use 1 to 64 letters, digits, '_', '-' and '.', with a letter or digit first",
-            E::UnknownTable { .. } => "`sandstorm table list` shows the tables; `table create NAME` makes one",
+            E::UnknownTable { .. } => "`sandstorm table list` shows them; `sandstorm table create NAME` makes one",
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::KeepsNothing(_) => "start the server with a state directory",
             E::CannotCopy { .. } => "choose `disk`; docs/cluster.md says what copies need",
@@ -414,7 +414,7 @@ impl DirectoryError {
             E::TenantIdTaken(..) | E::TableIdTooLarge(_) | E::TableIdTaken { .. } => {
                 "leave the id out to have a free one assigned"
             }
-            E::UnknownExtension { .. } => "`sandstorm ext list` shows the extensions; `ext push DIR` makes one",
+            E::UnknownExtension { .. } => "`sandstorm ext list` shows them; `sandstorm ext push DIR` makes one",
             E::SharedExtension { .. } => "`sandstorm catalogue disable NAME` takes it away; its owner changes it",
             E::ExtensionExists { .. } => "enable it under another name: --as NAME",
             E::NotShared(_) => "`sandstorm catalogue list` shows what is shared",

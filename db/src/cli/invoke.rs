@@ -110,8 +110,12 @@ impl TypedCall {
         if args.args.len() > 1 && function.is_none() {
             return Ok(None);
         }
-        // What is not there is told when it is called.
-        let schema = session.control().extension(tenant, extension).ok().and_then(|found| found.schema);
+        let schema = match (session.control().extension(tenant, extension), function) {
+            (Ok(found), _) => found.schema,
+            (Err(error), Some(_)) => return Err(error.into()),
+            // What is not there is told when it is called.
+            (Err(_), None) => None,
+        };
         let Some(schema) = schema else {
             return match function {
                 Some(_) => Err(CliError::new(format!("extension {extension:?} has no typed functions"))
@@ -185,6 +189,9 @@ fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) 
     }
     let version = if args.version == 0 { String::new() } else { format!(" in version {}", args.version) };
     CliError::new(format!("tenant {tenant:?} has no extension {:?}{version}", split_name(&args.name).0))
-        .hint("`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one")
+        .hint(match args.version {
+            0 => "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one",
+            _ => "`sandstorm ext versions NAME` shows the versions that are kept",
+        })
         .code(error.code())
 }

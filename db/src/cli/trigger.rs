@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use sandstorm_catalog::format_utc;
-use sandstorm_client::control::{DeadLetterReport, TriggerReport, TriggerSpec};
+use sandstorm_client::control::{ControlError, DeadLetterReport, TriggerReport, TriggerSpec};
+use sandstorm_client::split_name;
 
 use super::output::{CliError, OutputPrinter, columns, counted, format_bytes};
 use super::session::CliSession;
@@ -112,7 +113,17 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
             let ops = ops.into_iter().map(|op| op.name().to_owned()).collect();
             let spec = TriggerSpec { name, extension, every, cron, table: on, ops, batch, args, retries };
             let created = control.create_trigger(&tenant, &spec)?;
-            out.show(&created, |created| format!("created trigger {}: {}\n", created.spec.name, when(created)))
+            out.show(&created, |created| {
+                let called = split_name(&created.spec.extension).0;
+                let is_absent = matches!(control.extension(&tenant, called), Err(ControlError::NotFound { .. }));
+                let waits = match is_absent {
+                    true => {
+                        format!("there is no extension {called} yet: the trigger's calls wait until it is pushed\n")
+                    }
+                    false => String::new(),
+                };
+                format!("created trigger {}: {}\n{waits}", created.spec.name, when(created))
+            })
         }
         TriggerCommand::List => out.show(&control.triggers(&tenant)?, |triggers| list(triggers)),
         TriggerCommand::Pause { name } => {

@@ -114,6 +114,32 @@ fn description(attributes: &[Attribute]) -> String {
     text.trim().to_owned()
 }
 
+/// What to write in place of a type that many write first.
+fn instead_of(value: &Type) -> Option<&'static str> {
+    match value {
+        Type::Tuple(_) => Some("a tuple: write a `pub struct` with named `pub` fields"),
+        Type::Array(_) => Some("an array: write `Vec<T>`"),
+        Type::Slice(_) => Some("a slice: write `Vec<T>`"),
+        Type::Reference(to) => match &*to.elem {
+            Type::Slice(_) => {
+                Some("a slice: write `Vec<T>`; a function that takes and gives bytes as they are is named `run`")
+            }
+            Type::Path(path) if path.path.is_ident("str") => Some("`&str`: write `String`"),
+            _ => Some("a reference: write the type without `&`"),
+        },
+        Type::Path(path) => match path.path.segments.last()?.ident.to_string().as_str() {
+            "usize" => Some("`usize`: write `u64`"),
+            "isize" => Some("`isize`: write `i64`"),
+            "char" | "str" => Some("a text: write `String`"),
+            "Box" | "Rc" | "Arc" => Some("a pointer: write the type itself"),
+            "HashMap" | "BTreeMap" => Some("a map: write `Vec<T>` of a `pub struct` of a key and a value"),
+            "HashSet" | "BTreeSet" | "VecDeque" => Some("write `Vec<T>`"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Reads types, and notes the named ones that it meets.
 struct TypeReader<'s> {
     text: &'s str,
@@ -166,6 +192,15 @@ impl TypeReader<'_> {
         }
     }
 
+    /// Refuses a type, and says what to write where that is known.
+    fn refuse_type<T>(&mut self, value: &Type) -> Option<T> {
+        let message = match instead_of(value) {
+            Some(instead) => format!("{instead}: {ALLOWED}"),
+            None => ALLOWED.to_owned(),
+        };
+        self.refuse(value, &message)
+    }
+
     fn value(&mut self, value: &Type) -> Option<ValueType> {
         match value {
             Type::Tuple(tuple) if tuple.elems.is_empty() => Some(ValueType::Unit),
@@ -173,11 +208,11 @@ impl TypeReader<'_> {
             Type::Path(path) if path.qself.is_none() => {
                 let segments = &path.path.segments;
                 let Some((first, last)) = segments.first().zip(segments.last()) else {
-                    return self.refuse(value, ALLOWED);
+                    return self.refuse_type(value);
                 };
                 let is_core = segments.len() == 1 || ["core", "alloc"].iter().any(|name| first.ident == name);
                 if !is_core {
-                    return self.refuse(value, ALLOWED);
+                    return self.refuse_type(value);
                 }
                 let name = name_of(&last.ident);
                 match &last.arguments {
@@ -185,19 +220,19 @@ impl TypeReader<'_> {
                     PathArguments::AngleBracketed(arguments) => {
                         let inner = match arguments.args.first() {
                             Some(GenericArgument::Type(inner)) if arguments.args.len() == 1 => inner,
-                            _ => return self.refuse(value, ALLOWED),
+                            _ => return self.refuse_type(value),
                         };
                         match (name.as_str(), self.value(inner)?) {
                             ("Vec", ValueType::Unsigned(8)) => Some(ValueType::Bytes),
                             ("Vec", inner) => Some(ValueType::List(inner.into())),
                             ("Option", inner) => Some(ValueType::Optional(inner.into())),
-                            _ => self.refuse(value, ALLOWED),
+                            _ => self.refuse_type(value),
                         }
                     }
-                    PathArguments::Parenthesized(_) => self.refuse(value, ALLOWED),
+                    PathArguments::Parenthesized(_) => self.refuse_type(value),
                 }
             }
-            _ => self.refuse(value, ALLOWED),
+            _ => self.refuse_type(value),
         }
     }
 
@@ -217,6 +252,7 @@ impl TypeReader<'_> {
             // `bytes` is a word of schemas, not of Rust.
             return match ValueType::plain(&name).filter(|plain| *plain != ValueType::Bytes) {
                 Some(plain) => Some(plain),
+                None if instead_of(at).is_some() => self.refuse_type(at),
                 None => self.refuse(at, &format!("`{name}`: {ALLOWED}")),
             };
         };

@@ -86,8 +86,12 @@ fn what_no_client_could_give_is_refused_with_its_line() {
         (
             "pub async fn f(db: Db<'_>, args: &str) -> Result<(), Error> {}",
             1,
-            "a type of arguments and replies is bool",
+            "`&str`: write `String`: a type of arguments and replies is bool",
         ),
+        ("pub async fn f(db: Db<'_>, args: &[u8]) -> Result<(), Error> {}", 1, "as they are is named `run`"),
+        ("pub async fn f(db: Db<'_>, count: usize) -> Result<(), Error> {}", 1, "`usize`: write `u64`"),
+        ("pub async fn f(db: Db<'_>, pair: (u8, u8)) -> Result<(), Error> {}", 1, "a tuple: write a `pub struct`"),
+        ("pub async fn f(db: Db<'_>, all: Vec<Box<u8>>) -> Result<(), Error> {}", 1, "write the type itself"),
         ("pub async fn f(db: Db<'_>, args: Wallet) -> Result<(), Error> {}", 1, "`Wallet`: a type of"),
         (
             "struct A { pub x: u8 }\npub async fn f(db: Db<'_>, args: A) -> Result<(), Error> {}",

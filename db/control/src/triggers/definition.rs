@@ -117,7 +117,7 @@ impl TriggerDefinition {
                 Err("`args` are those of a schedule: the arguments of a table's trigger are the change".to_owned())
             }
             (None, None, Some(table)) => Ok(TriggerSource::Table(table.clone())),
-            _ => Err("a trigger has one of `every`, `cron` and `table`".to_owned()),
+            _ => Err("a trigger has one of `every`, `cron` and `table` (`--every`, `--cron`, `--on`)".to_owned()),
         }
     }
 
