@@ -37,9 +37,10 @@ pub(super) fn push(
     let declared: Vec<TriggerDefinition> =
         source.manifest.triggers.iter().map(|one| triggers::declared(name, one)).collect::<Result<_, _>>()?;
     control.check_declared(view, &declared)?;
-    let pushed = build(control, view, (source.into(), staged), (&declared, started))?;
+    let mut pushed = build(control, view, (source.into(), staged), (&declared, started))?;
     if !staged {
         control.declare_triggers(view, declared, by)?;
+        pushed.diagnostics.extend(control.unfit_triggers(view.tenant.id, name));
     }
     Ok(pushed)
 }

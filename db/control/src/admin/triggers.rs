@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 
-use sandstorm_builder::ManifestTrigger;
+use sandstorm_builder::{Diagnostic, ManifestTrigger};
 use sandstorm_catalog::TenantView;
 use sandstorm_schema::ExtensionSchema;
 
@@ -21,7 +21,7 @@ use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerRespon
 use super::{ControlState, now_ms};
 use crate::events::{EventCode, NewEvent};
 use crate::limits::TRIGGERS_PER_TENANT;
-use crate::triggers::{DeclaredTrigger, TriggerDefinition, TriggerError, TriggerRunner};
+use crate::triggers::{DeclaredTrigger, TriggerDefinition, TriggerError, TriggerRunner, TriggerStatus};
 
 impl ControlState {
     /// The triggers, in a server that has workers.
@@ -78,6 +78,24 @@ impl ControlState {
             self.events.record(NewEvent { code, actor, from, tenant, subject: Some(name), count: 1, text });
         }
         Ok(())
+    }
+
+    /// Warnings about triggers that call an extension, and give what its newest version does not take: a push may have
+    /// changed its types.
+    pub(super) fn unfit_triggers(&self, tenant: u32, extension: &str) -> Vec<Diagnostic> {
+        let snapshot = self.directory.snapshot();
+        let loaded = snapshot.tenant(tenant).and_then(|view| view.extension(extension));
+        let (Some(loaded), Ok(runner)) = (loaded, self.trigger_runner()) else { return Vec::new() };
+        let schema = loaded.library.schema();
+        let unfit = |one: TriggerStatus| {
+            let why = TriggerRunner::check_built(schema.map(|schema| &**schema), &one.spec).err()?;
+            let name = &one.spec.name;
+            Some(Diagnostic::warning(&format!(
+                "trigger {name:?} calls this extension, and its calls fail: {why}; `sandstorm trigger delete {name}`, and \
+                 create it with other arguments"
+            )))
+        };
+        runner.list(tenant).into_iter().filter(|one| one.spec.called().0 == extension).filter_map(unfit).collect()
     }
 
     /// Removes the triggers of a tenant that is gone.
