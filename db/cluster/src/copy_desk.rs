@@ -176,7 +176,7 @@ impl CopyDesk {
         let has_lost = state.revision != 0 && map.has_taken_place(&self.own_id, &state.map);
         let is_new = has_lost || !state.map.on_probation.contains(&self.own_id);
         if map.on_probation.contains(&self.own_id) && is_new {
-            // However well it was before: a probation begins with the map that shows it, or another taking of the place.
+            // However well it was before: a probation begins with the map that shows it, or another loss.
             (state.probations, state.is_well) = (state.probations + 1, false);
         }
         if revision != state.revision {

@@ -268,8 +268,8 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     log.keep_for_copies(links.values().map(|link| link.needs_from).min());
 }
 
-/// The next server behind this one, in the order of their ids, that lives and has no copy. One that has not taken a copy
-/// comes behind the others: it may refuse it for as long as its disk is full, or its leases are others.
+/// The next server behind this one, in the order of their ids, that lives and has no copy. One that has not taken a
+/// copy comes behind the others: it may refuse it for as long as its disk is full, or its leases are others.
 fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &[String]) -> Option<String> {
     let free = |may_have_lost: bool| {
         let has_copy = |id: &String, link: &CopyLink, server: &String| {

@@ -125,9 +125,9 @@ pub const FILL_REFUSED: Duration = Duration::from_secs(2);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
 /// stalls.
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
-/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: 24 bytes
-/// each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all changes
-/// are made.
+/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: 24
+/// bytes each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all
+/// changes are made.
 pub const LAST_CHANGES: usize = 7 << 19;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
