@@ -302,6 +302,12 @@ pub const CHANGE_WAIT_MAX_S: u64 = 30;
 pub const CHANGE_WAITS: usize = 128;
 /// The same of one tenant: one for each of many tables.
 pub const CHANGE_WAITS_PER_TENANT: usize = 16;
+/// Requests of other servers of the cluster with memcached clients' commands that are run at a time, at most: each has
+/// one of [`MAX_CONNECTIONS`] for as long as it takes, and the others are for what servers ask each other beside, such
+/// as whether one is there. One more is answered that it was not run.
+pub const COMMAND_REQUESTS: usize = 96;
+/// The same of one address: half of [`MAX_CONNECTIONS_PER_ADDRESS`]. A server has eight at a time.
+pub const COMMAND_REQUESTS_PER_ADDRESS: usize = 16;
 /// How long a request that may not wait does so anyway: its client asks again, and at once would be too often.
 pub const CHANGE_LATE_LOOK: Duration = Duration::from_secs(1);
 /// Time between two looks for a change: half of what a change of durability `interval` takes to reach the disk.

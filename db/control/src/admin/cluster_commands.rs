@@ -2,18 +2,23 @@
 //! this server's. A worker runs them; bytes are only passed on here, without a thread that waits.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use tokio::net::UnixStream;
 
 use super::ControlState;
 use super::body::RawBody;
-use super::cluster_copies::{ClusterPeer, no_cluster};
+use super::cluster_copies::{no_cluster, peer_desk};
 use super::error::ApiError;
+use super::request_limiter::{RequestLimiter, RequestPermit};
+use crate::http_listener::{ConnectionLimiter, HttpPeer, PermitHandle, counted_address};
+use crate::limits::{COMMAND_REQUESTS, COMMAND_REQUESTS_PER_ADDRESS};
 use sandstorm_dialects::limits::protocols::{FORWARDED_REQUEST_BYTES, FORWARDED_RESPONSE_BYTES};
 use sandstorm_net::forwarding::{ForwardedHead, ForwardedOutcome, push_answer};
 
@@ -26,18 +31,59 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
+/// The requests with commands that are under way, by address. Those of this machine have none: they count for one of
+/// their own each.
+#[derive(Debug)]
+pub(super) struct CommandLimiter(Arc<RequestLimiter<SocketAddr>>);
+
+impl CommandLimiter {
+    /// A limiter for the port with these connections, of which it leaves half for other requests.
+    pub(super) fn new(connections: &ConnectionLimiter) -> CommandLimiter {
+        let all = COMMAND_REQUESTS.min(connections.limit() / 2);
+        CommandLimiter(RequestLimiter::new(all, COMMAND_REQUESTS_PER_ADDRESS))
+    }
+
+    /// Begins a request on a connection, which is not closed for another one's while it is worked on. `None`: as many
+    /// as may be are under way.
+    fn begin(&self, peer: SocketAddr, visit: &PermitHandle) -> Option<RequestPermit<SocketAddr>> {
+        let owner = counted_address(peer.ip()).map_or(peer, |address: IpAddr| SocketAddr::new(address, 0));
+        let permit = self.0.begin(owner)?;
+        visit.serve(true);
+        Some(permit)
+    }
+}
+
+/// Another server of the cluster that sends commands. It is looked at before the body is read. Where as many requests
+/// as may be are under way there is no permit: its connection may be closed for another one's, such as a question
+/// whether this server is there, and its body is read only so that it sees the answer.
+pub(super) struct CommandPeer(Option<RequestPermit<SocketAddr>>);
+
+impl FromRequestParts<Arc<ControlState>> for CommandPeer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<CommandPeer, ApiError> {
+        peer_desk(parts, control)?;
+        let connection = parts.extensions.get();
+        let begin = |ConnectInfo(HttpPeer(peer, visit)): &ConnectInfo<HttpPeer>| control.commands.begin(*peer, visit);
+        Ok(CommandPeer(connection.and_then(begin)))
+    }
+}
+
 pub(super) async fn run(
     State(control): State<Arc<ControlState>>,
-    ClusterPeer(_): ClusterPeer,
+    CommandPeer(permit): CommandPeer,
     RawBody(body): RawBody,
 ) -> Result<Vec<u8>, ApiError> {
+    let not_run = |why: String| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_run", why);
+    let too_many = || not_run("as many requests with commands are under way as may be".to_owned());
+    let _counts_until_the_end = permit.ok_or_else(too_many)?;
     let malformed = || ApiError::invalid("these are no commands of a server of this version");
     let (head, commands) = ForwardedHead::decode(&body).ok_or_else(malformed)?;
     if head.commands > COMMANDS {
         return Err(malformed());
     }
     let caller = control.calls.as_ref().ok_or_else(no_cluster)?;
-    let busy = |error: io::Error| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_run", error.to_string());
+    let busy = |error: io::Error| not_run(error.to_string());
     let mut answers = Vec::new();
     match caller.open_forwarded(&head).map_err(busy)? {
         // What becomes of it from here on is not an error: some of the commands may have been run.
@@ -84,4 +130,34 @@ async fn pass_on(stream: StdUnixStream, commands: &[u8], answers: &mut Vec<u8>) 
     // Where the worker has ended it early, its last answers say why.
     let (read, _written) = tokio::join!(read, write);
     read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_leave_connections_for_other_questions_of_their_server_and_of_others() {
+        let connections = ConnectionLimiter::new("port");
+        let commands = CommandLimiter::new(&connections);
+        let place = |address: &str| connections.place(address.parse().unwrap());
+        let begin = |address: &str| {
+            let connection = place(address).unwrap();
+            let permit = commands.begin(SocketAddr::new(address.parse().unwrap(), 7), &connection.visit());
+            (connection, permit)
+        };
+        // One server, with all the connections that it may have.
+        let of_one: Vec<_> = (0..crate::limits::MAX_CONNECTIONS_PER_ADDRESS).map(|_| begin("10.0.0.1")).collect();
+        let permits = of_one.iter().filter(|(_, permit)| permit.is_some()).count();
+        assert_eq!(permits, COMMAND_REQUESTS_PER_ADDRESS);
+        let question = place("10.0.0.1").expect("one that has no permit makes room");
+        question.visit().serve(true);
+        // All servers of a large cluster.
+        let of_all: Vec<_> = (0..2_000).map(|number| begin(&format!("10.1.{}.1", number % 100))).collect();
+        let permits = of_one.iter().chain(&of_all).filter(|(_, permit)| permit.is_some()).count();
+        assert_eq!(permits, COMMAND_REQUESTS.min(connections.limit() / 2));
+        assert!(place("10.2.0.1").is_some());
+        drop((of_one, of_all));
+        assert!(begin("10.0.0.1").1.is_some());
+    }
 }

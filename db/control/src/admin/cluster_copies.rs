@@ -71,18 +71,22 @@ impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<ClusterPeer, ApiError> {
-        let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
-        let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
-        match desk.is_peer_key(key) {
-            true => {
-                // Its connection is not closed for another one's while it is served.
-                if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
-                    visit.serve(true);
-                }
-                Ok(ClusterPeer(desk))
-            }
-            false => Err(ApiError::unauthorized("this is for servers of the cluster only")),
+        let desk = peer_desk(parts, control)?;
+        // Its connection is not closed for another one's while it is served.
+        if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
+            visit.serve(true);
         }
+        Ok(ClusterPeer(desk))
+    }
+}
+
+/// This server's part in the cluster, for a request that has shown the cluster's key.
+pub(super) fn peer_desk(parts: &Parts, control: &ControlState) -> Result<Arc<MoveDesk>, ApiError> {
+    let desk = control.moves.as_ref().ok_or_else(no_cluster)?;
+    let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
+    match desk.is_peer_key(key) {
+        true => Ok(Arc::clone(desk)),
+        false => Err(ApiError::unauthorized("this is for servers of the cluster only")),
     }
 }
 

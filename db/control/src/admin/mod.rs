@@ -112,6 +112,7 @@ pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
 use call_desk::CallDesk;
+use cluster_commands::CommandLimiter;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
 use deployments::DeploymentJudge;
@@ -202,6 +203,8 @@ pub struct ControlState {
     record_pages: Arc<RequestLimiter>,
     /// Requests that wait for changes of a table.
     change_waits: Arc<RequestLimiter>,
+    /// Requests of other servers with commands.
+    commands: CommandLimiter,
     /// Changes of triggers under way.
     trigger_changes: Arc<RequestLimiter>,
     /// Where calls over HTTP go in, and those under way.
@@ -240,6 +243,7 @@ impl ControlState {
             }
         }
         let slots = artifact_sources.builder.as_ref().map_or(1, |builder| builder.slots());
+        let limiter = ConnectionLimiter::new(CONTROL_PORT.name);
         Arc::new(ControlState {
             directory,
             metrics,
@@ -254,7 +258,8 @@ impl ControlState {
             builds: BuildCounts::default(),
             live_samples: LiveSamples::default(),
             certificate: OnceLock::new(),
-            limiter: ConnectionLimiter::new(CONTROL_PORT.name),
+            commands: CommandLimiter::new(&limiter),
+            limiter,
             stop: Box::new(stop),
             history,
             artifacts,

@@ -153,8 +153,7 @@ impl ConnectionLimiter {
     /// Reserves a slot for a connection from that address. At a limit, of its address, of all other machines or of the
     /// port, the connection there that has waited longest is evicted. `None` if all of them are being served.
     pub(crate) fn place(self: &Arc<ConnectionLimiter>, from: IpAddr) -> Option<ConnectionPermit> {
-        let from = from.to_canonical();
-        let address = (!from.is_loopback()).then(|| ip_prefix(from));
+        let address = counted_address(from);
         let mut state = self.state.lock();
         let has_room = match address {
             Some(own) => {
@@ -210,6 +209,11 @@ impl ConnectionLimiter {
             failures.no_files = Some(now);
             tracing::warn!(%error, "{}: no connection can be accepted; raise the limit of open files (LimitNOFILE)", self.name);
         }
+    }
+
+    /// Connections at a time.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Whether half of the slots are in use: then connections should not outlive their requests.
@@ -349,6 +353,12 @@ impl Drop for ConnectionPermit {
         state.leave(seat.address);
         limiter.room.notify_one();
     }
+}
+
+/// The address whose limit a connection counts for. `None`: it is of this machine.
+pub(crate) fn counted_address(from: IpAddr) -> Option<IpAddr> {
+    let from = from.to_canonical();
+    (!from.is_loopback()).then(|| ip_prefix(from))
 }
 
 /// The address, or for IPv6 its /64, which one party has to itself.

@@ -12,6 +12,6 @@ mod tls_stream;
 
 pub use certificate::ServerCertificate;
 pub use certificate_watcher::CertificateWatcher;
-pub(crate) use connection_limit::ConnectionLimiter;
+pub(crate) use connection_limit::{ConnectionLimiter, PermitHandle, counted_address};
 pub(crate) use early_response::{BodyReadError, BodyRemainder, buffer_short_body, close_after_response};
 pub(crate) use listener::{HttpPeer, LimitedListener};
