@@ -64,11 +64,13 @@ pub(super) fn place_of_request(table: &TableEntry, request: &TextRequest<'_>) ->
         TextRequest::Store(store) => RequestPlace::of_key(table, store.key, true),
         TextRequest::MetaTooLarge { key, base64: true } => in_base64(key, true),
         TextRequest::Meta(meta) => {
-            let reads = matches!(meta.verb, MetaCommand::Get | MetaCommand::Debug);
-            // One client is told to renew a record, and the others that one was.
-            let flags = &meta.flags;
-            let changes = !reads || flags.vivify.is_some() || flags.ttl.is_some() || flags.recache.is_some();
-            if flags.base64 { in_base64(meta.key, changes) } else { RequestPlace::of_key(table, meta.key, changes) }
+            // A get of a stale record changes it: one client is told to renew it, and the others that one was. Run
+            // again it would tell all of them so.
+            let changes = meta.verb != MetaCommand::Debug;
+            match meta.flags.base64 {
+                true => in_base64(meta.key, changes),
+                false => RequestPlace::of_key(table, meta.key, changes),
+            }
         }
         TextRequest::GetMany { .. }
         | TextRequest::FlushAll { .. }

@@ -98,6 +98,11 @@ impl DividedWorld {
                 assert_eq!(answers[number].is_some(), asked == wanted);
             }
         }
+        // What only reads may have to be asked for anew, with all behind it.
+        if self.errs && !batch.is_ordered && random.random_bool(0.2) {
+            let later = random.random_range(0..answers.len());
+            answers[later] = Some(ForwardedAnswer::Later);
+        }
         answers.into_iter().flatten().collect()
     }
 
@@ -316,6 +321,46 @@ fn a_value_too_long_ends_what_was_there_at_its_owner() {
     }
 }
 
+/// A key of the server at `owner`.
+fn key_of(wanted: usize) -> String {
+    let is_its = |key: &String| owner(sandstorm_net::slots::slot_of(key.as_bytes())) == wanted;
+    (0..).map(|number| format!("k{number}")).find(is_its).expect("there are many keys")
+}
+
+#[test]
+fn a_win_is_not_lost_where_a_read_before_it_is_asked_for_anew() {
+    let world = DividedWorld::new(false);
+    let mut random = StdRng::seed_from_u64(1);
+    let mut client = world.servers[0].client("shop", "t");
+    let (near, far) = (key_of(0), key_of(1));
+    for key in [&near, &far] {
+        let stale = format!("set {key} 0 0 1\r\nx\r\nmd {key} I T30\r\n");
+        assert_eq!(world.talk(0, &mut client, stale.as_bytes(), &mut random), b"STORED\r\nHD\r\n");
+    }
+    client.input = format!("get {far}\r\nmg {near} v\r\nmg {far} v\r\n").into_bytes();
+    let (mut out, mut rounds) = (Vec::new(), 0);
+    loop {
+        let mut ran = None;
+        world.servers[0].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
+        let (used, next) = ran.expect("it has run");
+        client.input.drain(..used);
+        match next {
+            NextAction::Yield | NextAction::HandOver(_) => {}
+            NextAction::Forward(batch) => {
+                let mut answers = world.carry(0, &batch, &mut random);
+                if rounds == 0 {
+                    answers[0] = ForwardedAnswer::Later;
+                }
+                rounds += 1;
+                client.session.forwarded(answers, &mut out);
+            }
+            _ => break,
+        }
+    }
+    let expected = format!("VALUE {far} 0 1\r\nx\r\nEND\r\nVA 1 X W\r\nx\r\nVA 1 X W\r\nx\r\n");
+    assert_eq!((String::from_utf8_lossy(&out).into_owned(), rounds), (expected, 3));
+}
+
 #[test]
 fn a_refusal_is_in_the_words_of_the_protocol_and_ends_a_multiget_alone() {
     let world = DividedWorld::new(false);
@@ -341,11 +386,7 @@ fn a_refusal_is_in_the_words_of_the_protocol_and_ends_a_multiget_alone() {
     };
     let refused = [ForwardedAnswer::Refused("SERVER_ERROR away".to_owned())];
     // Of so many keys some are elsewhere, and some here.
-    let far =
-        (0..).map(|number| format!("k{number}")).find(|key| owner(sandstorm_net::slots::slot_of(key.as_bytes())) != 0);
-    let near =
-        (0..).map(|number| format!("k{number}")).find(|key| owner(sandstorm_net::slots::slot_of(key.as_bytes())) == 0);
-    let (far, near) = (far.unwrap(), near.unwrap());
+    let (far, near) = (key_of(1), key_of(0));
     assert_eq!(ask(&format!("set {near} 0 0 1\r\nn\r\n"), &refused), "STORED\r\n");
     assert_eq!(ask(&format!("get {far}\r\nversion\r\n"), &refused), "SERVER_ERROR away\r\nVERSION 1.6.18\r\n");
     let value = format!("VALUE {near} 0 1\r\nn\r\n");
