@@ -34,6 +34,12 @@ impl ColdCommand {
         self.error = Some(error);
     }
 
+    /// Whether nothing is noted of a command that waited.
+    #[cfg(test)]
+    pub(crate) fn is_new(&self) -> bool {
+        (self.tries, self.position) == (0, 0) && self.error.is_none()
+    }
+
     /// Notes how far a command in pieces is: one that gets on may wait as often as it has parts.
     pub(crate) fn note_position(&mut self, position: usize) {
         if position != self.position {

@@ -18,6 +18,7 @@ use super::binary::refusal::push_refusal;
 use super::context::MemcachedContext;
 use super::{BatchEnd, InputState, MemcachedSession, run_plan, should_yield};
 use crate::NextAction;
+use crate::cold_command::ColdCommand;
 use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, FORWARDED_RUN_BYTES, FORWARDED_WORK};
 use sandstorm_catalog::TableEntry;
 
@@ -202,7 +203,7 @@ impl MemcachedSession {
         }
         let (run, ..) = runner;
         let mut begins = 0;
-        let collected = collect(work, table, (plan, &places), |request, hash, end| {
+        let collected = collect((work, &mut self.cold), table, (plan, &places), |request, hash, end| {
             let bytes = &input[std::mem::replace(&mut begins, end)..end];
             match hash {
                 None => CollectedPart::Elsewhere(bytes.to_vec(), refusal(request)),
@@ -247,7 +248,7 @@ impl MemcachedSession {
         if out.len() > work.begun && should_yield(work, out) {
             return Some((0, Some(NextAction::Yield)));
         }
-        let collected = collect(work, table, (batch, &places), |key, hash, _| match hash {
+        let collected = collect((work, &mut self.cold), table, (batch, &places), |key, hash, _| match hash {
             None => CollectedPart::Elsewhere(get_command(key, cas, exptime), Refusal::Text { noreply: false }),
             Some(hash) => {
                 let mut answer = Vec::new();
@@ -367,7 +368,7 @@ enum CollectedPart {
 
 /// Collects a run from the front of a plan. `part` runs a request whose hash it is given, and else says what is sent.
 fn collect<R>(
-    work: &MemcachedContext<'_>,
+    (work, cold): (&MemcachedContext<'_>, &mut ColdCommand),
     table: &TableEntry,
     (plan, places): (&[(R, u64, usize)], &[RequestPlace]),
     mut part: impl FnMut(&R, Option<u64>, usize) -> CollectedPart,
@@ -402,6 +403,8 @@ fn collect<R>(
                     drop(work.context.participant.shown().take_cold());
                     break;
                 }
+                // What comes behind it waits anew, and is not refused for what this one has met.
+                let _answered = cold.settle(work.context.participant);
                 here_bytes += answer.len();
                 let answer = if goes_on { AnswerPart::Here(answer) } else { AnswerPart::ListError(answer) };
                 collected.parts.push((answer, *end));

@@ -8,6 +8,7 @@ use rand::{Rng, SeedableRng};
 use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch, ForwardedHead, ForwardedOutcome};
 use sandstorm_net::memcached::text::push_base64;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange};
+use sandstorm_store::spill::SpillReadError;
 
 use super::*;
 use crate::memcached::peer::PeerSession;
@@ -359,6 +360,29 @@ fn a_win_is_not_lost_where_a_read_before_it_is_asked_for_anew() {
     }
     let expected = format!("VALUE {far} 0 1\r\nx\r\nEND\r\nVA 1 X W\r\nx\r\nVA 1 X W\r\nx\r\n");
     assert_eq!((String::from_utf8_lossy(&out).into_owned(), rounds), (expected, 3));
+}
+
+#[test]
+fn what_a_record_on_the_disk_was_waited_for_does_not_count_for_those_behind_it() {
+    let world = DividedWorld::new(false);
+    let mut random = StdRng::seed_from_u64(1);
+    let (near, far) = (key_of(0), key_of(1));
+    let value = |key: &str| format!("VALUE {key} 0 1\r\nx\r\n");
+    let list = (format!("get {near} {far}\r\n"), format!("{}{}END\r\n", value(&near), value(&far)));
+    let pipeline = format!("get {far}\r\nget {near}\r\n");
+    let pipeline = (pipeline, format!("{}END\r\n{}END\r\n", value(&far), value(&near)));
+    for (sent, expected) in [list, pipeline] {
+        let mut client = world.servers[0].client("shop", "t");
+        for key in [&near, &far] {
+            world.talk(0, &mut client, format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), &mut random);
+        }
+        // It has waited for the record near by, which another client's request has brought to memory meanwhile.
+        client.session.cold.note_position(1);
+        client.session.cold.set_error(SpillReadError::Device);
+        let answers = world.talk(0, &mut client, sent.as_bytes(), &mut random);
+        assert_eq!(String::from_utf8_lossy(&answers), expected);
+        assert!(client.session.cold.is_new(), "{sent:?}");
+    }
 }
 
 #[test]
