@@ -100,12 +100,15 @@ pub enum ForwardedOutcome {
     Uncertain = 4,
     /// It was not run, nor were those behind it: the server stops.
     Stopping = 5,
+    /// It was not run, and will not be. The bytes are a text.
+    Refused = 6,
 }
 
 impl ForwardedOutcome {
     fn of(byte: u8) -> Option<ForwardedOutcome> {
-        use ForwardedOutcome::{Answered, Full, NotOwned, NotReady, Stopping, Uncertain};
-        [Answered, NotOwned, NotReady, Full, Uncertain, Stopping].into_iter().find(|outcome| *outcome as u8 == byte)
+        use ForwardedOutcome::{Answered, Full, NotOwned, NotReady, Refused, Stopping, Uncertain};
+        let all = [Answered, NotOwned, NotReady, Full, Uncertain, Stopping, Refused];
+        all.into_iter().find(|outcome| *outcome as u8 == byte)
     }
 }
 

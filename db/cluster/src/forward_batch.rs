@@ -125,6 +125,9 @@ impl BatchUnderWay {
             let answer = match outcome {
                 ForwardedOutcome::Answered => ForwardedAnswer::Answered(bytes.to_vec()),
                 ForwardedOutcome::Full => ForwardedAnswer::Later,
+                ForwardedOutcome::Refused => {
+                    ForwardedAnswer::Refused(format!("SERVER_ERROR {}", String::from_utf8_lossy(bytes)))
+                }
                 ForwardedOutcome::NotOwned | ForwardedOutcome::NotReady => {
                     elsewhere.push(*number);
                     continue;
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn only_what_was_not_run_for_certain_is_sent_again() {
-        use ForwardedOutcome::{Answered, Full, NotOwned, Stopping, Uncertain};
+        use ForwardedOutcome::{Answered, Full, NotOwned, Refused, Stopping, Uncertain};
         let all = [(Answered, "a"), (Answered, ""), (Full, "")];
         let expected = vec![answered("a"), answered(""), ForwardedAnswer::Later];
         assert_eq!(told(&all), (vec![], Some(expected)));
@@ -194,6 +197,8 @@ mod tests {
         assert_eq!(told(&[]), (vec![], Some(vec![unknown.clone(), lost("ask again"), unknown])));
         let (elsewhere, answers) = told(&[(Answered, "a"), (Uncertain, "the disk")]);
         assert_eq!((elsewhere, answers), (vec![], Some(vec![answered("a"), refused("the disk"), refused("the disk")])));
+        let (_, answers) = told(&[(Answered, "a"), (Refused, "why"), (Answered, "b")]);
+        assert_eq!(answers, Some(vec![answered("a"), refused("why"), answered("b")]));
         let (_, answers) = told(&[(Stopping, "")]);
         let stops =
             refused("server 01234567, which owns the key, is shutting down: the command was not run; ask again");

@@ -14,6 +14,10 @@ use crate::{CommandContext, ConnectionIdentity, NextAction, PortService, Protoco
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_store::spill::SpillReadError;
 
+/// What the client of a command is told that is not whole here: servers of a cluster may differ in the longest value.
+const NOT_WHOLE: &str = "the key's owner reads the command in another way, and has not run it: give all servers of the \
+                         cluster the same version and configuration";
+
 /// The session of one request of another server.
 pub struct PeerSession {
     session: MemcachedSession,
@@ -101,14 +105,23 @@ impl PeerSession {
                     return PeerStep::Waits(next);
                 }
                 NextAction::Yield if at < command.len() => {}
+                // It is whole for the server that has sent it, and not for this one. The client waits for an answer.
+                _ if at < command.len() => break ForwardedOutcome::Refused,
                 _ => break ForwardedOutcome::Answered,
             }
         };
         // What a value too long would be followed by is not sent.
         self.session.state = InputState::Requests;
-        if outcome == ForwardedOutcome::NotOwned {
-            out.truncate(start + ANSWER_HEADER_BYTES);
-            self.refused = self.head.is_ordered.then_some(outcome);
+        match outcome {
+            ForwardedOutcome::NotOwned => {
+                out.truncate(start + ANSWER_HEADER_BYTES);
+                self.refused = self.head.is_ordered.then_some(outcome);
+            }
+            ForwardedOutcome::Refused => {
+                out.truncate(start + ANSWER_HEADER_BYTES);
+                out.extend_from_slice(NOT_WHOLE.as_bytes());
+            }
+            _ => {}
         }
         end_answer(start, outcome, out);
         self.answer_bytes += out.len() - start;

@@ -5,7 +5,7 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch, ForwardedHead, ForwardedOutcome};
+use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch, ForwardedCommand, ForwardedHead, ForwardedOutcome};
 use sandstorm_net::memcached::text::push_base64;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange};
 use sandstorm_store::spill::SpillReadError;
@@ -383,6 +383,64 @@ fn what_a_record_on_the_disk_was_waited_for_does_not_count_for_those_behind_it()
         assert_eq!(String::from_utf8_lossy(&answers), expected);
         assert!(client.session.cold.is_new(), "{sent:?}");
     }
+}
+
+/// A get of a key, as a frame of the binary protocol.
+fn get_frame(key: &str) -> Vec<u8> {
+    let mut frame = vec![0x80, 0, 0, key.len() as u8, 0, 0, 0, 0, 0, 0, 0, key.len() as u8, 1, 2, 3, 4];
+    frame.extend_from_slice(&[0; 8]);
+    [&frame, key.as_bytes()].concat()
+}
+
+#[test]
+fn a_command_that_is_not_whole_for_the_owner_is_refused_in_the_words_of_the_protocol() {
+    let (world, key) = (DividedWorld::new(false), key_of(1));
+    let command = |bytes: &[u8]| ForwardedCommand {
+        slot: sandstorm_net::slots::slot_of(key.as_bytes()),
+        changes: true,
+        bytes: bytes.to_vec(),
+    };
+    let told = |is_binary: bool, commands: [&[u8]; 2]| {
+        let mut client = world.servers[0].client("shop", "t");
+        client.input = if is_binary { get_frame(&key) } else { format!("get {key}\r\n").into_bytes() };
+        let (mut out, mut texts) = (Vec::new(), Vec::new());
+        loop {
+            let mut ran = None;
+            world.servers[0].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
+            let (used, next) = ran.expect("it has run");
+            client.input.drain(..used);
+            match next {
+                NextAction::Yield | NextAction::HandOver(_) => {}
+                NextAction::Forward(batch) => {
+                    let batch = ForwardedBatch { commands: commands.map(command).to_vec(), ..*batch };
+                    texts = world.run_at(1, &batch, 0, |_| true);
+                    let text = format!("SERVER_ERROR {}", String::from_utf8_lossy(&texts[0].1));
+                    client.session.forwarded(vec![ForwardedAnswer::Refused(text)], &mut out);
+                }
+                _ => return (out, texts),
+            }
+        }
+    };
+    let refusal = "the key's owner reads the command in another way, and has not run it";
+    let (set, get) = (format!("set {key} 0 0 9\r\n"), format!("get {key}\r\n"));
+    for cut in [set.as_bytes(), &get.as_bytes()[..get.len() - 1], b"mg"] {
+        let (out, texts) = told(false, [cut, get.as_bytes()]);
+        assert!(String::from_utf8_lossy(&out).starts_with(&format!("SERVER_ERROR {refusal}")));
+        assert_eq!(
+            texts.iter().map(|(outcome, _)| *outcome).collect::<Vec<_>>(),
+            [ForwardedOutcome::Refused, ForwardedOutcome::Answered]
+        );
+        assert_eq!(texts[1].1, b"END\r\n");
+    }
+    let get = get_frame(&key);
+    let (out, texts) = told(true, [&get[..get.len() - 1], &get]);
+    assert_eq!(
+        texts.iter().map(|(outcome, _)| *outcome).collect::<Vec<_>>(),
+        [ForwardedOutcome::Refused, ForwardedOutcome::Answered]
+    );
+    let head = [0x81, 0, 0, 0, 0, 0, 0, 0x82];
+    assert_eq!((&out[..8], &out[12..16]), (&head[..], &[1, 2, 3, 4][..]));
+    assert!(String::from_utf8_lossy(&out[24..]).starts_with(refusal));
 }
 
 #[test]
