@@ -1,9 +1,12 @@
 //! A client's commands that are with other servers, and what it is told of them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use sandstorm_net::forwarding::{ForwardDone, ForwardedAnswer, ForwardedBatch, ForwardedOutcome};
+
+use crate::answer_budget::AnswerBudget;
 
 /// Digits of a server's id that are shown.
 const SHOWN_DIGITS: usize = 8;
@@ -57,6 +60,10 @@ impl ForwardFailure {
 struct BatchAnswers {
     of: Vec<Option<ForwardedAnswer>>,
     left: usize,
+    /// Bytes of those that there are, as the budget counts them.
+    kept: usize,
+    /// The number from which on answers are not kept, since the commands are to be tried anew in any case.
+    anew: usize,
     done: Option<ForwardDone>,
 }
 
@@ -66,13 +73,19 @@ pub(crate) struct BatchUnderWay {
     /// When each has to be answered.
     pub(crate) deadline: Instant,
     answers: Mutex<BatchAnswers>,
+    budget: Arc<AnswerBudget>,
 }
 
 impl BatchUnderWay {
-    pub(crate) fn new(batch: ForwardedBatch, deadline: Instant, done: ForwardDone) -> BatchUnderWay {
+    pub(crate) fn new(
+        batch: ForwardedBatch,
+        deadline: Instant,
+        budget: &Arc<AnswerBudget>,
+        done: ForwardDone,
+    ) -> BatchUnderWay {
         let left = batch.commands.len();
-        let answers = Mutex::new(BatchAnswers { of: vec![None; left], left, done: Some(done) });
-        BatchUnderWay { batch, deadline, answers }
+        let answers = BatchAnswers { of: vec![None; left], left, kept: 0, anew: left, done: Some(done) };
+        BatchUnderWay { batch, deadline, answers: Mutex::new(answers), budget: Arc::clone(budget) }
     }
 
     /// Answers some of the commands, by their numbers. Whoever waits is told once all are answered. An answer that a
@@ -80,15 +93,25 @@ impl BatchUnderWay {
     pub(crate) fn answer(&self, answered: impl IntoIterator<Item = (usize, ForwardedAnswer)>) {
         let ended = {
             let mut answers = self.answers.lock();
+            let mut new: Vec<(usize, ForwardedAnswer)> = Vec::new();
             for (number, answer) in answered {
-                if let Some(place @ None) = answers.of.get_mut(number) {
-                    *place = Some(answer);
-                    answers.left -= 1;
+                let is_open = matches!(answers.of.get(number), Some(None));
+                if is_open && new.iter().all(|(other, _)| *other != number) {
+                    new.push((number, answer));
                 }
             }
-            match answers.left {
-                0 => answers.done.take().map(|done| (done, std::mem::take(&mut answers.of))),
-                _ => None,
+            answers.left -= new.len();
+            let is_ended = answers.left == 0;
+            for (number, answer) in new {
+                let answer = if is_ended { answer } else { self.kept(&mut answers, number, answer) };
+                answers.of[number] = Some(answer);
+            }
+            match is_ended {
+                true => {
+                    self.budget.give_back(self.batch.tenant, std::mem::take(&mut answers.kept));
+                    answers.done.take().map(|done| (done, std::mem::take(&mut answers.of)))
+                }
+                false => None,
             }
         };
         if let Some((done, answers)) = ended {
@@ -96,10 +119,55 @@ impl BatchUnderWay {
         }
     }
 
+    /// What is kept of the answer to a command until the others are there. Where the tenant may keep no more, reads are
+    /// tried anew, the last ones first: the connection takes only the answers before the first one that is.
+    fn kept(&self, answers: &mut BatchAnswers, number: usize, answer: ForwardedAnswer) -> ForwardedAnswer {
+        let ForwardedAnswer::Answered(bytes) = &answer else { return answer };
+        let (tenant, bytes) = (self.batch.tenant, bytes.len());
+        if self.batch.is_ordered {
+            // What may have changed something is never run again.
+            self.budget.take_all(tenant, bytes);
+            answers.kept += bytes;
+            return answer;
+        }
+        if number >= answers.anew {
+            return ForwardedAnswer::Later;
+        }
+        let mut is_taken = self.budget.take(tenant, bytes);
+        if !is_taken {
+            answers.anew = number + 1;
+            let mut freed = 0;
+            for behind in answers.of[number + 1..].iter_mut().flatten() {
+                if let ForwardedAnswer::Answered(bytes) = behind {
+                    freed += bytes.len();
+                    *behind = ForwardedAnswer::Later;
+                }
+            }
+            self.budget.give_back(tenant, freed);
+            answers.kept -= freed;
+            is_taken = self.budget.take(tenant, bytes);
+        }
+        match is_taken {
+            true => {
+                answers.kept += bytes;
+                answer
+            }
+            false => {
+                answers.anew = number;
+                ForwardedAnswer::Later
+            }
+        }
+    }
+
     /// Refuses some of the commands that `server` was to run.
     pub(crate) fn refuse(&self, numbers: &[usize], server: &str, why: ForwardFailure) {
-        let text = |number: usize| why.text(server, self.batch.commands.get(number).is_some_and(|one| one.changes));
-        self.answer(numbers.iter().map(|number| (*number, ForwardedAnswer::Refused(text(*number)))));
+        self.answer(self.refusals(numbers, server, why));
+    }
+
+    fn refusals(&self, numbers: &[usize], server: &str, why: ForwardFailure) -> Vec<(usize, ForwardedAnswer)> {
+        let changes = |number: usize| self.batch.commands.get(number).is_some_and(|one| one.changes);
+        let refused = |number: &usize| (*number, ForwardedAnswer::Refused(why.text(server, changes(*number))));
+        numbers.iter().map(refused).collect()
     }
 
     /// Has some of the commands tried anew, by the connection that they came from.
@@ -110,7 +178,8 @@ impl BatchUnderWay {
     /// Takes over what `server` has answered to some of the commands. Returns those that it has not run since they are
     /// not its own.
     pub(crate) fn take_over(&self, numbers: &[usize], server: &str, answered: &[u8]) -> Vec<usize> {
-        let mut elsewhere = Vec::new();
+        let (mut elsewhere, mut told) = (Vec::new(), Vec::new());
+        let mut refused: Option<(&[usize], ForwardFailure)> = None;
         let mut outcomes = sandstorm_net::forwarding::answers(answered);
         for (at, number) in numbers.iter().enumerate() {
             let rest = &numbers[at..];
@@ -118,7 +187,7 @@ impl BatchUnderWay {
                 Some(outcome) => outcome,
                 // The answer has ended: so far the others are known.
                 None => {
-                    self.refuse(rest, server, ForwardFailure::Lost);
+                    refused = Some((rest, ForwardFailure::Lost));
                     break;
                 }
             };
@@ -133,17 +202,22 @@ impl BatchUnderWay {
                     continue;
                 }
                 ForwardedOutcome::Stopping => {
-                    self.refuse(rest, server, ForwardFailure::Stops);
+                    refused = Some((rest, ForwardFailure::Stops));
                     break;
                 }
                 ForwardedOutcome::Uncertain => {
                     let text = format!("SERVER_ERROR {}", String::from_utf8_lossy(bytes));
-                    self.answer(rest.iter().map(|number| (*number, ForwardedAnswer::Refused(text.clone()))));
+                    told.extend(rest.iter().map(|number| (*number, ForwardedAnswer::Refused(text.clone()))));
                     break;
                 }
             };
-            self.answer([(*number, answer)]);
+            told.push((*number, answer));
         }
+        if let Some((numbers, why)) = refused {
+            told.extend(self.refusals(numbers, server, why));
+        }
+        // All at once: what ends the batch is not kept.
+        self.answer(told);
         elsewhere
     }
 }
@@ -155,6 +229,7 @@ mod tests {
     use sandstorm_net::forwarding::{ForwardedCommand, push_answer};
 
     use super::*;
+    use crate::limits::FORWARD_KEPT_BYTES;
 
     /// What the client of three commands, a read between two changes, is told of some answers; and what is sent on.
     fn told(answers: &[(ForwardedOutcome, &str)]) -> (Vec<usize>, Option<Vec<ForwardedAnswer>>) {
@@ -168,7 +243,8 @@ mod tests {
             commands: commands.to_vec(),
         };
         let (tell, told) = channel();
-        let under_way = BatchUnderWay::new(batch, Instant::now(), Box::new(move |answers| drop(tell.send(answers))));
+        let done = Box::new(move |answers| drop(tell.send(answers)));
+        let under_way = BatchUnderWay::new(batch, Instant::now(), &Arc::default(), done);
         let mut bytes = Vec::new();
         answers.iter().for_each(|(outcome, text)| push_answer(*outcome, text.as_bytes(), &mut bytes));
         let elsewhere = under_way.take_over(&[0, 1, 2], "0123456789abcdef", &bytes);
@@ -210,7 +286,8 @@ mod tests {
         let commands = vec![ForwardedCommand { slot: 1, changes: true, bytes: Vec::new() }; 2];
         let batch = ForwardedBatch { tenant: 1, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
         let (tell, told) = channel();
-        let under_way = BatchUnderWay::new(batch, Instant::now(), Box::new(move |answers| drop(tell.send(answers))));
+        let done = Box::new(move |answers| drop(tell.send(answers)));
+        let under_way = BatchUnderWay::new(batch, Instant::now(), &Arc::default(), done);
         under_way.answer([(1, answered("one")), (1, answered("another"))]);
         under_way.refuse(&[1], "a", ForwardFailure::Lost);
         assert!(told.try_recv().is_err());
@@ -218,5 +295,56 @@ mod tests {
         assert_eq!(told.try_recv(), Ok(vec![ForwardedAnswer::Later, answered("one")]));
         under_way.answer([(0, answered("late"))]);
         assert!(told.try_recv().is_err());
+    }
+
+    /// A batch of five commands of a tenant whose answers are counted here.
+    fn batch_of(
+        tenant: u32,
+        budget: &Arc<AnswerBudget>,
+        is_ordered: bool,
+    ) -> (BatchUnderWay, std::sync::mpsc::Receiver<Vec<ForwardedAnswer>>) {
+        let commands = vec![ForwardedCommand { slot: 1, changes: is_ordered, bytes: Vec::new() }; 5];
+        let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered, commands };
+        let (tell, told) = channel();
+        let done = Box::new(move |answers| drop(tell.send(answers)));
+        (BatchUnderWay::new(batch, Instant::now(), budget, done), told)
+    }
+
+    #[test]
+    fn answers_to_batches_that_are_not_ended_are_bounded_for_each_tenant_and_for_all() {
+        let (budget, large) = (Arc::default(), "x".repeat(FORWARD_KEPT_BYTES / 4));
+        let answer = || answered(&large);
+        let (one, of_one) = batch_of(1, &budget, false);
+        // Two of four parts are a tenant's most.
+        one.answer([(2, answer()), (3, answer())]);
+        assert_eq!(budget.kept(), 2 * large.len());
+        one.answer([(1, answer())]);
+        assert_eq!(budget.kept(), large.len(), "it took the place of those behind it");
+        let (other, of_other) = batch_of(1, &budget, false);
+        other.answer([(4, answer())]);
+        other.answer([(0, answer())]);
+        assert_eq!(budget.kept(), 2 * large.len());
+        let (third, of_third) = batch_of(2, &budget, false);
+        third.answer([(0, answered("small"))]);
+        // What may have changed something is kept in any case.
+        let (ordered, of_ordered) = batch_of(2, &budget, true);
+        (0..4).for_each(|number| ordered.answer([(number, answer())]));
+        assert_eq!(budget.kept(), 6 * large.len() + 5);
+        for (batch, number) in [(&one, 4), (&other, 1), (&third, 1)] {
+            batch.answer([(number, answer())]);
+        }
+        one.answer([(0, answer())]);
+        for batch in [&other, &third, &ordered] {
+            batch.answer((0..5).map(|number| (number, answered("last"))));
+        }
+        assert_eq!(budget.kept(), 0);
+        let is_there = |told: std::sync::mpsc::Receiver<Vec<ForwardedAnswer>>| {
+            let answers = told.try_recv().unwrap();
+            answers.iter().map(|answer| matches!(answer, ForwardedAnswer::Answered(_))).collect::<Vec<_>>()
+        };
+        assert_eq!(is_there(of_one), [true, true, false, false, false]);
+        assert_eq!(is_there(of_other), [true, false, true, true, false]);
+        assert_eq!(is_there(of_third), [true, false, true, true, true]);
+        assert_eq!(is_there(of_ordered), [true; 5]);
     }
 }

@@ -135,7 +135,7 @@ mod tests {
     fn part(tenant: u32, bytes: usize) -> ForwardPart {
         let commands = vec![ForwardedCommand { slot: 0, changes: false, bytes: vec![0; bytes] }];
         let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
-        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), Box::new(|_| ())));
+        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));
         ForwardPart { under_way, numbers: vec![0], tries: 0 }
     }
 

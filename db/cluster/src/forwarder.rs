@@ -13,6 +13,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use sandstorm_net::forwarding::{CommandForwarder, ForwardDone, ForwardedBatch};
 
+use crate::answer_budget::AnswerBudget;
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::forward_link::{ForwardLink, LinkAnswer};
 use crate::forward_queue::{ForwardPart, ForwardQueue};
@@ -31,6 +32,7 @@ struct ForwardTarget {
 /// What the threads share.
 struct ForwarderState {
     desk: Arc<MoveDesk>,
+    answers: Arc<AnswerBudget>,
     targets: Mutex<HashMap<String, Arc<ForwardTarget>>>,
 }
 
@@ -47,14 +49,18 @@ impl ClusterForwarder {
     /// The forwarder of the server that has this desk.
     pub fn start(desk: &Arc<MoveDesk>) -> Arc<dyn CommandForwarder> {
         let desk = Arc::clone(desk);
-        Arc::new(ClusterForwarder(Arc::new(ForwarderState { desk, targets: Mutex::default() })))
+        Arc::new(ClusterForwarder(Arc::new(ForwarderState {
+            desk,
+            answers: Arc::default(),
+            targets: Mutex::default(),
+        })))
     }
 }
 
 impl CommandForwarder for ClusterForwarder {
     fn forward(&self, batch: ForwardedBatch, done: ForwardDone) {
         let numbers = (0..batch.commands.len()).collect();
-        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now() + FORWARD_TIMEOUT, done));
+        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now() + FORWARD_TIMEOUT, &self.0.answers, done));
         self.0.route(ForwardPart { under_way, numbers, tries: 0 }, None);
     }
 }

@@ -9,6 +9,7 @@
 mod access;
 mod address;
 pub mod agent;
+mod answer_budget;
 #[cfg(test)]
 mod backed_move_tests;
 pub mod backed_moves;

@@ -206,6 +206,9 @@ pub const FORWARD_LINKS_OF_TENANT: usize = 4;
 pub const FORWARD_WAITING: usize = 1_024;
 /// Bytes of the commands that wait for one server, at most: the largest values of some connections.
 pub const FORWARD_WAITING_BYTES: usize = 64 << 20;
+/// Bytes of answers that wait until other servers have answered the rest of their batches, at most: of all targets,
+/// shared by tenants. Reads beyond are asked for anew.
+pub const FORWARD_KEPT_BYTES: usize = 64 << 20;
 /// Time in which a command of a client is answered by another server, all waiting included. As long as a server takes
 /// to say that its disk stalls.
 pub const FORWARD_TIMEOUT: Duration = Duration::from_secs(5);
