@@ -1,9 +1,11 @@
-//! The commands that wait for one server: round robin between tenants, with a bound on what waits, and on what each
-//! tenant has under way. Without threads; the time is given.
+//! The commands that wait for one server: round robin between tenants, with a bound on what waits, which tenants share,
+//! and on what each tenant has under way. Without threads; the time is given.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
+
+use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use crate::forward_batch::BatchUnderWay;
 use crate::limits::{FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
@@ -29,6 +31,13 @@ impl ForwardPart {
     }
 }
 
+/// How much waits.
+#[derive(Clone, Copy, Default)]
+struct WaitingParts {
+    parts: usize,
+    bytes: usize,
+}
+
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct ForwardQueue {
@@ -38,8 +47,9 @@ pub(crate) struct ForwardQueue {
     /// Commands that are to be sent later.
     later: Vec<(Instant, ForwardPart)>,
     under_way: HashMap<u32, usize>,
-    waiting: usize,
-    waiting_bytes: usize,
+    waiting: WaitingParts,
+    /// The same of each tenant that has some.
+    waiting_of: HashMap<u32, WaitingParts>,
     /// Threads that send them, and those of them that have nothing to do.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
@@ -49,14 +59,18 @@ impl ForwardQueue {
     /// Adds commands, which are sent at `at` at the earliest. Those that were there before are always taken.
     ///
     /// # Errors
-    /// As many wait as may.
+    /// As many of its tenant wait as may.
     pub(crate) fn push(&mut self, part: ForwardPart, at: Option<Instant>) -> Result<(), ForwardPart> {
-        let bytes = part.bytes();
-        let is_full = self.waiting >= FORWARD_WAITING || self.waiting_bytes + bytes > FORWARD_WAITING_BYTES;
-        if is_full && part.tries == 0 && self.waiting > 0 {
+        let (tenant, bytes, all) = (part.tenant(), part.bytes(), self.waiting);
+        let own = self.waiting_of.get(&tenant).copied().unwrap_or_default();
+        let fits = DynamicThreshold::of(FORWARD_WAITING).admits(all.parts, own.parts)
+            && DynamicThreshold::of(FORWARD_WAITING_BYTES).admits_size(all.bytes, own.bytes, bytes);
+        if !fits && part.tries == 0 && all.parts > 0 {
             return Err(part);
         }
-        (self.waiting, self.waiting_bytes) = (self.waiting + 1, self.waiting_bytes + bytes);
+        for waiting in [&mut self.waiting, self.waiting_of.entry(tenant).or_default()] {
+            (waiting.parts, waiting.bytes) = (waiting.parts + 1, waiting.bytes + bytes);
+        }
         match at {
             Some(at) => self.later.push((at, part)),
             None => self.push_ready(part),
@@ -89,9 +103,20 @@ impl ForwardQueue {
             false => self.turns.push_back(tenant),
         }
         let part = part?;
-        (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - part.bytes());
+        self.leaves(tenant, part.bytes());
         *self.under_way.entry(tenant).or_default() += 1;
         Some(part)
+    }
+
+    /// Notes that commands of a tenant wait no more.
+    fn leaves(&mut self, tenant: u32, bytes: usize) {
+        let own = self.waiting_of.entry(tenant).or_default();
+        for waiting in [&mut self.waiting, &mut *own] {
+            (waiting.parts, waiting.bytes) = (waiting.parts - 1, waiting.bytes - bytes);
+        }
+        if own.parts == 0 {
+            self.waiting_of.remove(&tenant);
+        }
     }
 
     /// Notes that commands of a tenant which were taken are answered, or wait again.
@@ -111,7 +136,7 @@ impl ForwardQueue {
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.waiting.parts == 0
     }
 
     /// Takes all that wait.
@@ -119,7 +144,8 @@ impl ForwardQueue {
         let ready = std::mem::take(&mut self.ready).into_values().flatten();
         let all = ready.chain(self.later.drain(..).map(|(_, part)| part)).collect();
         self.turns.clear();
-        (self.waiting, self.waiting_bytes) = (0, 0);
+        self.waiting_of.clear();
+        self.waiting = WaitingParts::default();
         all
     }
 }
@@ -170,10 +196,35 @@ mod tests {
         assert!(!push(&mut queue, part(2, 1)));
         let again = ForwardPart { tries: 1, ..part(2, 1) };
         assert!(push(&mut queue, again));
-        queue.take_all();
-        assert!((0..FORWARD_WAITING).all(|_| push(&mut queue, part(1, 1))));
-        assert!(!push(&mut queue, part(2, 1)));
-        assert!(queue.pop(Instant::now()).is_some() && push(&mut queue, part(2, 1)));
+        assert_eq!(queue.take_all().len(), 2);
+        let tenants = (0..).take_while(|tenant| {
+            let taken = (0..=FORWARD_WAITING).take_while(|_| push(&mut queue, part(*tenant, 1))).count();
+            taken > 0
+        });
+        assert!(tenants.count() > 5);
+        assert!(queue.waiting.parts <= FORWARD_WAITING && queue.waiting.parts > FORWARD_WAITING * 9 / 10);
+        let most = queue.waiting_of.len() as u32;
+        assert!(!push(&mut queue, part(most, 1)));
+        let next = queue.pop(Instant::now()).map(|part| part.tenant());
+        assert!(next == Some(0) && push(&mut queue, part(most, 1)));
+    }
+
+    #[test]
+    fn one_tenant_leaves_room_for_the_commands_of_others() {
+        let (mut queue, now) = (ForwardQueue::default(), Instant::now());
+        let many = (0..FORWARD_WAITING).take_while(|_| push(&mut queue, part(1, 1))).count();
+        assert!((FORWARD_WAITING / 2..FORWARD_WAITING * 3 / 4).contains(&many), "{many}");
+        assert!((0..FORWARD_WAITING / 8).all(|_| push(&mut queue, part(2, 1))));
+        while let Some(part) = queue.pop(now) {
+            queue.finish(part.tenant());
+        }
+        assert!(queue.is_empty() && queue.waiting_of.is_empty());
+        let large = FORWARD_WAITING_BYTES / 16;
+        let many = (0..FORWARD_WAITING).take_while(|_| push(&mut queue, part(1, large))).count();
+        assert!((8..12).contains(&many), "{many}");
+        assert!((0..2).all(|_| push(&mut queue, part(2, large))));
+        assert!(!push(&mut queue, part(1, large)));
+        assert_eq!(queue.take_all().len(), many + 2);
     }
 
     #[test]
