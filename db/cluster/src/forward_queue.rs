@@ -8,7 +8,7 @@ use std::time::Instant;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use crate::forward_batch::BatchUnderWay;
-use crate::limits::{FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
+use crate::limits::{FORWARD_LINKS, FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
 
 /// Commands of a batch that go to one server.
 pub(crate) struct ForwardPart {
@@ -36,6 +36,17 @@ impl ForwardPart {
 struct WaitingParts {
     parts: usize,
     bytes: usize,
+}
+
+/// What the threads of a queue need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadNeed {
+    /// Nothing can be sent.
+    Nothing,
+    /// Those that have nothing to do are enough.
+    Wake,
+    /// One more. It is counted already.
+    Start,
 }
 
 /// See the head of this file.
@@ -127,6 +138,25 @@ impl ForwardQueue {
                 self.under_way.remove(&tenant);
             }
         }
+    }
+
+    /// What is needed so that all is sent that can be. One that was woken counts among those with nothing to do until
+    /// it runs, and so does what it is to send among what waits.
+    pub(crate) fn need_threads(&mut self) -> ThreadNeed {
+        // One looks at what is to be sent later.
+        let mut needed = usize::from(!self.later.is_empty());
+        for (tenant, parts) in &self.ready {
+            let under_way = self.under_way.get(tenant).copied().unwrap_or(0);
+            needed += parts.len().min(FORWARD_LINKS_OF_TENANT.saturating_sub(under_way));
+            if needed > self.idle {
+                break;
+            }
+        }
+        if needed > self.idle && self.threads < FORWARD_LINKS {
+            self.threads += 1;
+            return ThreadNeed::Start;
+        }
+        if needed > 0 { ThreadNeed::Wake } else { ThreadNeed::Nothing }
     }
 
     /// When the next of those are due that wait for a time.
@@ -225,6 +255,40 @@ mod tests {
         assert!((0..2).all(|_| push(&mut queue, part(2, large))));
         assert!(!push(&mut queue, part(1, large)));
         assert_eq!(queue.take_all().len(), many + 2);
+    }
+
+    #[test]
+    fn as_many_threads_are_started_as_there_is_to_send() {
+        let (mut queue, now) = (ForwardQueue::default(), Instant::now());
+        assert_eq!(queue.need_threads(), ThreadNeed::Nothing);
+        assert!(push(&mut queue, part(1, 1)));
+        assert_eq!((queue.need_threads(), queue.threads), (ThreadNeed::Start, 1));
+        assert_eq!(queue.pop(now).map(|part| part.tenant()), Some(1));
+        queue.finish(1);
+        queue.idle = 1;
+        // The one that waits is woken, and has not run when the next one comes.
+        assert!(push(&mut queue, part(1, 1)));
+        assert_eq!(queue.need_threads(), ThreadNeed::Wake);
+        assert!(push(&mut queue, part(1, 1)));
+        assert_eq!((queue.need_threads(), queue.threads), (ThreadNeed::Start, 2));
+        // No more than a tenant may have under way.
+        queue.idle = 0;
+        (0..20).for_each(|_| assert!(push(&mut queue, part(1, 1))));
+        (0..FORWARD_LINKS_OF_TENANT).for_each(|_| assert!(queue.pop(now).is_some()));
+        assert_eq!((queue.need_threads(), queue.threads), (ThreadNeed::Nothing, 2));
+        for tenant in 2..20 {
+            assert!(push(&mut queue, part(tenant, 1)));
+            let need = if queue.threads < FORWARD_LINKS { ThreadNeed::Start } else { ThreadNeed::Wake };
+            assert_eq!(queue.need_threads(), need);
+        }
+        assert_eq!(queue.threads, FORWARD_LINKS);
+        // One thread sees to all that is to be sent later.
+        let mut queue = ForwardQueue::default();
+        assert!(queue.push(part(1, 1), Some(now)).is_ok());
+        assert_eq!(queue.need_threads(), ThreadNeed::Start);
+        queue.idle = 1;
+        assert!(queue.push(part(1, 1), Some(now)).is_ok());
+        assert_eq!(queue.need_threads(), ThreadNeed::Wake);
     }
 
     #[test]

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_net::forwarding::{CommandForwarder, ForwardDone, ForwardedBatch};
 
 use crate::answer_budget::AnswerBudget;
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::forward_link::{ForwardLink, LinkAnswer};
-use crate::forward_queue::{ForwardPart, ForwardQueue};
-use crate::limits::{FORWARD_IDLE, FORWARD_LINKS, FORWARD_PAUSE, FORWARD_TIMEOUT, FORWARD_TRIES};
+use crate::forward_queue::{ForwardPart, ForwardQueue, ThreadNeed};
+use crate::limits::{FORWARD_IDLE, FORWARD_PAUSE, FORWARD_TIMEOUT, FORWARD_TRIES};
 use crate::move_desk::MoveDesk;
 
 /// What waits for a server, and the link to it.
@@ -112,13 +112,20 @@ impl ForwarderState {
             drop(queue);
             return part.under_way.refuse(&part.numbers, id, ForwardFailure::Crowded);
         }
-        if queue.idle > 0 || queue.threads >= FORWARD_LINKS {
-            target.changed.notify_one();
-            return;
+        self.provide(&target, queue);
+    }
+
+    /// Sees to it that there are threads for what waits for a server.
+    fn provide(self: &Arc<Self>, target: &Arc<ForwardTarget>, mut queue: MutexGuard<'_, ForwardQueue>) {
+        match queue.need_threads() {
+            ThreadNeed::Nothing => return,
+            ThreadNeed::Wake => {
+                target.changed.notify_one();
+                return;
+            }
+            ThreadNeed::Start => drop(queue),
         }
-        queue.threads += 1;
-        drop(queue);
-        let (state, served) = (Arc::clone(self), Arc::clone(&target));
+        let (state, served) = (Arc::clone(self), Arc::clone(target));
         let spawned = thread::Builder::new().name("forward".to_owned()).spawn(move || state.serve(&served));
         if spawned.is_err() {
             let mut queue = target.queue.lock();
@@ -126,12 +133,15 @@ impl ForwarderState {
             // Another thread sends it, if there is one.
             let stuck = if queue.threads == 0 { queue.take_all() } else { Vec::new() };
             drop(queue);
-            stuck.iter().for_each(|part| part.under_way.refuse(&part.numbers, id, ForwardFailure::Crowded));
+            let refuse = |part: &ForwardPart| {
+                part.under_way.refuse(&part.numbers, &target.id, ForwardFailure::Crowded);
+            };
+            stuck.iter().for_each(refuse);
         }
     }
 
     /// Sends what waits for a server, until there has been nothing for a while.
-    fn serve(self: &Arc<Self>, target: &ForwardTarget) {
+    fn serve(self: &Arc<Self>, target: &Arc<ForwardTarget>) {
         loop {
             let mut queue = target.queue.lock();
             let part = loop {
@@ -148,12 +158,11 @@ impl ForwarderState {
                     return;
                 }
             };
-            drop(queue);
+            // There may be more, such as what has come due meanwhile.
+            self.provide(target, queue);
             let tenant = part.under_way.batch.tenant;
             self.send(target, part);
             target.queue.lock().finish(tenant);
-            // It may have kept others of the tenant waiting.
-            target.changed.notify_one();
         }
     }
 
