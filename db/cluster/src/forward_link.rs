@@ -9,13 +9,19 @@ use crate::state::ServerState;
 /// The path of the requests.
 pub const FORWARD_PATH: &str = "/v1/cluster/commands";
 
+/// The statuses of answers after which it may be asked again: an unknown key, and too many requests.
+const NOT_YET: [u16; 2] = [401, 503];
+
 /// What became of a request.
 pub(crate) enum LinkAnswer {
     /// The answers.
     Answered(Vec<u8>),
     /// It was not sent: the other server takes no connection.
     NotSent,
-    /// The other server has read it, and run nothing.
+    /// The other server has run nothing, and may do so later: it has as many requests as it may have, or does not know
+    /// the cluster's key yet, which has changed.
+    NotYet,
+    /// The other server has run nothing, and will not.
     NotRun,
     /// Nobody knows.
     Lost,
@@ -52,11 +58,15 @@ impl ForwardLink {
         let sent = asked.send(request);
         match &sent {
             Err(error) if is_not_sent(error) => LinkAnswer::NotSent,
-            _ => match read_answer(sent, FORWARD_ANSWER_BYTES) {
-                Ok(answers) => LinkAnswer::Answered(answers),
-                Err(PeerRefusal::Said(_)) => LinkAnswer::NotRun,
-                Err(PeerRefusal::Failed(_)) => LinkAnswer::Lost,
-            },
+            _ => {
+                let status = sent.as_ref().map_or(0, |response| response.status().as_u16());
+                match read_answer(sent, FORWARD_ANSWER_BYTES) {
+                    Ok(answers) => LinkAnswer::Answered(answers),
+                    Err(PeerRefusal::Said(_)) if NOT_YET.contains(&status) => LinkAnswer::NotYet,
+                    Err(PeerRefusal::Said(_)) => LinkAnswer::NotRun,
+                    Err(PeerRefusal::Failed(_)) => LinkAnswer::Lost,
+                }
+            }
         }
     }
 }

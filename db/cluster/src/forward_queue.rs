@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
-use crate::forward_batch::BatchUnderWay;
+use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::limits::{FORWARD_LINKS, FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
 
 /// Commands of a batch that go to one server.
@@ -18,6 +18,8 @@ pub(crate) struct ForwardPart {
     pub(crate) numbers: Vec<usize>,
     /// Times that it was sent on, or again.
     pub(crate) tries: usize,
+    /// What the client is told if it is not sent in time.
+    pub(crate) why: ForwardFailure,
 }
 
 impl ForwardPart {
@@ -192,7 +194,7 @@ mod tests {
         let commands = vec![ForwardedCommand { slot: 0, changes: false, bytes: vec![0; bytes] }];
         let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));
-        ForwardPart { under_way, numbers: vec![0], tries: 0 }
+        ForwardPart { under_way, numbers: vec![0], tries: 0, why: ForwardFailure::Late }
     }
 
     fn push(queue: &mut ForwardQueue, part: ForwardPart) -> bool {

@@ -36,6 +36,12 @@ struct ForwarderState {
     targets: Mutex<HashMap<String, Arc<ForwardTarget>>>,
 }
 
+/// Commands that were not run, and may be later, and why they were not.
+struct OpenCommands {
+    numbers: Vec<usize>,
+    why: ForwardFailure,
+}
+
 /// See the head of this file.
 pub struct ClusterForwarder(Arc<ForwarderState>);
 
@@ -61,7 +67,7 @@ impl CommandForwarder for ClusterForwarder {
     fn forward(&self, batch: ForwardedBatch, done: ForwardDone) {
         let numbers = (0..batch.commands.len()).collect();
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now() + FORWARD_TIMEOUT, &self.0.answers, done));
-        self.0.route(ForwardPart { under_way, numbers, tries: 0 }, None);
+        self.0.route(ForwardPart { under_way, numbers, tries: 0, why: ForwardFailure::Late }, None);
     }
 }
 
@@ -75,7 +81,7 @@ impl ForwarderState {
     /// Has commands sent to the owners of their slots, at `at` at the earliest: those that only read to all of them,
     /// others to the first one's.
     fn route(self: &Arc<Self>, part: ForwardPart, at: Option<Instant>) {
-        let ForwardPart { under_way, numbers, tries } = part;
+        let ForwardPart { under_way, numbers, tries, why } = part;
         let batch = &under_way.batch;
         let mut parts: Vec<(String, Vec<usize>)> = Vec::new();
         match numbers.first() {
@@ -92,7 +98,7 @@ impl ForwarderState {
             }
         }
         for (id, numbers) in parts {
-            self.push(&id, ForwardPart { under_way: Arc::clone(&under_way), numbers, tries }, at);
+            self.push(&id, ForwardPart { under_way: Arc::clone(&under_way), numbers, tries, why }, at);
         }
     }
 
@@ -168,11 +174,10 @@ impl ForwarderState {
 
     /// Sends commands to a server, and takes its answers.
     fn send(self: &Arc<Self>, target: &ForwardTarget, part: ForwardPart) {
-        let ForwardPart { under_way, mut numbers, tries } = part;
+        let ForwardPart { under_way, mut numbers, tries, mut why } = part;
         let id = target.id.as_str();
         let left = under_way.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || tries >= FORWARD_TRIES {
-            let why = if tries > 0 { ForwardFailure::Moving } else { ForwardFailure::Late };
             return under_way.refuse(&numbers, id, why);
         }
         // It has waited: its slots may have moved meanwhile.
@@ -180,7 +185,8 @@ impl ForwarderState {
         let own = numbers.iter().position(|number| !is_here(number)).unwrap_or(numbers.len());
         let mut rest = numbers.split_off(own);
         if numbers.is_empty() {
-            return self.route(ForwardPart { under_way, numbers: rest, tries: tries + 1 }, None);
+            return self
+                .route(ForwardPart { under_way, numbers: rest, tries: tries + 1, why: ForwardFailure::Moving }, None);
         }
         let mut pause = None;
         if id == self.desk.slots().own_id() {
@@ -190,31 +196,29 @@ impl ForwarderState {
                 return under_way.give_back(&[numbers, rest].concat());
             }
             rest = [numbers, rest].concat();
-            pause = Some(FORWARD_PAUSE);
-        } else {
-            let elsewhere = self.ask(target, &under_way, &numbers, left);
-            if !elsewhere.is_empty() {
-                self.desk.wake_agent();
-                rest = [elsewhere, rest].concat();
-                pause = Some(FORWARD_PAUSE);
-            }
+            (pause, why) = (Some(FORWARD_PAUSE), ForwardFailure::Moving);
+        } else if let Some(open) = self.ask(target, &under_way, &numbers, left) {
+            self.desk.wake_agent();
+            rest = [open.numbers, rest].concat();
+            (pause, why) = (Some(FORWARD_PAUSE), open.why);
         }
         let tries = tries + usize::from(pause.is_some());
-        self.route(ForwardPart { under_way, numbers: rest, tries }, pause.map(|pause| Instant::now() + pause));
+        self.route(ForwardPart { under_way, numbers: rest, tries, why }, pause.map(|pause| Instant::now() + pause));
     }
 
-    /// Asks a server to run commands, and takes over its answers. Returns those that it has not run since they are not
-    /// its own.
+    /// Asks a server to run commands, and takes over its answers. Returns those that it has not run and are to be sent
+    /// again.
     fn ask(
         &self,
         target: &ForwardTarget,
         under_way: &BatchUnderWay,
         numbers: &[usize],
         time: std::time::Duration,
-    ) -> Vec<usize> {
+    ) -> Option<OpenCommands> {
         let id = target.id.as_str();
+        let all = |why| Some(OpenCommands { numbers: numbers.to_vec(), why });
         // One that has just joined, or was removed.
-        let Some((server, key)) = self.desk.peer(id) else { return numbers.to_vec() };
+        let Some((server, key)) = self.desk.peer(id) else { return all(ForwardFailure::Moving) };
         let link = {
             let mut link = target.link.lock();
             if link.as_ref().is_none_or(|link| !link.leads_to(&server)) {
@@ -222,21 +226,18 @@ impl ForwarderState {
             }
             link.clone()
         };
-        let Some(link) = link else { return numbers.to_vec() };
-        match link.send(&key, &under_way.batch.request(numbers), time) {
-            LinkAnswer::Answered(answers) => under_way.take_over(numbers, id, &answers),
-            LinkAnswer::NotSent => {
-                under_way.refuse(numbers, id, ForwardFailure::Away);
-                Vec::new()
+        let Some(link) = link else { return all(ForwardFailure::Moving) };
+        let failed = match link.send(&key, &under_way.batch.request(numbers), time) {
+            LinkAnswer::Answered(answers) => {
+                let numbers = under_way.take_over(numbers, id, &answers);
+                return (!numbers.is_empty()).then_some(OpenCommands { numbers, why: ForwardFailure::Moving });
             }
-            LinkAnswer::NotRun => {
-                under_way.refuse(numbers, id, ForwardFailure::Refused);
-                Vec::new()
-            }
-            LinkAnswer::Lost => {
-                under_way.refuse(numbers, id, ForwardFailure::Lost);
-                Vec::new()
-            }
-        }
+            LinkAnswer::NotYet => return all(ForwardFailure::Refused),
+            LinkAnswer::NotSent => ForwardFailure::Away,
+            LinkAnswer::NotRun => ForwardFailure::Refused,
+            LinkAnswer::Lost => ForwardFailure::Lost,
+        };
+        under_way.refuse(numbers, id, failed);
+        None
     }
 }
