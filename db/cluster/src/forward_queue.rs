@@ -3,12 +3,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
-use crate::limits::{FORWARD_LINKS, FORWARD_LINKS_OF_TENANT, FORWARD_WAITING, FORWARD_WAITING_BYTES};
+use crate::limits::{
+    FORWARD_LINKS, FORWARD_LINKS_OF_TENANT, FORWARD_PAUSE, FORWARD_PAUSE_MOST, FORWARD_PAUSES, FORWARD_TRIES,
+    FORWARD_WAITING, FORWARD_WAITING_BYTES,
+};
 
 /// Commands of a batch that go to one server.
 pub(crate) struct ForwardPart {
@@ -18,11 +21,23 @@ pub(crate) struct ForwardPart {
     pub(crate) numbers: Vec<usize>,
     /// Times that it was sent on, or again.
     pub(crate) tries: usize,
+    /// Time that it was to wait before these.
+    pub(crate) paused: Duration,
     /// What the client is told if it is not sent in time.
     pub(crate) why: ForwardFailure,
 }
 
 impl ForwardPart {
+    /// Whether it was sent as often, or has waited as long, as it may.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.tries >= FORWARD_TRIES || self.paused >= FORWARD_PAUSES
+    }
+
+    /// The time until it is sent again: twice the last one.
+    pub(crate) fn next_pause(&self) -> Duration {
+        (self.paused + FORWARD_PAUSE).min(FORWARD_PAUSE_MOST)
+    }
+
     fn tenant(&self) -> u32 {
         self.under_way.batch.tenant
     }
@@ -184,8 +199,6 @@ impl ForwardQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use sandstorm_net::forwarding::{ForwardedBatch, ForwardedCommand};
 
     use super::*;
@@ -194,7 +207,7 @@ mod tests {
         let commands = vec![ForwardedCommand { slot: 0, changes: false, bytes: vec![0; bytes] }];
         let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));
-        ForwardPart { under_way, numbers: vec![0], tries: 0, why: ForwardFailure::Late }
+        ForwardPart { under_way, numbers: vec![0], tries: 0, paused: Duration::ZERO, why: ForwardFailure::Late }
     }
 
     fn push(queue: &mut ForwardQueue, part: ForwardPart) -> bool {
@@ -291,6 +304,19 @@ mod tests {
         queue.idle = 1;
         assert!(queue.push(part(1, 1), Some(now)).is_ok());
         assert_eq!(queue.need_threads(), ThreadNeed::Wake);
+    }
+
+    #[test]
+    fn pauses_get_longer_and_end() {
+        let (mut part, mut pauses) = (part(1, 1), Vec::new());
+        while !part.is_given_up() {
+            let pause = part.next_pause();
+            pauses.push(pause.as_millis());
+            part.paused += pause;
+        }
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 320, 320, 320, 320, 320]);
+        let tried = ForwardPart { tries: FORWARD_TRIES, paused: Duration::ZERO, ..part };
+        assert!(tried.is_given_up());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_net::forwarding::{CommandForwarder, ForwardDone, ForwardedBatch};
@@ -17,7 +17,7 @@ use crate::answer_budget::AnswerBudget;
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::forward_link::{ForwardLink, LinkAnswer};
 use crate::forward_queue::{ForwardPart, ForwardQueue, ThreadNeed};
-use crate::limits::{FORWARD_IDLE, FORWARD_PAUSE, FORWARD_TIMEOUT, FORWARD_TRIES};
+use crate::limits::{FORWARD_IDLE, FORWARD_TIMEOUT};
 use crate::move_desk::MoveDesk;
 
 /// What waits for a server, and the link to it.
@@ -67,7 +67,10 @@ impl CommandForwarder for ClusterForwarder {
     fn forward(&self, batch: ForwardedBatch, done: ForwardDone) {
         let numbers = (0..batch.commands.len()).collect();
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now() + FORWARD_TIMEOUT, &self.0.answers, done));
-        self.0.route(ForwardPart { under_way, numbers, tries: 0, why: ForwardFailure::Late }, None);
+        self.0.route(
+            ForwardPart { under_way, numbers, tries: 0, paused: Duration::ZERO, why: ForwardFailure::Late },
+            None,
+        );
     }
 }
 
@@ -81,7 +84,7 @@ impl ForwarderState {
     /// Has commands sent to the owners of their slots, at `at` at the earliest: those that only read to all of them,
     /// others to the first one's.
     fn route(self: &Arc<Self>, part: ForwardPart, at: Option<Instant>) {
-        let ForwardPart { under_way, numbers, tries, why } = part;
+        let ForwardPart { under_way, numbers, tries, paused, why } = part;
         let batch = &under_way.batch;
         let mut parts: Vec<(String, Vec<usize>)> = Vec::new();
         match numbers.first() {
@@ -98,7 +101,7 @@ impl ForwarderState {
             }
         }
         for (id, numbers) in parts {
-            self.push(&id, ForwardPart { under_way: Arc::clone(&under_way), numbers, tries, why }, at);
+            self.push(&id, ForwardPart { under_way: Arc::clone(&under_way), numbers, tries, paused, why }, at);
         }
     }
 
@@ -173,37 +176,37 @@ impl ForwarderState {
     }
 
     /// Sends commands to a server, and takes its answers.
-    fn send(self: &Arc<Self>, target: &ForwardTarget, part: ForwardPart) {
-        let ForwardPart { under_way, mut numbers, tries, mut why } = part;
-        let id = target.id.as_str();
+    fn send(self: &Arc<Self>, target: &ForwardTarget, mut part: ForwardPart) {
+        let (under_way, id) = (Arc::clone(&part.under_way), target.id.as_str());
         let left = under_way.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || tries >= FORWARD_TRIES {
-            return under_way.refuse(&numbers, id, why);
+        if left.is_zero() || part.is_given_up() {
+            return under_way.refuse(&part.numbers, id, part.why);
         }
         // It has waited: its slots may have moved meanwhile.
         let is_here = |number: &usize| self.owner(&under_way.batch, *number) == id;
-        let own = numbers.iter().position(|number| !is_here(number)).unwrap_or(numbers.len());
-        let mut rest = numbers.split_off(own);
+        let own = part.numbers.iter().position(|number| !is_here(number)).unwrap_or(part.numbers.len());
+        let rest = part.numbers.split_off(own);
+        let numbers = std::mem::take(&mut part.numbers);
         if numbers.is_empty() {
-            return self
-                .route(ForwardPart { under_way, numbers: rest, tries: tries + 1, why: ForwardFailure::Moving }, None);
+            let (tries, why) = (part.tries + 1, ForwardFailure::Moving);
+            return self.route(ForwardPart { numbers: rest, tries, why, ..part }, None);
         }
-        let mut pause = None;
-        if id == self.desk.slots().own_id() {
+        let open = if id == self.desk.slots().own_id() {
             // The connection runs it itself, once the slot is this server's to serve.
             let slot = under_way.batch.commands.get(numbers[0]).map_or(0, |command| command.slot);
             if self.desk.slots().owns_slot(slot) {
                 return under_way.give_back(&[numbers, rest].concat());
             }
-            rest = [numbers, rest].concat();
-            (pause, why) = (Some(FORWARD_PAUSE), ForwardFailure::Moving);
-        } else if let Some(open) = self.ask(target, &under_way, &numbers, left) {
-            self.desk.wake_agent();
-            rest = [open.numbers, rest].concat();
-            (pause, why) = (Some(FORWARD_PAUSE), open.why);
-        }
-        let tries = tries + usize::from(pause.is_some());
-        self.route(ForwardPart { under_way, numbers: rest, tries, why }, pause.map(|pause| Instant::now() + pause));
+            Some(OpenCommands { numbers, why: ForwardFailure::Moving })
+        } else {
+            self.ask(target, &under_way, &numbers, left)
+        };
+        let Some(open) = open else { return self.route(ForwardPart { numbers: rest, ..part }, None) };
+        self.desk.wake_agent();
+        let (pause, tries) = (part.next_pause(), part.tries + 1);
+        let (numbers, paused) = ([open.numbers, rest].concat(), part.paused + pause);
+        let again = ForwardPart { numbers, tries, paused, why: open.why, ..part };
+        self.route(again, Some(Instant::now() + pause));
     }
 
     /// Asks a server to run commands, and takes over its answers. Returns those that it has not run and are to be sent
@@ -213,7 +216,7 @@ impl ForwarderState {
         target: &ForwardTarget,
         under_way: &BatchUnderWay,
         numbers: &[usize],
-        time: std::time::Duration,
+        time: Duration,
     ) -> Option<OpenCommands> {
         let id = target.id.as_str();
         let all = |why| Some(OpenCommands { numbers: numbers.to_vec(), why });

@@ -214,11 +214,15 @@ pub const FORWARD_KEPT_BYTES: usize = 64 << 20;
 pub const FORWARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which another server takes a connection; else its machine is away.
 pub const FORWARD_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Times that a command is sent on, or sent again, because its slot has moved meanwhile, or is moving. The last step of
-/// a move takes milliseconds; after an owner has changed all servers know within [`POLL_INTERVAL`].
+/// Times that a command is sent on, or sent again, because its slot has moved meanwhile, or is moving.
 pub const FORWARD_TRIES: usize = 100;
-/// Time between two of them.
+/// Time for which it waits in between, all together: the last step of a move takes milliseconds, and after an owner has
+/// changed all servers know within [`POLL_INTERVAL`].
+pub const FORWARD_PAUSES: Duration = Duration::from_secs(2);
+/// The first of these pauses. Each further one is twice as long: the whole request is sent each time.
 pub const FORWARD_PAUSE: Duration = Duration::from_millis(20);
+/// The longest one.
+pub const FORWARD_PAUSE_MOST: Duration = Duration::from_millis(320);
 /// Time after which a thread that sends commands ends, if it has nothing to do.
 pub const FORWARD_IDLE: Duration = Duration::from_secs(10);
 /// Bytes of the answer to a request with commands, at most: those of the largest value, and some more.
