@@ -201,7 +201,7 @@ impl<'w> MemcachedContext<'w> {
             Err(StoreError::Conflict) => Err(NOT_STORED),
             Err(error) => {
                 if store.verb == StoreMode::Set && error != StoreError::WrongServer {
-                    self.delete_stale(entry, key, hash);
+                    self.delete_stale(entry, key, hash)?;
                 }
                 Err(self.refused(error))
             }
@@ -210,21 +210,27 @@ impl<'w> MemcachedContext<'w> {
 
     /// Deletes the old record after a set that failed for lack of memory: a client may believe that it was written. Not
     /// where something is behind the table: what is refused there changes nothing.
-    pub(super) fn delete_stale(&self, entry: &TableEntry, key: &[u8], hash: u64) {
+    ///
+    /// # Errors
+    /// The record is another server's: nothing is deleted here.
+    pub(super) fn delete_stale(&self, entry: &TableEntry, key: &[u8], hash: u64) -> Result<(), &'static str> {
         if entry.table.has_backing() {
-            return;
+            return Ok(());
         }
         let context = self.context;
-        let _was_there = entry.table.delete(context.participant, hash, key, StoreCondition::Always, context.now_ms);
+        match entry.table.delete(context.participant, hash, key, StoreCondition::Always, context.now_ms) {
+            Err(StoreError::WrongServer) => Err(self.wrong_server()),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn too_large(&self, key: &[u8], hash: u64, set: bool) -> &'static str {
         match self.reach(true) {
             Ok(entry) => {
-                self.tally(Tally::StoreTooLarge);
-                if set {
-                    self.delete_stale(entry, key, hash);
+                if set && let Err(text) = self.delete_stale(entry, key, hash) {
+                    return text;
                 }
+                self.tally(Tally::StoreTooLarge);
                 TOO_LARGE
             }
             Err(text) => text,

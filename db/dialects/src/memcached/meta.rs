@@ -58,8 +58,10 @@ impl<'w> MemcachedContext<'w> {
         let Some(key) = key else { return BAD_KEY };
         match self.reach(true) {
             Ok(entry) => {
+                if let Err(text) = self.delete_stale(entry, key, entry.table.hash(key)) {
+                    return text;
+                }
                 self.tally(Tally::StoreTooLarge);
-                self.delete_stale(entry, key, entry.table.hash(key));
                 TOO_LARGE
             }
             Err(text) => text,
@@ -386,7 +388,7 @@ impl<'w> MetaExecution<'w, '_> {
             Err(StoreError::Cold) => Err(answers::COLD),
             Err(StoreError::WrongServer) => Err(self.work.wrong_server()),
             Err(error) => {
-                self.work.delete_stale(self.entry, self.key, self.hash);
+                self.work.delete_stale(self.entry, self.key, self.hash)?;
                 Err(self.work.refused(error))
             }
         }

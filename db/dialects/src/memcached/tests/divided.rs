@@ -493,5 +493,10 @@ fn a_refusal_is_in_the_words_of_the_protocol_and_ends_a_multiget_alone() {
     // A datagram waits for no other server.
     let mut client = world.servers[0].client("shop", "t");
     let answer = world.servers[0].datagram(&mut client, &format!("get {far}\r\n"));
-    assert_eq!(answer, "SERVER_ERROR another server of the cluster owns the key\r\n");
+    let elsewhere = "SERVER_ERROR another server of the cluster owns the key\r\n";
+    assert_eq!(answer, elsewhere);
+    // What ends an old record is refused for it as well.
+    for too_long in [format!("set {far} 0 0 9437184\r\n"), format!("ms {far} 9437184\r\n")] {
+        assert_eq!(world.servers[0].datagram(&mut client, &too_long), elsewhere);
+    }
 }
