@@ -82,12 +82,11 @@ pub(crate) struct LearnedNames {
     pub(crate) schemas: AnswersByName<Option<Arc<ExtensionSchema>>>,
 }
 
-/// The control port's answers about names. Those who ask for a name while the same question is under way wait for that
-/// one's answer: a thousand first requests of a table would else be a thousand connections, of which the port evicts
-/// some.
+/// The control port's answers about names. Requests for a name while the same question is under way wait for its
+/// answer: a thousand first requests of a table would else be a thousand connections, of which the port evicts some.
 pub(crate) struct AnswersByName<T>(Mutex<HashMap<String, AnswerCell<T>>>);
 
-/// The answer about a name; `None`: the question failed, and each of those who waited for it asks for itself.
+/// The answer about a name; `None`: the question failed, and each request that waited for it asks for itself.
 type AnswerCell<T> = Arc<OnceCell<Option<T>>>;
 
 impl<T: Clone> AnswersByName<T> {
@@ -101,6 +100,9 @@ impl<T: Clone> AnswersByName<T> {
         F: Future<Output = Result<T, E>>,
     {
         let known = self.0.lock().get(name).cloned();
+        if let Some(Some(answer)) = known.as_ref().and_then(|cell| cell.get()) {
+            return Ok(answer.clone());
+        }
         let cell = known.unwrap_or_else(|| Arc::clone(self.0.lock().entry(name.to_owned()).or_default()));
         let question = NameQuestion { all: self, name, cell };
         let (mut ask, mut failed) = (Some(ask), None);
@@ -114,7 +116,7 @@ impl<T: Clone> AnswersByName<T> {
             (None, Some(error), _) => Err(error),
             // Another one has asked, and has failed.
             (None, None, Some(ask)) => ask().await,
-            (None, None, None) => unreachable!("who has asked has an answer or an error"),
+            (None, None, None) => unreachable!("a question ends with an answer or an error"),
         }
     }
 

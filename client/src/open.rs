@@ -137,8 +137,11 @@ impl Client {
     /// [`ClientOpenError::UnknownTable`] with the names that there are.
     pub async fn table(&self, name: &str) -> Result<u64, ClientOpenError> {
         let names = self.names().ok_or(ClientOpenError::NotOpened)?;
-        let (asked, table) = (Arc::clone(names), name.to_owned());
-        names.tables.get_or_ask(name, async || beside(move || asked.find_table(&table)).await?).await
+        let ask = async || {
+            let (asked, table) = (Arc::clone(names), name.to_owned());
+            beside(move || asked.find_table(&table)).await?
+        };
+        names.tables.get_or_ask(name, ask).await
     }
 
     /// Changes of a table behind a position, in their order, as they are on the disk; `None` gives the end of the log,
@@ -161,8 +164,11 @@ impl Client {
     /// [`ClientOpenError::UnknownExtension`] with the names that there are.
     pub async fn schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
         let names = self.names().ok_or(ClientOpenError::NotOpened)?;
-        let (asked, name) = (Arc::clone(names), extension.to_owned());
-        names.schemas.get_or_ask(extension, async || beside(move || asked.find_schema(&name)).await?).await
+        let ask = async || {
+            let (asked, name) = (Arc::clone(names), extension.to_owned());
+            beside(move || asked.find_schema(&name)).await?
+        };
+        names.schemas.get_or_ask(extension, ask).await
     }
 
     /// Has the next call ask for the types of an extension.

@@ -192,7 +192,7 @@ pub enum ForwardedAnswer {
     Answered(Vec<u8>),
     /// It was not run, and is to be tried anew: the key may be this server's by now.
     Later,
-    /// What the client is told: that it was not run, or that nobody knows.
+    /// What the client is told: that it was not run, or that this is unknown.
     Refused(String),
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum LinkAnswer {
     NotYet,
     /// The other server has run nothing, and will not.
     NotRun,
-    /// Nobody knows.
+    /// It is unknown whether they were run.
     Lost,
 }
 

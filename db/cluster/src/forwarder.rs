@@ -2,8 +2,8 @@
 //! waits: each server that is asked has some threads here, which end when there is nothing to do.
 //!
 //! A command is sent to one server at a time, and once, unless that server says that it has not run it: so it is run at
-//! most once. If there is no answer, the client is told that nobody knows. Its slot may move meanwhile: then the
-//! command follows it, a bounded number of times.
+//! most once. If there is no answer, the client is told that its outcome is unknown. Its slot may move meanwhile: then
+//! the command follows it, a bounded number of times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl CommandForwarder for ClusterForwarder {
 }
 
 impl ForwarderState {
-    /// The id of the server that owns the slot of a command. One that nobody owns waits here until somebody does.
+    /// The id of the server that owns the slot of a command. One of a slot without an owner waits here for one.
     fn owner(&self, batch: &ForwardedBatch, number: usize) -> String {
         let (slots, slot) = (self.desk.slots(), batch.commands.get(number).map_or(0, |command| command.slot));
         slots.map().owner(slot).map_or_else(|| slots.own_id().to_owned(), |server| server.id.clone())

@@ -85,7 +85,7 @@ pub(super) fn place_of_request(table: &TableEntry, request: &TextRequest<'_>) ->
 }
 
 /// How a request of the text protocol is refused.
-pub(super) fn refusal_of_request(request: &TextRequest<'_>) -> Refusal {
+pub(super) fn refusal_of_request(request: &TextRequest<'_>) -> ForwardRefusal {
     let noreply = match request {
         TextRequest::Store(store) => store.noreply,
         TextRequest::TooLarge { noreply, .. }
@@ -94,24 +94,24 @@ pub(super) fn refusal_of_request(request: &TextRequest<'_>) -> Refusal {
         | TextRequest::Touch { noreply, .. } => *noreply,
         _ => false,
     };
-    Refusal::Text { noreply }
+    ForwardRefusal::Text { noreply }
 }
 
 /// How a request is refused that could not be forwarded.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Refusal {
+pub(super) enum ForwardRefusal {
     /// By a line, if an answer is wanted.
     Text { noreply: bool },
     /// By a frame.
     Binary { opcode: u8, opaque: u32 },
 }
 
-impl Refusal {
+impl ForwardRefusal {
     fn push(self, text: &str, out: &mut Vec<u8>) {
         match self {
-            Refusal::Text { noreply: true } => {}
-            Refusal::Text { noreply: false } => push_line(text, out),
-            Refusal::Binary { opcode, opaque } => {
+            ForwardRefusal::Text { noreply: true } => {}
+            ForwardRefusal::Text { noreply: false } => push_line(text, out),
+            ForwardRefusal::Binary { opcode, opaque } => {
                 use sandstorm_net::memcached::binary::BinaryStatus;
                 let status = BinaryStatus::OutOfMemory;
                 let header = BinaryResponseHeader { opcode, opaque, status, cas: 0, extras: b"", key: b"" };
@@ -129,7 +129,7 @@ enum AnswerPart {
     /// The same, and it ends the list of a multiget.
     ListError(Vec<u8>),
     /// What another server answers.
-    Elsewhere(Refusal),
+    Elsewhere(ForwardRefusal),
 }
 
 /// The requests that are with other servers, or were, and those between them.
@@ -170,7 +170,7 @@ pub(super) struct KeyedCommands<'b> {
 type Places = ArrayVec<RequestPlace, BATCH>;
 
 /// What is collected for a run.
-struct Collected {
+struct CollectedCommands {
     parts: Vec<(AnswerPart, usize)>,
     commands: Vec<ForwardedCommand>,
     /// Whether they are run one after the other.
@@ -185,7 +185,7 @@ impl MemcachedSession {
         (commands, plan): (&KeyedCommands<'_>, &[(R, u64, usize)]),
         out: &mut Vec<u8>,
         runner: (impl Fn(&R, u64, &mut Vec<u8>), impl Fn(&R, &str, &mut Vec<u8>), impl for<'r> Fn(&'r R) -> &'r [u8]),
-        (place, refusal): (impl Fn(&TableEntry, &R) -> RequestPlace, impl Fn(&R) -> Refusal),
+        (place, refusal): (impl Fn(&TableEntry, &R) -> RequestPlace, impl Fn(&R) -> ForwardRefusal),
     ) -> Option<(usize, Option<NextAction>)> {
         let KeyedCommands { table, input, end } = commands;
         let places: Places = plan.iter().map(|(request, ..)| place(table, request)).collect();
@@ -249,7 +249,7 @@ impl MemcachedSession {
             return Some((0, Some(NextAction::Yield)));
         }
         let collected = collect((work, &mut self.cold), table, (batch, &places), |key, hash, _| match hash {
-            None => CollectedPart::Elsewhere(get_command(key, cas, exptime), Refusal::Text { noreply: false }),
+            None => CollectedPart::Elsewhere(get_command(key, cas, exptime), ForwardRefusal::Text { noreply: false }),
             Some(hash) => {
                 let mut answer = Vec::new();
                 let goes_on = work.get(key, hash, cas, exptime, &mut answer);
@@ -276,10 +276,10 @@ impl MemcachedSession {
         &mut self,
         work: &MemcachedContext<'_>,
         table: &TableEntry,
-        collected: Collected,
+        collected: CollectedCommands,
         (is_list, after, used, tail): (bool, InputState, usize, Option<&'static str>),
     ) -> NextAction {
-        let Collected { parts, commands, is_ordered } = collected;
+        let CollectedCommands { parts, commands, is_ordered } = collected;
         work.context.work(FORWARDED_WORK);
         let bytes = commands.iter().map(|command| command.bytes.capacity()).sum();
         self.forwarded = Some(Box::new(ForwardRun { parts, bytes, is_list, after, used, tail, answered: None }));
@@ -363,7 +363,7 @@ enum CollectedPart {
     /// It was answered here; whether a list goes on behind it.
     Here(Vec<u8>, bool),
     /// It is sent, as these bytes.
-    Elsewhere(Vec<u8>, Refusal),
+    Elsewhere(Vec<u8>, ForwardRefusal),
 }
 
 /// Collects a run from the front of a plan. `part` runs a request whose hash it is given, and else says what is sent.
@@ -372,7 +372,7 @@ fn collect<R>(
     table: &TableEntry,
     (plan, places): (&[(R, u64, usize)], &[RequestPlace]),
     mut part: impl FnMut(&R, Option<u64>, usize) -> CollectedPart,
-) -> Collected {
+) -> CollectedCommands {
     let map = table.table.slots().map(|slots| slots.map()).unwrap_or_default();
     let owner = |slot| map.owner(slot).map(|server| &server.id);
     let first = places.iter().copied().find(|place| place.is_elsewhere());
@@ -386,7 +386,7 @@ fn collect<R>(
         _ => false,
     };
     let (mut collected, mut sent_bytes, mut here_bytes) =
-        (Collected { parts: Vec::new(), commands: Vec::new(), is_ordered: first_changes }, 0, 0);
+        (CollectedCommands { parts: Vec::new(), commands: Vec::new(), is_ordered: first_changes }, 0, 0);
     for ((request, hash, end), place) in plan.iter().zip(places.iter().copied()) {
         if !goes_along(place) || sent_bytes >= FORWARDED_RUN_BYTES || here_bytes >= ANSWERS_FULL_BYTES {
             break;

@@ -3,7 +3,7 @@
 use sandstorm_net::memcached::StoreRequest;
 use sandstorm_net::memcached::binary::{BinaryCommand, BinaryFrame};
 
-use super::super::divided::{Refusal, RequestPlace};
+use super::super::divided::{ForwardRefusal, RequestPlace};
 use sandstorm_catalog::TableEntry;
 
 /// The place of a frame.
@@ -28,6 +28,6 @@ pub(super) fn place_of_frame(table: &TableEntry, frame: &BinaryFrame<'_>) -> Req
 }
 
 /// How a frame is refused.
-pub(super) fn refusal_of_frame(frame: &BinaryFrame<'_>) -> Refusal {
-    Refusal::Binary { opcode: frame.opcode, opaque: frame.opaque }
+pub(super) fn refusal_of_frame(frame: &BinaryFrame<'_>) -> ForwardRefusal {
+    ForwardRefusal::Binary { opcode: frame.opcode, opaque: frame.opaque }
 }

@@ -29,6 +29,19 @@ struct DividedWorld {
     errs: bool,
 }
 
+/// Runs what a client has sent until there is something to do for its server.
+fn next_action(server: &World, client: &mut Client, out: &mut Vec<u8>) -> NextAction {
+    loop {
+        let mut ran = None;
+        server.context(|context| ran = Some(client.session.run(context, &client.input, out)));
+        let (used, next) = ran.expect("it has run");
+        client.input.drain(..used);
+        if !matches!(next, NextAction::Yield | NextAction::HandOver(_)) {
+            return next;
+        }
+    }
+}
+
 impl DividedWorld {
     fn new(errs: bool) -> DividedWorld {
         let id = |server: usize| format!("{server:040x}");
@@ -59,12 +72,7 @@ impl DividedWorld {
         client.input.extend_from_slice(sent);
         let mut out = Vec::new();
         loop {
-            let mut ran = None;
-            self.servers[at].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
-            let (used, next) = ran.expect("it has run");
-            client.input.drain(..used);
-            match next {
-                NextAction::Yield | NextAction::HandOver(_) => {}
+            match next_action(&self.servers[at], client, &mut out) {
                 NextAction::Forward(batch) => {
                     let answers = self.carry(at, &batch, random);
                     assert_eq!(answers.len(), batch.commands.len());
@@ -340,23 +348,13 @@ fn a_win_is_not_lost_where_a_read_before_it_is_asked_for_anew() {
     }
     client.input = format!("get {far}\r\nmg {near} v\r\nmg {far} v\r\n").into_bytes();
     let (mut out, mut rounds) = (Vec::new(), 0);
-    loop {
-        let mut ran = None;
-        world.servers[0].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
-        let (used, next) = ran.expect("it has run");
-        client.input.drain(..used);
-        match next {
-            NextAction::Yield | NextAction::HandOver(_) => {}
-            NextAction::Forward(batch) => {
-                let mut answers = world.carry(0, &batch, &mut random);
-                if rounds == 0 {
-                    answers[0] = ForwardedAnswer::Later;
-                }
-                rounds += 1;
-                client.session.forwarded(answers, &mut out);
-            }
-            _ => break,
+    while let NextAction::Forward(batch) = next_action(&world.servers[0], &mut client, &mut out) {
+        let mut answers = world.carry(0, &batch, &mut random);
+        if rounds == 0 {
+            answers[0] = ForwardedAnswer::Later;
         }
+        rounds += 1;
+        client.session.forwarded(answers, &mut out);
     }
     let expected = format!("VALUE {far} 0 1\r\nx\r\nEND\r\nVA 1 X W\r\nx\r\nVA 1 X W\r\nx\r\n");
     assert_eq!((String::from_utf8_lossy(&out).into_owned(), rounds), (expected, 3));
@@ -405,12 +403,7 @@ fn a_command_that_is_not_whole_for_the_owner_is_refused_in_the_words_of_the_prot
         client.input = if is_binary { get_frame(&key) } else { format!("get {key}\r\n").into_bytes() };
         let (mut out, mut texts) = (Vec::new(), Vec::new());
         loop {
-            let mut ran = None;
-            world.servers[0].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
-            let (used, next) = ran.expect("it has run");
-            client.input.drain(..used);
-            match next {
-                NextAction::Yield | NextAction::HandOver(_) => {}
+            match next_action(&world.servers[0], &mut client, &mut out) {
                 NextAction::Forward(batch) => {
                     let batch = ForwardedBatch { commands: commands.map(command).to_vec(), ..*batch };
                     texts = world.run_at(1, &batch, 0, |_| true);
@@ -452,12 +445,7 @@ fn a_refusal_is_in_the_words_of_the_protocol_and_ends_a_multiget_alone() {
         client.input.extend_from_slice(sent.as_bytes());
         out.clear();
         loop {
-            let mut ran = None;
-            world.servers[0].context(|context| ran = Some(client.session.run(context, &client.input, &mut out)));
-            let (used, next) = ran.expect("it has run");
-            client.input.drain(..used);
-            match next {
-                NextAction::Yield | NextAction::HandOver(_) => {}
+            match next_action(&world.servers[0], &mut client, &mut out) {
                 NextAction::Forward(batch) => {
                     let answers = answers.iter().cycle().take(batch.commands.len()).cloned();
                     client.session.forwarded(answers.collect(), &mut out);
