@@ -34,19 +34,6 @@ fn id_of(number: usize) -> String {
     format!("{number:040x}")
 }
 
-fn server_of(id: &str) -> ClusterServer {
-    ClusterServer {
-        id: id.to_owned(),
-        data: ([127, 0, 0, 1], 1).into(),
-        redis: None,
-        memcached: None,
-        control: String::new(),
-        directory: String::new(),
-        is_alive: true,
-        is_draining: false,
-    }
-}
-
 /// A map in which one server owns everything.
 fn map_of(owner: usize, moves: Vec<StoredMove>) -> StoredSlots {
     let ranges = vec![(ALL.first, ALL.last, id_of(owner))];
@@ -81,7 +68,7 @@ impl TwoServers {
 
     fn adopt(&self, revision: u64, map: &StoredSlots) {
         let known = KnownServers { all: &BTreeMap::new(), live: &BTreeSet::new() };
-        let servers: Vec<ClusterServer> = [0, 1].map(|number| server_of(&id_of(number))).into();
+        let servers: Vec<ClusterServer> = [0, 1].map(|number| ClusterServer::example(&id_of(number))).into();
         let place = |id: &str| servers.iter().position(|server| server.id == id);
         let range =
             |(first, last, owner): &(u16, u16, String)| SlotRange { first: *first, last: *last, server: place(owner) };

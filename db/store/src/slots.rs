@@ -38,6 +38,23 @@ pub struct ClusterServer {
     pub is_draining: bool,
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl ClusterServer {
+    /// A server that lives and has a data port alone, for tests.
+    pub fn example(id: &str) -> ClusterServer {
+        ClusterServer {
+            id: id.to_owned(),
+            data: SocketAddr::from(([127, 0, 0, 1], 1)),
+            redis: None,
+            memcached: None,
+            control: String::new(),
+            directory: String::new(),
+            is_alive: true,
+            is_draining: false,
+        }
+    }
+}
+
 /// Consecutive slots of one server, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRange {
@@ -415,16 +432,8 @@ mod tests {
     use super::*;
 
     fn server(number: u16) -> ClusterServer {
-        ClusterServer {
-            id: format!("{number:040x}"),
-            data: SocketAddr::from(([10, 0, 0, number as u8], 7400)),
-            redis: None,
-            memcached: None,
-            control: String::new(),
-            directory: String::new(),
-            is_alive: true,
-            is_draining: false,
-        }
+        let data = SocketAddr::from(([10, 0, 0, number as u8], 7400));
+        ClusterServer { data, ..ClusterServer::example(&format!("{number:040x}")) }
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Promise: what is behind a table is written only by the server that owns the key. What a crash brings back of keys
 //! that were given away is forgotten, and what was known of them as well.
 
-use std::net::SocketAddr;
-
 use sandstorm_store::RestoredRecord;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 
@@ -11,23 +9,10 @@ use crate::moved_slots::DirtySlots;
 
 const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
 
-fn server(id: &str) -> ClusterServer {
-    ClusterServer {
-        id: id.to_owned(),
-        data: SocketAddr::from(([127, 0, 0, 1], 1)),
-        redis: None,
-        memcached: None,
-        control: String::new(),
-        directory: String::new(),
-        is_alive: true,
-        is_draining: false,
-    }
-}
-
 /// A map in which one of two servers owns everything.
 fn map_of(owner: usize) -> SlotMap {
     let all = [SlotRange { first: ALL.first, last: ALL.last, server: Some(owner) }];
-    SlotMap::new(1, vec![server("own"), server("other")], &all)
+    SlotMap::new(1, ["own", "other"].map(ClusterServer::example).to_vec(), &all)
 }
 
 fn late() -> BackingSettings {

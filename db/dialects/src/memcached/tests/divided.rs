@@ -45,16 +45,7 @@ fn next_action(server: &World, client: &mut Client, out: &mut Vec<u8>) -> NextAc
 impl DividedWorld {
     fn new(errs: bool) -> DividedWorld {
         let id = |server: usize| format!("{server:040x}");
-        let members = (0..SERVERS).map(|server| ClusterServer {
-            id: id(server),
-            data: ([127, 0, 0, 1], 1).into(),
-            redis: None,
-            memcached: None,
-            control: String::new(),
-            directory: String::new(),
-            is_alive: true,
-            is_draining: false,
-        });
+        let members = (0..SERVERS).map(|server| ClusterServer::example(&id(server)));
         let members: Vec<_> = members.collect();
         let ranges = (0..SLOTS).map(|slot| SlotRange { first: slot, last: slot, server: Some(owner(slot)) });
         let ranges: Vec<_> = ranges.collect();
