@@ -18,6 +18,8 @@ pub enum KeyRequest {
     /// Writes the second if the key has the first.
     PutIf(KeyValue, u64),
     Delete,
+    /// Adds one; an absent key counts from zero.
+    Increment,
     Get,
 }
 
@@ -28,6 +30,8 @@ pub enum KeyAnswer {
     Done,
     /// To a conditional put: whether it was done; to a delete: whether there was a record.
     Said(bool),
+    /// To an increment: what the key has behind it.
+    Sum(u64),
     /// To a get.
     Found(KeyValue),
 }
@@ -60,6 +64,10 @@ fn act(state: KeyValue, request: KeyRequest, answer: Option<KeyAnswer>) -> Optio
         KeyRequest::PutIf(expected, value) if state == expected => (Some(value), KeyAnswer::Said(true)),
         KeyRequest::PutIf(..) => (state, KeyAnswer::Said(false)),
         KeyRequest::Delete => (None, KeyAnswer::Said(state.is_some())),
+        KeyRequest::Increment => {
+            let sum = state.unwrap_or(0) + 1;
+            (Some(sum), KeyAnswer::Sum(sum))
+        }
         KeyRequest::Get => (state, KeyAnswer::Found(state)),
     };
     answer.is_none_or(|answer| answer == says).then_some(next)
@@ -92,6 +100,8 @@ pub fn check_key(events: &[HistoryEvent]) -> Result<(), (usize, String)> {
     let mut states = BTreeSet::from([(None, 0)]);
     for (at, event) in events.iter().enumerate() {
         match event {
+            // It has changed nothing, and nothing is known of what it saw.
+            HistoryEvent::Asked(number, KeyRequest::Get) if !answers.contains_key(number) => {}
             HistoryEvent::Asked(number, request) => {
                 let place = open.iter_mut().find(|place| place.is_none()).expect("fewer requests are open");
                 *place = Some((*number, *request, answers.get(number).copied()));

@@ -126,7 +126,8 @@ impl Server {
         Server::started(command, None, folder)
     }
 
-    fn started(mut command: Command, namespace: Option<&str>, folder: Arc<TempDir>) -> Server {
+    /// Starts one by a command that [`serve`] has made, and waits until it serves.
+    pub fn started(mut command: Command, namespace: Option<&str>, folder: Arc<TempDir>) -> Server {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -32,6 +32,14 @@ pub(super) struct EtcdProcess {
     ports: [u16; 2],
     /// The scheme of its clients' port, and further options.
     clients: (&'static str, Vec<String>),
+    place: EtcdPlace,
+}
+
+/// Where an etcd is: a network namespace, if it is not the test's own, and its address there.
+#[derive(Clone)]
+pub(super) struct EtcdPlace {
+    pub(super) namespace: Option<String>,
+    pub(super) address: &'static str,
 }
 
 impl EtcdProcess {
@@ -42,20 +50,33 @@ impl EtcdProcess {
 
     /// As [`EtcdProcess::start`], with another scheme of its clients' port, and further options.
     pub(super) fn start_with(clients: (&'static str, Vec<String>)) -> Option<EtcdProcess> {
+        EtcdProcess::start_at(EtcdPlace { namespace: None, address: "127.0.0.1" }, clients)
+    }
+
+    /// As [`EtcdProcess::start_with`], elsewhere.
+    pub(super) fn start_at(place: EtcdPlace, clients: (&'static str, Vec<String>)) -> Option<EtcdProcess> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let ports = [(); 2].map(|()| free_port());
-        let process = EtcdProcess::spawn(folder.path(), ports, &clients);
-        Some(EtcdProcess { process, folder, ports, clients })
+        let process = EtcdProcess::spawn(folder.path(), ports, &clients, &place);
+        Some(EtcdProcess { process, folder, ports, clients, place })
     }
 
-    fn spawn(folder: &Path, ports: [u16; 2], (scheme, options): &(&'static str, Vec<String>)) -> Child {
-        let [clients, peers] = ports.map(|port| format!("127.0.0.1:{port}"));
+    fn spawn(
+        folder: &Path,
+        ports: [u16; 2],
+        (scheme, options): &(&'static str, Vec<String>),
+        place: &EtcdPlace,
+    ) -> Child {
+        let [clients, peers] = ports.map(|port| format!("{}:{port}", place.address));
         let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
-        let mut command = Command::new("etcd");
+        let mut command = Command::new(if place.namespace.is_some() { "ip" } else { "etcd" });
+        if let Some(namespace) = &place.namespace {
+            command.args(["netns", "exec", namespace, "etcd"]);
+        }
         command.args(options);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
@@ -70,7 +91,7 @@ impl EtcdProcess {
 
     /// The address of a cluster that it has.
     pub(super) fn cluster(&self) -> String {
-        format!("etcd://127.0.0.1:{}/test", self.port())
+        format!("etcd://{}:{}/test", self.place.address, self.port())
     }
 
     pub(super) fn stop(&mut self) {
@@ -79,7 +100,7 @@ impl EtcdProcess {
     }
 
     pub(super) fn restart(&mut self) {
-        self.process = EtcdProcess::spawn(self.folder.path(), self.ports, &self.clients);
+        self.process = EtcdProcess::spawn(self.folder.path(), self.ports, &self.clients, &self.place);
     }
 }
 

@@ -40,23 +40,25 @@ impl CopyingCluster {
     pub(super) fn start(failover: &str) -> Option<CopyingCluster> {
         let etcd = EtcdProcess::start()?;
         let folder = tempfile::tempdir().unwrap();
-        let config: PathBuf = folder.path().join("tenants.toml");
-        let table = "{ name = 'items', id = 1, durability = 'copies' }";
-        let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{table}]\n");
-        fs::write(&config, tenant).unwrap();
+        let config = write_tenant(&folder, COPIED_TABLE);
         assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
         let options = options(&etcd, &config, failover);
         let servers: Vec<Server> =
             (0..SERVERS).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
+        Some(CopyingCluster { options, ..CopyingCluster::of(servers, folder, etcd) })
+    }
+
+    /// One of servers that were just started; waits until it is whole.
+    pub(super) fn of(servers: Vec<Server>, config: TempDir, etcd: EtcdProcess) -> CopyingCluster {
         let ids = servers.iter().map(id).collect();
-        let cluster = CopyingCluster { servers, ids, options, _config: folder, _etcd: etcd };
+        let cluster = CopyingCluster { servers, ids, options: Vec::new(), _config: config, _etcd: etcd };
         assert!(eventually(|| status(cluster.last())["epoch"].as_u64() >= Some(1)));
         cluster.await_whole();
-        Some(cluster)
+        cluster
     }
 
     /// The server that is never stopped.
-    fn last(&self) -> &Server {
+    pub(super) fn last(&self) -> &Server {
         self.servers.last().expect("it is never removed")
     }
 
@@ -71,7 +73,7 @@ impl CopyingCluster {
     }
 
     /// Waits until all servers own slots and have copies of their logs on others, and none moves.
-    fn await_whole(&self) {
+    pub(super) fn await_whole(&self) {
         let all: Vec<&String> = self.ids.iter().collect();
         let is_whole = || {
             self.mend(None);
@@ -85,7 +87,7 @@ impl CopyingCluster {
     }
 
     /// Waits until others have all slots of a server that is away.
-    fn await_replaced(&self, gone: &str) {
+    pub(super) fn await_replaced(&self, gone: &str) {
         let is_over = || {
             self.mend(Some(gone));
             let status = status(self.last());
@@ -127,7 +129,18 @@ impl CopyingCluster {
     }
 }
 
-fn owns_nothing(server: &Value) -> bool {
+/// The table of the configuration.
+pub(super) const COPIED_TABLE: &str = "{ name = 'items', id = 1, durability = 'copies' }";
+
+/// Writes a configuration with these tables; returns its file.
+pub(super) fn write_tenant(folder: &TempDir, tables: &str) -> PathBuf {
+    let config = folder.path().join("tenants.toml");
+    let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{tables}]\n");
+    fs::write(&config, tenant).unwrap();
+    config
+}
+
+pub(super) fn owns_nothing(server: &Value) -> bool {
     server["slots"].as_array().is_some_and(Vec::is_empty)
 }
 

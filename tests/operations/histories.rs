@@ -24,7 +24,7 @@ use crate::records::{LONG, RecordServer};
 const KEYS: u64 = 6;
 
 /// A client that asks for single keys. An error ends its work: the server is gone. `Ok(None)`: no answer has come.
-trait HistoryClient {
+pub(super) trait HistoryClient {
     fn ask(&mut self, key: &str, request: KeyRequest) -> Result<Option<KeyAnswer>, String>;
 
     /// Whether it can write on condition of a value, of which it knows the version.
@@ -48,6 +48,10 @@ impl HistoryClient for RedisCounting {
                 KeyAnswer::Said(said.starts_with("+OK"))
             }
             KeyRequest::Delete => KeyAnswer::Said(RedisCounting::ask(self, &["DEL", key])?.starts_with(":1")),
+            KeyRequest::Increment => {
+                let sum = RedisCounting::ask(self, &["INCR", key])?;
+                KeyAnswer::Sum(sum.trim_start_matches(':').trim().parse().map_err(text)?)
+            }
             KeyRequest::Get => match RedisCounting::ask(self, &["GET", key])? {
                 absent if absent.starts_with("$-1") => KeyAnswer::Found(None),
                 _ => KeyAnswer::Found(number(&self.line()?)?),
@@ -88,6 +92,11 @@ impl HistoryClient for MemcachedHistory {
                 self.0.0.get_ref().write_all(format!("delete {key}\r\n").as_bytes()).map_err(text)?;
                 KeyAnswer::Said(self.0.line()?.starts_with("DELETED"))
             }
+            KeyRequest::Increment => {
+                // It counts where there is a number, and makes none.
+                self.0.0.get_ref().write_all(format!("incr {key} 1\r\n").as_bytes()).map_err(text)?;
+                KeyAnswer::Sum(self.0.line()?.trim().parse().map_err(text)?)
+            }
             KeyRequest::Get => {
                 self.0.0.get_ref().write_all(format!("gets {key}\r\n").as_bytes()).map_err(text)?;
                 let head = self.0.line()?;
@@ -109,11 +118,11 @@ impl HistoryClient for MemcachedHistory {
     }
 }
 
-struct OwnHistory {
-    client: Client,
-    table: u64,
+pub(super) struct OwnHistory {
+    pub(super) client: Client,
+    pub(super) table: u64,
     /// The version of the value that it has read, by key.
-    versions: HashMap<String, (u64, u64)>,
+    pub(super) versions: HashMap<String, (u64, u64)>,
 }
 
 impl HistoryClient for OwnHistory {
@@ -130,6 +139,7 @@ impl HistoryClient for OwnHistory {
                 put(value, &PutOptions::default().if_version(version)).map(said)
             }
             KeyRequest::Delete => client.delete(table, bytes).map(KeyAnswer::Said),
+            KeyRequest::Increment => client.increment(table, bytes, 1).map(|sum| KeyAnswer::Sum(sum.unsigned_abs())),
             KeyRequest::Get => client.get(table, bytes).map(|record| {
                 let found =
                     record.map(|record| (String::from_utf8_lossy(&record.value).parse().unwrap(), record.version));
@@ -175,6 +185,11 @@ impl HistoryClient for TransactionHistory {
                 KeyRequest::Delete => {
                     transaction.delete(table, bytes);
                     KeyAnswer::Said(found.is_some())
+                }
+                KeyRequest::Increment => {
+                    let sum = found.unwrap_or(0) + 1;
+                    write(sum);
+                    KeyAnswer::Sum(sum)
                 }
                 KeyRequest::Get => KeyAnswer::Found(found),
             })
@@ -321,7 +336,8 @@ fn right_history(random: &mut SmallRng, most: usize) -> Vec<HistoryEvent> {
         match random.random_range(0..7) {
             0..=2 if numbers < most as u64 && waiting.len() + acted.len() < 4 => {
                 (numbers, value) = (numbers + 1, value + 1);
-                let request = match random.random_range(0..6) {
+                let request = match random.random_range(0..7) {
+                    6 => KeyRequest::Increment,
                     0 => KeyRequest::Put(value),
                     1 => KeyRequest::PutIf(if random.random_bool(0.5) { state } else { None }, value),
                     2 => KeyRequest::Delete,
@@ -343,6 +359,10 @@ fn right_history(random: &mut SmallRng, most: usize) -> Vec<HistoryEvent> {
                         KeyAnswer::Said(is_so)
                     }
                     KeyRequest::Delete => KeyAnswer::Said(state.take().is_some()),
+                    KeyRequest::Increment => {
+                        state = Some(state.unwrap_or(0) + 1);
+                        KeyAnswer::Sum(state.unwrap_or(0))
+                    }
                     KeyRequest::Get => KeyAnswer::Found(state),
                 };
                 acted.push((number, answer));
@@ -379,6 +399,7 @@ fn tries(left: &[AnsweredRequest], state: KeyValue) -> bool {
                 KeyRequest::PutIf(expected, value) if expected == state => (Some(value), KeyAnswer::Said(true)),
                 KeyRequest::PutIf(..) => (state, KeyAnswer::Said(false)),
                 KeyRequest::Delete => (None, KeyAnswer::Said(state.is_some())),
+                KeyRequest::Increment => (Some(state.unwrap_or(0) + 1), KeyAnswer::Sum(state.unwrap_or(0) + 1)),
                 KeyRequest::Get => (state, KeyAnswer::Found(state)),
             };
             let mut rest = left.to_vec();
@@ -432,8 +453,8 @@ fn the_checker_takes_histories_of_one_copy_and_judges_others_as_all_orders_do() 
 #[test]
 fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late() {
     use HistoryEvent::{Answered, Asked, Crashed};
-    use KeyAnswer::{Done, Found, Said};
-    use KeyRequest::{Delete, Get, Put, PutIf};
+    use KeyAnswer::{Done, Found, Said, Sum};
+    use KeyRequest::{Delete, Get, Increment, Put, PutIf};
     let written = [Asked(1, Put(1)), Answered(1, Done), Asked(2, Put(2)), Answered(2, Done)];
     let wrong = |more: &[HistoryEvent], at: usize| {
         let events = [&written[..], more].concat();
@@ -473,6 +494,18 @@ fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late()
     );
     wrong(&[Asked(3, PutIf(Some(1), 3)), Answered(3, Said(true))], 5);
     wrong(&[Asked(3, PutIf(Some(2), 3)), Answered(3, Said(false))], 5);
+    // An increment that counts twice, and one that counts nothing.
+    for sum in [2, 4] {
+        wrong(&[Asked(3, Increment), Answered(3, Sum(sum))], 5);
+    }
+    // Once it is seen, an unanswered increment is there.
+    wrong(
+        &[Asked(3, Increment), Asked(4, Get), Answered(4, Found(Some(3))), Asked(5, Get), Answered(5, Found(Some(2)))],
+        8,
+    );
+    // A get without an answer says nothing.
+    let events = [&written[..], &[Asked(3, Get), Asked(4, Increment), Answered(4, Sum(3))]].concat();
+    assert_eq!(check_key(&events), Ok(()));
     // What is unanswered may have run or not.
     for found in [Some(2), Some(3)] {
         let events = [&written[..], &[Asked(3, Put(3)), Crashed, Asked(4, Get), Answered(4, Found(found))]].concat();
