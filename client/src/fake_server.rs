@@ -70,7 +70,7 @@ struct FakeServerState {
     /// Grows when the server "restarts" and forgets its sessions.
     life: AtomicU64,
     requests: Vec<AtomicU64>,
-    /// What the next commits are told of where their keys are.
+    /// What the next commits, puts and calls near a key are told of where their keys are.
     elsewhere: Mutex<VecDeque<String>>,
 }
 
@@ -137,7 +137,7 @@ impl FakeServer {
         self.shared.corrupted_gets.load(Relaxed)
     }
 
-    /// Tells the next commits and calls near a key, one text each, that another server has their keys.
+    /// Tells the next commits, puts and calls near a key, one text each, that another server has their keys.
     pub(crate) fn elsewhere(&self, texts: impl IntoIterator<Item = String>) {
         self.shared.elsewhere.lock().extend(texts);
     }
@@ -352,7 +352,7 @@ impl FakeWorkerPort {
         let mut bytes = response_header(header, operations.len()).to_vec();
         for operation in operations {
             let is_near = operation.op == OpKind::Invoke && operation.flags & OP_FLAG_NEAR != 0;
-            let has_key = operation.op == OpKind::Commit || is_near;
+            let has_key = matches!(operation.op, OpKind::Commit | OpKind::Put) || is_near;
             if let Some(text) = has_key.then(|| self.shared.elsewhere.lock().pop_front()).flatten() {
                 let (status, value) = (RpcStatus::WrongServer, text.as_bytes());
                 encode_operation(&Operation { status, value, number: 1, ..Operation::new(operation.op) }, &mut bytes);

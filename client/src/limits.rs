@@ -47,6 +47,11 @@ pub const FILL_DEPTH: usize = 128;
 pub const FILL_ATTEMPTS: u32 = 200;
 /// Pause of a loader when the server says that it has too much to do: its disk may be slower than the writes.
 pub const FILL_PAUSE: Duration = Duration::from_millis(5);
+/// Pause before a load asks again for a key whose slot no server owns at the moment, in nanoseconds: short beside the
+/// pause of a slot's move, which its latencies are to show.
+pub const LOAD_MOVE_PAUSE_NS: u64 = 500_000;
+/// Records that a load draws at most until one is in the slots that it asks for.
+pub const LOAD_SLOT_DRAWS: usize = 10_000;
 /// Time that a load waits for answers after its end, beyond the requests' own deadline.
 pub const LOAD_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval at which a load's thread publishes its counts for the line of progress, in nanoseconds.

@@ -75,12 +75,18 @@ type Expected<'e> = (&'e str, (Vec<usize>, usize, usize));
 
 /// Runs these with tiny sizes and few points; the results must have all of their rows.
 fn measure_all(expected: &[Expected<'_>]) -> (String, Value) {
+    measure_all_with(expected, &[])
+}
+
+/// The same with further arguments.
+fn measure_all_with(expected: &[Expected<'_>], more: &[&str]) -> (String, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("made/here");
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
     let tiny = ["--quick", "--records", "2000", "--rounds", "1", "--seconds", "0.1", "--depth", "8"];
     let into = ["--out", out.to_str().expect("a name")];
-    let (output_text, data) = bench_until_measured(&[&names[..], &tiny, &into].concat(), &out.join("report.json"));
+    let (output_text, data) =
+        bench_until_measured(&[&names[..], &tiny, more, &into].concat(), &out.join("report.json"));
     check_page(&out.join("report.html"), &names);
     let experiments = data["experiments"].as_array().expect("experiments");
     assert_eq!(experiments.len(), names.len());
@@ -132,9 +138,7 @@ fn so_has_that_of_many_tenants_with_code_of_their_own() {
 
 #[test]
 fn so_have_those_of_what_is_on_the_disk() {
-    let is_there = Command::new("redis-server").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        println!("skipped: redis-server is not installed");
+    if !is_there("redis-server") {
         return;
     }
     measure_all(&[("durable", (vec![7, 5, 3, 2], 7, 0)), ("recovery", (vec![3], 2, 0))]);
@@ -142,19 +146,40 @@ fn so_have_those_of_what_is_on_the_disk() {
 
 #[test]
 fn so_has_that_of_a_server_whose_place_is_taken() {
-    let is_there = Command::new("etcd").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        println!("skipped: etcd is not installed");
+    if !is_there("etcd") {
         return;
     }
     measure_all(&[("failover", (vec![3, 7], 0, 0))]);
 }
 
+fn is_there(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        println!("skipped: {program} is not installed");
+    }
+    is_there
+}
+
+#[test]
+fn so_has_that_of_slots_that_move() {
+    if !is_there("etcd") {
+        return;
+    }
+    let redis_tables = if is_there("redis-server") && is_there("redis-cli") { vec![2] } else { vec![] };
+    let tables = [vec![2, 4], redis_tables].concat();
+    let (_, data) = measure_all_with(&[("migration", (tables, 6, 6))], &["--writes", "2000", "--share", "0.2"]);
+    let found = &data["experiments"][0];
+    for row in found["tables"][0]["rows"].as_array().expect("rows") {
+        let failed = row["cells"].as_array().expect("cells").last().expect("the requests that failed");
+        assert_eq!(failed["median"], 0.0, "requests wait while their slot is between servers: {row}");
+    }
+    let notes = found["notes"].to_string();
+    assert!(notes.contains("records move"), "{notes}");
+}
+
 #[test]
 fn so_has_that_of_tables_larger_than_memory() {
-    let is_there = Command::new("memcached").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        println!("skipped: memcached is not installed");
+    if !is_there("memcached") {
         return;
     }
     measure_all(&[("spill", (vec![3, 2, 2], 5, 0))]);

@@ -1,16 +1,14 @@
 //! `sandstorm bench failover`: the time from `kill -9` of a server of a cluster until another one, which takes its
 //! place by itself, has acknowledged a write. Three servers and an etcd, on this machine.
 
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandstorm_client::control::{ClusterStatus, Control, EventQuery, ServerChangeSpec};
+use sandstorm_client::control::{ClusterStatus, EventQuery, ServerChangeSpec};
 use sandstorm_net::slots::slot_of;
 use sandstorm_terminal::output::CliError;
 
-use super::peer_server::{RedisConnection, free_address, is_installed};
+use super::cluster_server::{ClusterFolder, ClusterServer, PATIENCE, await_that, has_etcd};
+use super::peer_server::RedisConnection;
 use super::report::{ExperimentFindings, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
 
@@ -19,95 +17,9 @@ const ROUNDS: usize = 20;
 /// Records in the table by default: servers with few records.
 const RECORDS: u64 = 1_000;
 const VALUE_BYTES: usize = 100;
-/// Longest wait for anything between the measurements.
-const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Pause between two attempts to write: far less than a failover takes.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
-/// The program of the etcd, and Debian's package.
-const ETCD: &str = "etcd";
-const TENANTS: &str = "[[tenants]]\nname = 'bench'\nid = 1\nopen = true\n\
-                       tables = [{ name = 't', id = 1, durability = 'copies' }]\n";
-
-/// A process; killed when dropped.
-struct FailoverProcess(Child);
-
-impl Drop for FailoverProcess {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
-/// A server of the cluster, which is started again and again.
-struct FailoverServer {
-    arguments: Vec<String>,
-    state: PathBuf,
-    redis: SocketAddr,
-    control: String,
-    id: String,
-    process: Option<FailoverProcess>,
-}
-
-/// Waits until something is so.
-fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, CliError>) -> Result<(), CliError> {
-    let until = Instant::now() + PATIENCE;
-    // What is not there yet may answer with errors.
-    while !matches!(is_so(), Ok(true)) {
-        if Instant::now() > until {
-            return Err(CliError::new(format!("{what} after {PATIENCE:?}")));
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
-    Ok(())
-}
-
-fn start_etcd(folder: &Path) -> Result<(FailoverProcess, SocketAddr), CliError> {
-    let (clients, peers) = (free_address()?, format!("http://{}", free_address()?));
-    let url = format!("http://{clients}");
-    let mut command = Command::new(ETCD);
-    command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder.join("etcd"));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let process = FailoverProcess(command.spawn()?);
-    await_that("etcd does not serve", || Ok(TcpStream::connect(clients).is_ok()))?;
-    Ok((process, clients))
-}
-
-impl FailoverServer {
-    fn new(folder: &Path, number: usize, etcd: SocketAddr) -> Result<FailoverServer, CliError> {
-        let (state, config) = (folder.join(format!("server-{number}")), folder.join("tenants.toml"));
-        let (redis, control, data) = (free_address()?, free_address()?.to_string(), free_address()?);
-        let line = format!(
-            "serve --no-builder --no-pin --workers 1 --data {data} --control {control} --redis {redis}=bench/t --cluster \
-             etcd://{etcd}/bench --cluster-servers {SERVERS} --config {} --state {}",
-            config.display(),
-            state.display()
-        );
-        let arguments = line.split(' ').map(str::to_owned).collect();
-        Ok(FailoverServer { arguments, state, redis, control, id: String::new(), process: None })
-    }
-
-    fn start(&mut self) -> Result<(), CliError> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.process = Some(FailoverProcess(command.spawn()?));
-        await_that("a server does not serve", || {
-            self.id = self.status()?.server;
-            Ok(!self.id.is_empty())
-        })
-    }
-
-    fn control(&self) -> Control {
-        let token = std::fs::read_to_string(self.state.join("operator-token")).unwrap_or_default();
-        Control::new(&self.control, Some(token.trim()))
-    }
-
-    fn status(&self) -> Result<ClusterStatus, CliError> {
-        Ok(self.control().cluster()?)
-    }
-}
+const TABLES: &str = "{ name = 't', id = 1, durability = 'copies' }";
 
 /// Whether all is as it is before a kill: each server has slots and a copy on another one, and nothing is under way.
 fn is_whole(status: &ClusterStatus) -> bool {
@@ -119,7 +31,7 @@ fn is_whole(status: &ClusterStatus) -> bool {
     status.servers.len() == SERVERS && is_well && status.moves.is_empty() && status.unowned.is_empty()
 }
 
-fn await_whole(servers: &[FailoverServer]) -> Result<(), CliError> {
+fn await_whole(servers: &[ClusterServer]) -> Result<(), CliError> {
     await_that("the cluster is not whole again", || {
         let mut whole = true;
         for server in servers {
@@ -164,7 +76,7 @@ const STEPS: [(&str, &str); 7] = [
 ];
 
 /// Kills a server, and writes until its successor acknowledges.
-fn round(servers: &mut [FailoverServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
+fn round(servers: &mut [ClusterServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
     let (gone, witness) = (servers[victim].id.clone(), (victim + 1) % SERVERS);
     let status = servers[witness].status()?;
     let key = key_of(&status, &gone)?;
@@ -217,20 +129,12 @@ pub(super) fn failover(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
          again each millisecond, until that is acknowledged: {rounds} rounds."
     );
     let mut findings = ExperimentFindings::new("failover", about);
-    if is_installed(ETCD).is_err() {
-        findings.notes.push("skipped: no `etcd` here (Debian's package etcd-server)".to_owned());
+    if !has_etcd(&mut findings) {
         return Ok(findings);
     }
     bench_server::reset_affinity()?;
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("tenants.toml"), TENANTS)?;
-    let (_etcd, etcd) = start_etcd(folder.path())?;
-    let servers: Result<Vec<_>, _> =
-        (0..SERVERS).map(|number| FailoverServer::new(folder.path(), number, etcd)).collect();
-    let mut servers = servers?;
-    for server in &mut servers {
-        server.start()?;
-    }
+    let folder = ClusterFolder::start(TABLES)?;
+    let mut servers = folder.start_servers(SERVERS, "--no-pin")?;
     await_whole(&servers)?;
     for server in &servers {
         // Each takes those of its own slots.

@@ -6,6 +6,7 @@
 mod backends;
 mod backing;
 mod bench_server;
+mod cluster_server;
 mod density;
 pub mod device_args;
 mod distinct_library;
@@ -17,6 +18,7 @@ mod isolation;
 mod load;
 pub mod local_server;
 mod measure;
+mod migration;
 mod neighbours;
 mod observation;
 mod peer_server;
@@ -337,6 +339,14 @@ const EXPERIMENTS: &[Experiment] = &[
         run: failover::failover,
     },
     Experiment {
+        name: "migration",
+        help: "Half of a table's slots move to another server, under load: rate, pause of writes, tail of gets, time \
+         line; Redis Cluster beside it, if it is installed; needs an etcd",
+        canonical: false,
+        peers: &[],
+        run: migration::migration,
+    },
+    Experiment {
         name: "neighbours",
         help: "A tenant's latency while another does its worst: calls that never end, floods, junk, pushes",
         canonical: false,
@@ -381,6 +391,12 @@ pub struct BenchArgs {
     /// Messages under way in the throughput measurements
     #[arg(long, default_value_t = 64)]
     depth: usize,
+    /// The part of the greatest rate that the load of `migration` has [default: 0.5]
+    #[arg(long, value_name = "PART", value_parser = share)]
+    share: Option<f64>,
+    /// Writes a second to the slots that move, in the second half of `migration` [default: 100000]
+    #[arg(long, value_name = "PER_S", value_parser = rate)]
+    writes: Option<f64>,
     /// Be the other process of `isolation`
     #[arg(long, hide = true)]
     partner: Option<isolation::SwitchPartner>,
@@ -399,9 +415,23 @@ pub struct BenchArgs {
 const MAX_SECONDS: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
-    let wrong = || format!("choose more than 0 and at most {MAX_SECONDS}");
-    (seconds > 0.0 && seconds <= MAX_SECONDS).then_some(seconds).ok_or_else(wrong)
+    number_up_to(text, MAX_SECONDS)
+}
+
+/// The greatest rate that is accepted, operations a second: more than any generator reaches.
+const MAX_RATE: f64 = 1e8;
+
+fn rate(text: &str) -> Result<f64, String> {
+    number_up_to(text, MAX_RATE)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number_up_to(text, 1.0)
+}
+
+fn number_up_to(text: &str, most: f64) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is no number".to_owned())?;
+    (number > 0.0 && number <= most).then_some(number).ok_or_else(|| format!("choose more than 0 and at most {most}"))
 }
 
 impl BenchArgs {

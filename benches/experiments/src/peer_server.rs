@@ -164,19 +164,32 @@ impl RedisConnection {
         Ok(())
     }
 
+    /// The same for a command that may be refused: the inner error is what the server says then.
+    pub(super) fn ask(&mut self, words: &[&[u8]]) -> Result<Result<Vec<u8>, String>, CliError> {
+        self.write.write_all(&command(words))?;
+        self.answer()
+    }
+
     fn reply(&mut self) -> Result<Vec<u8>, CliError> {
+        self.answer()?.map_err(|line| CliError::new(format!("redis-server answers: -{line}")))
+    }
+
+    fn answer(&mut self) -> Result<Result<Vec<u8>, String>, CliError> {
         let mut line = String::new();
         self.read.read_line(&mut line)?;
         let line = line.trim_end();
-        if line.starts_with('-') || line.is_empty() {
-            return Err(CliError::new(format!("redis-server answers: {line}")));
+        if line.is_empty() {
+            return Err(CliError::new("the server closed the connection"));
         }
-        let Some(len) = line.strip_prefix('$') else { return Ok(line.get(1..).unwrap_or_default().into()) };
+        if let Some(refusal) = line.strip_prefix('-') {
+            return Ok(Err(refusal.to_owned()));
+        }
+        let Some(len) = line.strip_prefix('$') else { return Ok(Ok(line.get(1..).unwrap_or_default().into())) };
         let len: usize = len.parse().map_err(|_| CliError::new(format!("redis-server answers: {line}")))?;
         let mut text = vec![0; len + 2];
         self.read.read_exact(&mut text)?;
         text.truncate(len);
-        Ok(text)
+        Ok(Ok(text))
     }
 }
 

@@ -4,14 +4,15 @@ use super::class::{Class, KeyPopulation};
 use super::inserts::InsertTracker;
 use super::keys::KeyChooser;
 use super::load_request::{LoadRequest, ReplyVerdict};
-use super::report::ClassTally;
+use super::report::{ClassTally, WRONG_SERVER};
 use super::request::{RequestBuffers, VerifyRules};
 use super::request_generator::RequestGenerator;
 use super::routes::{self, LoadRoutes, MOST_HOPS};
+use super::time_line::PeriodRecorder;
 use super::{Data, Pace, TenantLoad};
-use crate::Error;
 use crate::message::Message;
 use crate::raw::{Response, operation_error};
+use crate::{Error, limits};
 use hdrhistogram::Histogram;
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use sandstorm_net::rpc::RpcStatus;
@@ -87,6 +88,8 @@ pub(super) struct LoadConnection<'l> {
     computing: VecDeque<(u64, LoadRequest)>,
     /// Requests whose keys are on another server, with the epoch and the server's words.
     elsewhere: Vec<(LoadRequest, u64, String)>,
+    /// Requests for keys whose slots no server owns at the moment, and when they are sent again.
+    between_servers: VecDeque<(u64, LoadRequest)>,
     book: ResultRecorder<'l>,
 }
 
@@ -123,6 +126,7 @@ pub(super) struct ResultRecorder<'l> {
     pub(super) failed: u64,
     /// The server has said that it is shutting down: nothing more is sent to it.
     pub(super) server_stopping: bool,
+    periods: Option<PeriodRecorder>,
 }
 
 impl<'l> LoadConnection<'l> {
@@ -160,11 +164,14 @@ impl<'l> LoadConnection<'l> {
             verify_every,
             mean_gap_ns,
             next_arrival_ns: 0.0,
+            key: Vec::new(),
         };
         let rules = VerifyRules::of(load);
         let tallies = Class::ALL.map(|_| None).into();
+        let (done, failed, server_stopping) = (0, 0, false);
+        let periods = load.time_line.as_ref().map(PeriodRecorder::new);
         let book =
-            ResultRecorder { data, times, rules, digits, shares, tallies, done: 0, failed: 0, server_stopping: false };
+            ResultRecorder { data, times, rules, digits, shares, tallies, done, failed, server_stopping, periods };
         let routes = LoadRoutes::connect(&load.config)?;
         let (scratch, again, computing) = (RequestBuffers::default(), VecDeque::new(), VecDeque::new());
         let (in_flight, free) = (Vec::new(), Vec::new());
@@ -179,6 +186,7 @@ impl<'l> LoadConnection<'l> {
             again,
             computing,
             elsewhere: Vec::new(),
+            between_servers: VecDeque::new(),
             credits: None,
             book,
         })
@@ -229,7 +237,7 @@ impl<'l> LoadConnection<'l> {
 
     /// No answer is under way.
     fn is_all_answered(&self) -> bool {
-        self.free.len() == self.in_flight.len() && self.computing.is_empty()
+        self.free.len() == self.in_flight.len() && self.computing.is_empty() && self.between_servers.is_empty()
     }
 
     /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are
@@ -244,7 +252,8 @@ impl<'l> LoadConnection<'l> {
 
     /// The next time, in nanoseconds since the start, at which it has something to do that does not wait for an answer.
     pub(super) fn due_ns(&self) -> u64 {
-        let computed_ns = self.computing.front().map_or(u64::MAX, |(until_ns, _)| *until_ns);
+        let first_ns = |queue: &VecDeque<(u64, LoadRequest)>| queue.front().map_or(u64::MAX, |(until_ns, _)| *until_ns);
+        let computed_ns = first_ns(&self.computing).min(first_ns(&self.between_servers));
         match self.load.pace {
             Pace::Open { .. } if self.generator.due(self.book.times.end_ns) => {
                 computed_ns.min(self.generator.next_arrival_ns as u64)
@@ -267,6 +276,9 @@ impl<'l> LoadConnection<'l> {
         while let Some((_, request)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
             self.book.enter(now_ns, &request, RequestOutcome::Succeeded);
         }
+        while let Some((_, request)) = self.between_servers.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
+            self.again.push_back(request);
+        }
         let mut sent = false;
         while self.may_send(now_ns) {
             sent = true;
@@ -279,7 +291,8 @@ impl<'l> LoadConnection<'l> {
     }
 
     fn in_flight_messages(&self) -> usize {
-        self.in_flight.len() - self.free.len() + self.computing.len()
+        let between_servers = self.between_servers.len().div_ceil(self.load.batch.max(1));
+        self.in_flight.len() - self.free.len() + self.computing.len() + between_servers
     }
 
     fn may_send(&self, now_ns: u64) -> bool {
@@ -337,20 +350,32 @@ impl<'l> LoadConnection<'l> {
         (answered, now)
     }
 
-    /// Has requests go to the servers that have their keys.
+    /// Has requests go to the servers that have their keys, at once or, where no server owns the slot, in a moment.
     #[cold]
     fn follow(&mut self, now: Instant) {
         let now_ns = self.book.times.ns_at(now);
-        for (request, epoch, text) in std::mem::take(&mut self.elsewhere) {
+        for (mut request, epoch, text) in std::mem::take(&mut self.elsewhere) {
             let LoadConnection { book, scratch, .. } = self;
             let key = routes::key_of(Message::of(|message| book.data.write_request(&request, 0, message, scratch)));
-            match self.routes.learn(&key, epoch, &text) {
-                Ok(()) => self.again.push_back(request),
-                Err(error) => {
-                    self.scratch.edge_keys.release(&request);
-                    self.book.enter(now_ns, &request, RequestOutcome::Error(error.code()));
+            let waited_ns = now_ns.saturating_sub(request.intended_ns);
+            let may_wait = !key.is_empty() && waited_ns < self.load.config.deadline.as_nanos() as u64;
+            request.hops += 1;
+            let code = match self.routes.learn(&key, epoch, &text) {
+                Ok(()) if request.hops < MOST_HOPS => {
+                    self.again.push_back(request);
+                    continue;
                 }
-            }
+                // Servers that learn of a change at different times send on to each other for a moment.
+                Ok(()) | Err(Error::WrongServer { .. }) if may_wait => {
+                    request.hops = 0;
+                    self.between_servers.push_back((now_ns + limits::LOAD_MOVE_PAUSE_NS, request));
+                    continue;
+                }
+                Ok(()) => WRONG_SERVER,
+                Err(error) => error.code(),
+            };
+            self.scratch.edge_keys.release(&request);
+            self.book.enter(now_ns, &request, RequestOutcome::Error(code));
         }
     }
 
@@ -452,6 +477,9 @@ impl<'l> LoadConnection<'l> {
         for request in self.again.drain(..) {
             self.book.enter(now_ns, &request, RequestOutcome::Error("unsent"));
         }
+        for (_, request) in self.between_servers.drain(..) {
+            self.book.enter(now_ns, &request, RequestOutcome::Error(WRONG_SERVER));
+        }
         for (_, request) in self.computing.drain(..) {
             self.book.enter(now_ns, &request, RequestOutcome::Succeeded);
         }
@@ -482,10 +510,7 @@ impl ResultRecorder<'_> {
                 }
             };
             if let Some(error) = operation_error(&answer) {
-                if let Error::WrongServer { epoch, text } = &error
-                    && request.hops < MOST_HOPS
-                {
-                    request.hops += 1;
+                if let Error::WrongServer { epoch, text } = &error {
                     goes_on.elsewhere.push((*request, *epoch, text.clone()));
                     continue;
                 }
@@ -505,6 +530,13 @@ impl ResultRecorder<'_> {
         }
     }
 
+    /// Gives what was found over time to those who asked for it.
+    pub(super) fn gather_periods(&mut self) {
+        if let Some(periods) = self.periods.take() {
+            periods.gather(self.times.start);
+        }
+    }
+
     /// Enters a request that ended.
     fn enter(&mut self, now_ns: u64, request: &LoadRequest, end: RequestOutcome) {
         let well = !matches!(end, RequestOutcome::Error(_));
@@ -513,6 +545,9 @@ impl ResultRecorder<'_> {
         self.failed += u64::from(!well);
         let latency_ns = now_ns.saturating_sub(request.intended_ns).max(1);
         self.shares.recent_ns.borrow_mut().saturating_record(latency_ns);
+        if let Some(periods) = &mut self.periods {
+            periods.note(now_ns, request.class, latency_ns, well);
+        }
         if request.class == Class::Insert {
             self.shares.growth.ended(request.id, well);
         }

@@ -269,6 +269,7 @@ fn run_connections(
     connections.iter_mut().for_each(LoadConnection::abandon);
     publish_progress(&mut connections, recent_ns, shared);
     let bring = |mut connection: LoadConnection<'_>| {
+        connection.book().gather_periods();
         (connection.tenant, std::mem::take(&mut connection.book().tallies), connection.retransmissions())
     };
     ThreadResult { connections: connections.into_iter().map(bring).collect(), cpu_s }

@@ -3,7 +3,8 @@
 //!
 //! At a set rate (an open loop) latency counts from the moment at which a request was meant to be sent, not from when
 //! it could be. So a server that stalls is charged for all the requests that would have come in the meantime. A request
-//! that gets no answer counts with the time that it waited.
+//! that gets no answer counts with the time that it waited. In a cluster a request goes to the server that has its key;
+//! while that slot is between servers it is asked again, and its latency goes on, until its deadline.
 //!
 //! ```no_run
 //! use sandstorm_client::Config;
@@ -44,6 +45,7 @@ mod routes;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod time_line;
 mod zipf_table;
 
 pub use audit::{BalanceAudit, audit};
@@ -56,9 +58,11 @@ pub use keys::Skew;
 pub use named_workload::Plan;
 pub use pools::MemcachedPool;
 pub use report::{ClassReport, Report, TenantReport};
+pub use time_line::{LoadPeriod, TimeLine};
 
 use crate::Config;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -137,6 +141,11 @@ pub struct TenantLoad {
     /// Time that clients compute over each answer that they got in place of an extension's reply, on cores of their
     /// own. That time is waited for and not computed here. `None`: the thread that sends does the computation.
     pub client_takes: Option<Duration>,
+    /// Slots of a cluster whose records alone are asked for; default: all. Records of other slots are drawn and passed
+    /// over, so there should be at least one in a thousand.
+    pub slots: Option<RangeInclusive<u16>>,
+    /// Gathers what is found over time; default: nothing does.
+    pub time_line: Option<Arc<TimeLine>>,
 }
 
 impl TenantLoad {
@@ -145,8 +154,35 @@ impl TenantLoad {
         let data = data.for_mix(&mix);
         let (skew, pace) = (Skew::default(), Pace::Closed { depth: 1 });
         let name = name.to_owned();
-        let (bad_every, connections, batch, client_takes) = (0, 1, 1, None);
-        TenantLoad { name, config, data, mix, bad_every, skew, pace, connections, batch, client_takes }
+        let (bad_every, connections, batch, client_takes, slots, time_line) = (0, 1, 1, None, None, None);
+        TenantLoad {
+            name,
+            config,
+            data,
+            mix,
+            bad_every,
+            skew,
+            pace,
+            connections,
+            batch,
+            client_takes,
+            slots,
+            time_line,
+        }
+    }
+
+    /// Asks for records of these slots of a cluster alone.
+    #[must_use]
+    pub fn in_slots(mut self, slots: RangeInclusive<u16>) -> TenantLoad {
+        self.slots = Some(slots);
+        self
+    }
+
+    /// Gathers over time what is found.
+    #[must_use]
+    pub fn time_line(mut self, line: &Arc<TimeLine>) -> TenantLoad {
+        self.time_line = Some(Arc::clone(line));
+        self
     }
 
     /// Sets the pace.

@@ -11,6 +11,8 @@ const MAX_LATENCY_NS: u64 = 120_000_000_000;
 
 /// The text of [`crate::Error::code`] for a request that came while the server was shutting down.
 pub(super) const SHUTTING_DOWN: &str = "shutting_down";
+/// The same for a key whose slot no server owned in time.
+pub(super) const WRONG_SERVER: &str = "wrong_server";
 /// Ends of operations that the server has said nothing to.
 const UNANSWERED: [&str; 2] = ["timeout", "unsent"];
 
@@ -22,6 +24,11 @@ pub(super) const COARSE_DIGITS: u8 = 2;
 /// A histogram of latencies in nanoseconds, to three digits.
 pub(super) fn latency_histogram() -> Histogram<u64> {
     latency_histogram_with_digits(FINE_DIGITS)
+}
+
+/// The same to two digits, which takes far less memory.
+pub(super) fn coarse_latency_histogram() -> Histogram<u64> {
+    latency_histogram_with_digits(COARSE_DIGITS)
 }
 
 /// A histogram of latencies in nanoseconds, to so many digits (at most 5).

@@ -5,8 +5,10 @@ use super::inserts::InsertTracker;
 use super::keys::KeyChooser;
 use super::load_request::LoadRequest;
 use super::{Arrivals, Pace, TenantLoad};
+use crate::limits;
 use rand::{Rng, rngs::SmallRng};
 use rand_distr::{Distribution, Exp1};
+use sandstorm_net::slots::slot_of;
 
 /// One password in this number is wrong.
 const WRONG_PASSWORD_DENOMINATOR: u32 = 8;
@@ -23,6 +25,8 @@ pub(super) struct RequestGenerator<'l> {
     /// Mean gap between arrivals on this connection in nanoseconds; of no meaning in a closed loop.
     pub(super) mean_gap_ns: f64,
     pub(super) next_arrival_ns: f64,
+    /// Buffer for the keys of records that are looked at.
+    pub(super) key: Vec<u8>,
 }
 
 impl RequestGenerator<'_> {
@@ -64,7 +68,17 @@ impl RequestGenerator<'_> {
         if population == KeyPopulation::Records {
             chooser.resize(self.growth.there());
         }
-        chooser.next(&mut self.rng)
+        let mut id = chooser.next(&mut self.rng);
+        if let Some(slots) = &self.load.slots {
+            for _ in 0..limits::LOAD_SLOT_DRAWS {
+                self.load.data.write_key_of(class, id, &mut self.key);
+                if slots.contains(&slot_of(&self.key)) {
+                    break;
+                }
+                id = chooser.next(&mut self.rng);
+            }
+        }
+        id
     }
 
     fn twist(&mut self, class: Class) -> u32 {

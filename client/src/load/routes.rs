@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 /// The server that a load began with.
 pub(super) const FIRST: usize = 0;
-/// Times that a request is sent on from server to server.
+/// Times that a request is sent on from server to server before it waits for a moment.
 pub(super) const MOST_HOPS: u8 = 8;
 
 /// The connections of one sender of a load.

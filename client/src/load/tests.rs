@@ -3,7 +3,7 @@
 use super::keys::{RECORD, write_key, write_value};
 use super::*;
 use crate::fake_server::{self, FakeServer, TABLE, TENANT, TOKEN};
-use crate::{Error, PutOptions, blocking, raw};
+use crate::{Error, PutOptions, blocking, limits, raw};
 
 fn config(fake: &FakeServer) -> Config {
     Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
@@ -405,4 +405,53 @@ fn a_raw_connection_pipelines_and_each_message_runs_once_on_a_bad_network() {
     assert_eq!(fake.value(b"n").unwrap(), b"6000");
     assert_eq!((fake.runs(), connection.in_flight()), ((1, 2000), 0));
     assert!(connection.counters().retransmissions > 0);
+}
+
+#[test]
+fn a_key_whose_slot_is_between_servers_is_asked_for_again_and_its_latency_goes_on() {
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
+    for pace in [Pace::Closed { depth: 1 }, Pace::per_second(1_000.0)] {
+        // More times than a request is sent on without a pause.
+        let refused = 40;
+        fake.elsewhere((0..refused).map(|_| "- slot 7 is changing its server; ask again".to_owned()));
+        let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 1), Mix::only(Class::Put)).pace(pace);
+        let report = run_until_answered(&[load], 1, 100);
+        let row = report.row("t", Class::Put).unwrap();
+        assert!(row.errors.is_empty() && row.ok == row.count, "{report}");
+        let waited_us = limits::LOAD_MOVE_PAUSE_NS as f64 / 1_000.0;
+        assert!(row.max_us >= waited_us, "{report}");
+    }
+}
+
+#[test]
+fn records_of_some_slots_alone_are_asked_for_and_found_over_time() {
+    let fake = FakeServer::start(fake_server::FakeServerOptions::default());
+    let line = TimeLine::new(Duration::from_millis(20), Some(Class::Put));
+    let slots = 0..=8191;
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 400), "get=1,put=1".parse().unwrap());
+    let load = load.skew(Skew::Uniform).in_slots(slots.clone()).pace(Pace::Closed { depth: 4 }).time_line(&line);
+    let from = std::time::Instant::now();
+    let mut report = run(&short(vec![load.clone()], 300), &mut quiet()).unwrap();
+    let of = |report: &Report| report.row("t", Class::Put).map_or(0, |row| row.ok);
+    let mut puts = of(&report);
+    while puts < 100 {
+        report = run(&short(vec![load.clone()], 300), &mut quiet()).unwrap();
+        puts += of(&report);
+    }
+    let mut key = Vec::new();
+    let mut inside = 0;
+    for id in 0..400 {
+        write_key(RECORD, id, load.data.key_len, &mut key);
+        let is_inside = slots.contains(&sandstorm_net::slots::slot_of(&key));
+        assert!(is_inside || fake.value(&key).is_none(), "record {id} is of another slot");
+        inside += usize::from(is_inside);
+    }
+    assert!(fake.records() <= inside && fake.records() > 0);
+    let of_all = |per_s: f64, seconds: f64| (per_s * seconds).round() as u64;
+    let found: u64 = line.periods().iter().map(|period| of_all(period.per_s, 0.02)).sum();
+    assert_eq!(found, puts, "each put counts once");
+    let all = line.between(from, from + Duration::from_secs(3_600));
+    let seconds = line.periods().len() as f64 * 0.02;
+    assert_eq!(of_all(all.per_s, seconds), puts);
+    assert!(all.errors == 0 && all.p50_us <= all.p999_us && all.longest_gap_us > 0.0);
 }
