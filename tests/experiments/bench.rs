@@ -177,6 +177,25 @@ fn so_has_that_of_slots_that_move() {
     assert!(notes.contains("records move"), "{notes}");
 }
 
+/// Whether there is a NATS that syncs with each message: version 2.10 is the first.
+fn nats_syncs_each_message() -> bool {
+    let Ok(output) = Command::new("nats-server").arg("--version").output() else { return false };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.split('v').last().unwrap_or_default().split('.').map(|part| part.trim().parse::<u32>());
+    matches!((numbers.next(), numbers.next()), (Some(Ok(2)), Some(Ok(10..))))
+}
+
+#[test]
+fn so_has_that_of_what_a_cluster_costs_a_write() {
+    if !is_there("etcd") {
+        return;
+    }
+    let peers = usize::from(nats_syncs_each_message());
+    let (_, data) = measure_all(&[("cluster-puts", (vec![2 + peers, 2, 2], 4 + peers, 0))]);
+    let notes = data["experiments"][0]["notes"].to_string();
+    assert_eq!(peers == 0, notes.contains("left out: JetStream"), "{notes}");
+}
+
 #[test]
 fn so_has_that_of_tables_larger_than_memory() {
     if !is_there("memcached") {

@@ -6,6 +6,7 @@
 mod backends;
 mod backing;
 mod bench_server;
+mod cluster_puts;
 mod cluster_server;
 mod density;
 pub mod device_args;
@@ -345,6 +346,14 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: migration::migration,
+    },
+    Experiment {
+        name: "cluster-puts",
+        help: "A put with copies on two servers' disks beside one on one disk; one server with --cluster beside one \
+         without; needs an etcd",
+        canonical: false,
+        peers: &[],
+        run: cluster_puts::cluster_puts,
     },
     Experiment {
         name: "neighbours",
