@@ -197,6 +197,14 @@ fn so_has_that_of_what_a_cluster_costs_a_write() {
 }
 
 #[test]
+fn so_has_that_of_multigets_of_keys_of_several_servers() {
+    if !is_there("etcd") {
+        return;
+    }
+    measure_all(&[("locality", (vec![7; 4], 2, 4))]);
+}
+
+#[test]
 fn so_has_that_of_tables_larger_than_memory() {
     if !is_there("memcached") {
         return;

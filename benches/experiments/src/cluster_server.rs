@@ -174,4 +174,11 @@ impl ClusterServer {
     pub(super) fn client(&self) -> Config {
         Config::new(self.data, TENANT_ID).deadline(DEADLINE)
     }
+
+    /// Microseconds that its worker was busy so far.
+    pub(super) fn busy_us(&self) -> Result<f64, CliError> {
+        let stats = self.control().stat()?;
+        let busy_us = stats.counters.get("busy_us").copied();
+        busy_us.map(|us| us as f64).ok_or_else(|| CliError::new("the server does not tell how busy it was".to_owned()))
+    }
 }

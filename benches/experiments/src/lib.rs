@@ -18,6 +18,7 @@ mod interference;
 mod isolation;
 mod load;
 pub mod local_server;
+mod locality;
 mod measure;
 mod migration;
 mod neighbours;
@@ -354,6 +355,14 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: cluster_puts::cluster_puts,
+    },
+    Experiment {
+        name: "locality",
+        help: "Multigets of 7 keys by the number of servers that have them, 1 to 7: rate, latency, the servers' time; \
+         needs an etcd",
+        canonical: false,
+        peers: &[],
+        run: locality::locality,
     },
     Experiment {
         name: "neighbours",
