@@ -32,7 +32,7 @@ pub(super) struct CopyingCluster {
     pub(super) ids: Vec<String>,
     options: Vec<String>,
     _config: TempDir,
-    _etcd: EtcdProcess,
+    pub(super) etcd: EtcdProcess,
 }
 
 impl CopyingCluster {
@@ -51,7 +51,7 @@ impl CopyingCluster {
     /// One of servers that were just started; waits until it is whole.
     pub(super) fn of(servers: Vec<Server>, config: TempDir, etcd: EtcdProcess) -> CopyingCluster {
         let ids = servers.iter().map(id).collect();
-        let cluster = CopyingCluster { servers, ids, options: Vec::new(), _config: config, _etcd: etcd };
+        let cluster = CopyingCluster { servers, ids, options: Vec::new(), _config: config, etcd };
         assert!(eventually(|| status(cluster.last())["epoch"].as_u64() >= Some(1)));
         cluster.await_whole();
         cluster

@@ -18,8 +18,10 @@ use crate::cluster_failover::COPIED_TABLE;
 const ROUNDS: u64 = 4;
 /// Most events of a round, and the longest pause behind one: three leases and more, and a copy's patience of two
 /// seconds.
-const EVENTS: usize = 4;
+const EVENTS: usize = 6;
 const PAUSE_MS: u64 = 3_000;
+/// The longest pause of half of them: what comes next comes before anything is noticed, or while a place is taken.
+const SHORT_PAUSE_MS: u64 = 700;
 /// Servers that something happens to: the last one is asked.
 const VICTIMS: usize = SERVERS - 1;
 
@@ -36,6 +38,8 @@ enum ClusterEvent {
     Deaf(usize),
     /// Etcd is cut off from all.
     EtcdAway,
+    /// Etcd is killed, and started again with its files.
+    EtcdRestarts,
     Mend,
     Stop(usize),
     Wake(usize),
@@ -49,7 +53,7 @@ enum ClusterEvent {
 impl ClusterEvent {
     fn draw(random: &mut SmallRng) -> ClusterEvent {
         let at = random.random_range(0..VICTIMS);
-        match random.random_range(0..13) {
+        match random.random_range(0..14) {
             0 => ClusterEvent::CutOff(at),
             1 => ClusterEvent::CutFrom(at, ETCD),
             2 => ClusterEvent::CutFrom(at, SERVERS - 1),
@@ -57,6 +61,7 @@ impl ClusterEvent {
             4 => ClusterEvent::Mute(at),
             5 => ClusterEvent::Deaf(at),
             6 => ClusterEvent::EtcdAway,
+            12 => ClusterEvent::EtcdRestarts,
             7 => ClusterEvent::Mend,
             8 => ClusterEvent::Stop(at),
             9 => ClusterEvent::Wake(at),
@@ -86,9 +91,12 @@ impl ClusterEvent {
 fn draw_round(seed: u64) -> Vec<(ClusterEvent, Duration)> {
     let mut random = SmallRng::seed_from_u64(seed);
     let count = random.random_range(1..=EVENTS);
-    (0..count)
-        .map(|_| (ClusterEvent::draw(&mut random), Duration::from_millis(random.random_range(0..PAUSE_MS))))
-        .collect()
+    let draw = |_| {
+        let event = ClusterEvent::draw(&mut random);
+        let most_ms = if random.random_bool(0.5) { SHORT_PAUSE_MS } else { PAUSE_MS };
+        (event, Duration::from_millis(random.random_range(0..most_ms)))
+    };
+    (0..count).map(draw).collect()
 }
 
 /// Which servers were killed, and which are stopped.
@@ -113,6 +121,10 @@ impl Victims {
             ClusterEvent::Mute(at) => lab.links.cut(&others(at).map(|other| (at, other)).collect::<Vec<_>>()),
             ClusterEvent::Deaf(at) => lab.links.cut(&others(at).map(|other| (other, at)).collect::<Vec<_>>()),
             ClusterEvent::EtcdAway => lab.links.cut_off(ETCD, &(0..SERVERS).collect::<Vec<_>>()),
+            ClusterEvent::EtcdRestarts => {
+                lab.cluster.etcd.stop();
+                lab.cluster.etcd.restart();
+            }
             ClusterEvent::Mend => lab.links.mend(),
             ClusterEvent::Stop(at) if !self.is_dead[at] => {
                 lab.signal(at, Signal::STOP);
