@@ -61,7 +61,7 @@
 //! to the port of its home worker (any other port serves them too, only slower). At most [`limits::WINDOW`] messages
 //! are unanswered at a time; more wait inside the client. When the server restarts or forgets the session, the client
 //! logs in anew and repeats what cannot have run before.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod blocking;
 mod client;

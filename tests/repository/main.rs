@@ -3,6 +3,7 @@
 mod api_examples;
 mod arrows;
 mod client_defaults;
+mod crate_pages;
 mod metadata;
 mod modules_doc;
 mod tidy;

@@ -112,7 +112,7 @@ pub struct ArtifactRequirements {
 
 /// The reason why an artifact is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VerifyError {
+pub enum ArtifactError {
     /// It is not an artifact, or it is truncated.
     #[error("malformed: not an artifact: {0}")]
     Malformed(&'static str),
@@ -197,46 +197,48 @@ pub enum VerifyError {
     Replayed(u64),
 }
 
-impl VerifyError {
+impl ArtifactError {
     /// A code for programs, one for each reason.
     pub fn code(&self) -> &'static str {
         match self {
-            VerifyError::Malformed(_) => "artifact_malformed",
-            VerifyError::WrongKey => "artifact_foreign_key",
-            VerifyError::Tampered => "artifact_tampered",
-            VerifyError::WrongTenant { .. } => "artifact_other_tenant",
-            VerifyError::WrongName { .. } => "artifact_other_name",
-            VerifyError::WrongTier { .. } => "artifact_other_tier",
-            VerifyError::WrongCompiler { .. } => "artifact_stale_compiler",
-            VerifyError::WrongAbi { .. } => "artifact_stale_abi",
-            VerifyError::WrongApi { .. } => "artifact_stale_api",
-            VerifyError::WrongRules { .. } => "artifact_stale_rules",
-            VerifyError::Downgraded { .. } => "artifact_downgraded",
-            VerifyError::Replayed(_) => "artifact_replayed",
+            ArtifactError::Malformed(_) => "artifact_malformed",
+            ArtifactError::WrongKey => "artifact_foreign_key",
+            ArtifactError::Tampered => "artifact_tampered",
+            ArtifactError::WrongTenant { .. } => "artifact_other_tenant",
+            ArtifactError::WrongName { .. } => "artifact_other_name",
+            ArtifactError::WrongTier { .. } => "artifact_other_tier",
+            ArtifactError::WrongCompiler { .. } => "artifact_stale_compiler",
+            ArtifactError::WrongAbi { .. } => "artifact_stale_abi",
+            ArtifactError::WrongApi { .. } => "artifact_stale_api",
+            ArtifactError::WrongRules { .. } => "artifact_stale_rules",
+            ArtifactError::Downgraded { .. } => "artifact_downgraded",
+            ArtifactError::Replayed(_) => "artifact_replayed",
         }
     }
 
     /// Advice for the reader of the error.
     pub fn hint(&self) -> &'static str {
         match self {
-            VerifyError::Malformed(_) => "upload the file that `sandstorm builder build -o FILE` wrote, whole",
-            VerifyError::WrongKey => {
+            ArtifactError::Malformed(_) => "upload the file that `sandstorm builder build -o FILE` wrote, whole",
+            ArtifactError::WrongKey => {
                 "have the operator add the builder's key (`sandstorm builder key`) to builder.trusted_keys, or push the source"
             }
-            VerifyError::Tampered => "copy the file again from where it was built",
-            VerifyError::WrongTenant { .. } => "build it with --tenant ID, the id that `sandstorm tenant show` prints",
-            VerifyError::WrongName { .. } => "upload it under the name in its manifest",
-            VerifyError::WrongTier { .. } => {
+            ArtifactError::Tampered => "copy the file again from where it was built",
+            ArtifactError::WrongTenant { .. } => {
+                "build it with --tenant ID, the id that `sandstorm tenant show` prints"
+            }
+            ArtifactError::WrongName { .. } => "upload it under the name in its manifest",
+            ArtifactError::WrongTier { .. } => {
                 "build it with the --code that `sandstorm tenant show` prints, or push the source; the operator may \
                  change the policy (`sandstorm tenant set NAME --code TIER`)"
             }
-            VerifyError::WrongCompiler { .. } | VerifyError::WrongAbi { .. } | VerifyError::WrongApi { .. } => {
+            ArtifactError::WrongCompiler { .. } | ArtifactError::WrongAbi { .. } | ArtifactError::WrongApi { .. } => {
                 "build it anew with the server's compiler and sandstorm, or push the source"
             }
-            VerifyError::WrongRules { .. } => {
+            ArtifactError::WrongRules { .. } => {
                 "push the source again, or build it anew with a builder of the server's own release"
             }
-            VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => {
+            ArtifactError::Downgraded { .. } | ArtifactError::Replayed(_) => {
                 "build it anew with a higher --version; `sandstorm ext show NAME` prints those that were loaded"
             }
         }
@@ -402,15 +404,15 @@ impl Artifact {
     ///
     /// # Errors
     /// `Malformed`.
-    pub fn decode(bytes: &[u8]) -> Result<Artifact, VerifyError> {
-        let cut = VerifyError::Malformed("it is cut short");
+    pub fn decode(bytes: &[u8]) -> Result<Artifact, ArtifactError> {
+        let cut = ArtifactError::Malformed("it is cut short");
         let mut rest = bytes;
         let format = match take_array(&mut rest) {
             Some(MAGIC) => ArtifactFormat::Current,
             Some(SCHEMALESS_MAGIC) => ArtifactFormat::Schemaless,
             Some(TIERLESS_MAGIC) => ArtifactFormat::Tierless,
-            Some(OLD_MAGIC) => return Err(VerifyError::Malformed("it is of an older format: push the source again")),
-            _ => return Err(VerifyError::Malformed("it does not start as one")),
+            Some(OLD_MAGIC) => return Err(ArtifactError::Malformed("it is of an older format: push the source again")),
+            _ => return Err(ArtifactError::Malformed("it does not start as one")),
         };
         let header_len = u32::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?) as usize;
         if header_len > rest.len() {
@@ -418,12 +420,12 @@ impl Artifact {
         }
         let (header, mut rest) = rest.split_at(header_len);
         let (key_id, header) =
-            ArtifactHeader::decode(header, format).ok_or(VerifyError::Malformed("its header is unreadable"))?;
+            ArtifactHeader::decode(header, format).ok_or(ArtifactError::Malformed("its header is unreadable"))?;
         let signature = take_array(&mut rest).ok_or(cut.clone())?;
         let elf_len = u64::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?);
         match elf_len.cmp(&(rest.len() as u64)) {
             std::cmp::Ordering::Greater => return Err(cut),
-            std::cmp::Ordering::Less => return Err(VerifyError::Malformed("bytes follow its end")),
+            std::cmp::Ordering::Less => return Err(ArtifactError::Malformed("bytes follow its end")),
             std::cmp::Ordering::Equal => {}
         }
         Ok(Artifact { header, key_id, signature, elf: rest.to_vec(), format })
@@ -434,42 +436,42 @@ impl Artifact {
     ///
     /// # Errors
     /// The first check that fails, one error each.
-    pub fn verify(&self, keys: &[PublicKey], expected: &ArtifactRequirements) -> Result<(), VerifyError> {
+    pub fn verify(&self, keys: &[PublicKey], expected: &ArtifactRequirements) -> Result<(), ArtifactError> {
         let header = &self.header;
         let mut named = keys.iter().filter(|key| key.id() == self.key_id).peekable();
         if named.peek().is_none() {
-            return Err(VerifyError::WrongKey);
+            return Err(ArtifactError::WrongKey);
         }
         let signed = header.signed(self.key_id, self.format);
         if !named.any(|key| key.verifies(&signed, &self.signature)) || sha256(&self.elf) != header.elf_digest {
-            return Err(VerifyError::Tampered);
+            return Err(ArtifactError::Tampered);
         }
         if header.tenant != expected.tenant {
-            return Err(VerifyError::WrongTenant { found: header.tenant, expected: expected.tenant });
+            return Err(ArtifactError::WrongTenant { found: header.tenant, expected: expected.tenant });
         }
         if header.name != expected.name {
-            return Err(VerifyError::WrongName { found: header.name.clone(), expected: expected.name.clone() });
+            return Err(ArtifactError::WrongName { found: header.name.clone(), expected: expected.name.clone() });
         }
         if header.tier != expected.tier {
-            return Err(VerifyError::WrongTier { found: header.tier, expected: expected.tier });
+            return Err(ArtifactError::WrongTier { found: header.tier, expected: expected.tier });
         }
         if header.abi_version != expected.abi_version {
-            return Err(VerifyError::WrongAbi { found: header.abi_version, expected: expected.abi_version });
+            return Err(ArtifactError::WrongAbi { found: header.abi_version, expected: expected.abi_version });
         }
         if header.api_fingerprint != expected.api_fingerprint {
-            return Err(VerifyError::WrongApi { found: header.api_fingerprint, expected: expected.api_fingerprint });
+            return Err(ArtifactError::WrongApi { found: header.api_fingerprint, expected: expected.api_fingerprint });
         }
         if let Some(compiler) = expected.compiler.filter(|compiler| *compiler != header.compiler) {
-            return Err(VerifyError::WrongCompiler { found: header.compiler, expected: compiler });
+            return Err(ArtifactError::WrongCompiler { found: header.compiler, expected: compiler });
         }
         if header.checker != expected.checker {
-            return Err(VerifyError::WrongRules { found: header.checker, expected: expected.checker });
+            return Err(ArtifactError::WrongRules { found: header.checker, expected: expected.checker });
         }
         match expected.highest {
             Some(highest) if header.version < highest => {
-                Err(VerifyError::Downgraded { found: header.version, highest })
+                Err(ArtifactError::Downgraded { found: header.version, highest })
             }
-            Some(highest) if header.version == highest => Err(VerifyError::Replayed(highest)),
+            Some(highest) if header.version == highest => Err(ArtifactError::Replayed(highest)),
             _ => Ok(()),
         }
     }

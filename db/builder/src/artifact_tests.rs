@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
+use super::artifact::{Artifact, ArtifactError, ArtifactHeader, ArtifactRequirements};
 use super::limits;
 use super::signing_key::{BuilderKey, KEY_FILE, PublicKey};
 use sandstorm_net::{CodeOrigin, CodeTier};
@@ -59,33 +59,33 @@ fn each_reason_has_its_own_error() {
         change(&mut asked);
         good.verify(&key, &asked).expect_err("must be refused")
     };
-    assert!(matches!(wrong(|asked| asked.tenant = 8), VerifyError::WrongTenant { found: 7, expected: 8 }));
+    assert!(matches!(wrong(|asked| asked.tenant = 8), ArtifactError::WrongTenant { found: 7, expected: 8 }));
     let (found, expected_tier) = (CodeTier::Sandboxed, CodeTier::Native);
     let other_tier = wrong(|asked| asked.tier = CodeTier::Native);
-    assert_eq!(other_tier, VerifyError::WrongTier { found, expected: expected_tier });
+    assert_eq!(other_tier, ArtifactError::WrongTier { found, expected: expected_tier });
     assert!(other_tier.hint().contains("--code") && other_tier.to_string().contains("sandboxed tier"));
-    assert!(matches!(wrong(|asked| asked.compiler = Some(1)), VerifyError::WrongCompiler { .. }));
-    assert!(matches!(wrong(|asked| asked.abi_version = 2), VerifyError::WrongAbi { found: 1, expected: 2 }));
-    assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), VerifyError::WrongApi { .. }));
-    assert!(matches!(wrong(|asked| asked.checker = 1), VerifyError::WrongRules { found: 0x3333, expected: 1 }));
-    assert!(matches!(wrong(|asked| asked.highest = Some(4)), VerifyError::Downgraded { found: 3, highest: 4 }));
-    assert!(matches!(wrong(|asked| asked.highest = Some(3)), VerifyError::Replayed(3)));
-    assert!(matches!(wrong(|asked| asked.name = "other".to_owned()), VerifyError::WrongName { .. }));
-    assert_eq!(good.verify(&[self::key(2).public()], &expected()), Err(VerifyError::WrongKey));
-    assert_eq!(good.verify(&[], &expected()), Err(VerifyError::WrongKey));
+    assert!(matches!(wrong(|asked| asked.compiler = Some(1)), ArtifactError::WrongCompiler { .. }));
+    assert!(matches!(wrong(|asked| asked.abi_version = 2), ArtifactError::WrongAbi { found: 1, expected: 2 }));
+    assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), ArtifactError::WrongApi { .. }));
+    assert!(matches!(wrong(|asked| asked.checker = 1), ArtifactError::WrongRules { found: 0x3333, expected: 1 }));
+    assert!(matches!(wrong(|asked| asked.highest = Some(4)), ArtifactError::Downgraded { found: 3, highest: 4 }));
+    assert!(matches!(wrong(|asked| asked.highest = Some(3)), ArtifactError::Replayed(3)));
+    assert!(matches!(wrong(|asked| asked.name = "other".to_owned()), ArtifactError::WrongName { .. }));
+    assert_eq!(good.verify(&[self::key(2).public()], &expected()), Err(ArtifactError::WrongKey));
+    assert_eq!(good.verify(&[], &expected()), Err(ArtifactError::WrongKey));
     assert_eq!(good.verify(&[self::key(2).public(), key[0]], &expected()), Ok(()), "while keys rotate, both count");
     assert_eq!(good.verify(&key, &ArtifactRequirements { compiler: None, highest: None, ..expected() }), Ok(()));
     let mut changed = good.clone();
     changed.elf.push(0);
-    assert_eq!(changed.verify(&key, &expected()), Err(VerifyError::Tampered));
+    assert_eq!(changed.verify(&key, &expected()), Err(ArtifactError::Tampered));
     let mut promoted = good.clone();
     promoted.header.tenant = 8;
-    assert_eq!(promoted.verify(&key, &ArtifactRequirements { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
-    assert!(matches!(Artifact::decode(b"\x7fELF"), Err(VerifyError::Malformed(_))));
+    assert_eq!(promoted.verify(&key, &ArtifactRequirements { tenant: 8, ..expected() }), Err(ArtifactError::Tampered));
+    assert!(matches!(Artifact::decode(b"\x7fELF"), Err(ArtifactError::Malformed(_))));
     let mut native = good.clone();
     native.header.tier = CodeTier::Native;
     let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
-    assert_eq!(native.verify(&key, &asked), Err(VerifyError::Tampered), "the tier is signed");
+    assert_eq!(native.verify(&key, &asked), Err(ArtifactError::Tampered), "the tier is signed");
     let mut old = good.encode();
     old[7] = 1;
     let refused = Artifact::decode(&old).expect_err("headers of that format name no rules").to_string();
@@ -102,21 +102,21 @@ fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
     assert_eq!((read.header.tier, read.encode() == bytes), (CodeTier::Native, true));
     let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
     assert_eq!(read.verify(&[key(1).public()], &asked), Ok(()));
-    assert!(matches!(read.verify(&[key(1).public()], &expected()), Err(VerifyError::WrongTier { .. })));
+    assert!(matches!(read.verify(&[key(1).public()], &expected()), Err(ArtifactError::WrongTier { .. })));
 
     // What was signed in one format is not taken in the other, whatever its name holds.
     let mut promoted = Artifact::sign(&key(1), native, b"\x7fELF".to_vec()).encode();
     promoted[7] = 2;
     let read = Artifact::decode(&promoted).expect("the tier's byte is part of the name");
     let asked = ArtifactRequirements { name: read.header.name.clone(), ..asked };
-    assert_eq!(read.verify(&[key(1).public()], &asked), Err(VerifyError::Tampered));
+    assert_eq!(read.verify(&[key(1).public()], &asked), Err(ArtifactError::Tampered));
     let mut named = header();
     named.name = "\u{1}sum".to_owned();
     let mut demoted = Artifact::sign_without_tier(&key(1), named, b"\x7fELF".to_vec()).encode();
     demoted[7] = 3;
     let read = Artifact::decode(&demoted).expect("the name's first byte is the tier");
     let asked = ArtifactRequirements { tier: CodeTier::Native, ..expected() };
-    assert_eq!(read.verify(&[key(1).public()], &asked), Err(VerifyError::Tampered));
+    assert_eq!(read.verify(&[key(1).public()], &asked), Err(ArtifactError::Tampered));
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn the_schema_is_signed_and_one_that_is_none_is_no_header() {
         match Artifact::decode(&other) {
             Ok(read) => assert_eq!(
                 (is_schema, read.verify(&[key(1).public()], &expected())),
-                (true, Err(VerifyError::Tampered))
+                (true, Err(ArtifactError::Tampered))
             ),
-            Err(error) => assert!(!is_schema && matches!(error, VerifyError::Malformed(_)), "{error}"),
+            Err(error) => assert!(!is_schema && matches!(error, ArtifactError::Malformed(_)), "{error}"),
         }
     }
 }
@@ -149,7 +149,7 @@ fn an_unknown_tier_is_no_header() {
     for byte in (0..=u8::MAX).filter(|byte| ![1, 2, 3].contains(byte)) {
         let mut other = bytes.clone();
         other[at] = byte;
-        assert!(matches!(Artifact::decode(&other), Err(VerifyError::Malformed(_))), "tier {byte}");
+        assert!(matches!(Artifact::decode(&other), Err(ArtifactError::Malformed(_))), "tier {byte}");
     }
 }
 
@@ -164,7 +164,7 @@ fn no_flipped_bit_passes() {
                 .and_then(|artifact| artifact.verify(&[key(1).public()], &expected()))
                 .expect_err("a flipped bit passed");
             assert!(
-                matches!(refused, VerifyError::Malformed(_) | VerifyError::WrongKey | VerifyError::Tampered),
+                matches!(refused, ArtifactError::Malformed(_) | ArtifactError::WrongKey | ArtifactError::Tampered),
                 "byte {at}, bit {bit}: {refused}"
             );
         }
@@ -175,7 +175,7 @@ fn no_flipped_bit_passes() {
 fn a_version_without_a_successor_is_no_version() {
     let last = ArtifactHeader { version: super::limits::MAX_VERSION + 1, ..header() };
     let bytes = Artifact::sign(&key(1), last, b"\x7fELF".to_vec()).encode();
-    assert!(matches!(Artifact::decode(&bytes), Err(VerifyError::Malformed(_))));
+    assert!(matches!(Artifact::decode(&bytes), Err(ArtifactError::Malformed(_))));
 }
 
 /// A server reads no longer file when it starts again.
@@ -203,7 +203,7 @@ fn what_stands_beside_the_largest_library_fits() {
 fn no_cut_passes() {
     let bytes = artifact().encode();
     for length in 0..bytes.len() {
-        assert!(matches!(Artifact::decode(&bytes[..length]), Err(VerifyError::Malformed(_))), "{length} bytes");
+        assert!(matches!(Artifact::decode(&bytes[..length]), Err(ArtifactError::Malformed(_))), "{length} bytes");
     }
 }
 

@@ -61,7 +61,7 @@ mod typed;
 mod variant_tests;
 mod wasm_module;
 
-pub use artifact::{Artifact, ArtifactHeader, ArtifactRequirements, VerifyError};
+pub use artifact::{Artifact, ArtifactError, ArtifactHeader, ArtifactRequirements};
 pub use build_queue::{BuildPermit, BuildQueue, QueueRefusal, QueueTicket};
 pub use builder_config::BuilderConfig;
 pub use check::check;

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::types::ErrorResponse;
-use sandstorm_builder::{BuildError, VerifyError};
+use sandstorm_builder::{ArtifactError, BuildError};
 use sandstorm_catalog::{DirectoryError, DirectoryErrorKind};
 use sandstorm_net::CodeOrigin;
 
@@ -89,10 +89,10 @@ impl ApiError {
     }
 
     /// The artifact is not loaded.
-    pub(super) fn artifact(error: &VerifyError) -> ApiError {
+    pub(super) fn artifact(error: &ArtifactError) -> ApiError {
         let status = match error {
-            VerifyError::Malformed(_) => StatusCode::BAD_REQUEST,
-            VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => StatusCode::CONFLICT,
+            ArtifactError::Malformed(_) => StatusCode::BAD_REQUEST,
+            ArtifactError::Downgraded { .. } | ArtifactError::Replayed(_) => StatusCode::CONFLICT,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };
         ApiError::new(status, error.code(), error.to_string()).hint(error.hint())

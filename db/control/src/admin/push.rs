@@ -14,7 +14,7 @@ use super::version_history::VersionMetadata;
 use super::{ControlState, catalogue, now_ms, triggers};
 use crate::triggers::TriggerDefinition;
 use sandstorm_builder::protocol::BuildRequest;
-use sandstorm_builder::{Artifact, BuildError, Diagnostic, PushedCode, PushedModule, PushedSource, VerifyError};
+use sandstorm_builder::{Artifact, ArtifactError, BuildError, Diagnostic, PushedCode, PushedModule, PushedSource};
 use sandstorm_catalog::{DirectoryError, TenantView};
 use sandstorm_extension::{BudgetOverride, LoadError, LoadedExtension};
 use sandstorm_net::{CodeOrigin, CodeTier};
@@ -83,7 +83,7 @@ fn build(
     };
     let (artifact, diagnostics) = builder.build(&request).map_err(not_built)?;
     verify_artifact(control, view, name, request.tier, &artifact).map_err(|error| match error {
-        VerifyError::WrongKey => ApiError::no_builder("it signs with a key that this server does not trust")
+        ArtifactError::WrongKey => ApiError::no_builder("it signs with a key that this server does not trust")
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
         error => ApiError::internal(format!("the builder's artifact: {error}")),
     })?;
@@ -150,7 +150,7 @@ fn verify_artifact(
     name: &str,
     tier: CodeTier,
     artifact: &Artifact,
-) -> Result<(), VerifyError> {
+) -> Result<(), ArtifactError> {
     let sources = &control.artifact_sources;
     artifact.verify(&sources.keys(), &sources.expected(view, name, tier, view.versions.highest(name)))
 }

@@ -6,9 +6,9 @@
 use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, OpKind, Operation, RpcStatus};
 
+use super::generational_slab::{GenerationalSlab, SlotId};
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::pending_queries::{PendingQueries, QueryTag};
-use super::slot_map::{SlotId, SlotMap};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
 /// Identifies a request, and the destination of its response.
@@ -56,7 +56,7 @@ impl<P> Default for PendingResponse<P> {
 
 /// The waiting responses of one port.
 pub(crate) struct ResponseAssembler<P> {
-    slots: SlotMap<PendingResponse<P>, ResponseKind>,
+    slots: GenerationalSlab<PendingResponse<P>, ResponseKind>,
     /// Bytes of each tenant's responses that wait for a last invocation.
     waiting_bytes: HashMap<u32, usize>,
     /// The queries among the requests that wait.
@@ -71,7 +71,11 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> ResponseAssembler<P> {
     pub(crate) fn new() -> ResponseAssembler<P> {
-        ResponseAssembler { slots: SlotMap::default(), waiting_bytes: HashMap::new(), queries: PendingQueries::new() }
+        ResponseAssembler {
+            slots: GenerationalSlab::default(),
+            waiting_bytes: HashMap::new(),
+            queries: PendingQueries::new(),
+        }
     }
 
     /// Opens a response for a request of `operations` operations.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::*;
-use sandstorm_builder::VerifyError;
+use sandstorm_builder::ArtifactError;
 use sandstorm_net::CodeTier;
 
 /// A builder that reports the beginning of a build, and ends it with a refusal on request.
@@ -194,20 +194,20 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
 fn each_reason_has_a_word_and_a_hint_of_its_own() {
     let (found, expected) = (1, 2);
     let all = [
-        VerifyError::Malformed("cut"),
-        VerifyError::WrongKey,
-        VerifyError::Tampered,
-        VerifyError::WrongTenant { found, expected },
-        VerifyError::WrongName { found: "a".to_owned(), expected: "b".to_owned() },
-        VerifyError::WrongTier { found: CodeTier::Native, expected: CodeTier::Sandboxed },
-        VerifyError::WrongCompiler { found: 1, expected: 2 },
-        VerifyError::WrongAbi { found, expected },
-        VerifyError::WrongApi { found: 1, expected: 2 },
-        VerifyError::WrongRules { found: 1, expected: 2 },
-        VerifyError::Downgraded { found: 1, highest: 2 },
-        VerifyError::Replayed(2),
+        ArtifactError::Malformed("cut"),
+        ArtifactError::WrongKey,
+        ArtifactError::Tampered,
+        ArtifactError::WrongTenant { found, expected },
+        ArtifactError::WrongName { found: "a".to_owned(), expected: "b".to_owned() },
+        ArtifactError::WrongTier { found: CodeTier::Native, expected: CodeTier::Sandboxed },
+        ArtifactError::WrongCompiler { found: 1, expected: 2 },
+        ArtifactError::WrongAbi { found, expected },
+        ArtifactError::WrongApi { found: 1, expected: 2 },
+        ArtifactError::WrongRules { found: 1, expected: 2 },
+        ArtifactError::Downgraded { found: 1, highest: 2 },
+        ArtifactError::Replayed(2),
     ];
-    let codes: std::collections::BTreeSet<_> = all.iter().map(VerifyError::code).collect();
+    let codes: std::collections::BTreeSet<_> = all.iter().map(ArtifactError::code).collect();
     assert_eq!(codes.len(), all.len());
     assert!(all.iter().all(|error| !error.hint().is_empty() && !error.to_string().contains('\n')));
 }

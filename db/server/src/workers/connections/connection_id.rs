@@ -1,6 +1,6 @@
 //! The identifier of a connection.
 
-use crate::workers::slot_map::SlotId;
+use crate::workers::generational_slab::SlotId;
 
 /// Identifies a connection of a worker. As one word it is the token of the selector, too.
 pub(in crate::workers) type ConnectionId = SlotId<ConnectionKind>;

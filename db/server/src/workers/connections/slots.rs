@@ -7,7 +7,7 @@ use super::connection::ClientConnection;
 use super::connection_id::ConnectionId;
 use super::connection_id::ConnectionKind;
 use crate::limits::connections::BUFFER_BYTES;
-use crate::workers::slot_map::SlotMap;
+use crate::workers::generational_slab::GenerationalSlab;
 
 /// The connections of one tenant.
 #[derive(Clone, Copy, Default)]
@@ -20,7 +20,7 @@ struct TenantBufferUsage {
 /// All slots of one worker.
 #[derive(Default)]
 pub(super) struct ConnectionSlots {
-    slots: SlotMap<Option<Box<ClientConnection>>, ConnectionKind>,
+    slots: GenerationalSlab<Option<Box<ClientConnection>>, ConnectionKind>,
     /// By tenant; 0: unauthenticated.
     by_tenant: HashMap<u32, TenantBufferUsage>,
     /// Bytes of all connections' buffers.

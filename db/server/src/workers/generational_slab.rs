@@ -67,19 +67,19 @@ struct Slot<T> {
 }
 
 /// Values by ids. The content of a closed slot, with its buffers, stays for its next value.
-pub(in crate::workers) struct SlotMap<T, K> {
+pub(in crate::workers) struct GenerationalSlab<T, K> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     kind: PhantomData<fn(K)>,
 }
 
-impl<T, K> Default for SlotMap<T, K> {
-    fn default() -> SlotMap<T, K> {
-        SlotMap { slots: Vec::new(), free: Vec::new(), kind: PhantomData }
+impl<T, K> Default for GenerationalSlab<T, K> {
+    fn default() -> GenerationalSlab<T, K> {
+        GenerationalSlab { slots: Vec::new(), free: Vec::new(), kind: PhantomData }
     }
 }
 
-impl<T: Default, K> SlotMap<T, K> {
+impl<T: Default, K> GenerationalSlab<T, K> {
     /// Opens a slot: a closed one with its old content, or a new one.
     #[inline]
     pub(in crate::workers) fn open(&mut self) -> (SlotId<K>, &mut T) {
@@ -92,7 +92,7 @@ impl<T: Default, K> SlotMap<T, K> {
     }
 }
 
-impl<T, K> SlotMap<T, K> {
+impl<T, K> GenerationalSlab<T, K> {
     /// The value of that id, if it is still there.
     #[inline]
     pub(in crate::workers) fn get_mut(&mut self, id: SlotId<K>) -> Option<&mut T> {
@@ -135,7 +135,8 @@ mod tests {
         /// An id finds its own value from when it is opened until it is closed, and nothing before or after.
         #[test]
         fn an_id_finds_its_own_value_and_no_other(steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..300)) {
-            let (mut map, mut ids, mut open) = (SlotMap::<usize, ()>::default(), Vec::<SlotId<()>>::new(), HashMap::new());
+            let mut map = GenerationalSlab::<usize, ()>::default();
+            let (mut ids, mut open) = (Vec::<SlotId<()>>::new(), HashMap::new());
             for (number, (opens, which)) in steps.into_iter().enumerate() {
                 if opens || ids.is_empty() {
                     let (id, value) = map.open();
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_a_closed_slot_holds_is_there_for_the_next() {
-        let mut map = SlotMap::<Vec<u8>, ()>::default();
+        let mut map = GenerationalSlab::<Vec<u8>, ()>::default();
         let (first, buffer) = map.open();
         buffer.reserve(1000);
         assert!(map.close(first) && !map.close(first) && map.get_mut(first).is_none());
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_last_generation_is_followed_by_the_first() {
-        let mut map = SlotMap::<(), ()>::default();
+        let mut map = GenerationalSlab::<(), ()>::default();
         map.open();
         map.slots[0].generation = u32::MAX >> 1;
         let last = SlotId::new(0, u32::MAX >> 1);
