@@ -21,6 +21,7 @@ mod cluster_memcached;
 mod cluster_move;
 mod cluster_move_partial;
 mod cluster_network;
+mod cluster_scrub;
 mod cluster_servers;
 mod code_tiers;
 mod culprits;

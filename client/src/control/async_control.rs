@@ -12,10 +12,10 @@ use super::{
     FailOverReport, FailOverSpec, FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec, HeatMapReport,
     HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport, LatencyReport, LiveFinding,
     LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec,
-    RecordPage, RotatedToken, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth, ServerStats, ShareSpec,
-    SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport, SlowRequestReport,
-    TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows, TriggerReport,
-    TriggerSpec,
+    RecordPage, RotatedToken, ScrubReport, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
+    ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
+    SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
+    TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -127,6 +127,8 @@ methods! {
     add_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     remove_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     fail_over(wanted: ref FailOverSpec) -> FailOverReport;
+    scrub() -> ScrubReport;
+    begin_scrub() -> ScrubReport;
     stat() -> ServerStats;
     latency(tenant: opt str, buckets: val bool) -> LatencyReport;
     top(tenant: opt str, rows: val TopRows) -> TopReport;

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 use sandstorm_store::RecordTable;
 
+use super::scrub_desk::ScrubDesk;
 use super::table_durability::TableDurability;
 
 /// Called by the log's thread after the log has got on.
@@ -20,6 +21,7 @@ pub(super) struct DirectoryLog {
     /// Held while a table's durability changes.
     pub(super) changing: Mutex<()>,
     pub(super) checkpoints: CheckpointRequests,
+    pub(super) scrub: ScrubDesk,
 }
 
 #[derive(Default)]
@@ -136,6 +138,13 @@ impl CheckpointRequests {
         let mut state = self.state.lock();
         (state.served, state.error) = (request, error);
         self.served.notify_all();
+    }
+
+    /// Asks for a checkpoint that begins from now on. Returns the request's number.
+    pub fn ask(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last += 1;
+        state.last
     }
 
     /// Asks for a checkpoint that begins from now on, and waits until it is on the disk.

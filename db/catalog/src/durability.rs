@@ -9,6 +9,7 @@ use sandstorm_store::TableLogging;
 use super::directory_log::{CheckpointRequests, LogProgressHook};
 use super::directory_state::ChangeEffect;
 use super::error::{DirectoryError, unknown_table};
+use super::scrub_desk::ScrubDesk;
 use super::table_backing::check_policy;
 use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
@@ -39,6 +40,11 @@ impl Directory {
     /// The requests for checkpoints.
     pub fn checkpoint_requests(&self) -> &CheckpointRequests {
         &self.log.checkpoints
+    }
+
+    /// What is known of the disk that has the log, and copies of others' logs.
+    pub fn scrub_desk(&self) -> &ScrubDesk {
+        &self.log.scrub
     }
 
     /// Changes what a crash may take of a table's records, while the table is used. Returns once it holds: for a table

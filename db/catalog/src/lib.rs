@@ -39,6 +39,7 @@ mod persistence;
 mod quotas;
 mod record_recovery;
 mod restore_lanes;
+mod scrub_desk;
 mod secret_changes;
 mod secrets;
 mod shared_extension;
@@ -89,6 +90,7 @@ pub use options::{DirectoryOptions, NewTable, NewTenant};
 #[cfg(any(test, feature = "testing"))]
 pub use quotas::QuotaDeclaration;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use scrub_desk::{ScrubDesk, ScrubPass, ScrubStatus};
 pub use secrets::{SECRET_KEY_FILE, TenantSecrets};
 pub use shared_extension::{EnabledExtension, ShareAudience};
 pub use shared_extensions::EnableRequest;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sandstorm_catalog::{
     AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant, TableDurability,
 };
-use sandstorm_log::{PositionState, ReplicaBatch};
+use sandstorm_log::{PositionState, ReplicaBatch, ReplicaError};
 use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
@@ -25,6 +25,7 @@ use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
 use crate::limits::{COPY_IDLE, LEASE};
+use crate::log_scrubber::LogScrubber;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
 use crate::move_desk::MoveDesk;
@@ -439,6 +440,80 @@ fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
     let position = first.put(b"apple", b"5");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     assert!(depot_of(&third).2);
+}
+
+/// A byte of the newest segment of a copy is another one.
+fn flip_byte(depot: &CopyDepot, name: &CopyName) {
+    let folder = depot.folder_of(name);
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let path = folder.join(names.filter(|name| name.starts_with("log-")).max().unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4_096 + 70] ^= 4;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_copy_whose_disk_changes_a_byte_is_found_told_and_replaced_and_never_read() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let needed = other_copy(&cluster, &[]);
+    let holder = cluster.holder(0).unwrap();
+    let server = &cluster.servers[holder];
+    let depot = server.desk.copies_part().depot().unwrap();
+    let name = (id_of(0), needed.1);
+    let scrubber = LogScrubber::start(Arc::clone(&server.directory), Some(Arc::clone(&server.desk))).unwrap();
+    let desk = server.directory.scrub_desk();
+    let passes = |damage: u64| {
+        assert!(eventually(|| desk.ask()));
+        eventually(|| desk.status().last.is_some_and(|last| last.damage == damage) && !desk.is_asked())
+    };
+    assert!(passes(0), "{:?}", desk.status());
+    let shown = || depot.list().into_iter().find(|copy| (&copy.owner, copy.copy) == (&name.0, name.1)).unwrap();
+    assert!(shown().checked.is_some() && shown().damage.is_none());
+    assert_eq!((depot.take_damage(), depot.damage_counts()), (vec![], [0, 0]));
+
+    flip_byte(depot, &name);
+    assert!(passes(1), "{:?}", desk.status());
+    assert!(shown().damage.is_some_and(|text| text.contains("byte 4096")), "{:?}", shown());
+    assert!(!depot.heard(&name).confirms, "it takes no place with it");
+    assert!(matches!(depot.seal(&name), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(depot.read(&name, &mut |_| Ok(())), Err(ReplicaError::Damaged(_))));
+    let told = depot.take_damage();
+    assert!(told.len() == 1 && told[0].0 == id_of(0) && depot.damage_counts() == [1, 1], "{told:?}");
+    // Another copy takes its place, with all that was acknowledged.
+    let second = other_copy(&cluster, std::slice::from_ref(&needed));
+    let position = first.put(b"pear", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    assert_ne!(second.1, needed.1);
+    assert!(eventually(|| !depot.heard(&name).confirms));
+    // What is not needed any more is removed, and counts as damage no longer.
+    depot.remove_unneeded(|known| *known != name, Instant::now() + 2 * COPY_IDLE);
+    assert_eq!(depot.damage_counts(), [0, 1]);
+    drop(scrubber);
+}
+
+#[test]
+fn a_copy_that_is_damaged_when_it_is_opened_is_shown_and_replaced() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let needed = other_copy(&cluster, &[]);
+    let depot = cluster.servers[cluster.holder(0).unwrap()].desk.copies_part().depot().unwrap();
+    let name = (id_of(0), needed.1);
+    let promise = depot.folder_of(&name).join("promise");
+    let mut bytes = std::fs::read(&promise).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&promise, bytes).unwrap();
+    depot.close(&name);
+    let second = other_copy(&cluster, std::slice::from_ref(&needed));
+    assert_ne!(second.1, needed.1);
+    let shown = depot.list().into_iter().find(|copy| copy.copy == name.1).expect("it is shown");
+    assert!(shown.bytes > 0 && shown.damage.is_some_and(|text| text.contains("promise")));
+    let position = first.put(b"apple", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Each answer lets the owner show its records for [`LEASE`]: until then this copy is not read, though it is sealed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use sandstorm_log::{
 };
 
 use crate::copy_desk::CopyName;
-use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, EARLIER_LEASE, LEASE};
+use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, DAMAGE_NOTES, EARLIER_LEASE, LEASE};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
 
@@ -23,8 +23,8 @@ use crate::state::is_server_id;
 pub const COPIES_FOLDER: &str = "copies";
 
 /// A copy that is open.
-struct OpenCopy {
-    replica: ReplicaFolder,
+pub(crate) struct OpenCopy {
+    pub(crate) replica: ReplicaFolder,
     /// When the last lease ends that it has given, on the clock of leases.
     leased_until: Duration,
     /// Whether its owner has asked what it has since it was opened: the folder may be an earlier one.
@@ -32,13 +32,32 @@ struct OpenCopy {
 }
 
 /// A copy that is open, as the table of them has it.
-struct KnownCopy {
+pub(crate) struct KnownCopy {
     copy: Arc<Mutex<OpenCopy>>,
     /// When it was asked for last, on the process's clock: a copy that no owner asks for is removed.
     used: Instant,
+    /// When all of it was read again last, and was sound.
+    pub(crate) checked: Option<Instant>,
+}
+
+impl KnownCopy {
+    pub(crate) fn copy(&self) -> Arc<Mutex<OpenCopy>> {
+        Arc::clone(&self.copy)
+    }
 }
 
 type KnownCopies = HashMap<CopyName, KnownCopy>;
+
+/// What is known of damage of copies.
+#[derive(Default)]
+struct KnownDamage {
+    /// The copies that are damaged, until they are removed.
+    copies: BTreeMap<CopyName, String>,
+    /// Those that were found since the start.
+    found: u64,
+    /// The owners of those of which nobody was told yet, and what was found.
+    notes: Vec<(String, String)>,
+}
 
 /// What was heard of the owner of a copy since this process has begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +73,7 @@ pub(crate) struct HeardOwner {
 
 /// What a copy is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CopyAccess {
+pub(crate) enum CopyAccess {
     /// To be used, and made if there is none.
     Makes,
     /// To be used.
@@ -74,6 +93,10 @@ pub struct StoredCopyState {
     pub bytes: u64,
     /// Whether it is sealed.
     pub is_sealed: bool,
+    /// When all of it was read again last, and was sound.
+    pub checked: Option<Instant>,
+    /// What of it is damaged: it counts for nothing, and its owner makes another one.
+    pub damage: Option<String>,
 }
 
 /// See the head of this file.
@@ -81,9 +104,11 @@ pub struct CopyDepot {
     folder: PathBuf,
     /// The start of this process: an earlier one may have answered just before.
     made: (Duration, Instant),
-    open: Mutex<KnownCopies>,
+    pub(crate) open: Mutex<KnownCopies>,
     /// Of each copy here. Never held while a disk is waited for.
     heard: Mutex<HashMap<CopyName, HeardOwner>>,
+    /// Locked last of all, and for a moment.
+    damage: Mutex<KnownDamage>,
 }
 
 impl std::fmt::Debug for CopyDepot {
@@ -96,35 +121,55 @@ fn folder_name((owner, copy): &CopyName) -> String {
     format!("{owner}-{copy:016x}")
 }
 
+/// What an owner is told of an error of its copy's files.
+pub(crate) fn of_files(error: LogError) -> ReplicaError {
+    match error {
+        LogError::Damaged { file, offset, what } => {
+            ReplicaError::Damaged(format!("{file} is damaged at byte {offset}: {what}"))
+        }
+        error => ReplicaError::Log(error),
+    }
+}
+
 fn name_of(folder: &str) -> Option<CopyName> {
     let (owner, copy) = folder.split_once('-')?;
     let is_number = copy.len() == 16 && copy.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_server_id(owner) && is_number).then_some((owner.to_owned(), u64::from_str_radix(copy, 16).ok()?))
 }
 
+/// Bytes of the files of a copy that cannot be opened.
+fn folder_bytes(path: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
+    entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
+}
+
 impl CopyDepot {
     /// The copies in a state directory.
     pub fn new(state: &Path) -> CopyDepot {
         let made = (boot_time(), Instant::now());
-        CopyDepot { folder: state.join(COPIES_FOLDER), made, open: Mutex::default(), heard: Mutex::default() }
+        let (open, heard, damage) = (Mutex::default(), Mutex::default(), Mutex::default());
+        CopyDepot { folder: state.join(COPIES_FOLDER), made, open, heard, damage }
     }
 
-    fn path_of(&self, name: &CopyName) -> PathBuf {
+    pub(crate) fn path_of(&self, name: &CopyName) -> PathBuf {
         self.folder.join(folder_name(name))
     }
 
     /// A copy. That it is used is noted under the lock of all: it is not removed then.
-    fn copy(
+    pub(crate) fn copy(
         &self,
         open: &mut KnownCopies,
         name: &CopyName,
         access: CopyAccess,
     ) -> Result<Arc<Mutex<OpenCopy>>, ReplicaError> {
+        if access != CopyAccess::Looks || !open.contains_key(name) {
+            self.check_damage(name)?;
+        }
         if let Some(found) = open.get_mut(name) {
             if access != CopyAccess::Looks {
                 found.used = Instant::now();
             }
-            return Ok(Arc::clone(&found.copy));
+            return Ok(found.copy());
         }
         let path = self.path_of(name);
         if access != CopyAccess::Makes && !path.is_dir() {
@@ -138,11 +183,62 @@ impl CopyDepot {
         }
         let (begun, made) = self.made;
         let leased_until = begun + EARLIER_LEASE;
-        let replica = ReplicaFolder::open(disk)?;
+        let replica = ReplicaFolder::open(disk).map_err(|error| self.note_if_damaged(name, error))?;
         let used = if access == CopyAccess::Looks { made } else { Instant::now() };
         let copy = Arc::new(Mutex::new(OpenCopy { replica, leased_until, has_told: false }));
-        open.insert(name.clone(), KnownCopy { copy: Arc::clone(&copy), used });
+        open.insert(name.clone(), KnownCopy { copy: Arc::clone(&copy), used, checked: None });
         Ok(copy)
+    }
+
+    /// Refuses a copy that is damaged.
+    fn check_damage(&self, name: &CopyName) -> Result<(), ReplicaError> {
+        self.damage_of(name).map_or(Ok(()), |text| Err(ReplicaError::Damaged(text)))
+    }
+
+    fn damage_of(&self, name: &CopyName) -> Option<String> {
+        self.damage.lock().copies.get(name).cloned()
+    }
+
+    pub(crate) fn is_damaged(&self, name: &CopyName) -> bool {
+        self.damage_of(name).is_some()
+    }
+
+    /// A copy is damaged: from here on it confirms nothing, and is not read.
+    pub(crate) fn note_damage(&self, name: &CopyName, text: &str) {
+        {
+            let damage = &mut *self.damage.lock();
+            if damage.copies.insert(name.clone(), text.to_owned()).is_some() {
+                return;
+            }
+            damage.found += 1;
+            if damage.notes.len() < DAMAGE_NOTES {
+                damage.notes.push((name.0.clone(), text.to_owned()));
+            }
+        }
+        tracing::error!(owner = %name.0, "a copy that is kept here counts for nothing any more: {text}");
+        if let Some(owner) = self.heard.lock().get_mut(name) {
+            owner.confirms = false;
+        }
+    }
+
+    /// An error of a copy's files, which is noted if it is damage.
+    fn note_if_damaged(&self, name: &CopyName, error: LogError) -> ReplicaError {
+        let error = of_files(error);
+        if let ReplicaError::Damaged(text) = &error {
+            self.note_damage(name, text);
+        }
+        error
+    }
+
+    /// The owners of copies that were found to be damaged since this was asked last, and what was found.
+    pub fn take_damage(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.damage.lock().notes)
+    }
+
+    /// Copies here that are damaged, and all that were found since the start.
+    pub fn damage_counts(&self) -> [u64; 2] {
+        let damage = self.damage.lock();
+        [damage.copies.len() as u64, damage.found]
     }
 
     /// Answers what the owner of a log asks of a copy here.
@@ -166,7 +262,9 @@ impl CopyDepot {
             heard.remove(&name);
         } else if let Some(owner) = heard.get_mut(&name) {
             owner.asking = owner.asking.saturating_sub(1);
-            owner.confirms = done.is_ok() && head.ask.confirms().unwrap_or(owner.confirms);
+            // Damage that was found since then holds.
+            let is_sound = !self.is_damaged(&name);
+            owner.confirms = is_sound && done.is_ok() && head.ask.confirms().unwrap_or(owner.confirms);
         }
         drop(heard);
         serde_json::to_vec(&ReplicaAnswer::from(done)).map_err(|error| error.to_string())
@@ -191,6 +289,7 @@ impl CopyDepot {
             self.copy(&mut open, &name, access)?
         };
         let copy = &mut *copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
+        self.check_damage(&name)?;
         copy.has_told |= matches!(head.ask, ReplicaAsk::State { .. });
         if !copy.has_told {
             return Err(ReplicaError::Gap("it was opened again, and has not told what it has".to_owned()));
@@ -217,6 +316,7 @@ impl CopyDepot {
     pub(crate) fn seal(&self, name: &CopyName) -> Result<Duration, ReplicaError> {
         let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
         let copy = &mut *copy.lock();
+        self.check_damage(name)?;
         copy.replica.seal()?;
         Ok(copy.leased_until.saturating_sub(boot_time()))
     }
@@ -235,23 +335,34 @@ impl CopyDepot {
         let visit = &mut |change: &LoggedChange<'_>, _| visit(change).map_err(|why| LogError::unusable(&path, &why));
         // Sealed, it changes no more: a reader of its state does not wait.
         let disk = copy.lock().replica.disk();
-        RecoveredLog::read(disk, LogOptions::default(), visit)?;
-        Ok(())
+        let read = RecoveredLog::read(disk, LogOptions::default(), visit);
+        read.map(drop).map_err(|error| self.note_if_damaged(name, error))
     }
 
     /// The copies that are here.
     pub fn list(&self) -> Vec<StoredCopyState> {
         let names: Vec<CopyName> = self.names();
         let shown = |name: CopyName| {
-            let copy = self.copy(&mut self.open.lock(), &name, CopyAccess::Looks).ok()?;
-            let copy = copy.lock();
-            let (bytes, is_sealed) = (copy.replica.bytes(), copy.replica.is_sealed());
-            Some(StoredCopyState { owner: name.0, copy: name.1, bytes, is_sealed })
+            let (found, checked) = {
+                let open = &mut *self.open.lock();
+                let found = self.copy(open, &name, CopyAccess::Looks);
+                (found, open.get(&name).and_then(|known| known.checked))
+            };
+            let (bytes, is_sealed) = match found {
+                Ok(copy) => {
+                    let copy = copy.lock();
+                    (copy.replica.bytes(), copy.replica.is_sealed())
+                }
+                Err(ReplicaError::Damaged(_)) => (folder_bytes(&self.path_of(&name)), false),
+                Err(_) => return None,
+            };
+            let damage = self.damage_of(&name);
+            Some(StoredCopyState { owner: name.0, copy: name.1, bytes, is_sealed, checked, damage })
         };
         names.into_iter().filter_map(shown).collect()
     }
 
-    fn names(&self) -> Vec<CopyName> {
+    pub(crate) fn names(&self) -> Vec<CopyName> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Vec::new() };
         let mut names: Vec<CopyName> = entries.filter_map(|entry| name_of(entry.ok()?.file_name().to_str()?)).collect();
         names.sort();
@@ -269,6 +380,7 @@ impl CopyDepot {
             }
             open.remove(&name);
             self.heard.lock().remove(&name);
+            self.damage.lock().copies.remove(&name);
             match std::fs::remove_dir_all(self.path_of(&name)) {
                 Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
                 Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
@@ -284,9 +396,15 @@ impl CopyDepot {
         let mut open = self.open.lock();
         open.remove(name);
         self.heard.lock().remove(name);
+        self.damage.lock().copies.remove(name);
         let path = self.path_of(name);
         std::fs::remove_dir_all(&path).unwrap();
         std::fs::rename(from, path).unwrap();
+    }
+
+    /// Has a copy opened anew when it is used next.
+    pub(crate) fn close(&self, name: &CopyName) {
+        self.open.lock().remove(name);
     }
 
     /// The folder of a copy.

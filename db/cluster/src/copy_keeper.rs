@@ -331,7 +331,7 @@ enum LinkEnd {
 impl From<ReplicaError> for LinkEnd {
     fn from(error: ReplicaError) -> LinkEnd {
         match &error {
-            ReplicaError::Sealed | ReplicaError::Missing | ReplicaError::OldEpoch(_) => {
+            ReplicaError::Sealed | ReplicaError::Missing | ReplicaError::OldEpoch(_) | ReplicaError::Damaged(_) => {
                 LinkEnd::Over(error.to_string())
             }
             ReplicaError::Gap(_) | ReplicaError::Log(_) => LinkEnd::Again(error.to_string()),

@@ -82,8 +82,8 @@ impl std::fmt::Display for PlaceHurdle {
         let text = match self {
             PlaceHurdle::ByCommand => "failover is by command here",
             PlaceHurdle::CopyIsUnsure => {
-                "the copy here that would be read has confirmed nothing since this server has begun, or was refused: it \
-                 may have less than it had confirmed"
+                "the copy here that would be read has confirmed nothing since this server has begun, was refused, or is \
+                 damaged: it may have less than it had confirmed"
             }
             PlaceHurdle::DirectoryIsOld => "changes of tables are to be applied here first",
             PlaceHurdle::LosesRecords(tables) => {

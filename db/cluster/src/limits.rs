@@ -190,6 +190,21 @@ pub const SUCCESSION_POLL: Duration = Duration::from_millis(20);
 pub const SUCCESSION_POLLED: Duration = Duration::from_secs(10);
 /// Words about failovers that wait to become events, at most. Somebody looks each second or so.
 pub const FAILOVER_NOTES: usize = 64;
+/// Words about damage of copies that wait to become events, at most.
+pub const DAMAGE_NOTES: usize = 64;
+/// Bytes a second that are read again from the disk, of the log and of the copies that are here: a tenth of what a disk
+/// with heads reads in order, and a hundredth of one without.
+pub const SCRUB_BYTES_PER_S: u64 = 8 << 20;
+/// Bytes after which the reading rests: a frame has at most as many.
+pub const SCRUB_REST_BYTES: u64 = 1 << 20;
+/// Time between the beginnings of two passes, where the first takes less: some 28 GiB are read in as long.
+pub const SCRUB_PERIOD: Duration = Duration::from_secs(3_600);
+/// Time after a start until the first pass: the server and its clients have other things to read then.
+pub const SCRUB_FIRST: Duration = Duration::from_secs(60);
+/// Time between two looks whether a pass is due, and whether damage of the log is over.
+pub const SCRUB_LOOK: Duration = Duration::from_millis(500);
+/// Time after which a checkpoint is asked for again that takes the place of what is damaged, if there was none.
+pub const SCRUB_REPAIR_AGAIN: Duration = Duration::from_secs(60);
 /// Bytes of the answer of a server that is asked whether it is there.
 pub const LIFE_ANSWER_BYTES: u64 = 1 << 10;
 /// Time for which a server looks at its accesses before it tells its load.

@@ -75,6 +75,7 @@ pub(crate) enum ReplicaAnswer {
     Missing,
     OldEpoch(u64),
     Gap(String),
+    Damaged(String),
     Failed(String),
 }
 
@@ -147,6 +148,7 @@ impl From<Result<Option<ReplicaState>, ReplicaError>> for ReplicaAnswer {
             Err(ReplicaError::Missing) => ReplicaAnswer::Missing,
             Err(ReplicaError::OldEpoch(epoch)) => ReplicaAnswer::OldEpoch(epoch),
             Err(ReplicaError::Gap(why)) => ReplicaAnswer::Gap(why),
+            Err(ReplicaError::Damaged(why)) => ReplicaAnswer::Damaged(why),
             Err(ReplicaError::Log(error)) => ReplicaAnswer::Failed(error.to_string()),
         }
     }
@@ -165,6 +167,7 @@ impl ReplicaAnswer {
             ReplicaAnswer::Missing => Err(ReplicaError::Missing),
             ReplicaAnswer::OldEpoch(epoch) => Err(ReplicaError::OldEpoch(epoch)),
             ReplicaAnswer::Gap(why) => Err(ReplicaError::Gap(why)),
+            ReplicaAnswer::Damaged(why) => Err(ReplicaError::Damaged(why)),
             ReplicaAnswer::Failed(why) => Err(ReplicaError::Log(LogError::unusable("the copy", &why))),
         }
     }
@@ -215,6 +218,7 @@ mod tests {
             Err(ReplicaError::Sealed),
             Err(ReplicaError::OldEpoch(4)),
             Err(ReplicaError::Gap("x".to_owned())),
+            Err(ReplicaError::Damaged("x".to_owned())),
         ] {
             let sent = serde_json::to_vec(&ReplicaAnswer::from(done.clone())).unwrap();
             let answer: ReplicaAnswer = serde_json::from_slice(&sent).unwrap();

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{DirectoryImage, Journal, JournalError};
 use sandstorm_cluster::member::MemberAddresses;
-use sandstorm_cluster::{ClusterAgent, ClusterForwarder, ClusterStartError, JoiningServer, MoveDesk};
+use sandstorm_cluster::{ClusterAgent, ClusterForwarder, ClusterStartError, JoiningServer, LogScrubber, MoveDesk};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
@@ -60,6 +60,7 @@ pub struct DataPlane {
     workers: Workers,
     _janitor: Janitor,
     _checkpointer: Checkpointer,
+    _scrubber: Option<LogScrubber>,
     /// Tenants, tables and extensions.
     pub directory: Arc<Directory>,
     /// The workers' counters.
@@ -184,6 +185,7 @@ impl DataPlane {
             workers,
             _janitor,
             _checkpointer,
+            _scrubber,
             directory,
             metrics: _,
             epochs,
@@ -191,7 +193,7 @@ impl DataPlane {
             profiler: _,
             renewal,
         } = self;
-        drop((cluster, workers, _janitor, _checkpointer, watchdog, renewal));
+        drop((cluster, workers, _janitor, _checkpointer, _scrubber, watchdog, renewal));
         directory.close_spill_folder();
         directory.close_backings();
         // What was acknowledged at the end is on the disk as well.
@@ -299,6 +301,9 @@ impl PreparedDataPlane {
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         let checkpointer =
             config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
+        let desk = joining.as_ref().map(|joining| Arc::clone(joining.desk()));
+        let scrubber = || LogScrubber::start(Arc::clone(&directory), desk);
+        let _scrubber = (!config.ephemeral).then(|| config.beside_workers(scrubber)).transpose()?;
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
@@ -309,6 +314,7 @@ impl PreparedDataPlane {
             workers,
             _janitor,
             _checkpointer,
+            _scrubber,
             directory,
             metrics,
             epochs,

@@ -13,14 +13,12 @@ use parking_lot::{Condvar, Mutex};
 use crate::change::{LoggedChange, UnitBuilder, encode_single, single_unit_bytes};
 use crate::disk::LogDisk;
 use crate::error::{LogError, LogRefusal};
-use crate::file_reader::LogFileReader;
-use crate::frame::FileKind;
 use crate::limits::{
     BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
     SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
 };
 use crate::positions::{COPIED_BIT, CopiedPosition, PositionState, waits_for_copies};
-use crate::recovery::{ChangeVisitor, LogEnd, LogFileNumbers, ReplaySummary, read_log};
+use crate::recovery::{ChangeVisitor, LogEnd, ReplaySummary, read_log, remove_superfluous};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
@@ -63,6 +61,8 @@ struct GatheredChanges {
     spare: Option<SpareSegment>,
     /// Whether there is a spare segment, here or in the writer's hands.
     has_spare: bool,
+    /// Whether the log is to go on with a new segment.
+    begins_segment: bool,
     is_stopping: bool,
 }
 
@@ -212,39 +212,6 @@ impl RecoveredLog {
         log.threads.lock().push(named("log-spare").spawn(move || making.make_spares()).map_err(failed)?);
         Ok(Arc::new(log))
     }
-}
-
-/// Removes files that a checkpoint has made superfluous, or that were never finished. Segments that go on without a gap
-/// stay for tails, until the next checkpoint looks how many are needed: returns their numbers and first positions.
-fn remove_superfluous(disk: &dyn LogDisk, end: &LogEnd) -> Result<Vec<(u64, u64)>, LogError> {
-    let files = LogFileNumbers::list(disk)?;
-    let first = end.segments.first().copied();
-    let before = files.segments.iter().filter(|number| Some(**number) < first.map(|(number, _)| number));
-    let (mut older, mut gone, mut next) = (Vec::new(), Vec::new(), first);
-    for number in before.rev() {
-        let kept =
-            next.filter(|(next, _)| end.last_checkpoint != 0 && number + 1 == *next).and_then(|(_, position)| {
-                let header = LogFileReader::open(disk, FileKind::Segment, *number).ok()?.header;
-                (header.log_id == end.log_id && header.first_position <= position)
-                    .then_some((*number, header.first_position))
-            });
-        match kept {
-            Some(kept) => older.insert(0, kept),
-            None => gone.push(FileKind::Segment.file_name(*number)),
-        }
-        next = kept;
-    }
-    if end.last_checkpoint == 0 {
-        gone.clear();
-    }
-    let checkpoints = files.checkpoints.iter().filter(|number| **number < end.last_checkpoint);
-    let names = (gone.into_iter())
-        .chain(checkpoints.map(|number| FileKind::Checkpoint.file_name(*number)))
-        .chain(files.unfinished.iter().cloned());
-    for name in names {
-        disk.remove(&name).map_err(|error| LogError::system("remove", disk.path_of(&name), &error))?;
-    }
-    Ok(older)
 }
 
 impl ChangeLog {
@@ -452,11 +419,12 @@ impl SharedLog {
     fn write_on(&self, mut writer: SegmentWriter) {
         let (mut batch, mut is_sealed) = (Vec::new(), true);
         loop {
-            let Some(mut spare) = self.take_batch(&mut batch, is_sealed) else { return };
+            let Some((mut spare, begins_segment)) = self.take_batch(&mut batch, is_sealed) else { return };
             is_sealed = batch.is_empty();
             let had_spare = spare.is_some();
             self.busy_since_ms.store((self.made.elapsed().as_millis() as u64).max(1), Relaxed);
-            if let Err(error) = writer.write(&batch, &mut spare) {
+            let begun = if begins_segment { writer.roll(&mut spare) } else { Ok(()) };
+            if let Err(error) = begun.and_then(|()| writer.write(&batch, &mut spare)) {
                 return self.fail(error);
             }
             self.written(&mut writer, (batch.len(), had_spare), spare);
@@ -466,7 +434,8 @@ impl SharedLog {
     }
 
     /// Waits for changes, and takes them; nothing of them when it is time for an empty frame. `None`: the log stops.
-    fn take_batch(&self, batch: &mut Vec<u8>, is_sealed: bool) -> Option<Option<SpareSegment>> {
+    /// Returns also whether a new segment is to begin, for which there is a spare one then.
+    fn take_batch(&self, batch: &mut Vec<u8>, is_sealed: bool) -> Option<(Option<SpareSegment>, bool)> {
         let mut gathered = self.gathered.lock();
         let begun = Instant::now();
         loop {
@@ -475,7 +444,8 @@ impl SharedLog {
                 if is_stopping && is_sealed {
                     return None;
                 }
-                if !is_sealed && (is_stopping || begun.elapsed() >= SEAL_AFTER) {
+                let begins_segment = gathered.begins_segment && gathered.spare.is_some();
+                if begins_segment || !is_sealed && (is_stopping || begun.elapsed() >= SEAL_AFTER) {
                     break;
                 }
                 if is_sealed {
@@ -495,7 +465,15 @@ impl SharedLog {
         }
         std::mem::swap(&mut gathered.bytes, batch);
         (gathered.is_urgent, gathered.since) = (false, None);
-        Some(gathered.spare.take())
+        let spare = gathered.spare.take();
+        let begins_segment = spare.is_some() && std::mem::take(&mut gathered.begins_segment);
+        Some((spare, begins_segment))
+    }
+
+    /// Has the log go on with a new segment, as soon as there is a spare one.
+    pub(crate) fn begin_segment(&self) {
+        self.gathered.lock().begins_segment = true;
+        self.writer_wakes.notify_one();
     }
 
     /// Publishes that a batch is on the disk.
@@ -570,6 +548,9 @@ impl SharedLog {
                 Ok(spare) => {
                     let mut gathered = self.gathered.lock();
                     (gathered.spare, gathered.has_spare) = (Some(spare), true);
+                    if gathered.begins_segment {
+                        self.writer_wakes.notify_one();
+                    }
                     let room = self.options.segment_bytes - BLOCK_BYTES;
                     self.room.fetch_add(room, SeqCst);
                     self.is_disk_full.store(false, Relaxed);

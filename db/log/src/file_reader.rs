@@ -65,11 +65,26 @@ impl LogFileReader {
     /// [`LogError::System`].
     pub(crate) fn open_as(disk: &dyn LogDisk, header: FileHeader) -> Result<LogFileReader, LogError> {
         let name = header.kind.file_name(header.number);
-        let path = disk.path_of(&name);
-        let failed = |error| LogError::system("read", path.clone(), &error);
-        let file = disk.open(&name).map_err(failed)?;
-        let bytes = file.bytes().map_err(failed)?;
+        let opened = disk.open(&name).and_then(|file| LogFileReader::of_file(disk, file, header));
+        opened.map_err(|error| LogError::system("read", disk.path_of(&name), &error))
+    }
+
+    /// The reader of an open file whose header is known, or guessed.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn of_file(
+        disk: &dyn LogDisk,
+        file: Box<dyn LogFile>,
+        header: FileHeader,
+    ) -> std::io::Result<LogFileReader> {
+        let (path, bytes) = (disk.path_of(&header.kind.file_name(header.number)), file.bytes()?);
         Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
+    }
+
+    /// As [`LogFile::forget_cached`].
+    pub(crate) fn forget_cached(&self) {
+        self.file.forget_cached();
     }
 
     fn failed(&self, error: &std::io::Error) -> LogError {

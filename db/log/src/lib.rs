@@ -7,7 +7,8 @@
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
 //! - [`checkpoint`]: what makes the log before it superfluous;
 //! - [`tail`]: the changes of a running log, as they reach the disk;
-//! - [`replica`], [`shipper`]: copies of a log on other servers, and what sends them.
+//! - [`replica`], [`shipper`]: copies of a log on other servers, and what sends them;
+//! - [`scrub`]: looks again whether what is on the disk is what has to be there.
 #![forbid(unsafe_code)]
 
 pub mod change;
@@ -26,6 +27,7 @@ mod recovery;
 mod replica;
 mod replica_format;
 mod salvage;
+mod scrub;
 mod segment_writer;
 mod shipper;
 mod tail;
@@ -44,6 +46,7 @@ pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};
 pub use replica::{LogReplica, ReplicaError, ReplicaFileState, ReplicaFolder, ReplicaState};
 pub use replica_format::ReplicaBatch;
 pub use salvage::{LostRange, SalvagedLog, salvage_log};
+pub use scrub::{FileScrub, ScrubDamage, ScrubStep, ScrubbedFile};
 pub use shipper::LogShipper;
 pub use tail::{LogTail, TailError, TailVisitor};
 

@@ -214,6 +214,39 @@ pub fn bytes_to_read(disk: &dyn LogDisk) -> Result<u64, LogError> {
     Ok(all)
 }
 
+/// Removes files that a checkpoint has made superfluous, or that were never finished. Segments that go on without a gap
+/// stay for tails, until the next checkpoint looks how many are needed: returns their numbers and first positions.
+pub(crate) fn remove_superfluous(disk: &dyn LogDisk, end: &LogEnd) -> Result<Vec<(u64, u64)>, LogError> {
+    let files = LogFileNumbers::list(disk)?;
+    let first = end.segments.first().copied();
+    let before = files.segments.iter().filter(|number| Some(**number) < first.map(|(number, _)| number));
+    let (mut older, mut gone, mut next) = (Vec::new(), Vec::new(), first);
+    for number in before.rev() {
+        let kept =
+            next.filter(|(next, _)| end.last_checkpoint != 0 && number + 1 == *next).and_then(|(_, position)| {
+                let header = LogFileReader::open(disk, FileKind::Segment, *number).ok()?.header;
+                (header.log_id == end.log_id && header.first_position <= position)
+                    .then_some((*number, header.first_position))
+            });
+        match kept {
+            Some(kept) => older.insert(0, kept),
+            None => gone.push(FileKind::Segment.file_name(*number)),
+        }
+        next = kept;
+    }
+    if end.last_checkpoint == 0 {
+        gone.clear();
+    }
+    let checkpoints = files.checkpoints.iter().filter(|number| **number < end.last_checkpoint);
+    let names = (gone.into_iter())
+        .chain(checkpoints.map(|number| FileKind::Checkpoint.file_name(*number)))
+        .chain(files.unfinished.iter().cloned());
+    for name in names {
+        disk.remove(&name).map_err(|error| LogError::system("remove", disk.path_of(&name), &error))?;
+    }
+    Ok(older)
+}
+
 /// Reads a log, and shows each change in an order in which they may be made.
 ///
 /// # Errors

@@ -32,6 +32,9 @@ pub enum ReplicaError {
     /// The pieces do not follow what it has: its state says what does.
     #[error("the copy has something else: {0}")]
     Gap(String),
+    /// A file of it is damaged: it has not all that it has confirmed, and another one has to be made.
+    #[error("the copy is damaged: {0}")]
+    Damaged(String),
     /// A write or sync has failed, or a file is damaged: the replica is at its end.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -133,26 +136,19 @@ impl ReplicaFolder {
     /// [`LogError`].
     pub fn open(disk: Arc<dyn LogDisk>) -> Result<ReplicaFolder, LogError> {
         let names = LogFileNumbers::list(&*disk)?;
-        let path = disk.path_of(PROMISE_FILE);
-        let failed = |error| LogError::system("read", path.clone(), &error);
-        let promise = match disk.open(PROMISE_FILE) {
-            Ok(file) => {
-                let mut bytes = vec![0; file.bytes().map_err(failed)?.min(BLOCK_BYTES) as usize];
-                let read = file.read_at(0, &mut bytes).map_err(failed)?;
-                ReplicaPromise::decode(bytes.get(..read).unwrap_or_default(), &path)?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                if !names.segments.is_empty() || !names.checkpoints.is_empty() {
-                    return Err(LogError::unusable(&path, "it is not there, though there are files of a copy"));
-                }
-                ReplicaPromise::default()
-            }
-            Err(error) => return Err(failed(error)),
-        };
         let (segments, checkpoints) = (BTreeMap::new(), BTreeMap::new());
         let (new_segments, new_checkpoints, failure) = (BTreeMap::new(), BTreeMap::new(), None);
+        let promise = ReplicaPromise::default();
         let mut replica =
             ReplicaFolder { disk, promise, segments, checkpoints, new_segments, new_checkpoints, failure };
+        match replica.read_promise()? {
+            Some(promise) => replica.promise = promise,
+            None if names.segments.is_empty() && names.checkpoints.is_empty() => {}
+            None => {
+                let path = replica.disk.path_of(PROMISE_FILE);
+                return Err(LogError::damaged(&path, 0, "it is not there, though there are files of a copy"));
+            }
+        }
         replica.remove_all(names.unfinished)?;
         for (kind, numbers) in [(FileKind::Checkpoint, names.checkpoints), (FileKind::Segment, names.segments)] {
             for number in numbers {
@@ -165,6 +161,21 @@ impl ReplicaFolder {
             replica.write_last_again()?;
         }
         Ok(replica)
+    }
+
+    /// Reads the promise on the disk; `None`: there is none.
+    fn read_promise(&self) -> Result<Option<ReplicaPromise>, LogError> {
+        let path = self.disk.path_of(PROMISE_FILE);
+        let failed = |error| LogError::system("read", path.clone(), &error);
+        let file = match self.disk.open(PROMISE_FILE) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        file.forget_cached();
+        let mut bytes = vec![0; file.bytes().map_err(failed)?.min(BLOCK_BYTES) as usize];
+        let read = file.read_at(0, &mut bytes).map_err(failed)?;
+        ReplicaPromise::decode(bytes.get(..read).unwrap_or_default(), &path).map(Some)
     }
 
     fn files(&mut self, kind: FileKind) -> &mut ReplicaFiles {
@@ -406,6 +417,25 @@ impl ReplicaFolder {
             }
         }
         Ok(())
+    }
+
+    /// Returns the files that have their names: header, and offset and position behind the last frame.
+    pub(crate) fn published(&self) -> impl Iterator<Item = (FileHeader, u64, u64)> {
+        let all = self.segments.values().chain(self.checkpoints.values());
+        all.map(|found| (found.header, found.offset, found.position))
+    }
+
+    /// Looks whether the promise on the disk is what was promised.
+    ///
+    /// # Errors
+    /// [`LogError`]: it is not, or cannot be read.
+    pub fn check_promise(&self) -> Result<(), LogError> {
+        match self.read_promise()? {
+            found if found == Some(self.promise) || found.is_none() && self.promise == ReplicaPromise::default() => {
+                Ok(())
+            }
+            _ => Err(LogError::damaged(&self.disk.path_of(PROMISE_FILE), 0, "the promise of this copy is another one")),
+        }
     }
 
     /// Returns the bytes of its files.

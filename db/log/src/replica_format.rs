@@ -171,7 +171,7 @@ impl ReplicaPromise {
     /// # Errors
     /// [`LogError`]: it is damaged, or of a newer format.
     pub(crate) fn decode(bytes: &[u8], path: &str) -> Result<ReplicaPromise, LogError> {
-        let damaged = |what: &str| LogError::unusable(path, what);
+        let damaged = |what: &str| LogError::damaged(path, 0, what);
         let checked = bytes.get(..PROMISE_BYTES - CRC_BYTES).unwrap_or_default();
         let crc = u32_at(bytes, PROMISE_BYTES - CRC_BYTES);
         if !bytes.starts_with(PROMISE_MAGIC) || bytes.len() != PROMISE_BYTES || crc != Some(crc32c::crc32c(checked)) {

@@ -214,7 +214,7 @@ impl SegmentWriter {
     }
 
     /// Goes on with a new segment. Its header promises that all before it is on the disk.
-    fn roll(&mut self, spare: &mut Option<SpareSegment>) -> Result<(), LogError> {
+    pub(crate) fn roll(&mut self, spare: &mut Option<SpareSegment>) -> Result<(), LogError> {
         let number = self.number + 1;
         let spare = match spare.take() {
             Some(spare) => spare,

@@ -246,6 +246,16 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "`sandstorm cluster status` shows which servers have one, and which are silent"
         ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40",
             "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";
+    "SandstormCopyDamaged" Warning 0 "its owner makes another copy by itself, but a disk that changes bytes goes on so"
+        "sandstorm_copies_damaged > 0"
+        "the disk of {{ $labels.instance }} has damaged the copy of another server's log"
+        "look at that disk, and replace it: `sandstorm cluster status` there names file and byte"
+        ["sandstorm_copies_damaged{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
+    "SandstormLogDamaged" Critical 120 "a checkpoint takes the place of what is damaged within a minute or two"
+        "sandstorm_log_damaged == 1"
+        "the disk of {{ $labels.instance }} has damaged its log, and no checkpoint has taken its place: a start would fail"
+        "do not restart it: give its disk room, look at its log, then `sandstorm log scrub`, and replace the disk"
+        ["sandstorm_log_damaged{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
     "SandstormServerWithoutSuccessor" Critical 30
         "a server that is restarted is back within seconds, and one that is gone has a successor before"
         "sandstorm_servers_without_successor > 0"

@@ -212,6 +212,14 @@ pub const PERSISTENCE_METRICS: &[MetricSpec] = &[
     ),
     counter("failovers_automatic", "Places of other servers that the server has taken by itself."),
     counter("failovers_by_command", "Places of other servers that the server has taken by command."),
+    counter(
+        "scrubbed_bytes",
+        "Bytes of the log, and of copies of other servers' logs, that were read again from the disk and were sound.",
+    ),
+    gauge("scrub_age_s", "Seconds since all of them were read last; since the start, if they were not."),
+    counter("scrub_damage", "Files of the log, and copies, that were found to be damaged."),
+    gauge("log_damaged", "1 while a part of the log is damaged on the disk that a start would read."),
+    gauge("copies_damaged", "Copies of other servers' logs here that are damaged, and count for nothing."),
 ];
 
 /// Of all tables of mode `spill` together.

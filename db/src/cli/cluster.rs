@@ -362,12 +362,17 @@ fn describe_copies(copies: &CopiesReport) -> String {
         text += &columns(&["at", "behind", "state"], &rows);
     }
     let row = |copy: &StoredCopyReport| {
-        let state = if copy.sealed { "sealed" } else { "open" };
-        vec![short(&copy.owner), format!("{} MiB", copy.bytes.div_ceil(1 << 20)), state.to_owned()]
+        let state = match &copy.damage {
+            Some(damage) => format!("damaged, counts for nothing: {damage}"),
+            None if copy.sealed => "sealed".to_owned(),
+            None => "open".to_owned(),
+        };
+        let checked = copy.checked_s_ago.map_or_else(|| "not yet".to_owned(), |ago| format!("{ago} s ago"));
+        vec![short(&copy.owner), format!("{} MiB", copy.bytes.div_ceil(1 << 20)), checked, state]
     };
     let rows: Vec<Vec<String>> = copies.kept.iter().map(row).collect();
     if !rows.is_empty() {
-        text += &format!("\n{}", columns(&["kept here of", "size", "state"], &rows));
+        text += &format!("\n{}", columns(&["kept here of", "size", "read again", "state"], &rows));
     }
     let row = |one: &SuspectedServerReport| {
         let state = match (&one.hurdle, one.gone) {

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use sandstorm_client::control::ScrubReport;
 use sandstorm_control::config::default_state_dir;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ChangeKind, LogFolder, LogOptions, RecoveredLog, ReplaySummary};
 use serde::Serialize;
 
 use super::output::{CliError, OutputPrinter, columns, fields, format_bytes};
+use super::session::CliSession;
 
 /// The log of the records.
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -19,6 +21,17 @@ pub(super) enum LogCommand {
     Check,
     /// Show what it has of each table
     Show,
+    /// Show when a running server has read its log, and copies of other servers' logs, again from the disk, and what
+    /// was damaged
+    Scrub(ScrubArgs),
+}
+
+/// Arguments of `log scrub`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct ScrubArgs {
+    /// Begin to read all of it now; each hour it is done by itself
+    #[arg(long)]
+    now: bool,
 }
 
 /// What a log has of a table.
@@ -46,7 +59,17 @@ struct LogReport {
     tables: BTreeMap<String, LoggedTable>,
 }
 
-pub(super) fn run(command: LogCommand, state: Option<&Path>, out: &OutputPrinter) -> Result<(), CliError> {
+pub(super) fn run(
+    command: LogCommand,
+    session: impl FnOnce() -> CliSession,
+    state: Option<&Path>,
+    out: &OutputPrinter,
+) -> Result<(), CliError> {
+    if let LogCommand::Scrub(args) = command {
+        let session = session();
+        let report = if args.now { session.control().begin_scrub()? } else { session.control().scrub()? };
+        return out.show(&report, describe_scrub);
+    }
     let folder = state.map_or_else(default_state_dir, Path::to_path_buf).join(sandstorm_instance::LOG_FOLDER);
     if !folder.exists() {
         let text = format!("there is no log in {}", folder.display());
@@ -55,9 +78,25 @@ pub(super) fn run(command: LogCommand, state: Option<&Path>, out: &OutputPrinter
     }
     let report = read(&folder).map_err(|error| CliError::new(error.to_string()).code("damaged"))?;
     out.show(&report, |report| match command {
-        LogCommand::Check => summary(report),
         LogCommand::Show => tables(report),
+        LogCommand::Check | LogCommand::Scrub(_) => summary(report),
     })
+}
+
+/// How far a running server is with reading its disk again.
+fn describe_scrub(report: &ScrubReport) -> String {
+    let state = match report.under_way {
+        true => format!("under way, {} read", format_bytes(report.pass_bytes)),
+        false => "waits for the next hour".to_owned(),
+    };
+    let last = match report.last {
+        Some(last) => format!("{} s ago, {} sound", last.ended_s_ago, format_bytes(last.bytes)),
+        None => "none yet".to_owned(),
+    };
+    let damaged = report.last.map_or(0, |last| last.damage);
+    let mut facts = vec![("state", state), ("last whole pass", last), ("damaged then", damaged.to_string())];
+    facts.extend(report.log_damage.iter().map(|text| ("log", text.clone())));
+    fields(&facts)
 }
 
 fn read(folder: &Path) -> Result<LogReport, sandstorm_log::LogError> {

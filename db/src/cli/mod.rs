@@ -166,7 +166,7 @@ enum CliCommand {
     /// Tables: create, list, show, drop
     #[command(subcommand, arg_required_else_help = true)]
     Table(table::TableCommand),
-    /// The log of the records on the disk: check, show
+    /// The log of the records on the disk: check, show, scrub
     #[command(subcommand, arg_required_else_help = true)]
     Log(log::LogCommand),
     /// Backups of the state directory, with tenants, tables, extensions and records: create, list, restore
@@ -330,7 +330,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
     match cli.command {
         CliCommand::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
         CliCommand::Backup(command) => backup::run(command, cli.global.state.as_deref(), out),
-        CliCommand::Log(command) => log::run(command, cli.global.state.as_deref(), out),
+        CliCommand::Log(command) => log::run(command, session, cli.global.state.as_deref(), out),
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
         CliCommand::Load(args) => load::load(&session(), &args, out),

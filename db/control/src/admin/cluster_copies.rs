@@ -14,6 +14,7 @@ use super::body::{JsonBody, RawBody};
 use super::error::ApiError;
 use super::event_scribe::EventNote;
 use super::response::off_thread;
+use super::scrub::seconds_since;
 use super::types::{
     CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse, GenerationResponse, StoredCopyResponse,
     SuspectedServerResponse,
@@ -139,6 +140,8 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         owner: copy.owner,
         bytes: copy.bytes,
         sealed: copy.is_sealed,
+        checked_s_ago: copy.checked.map(seconds_since),
+        damage: copy.damage,
     });
     let suspected = part.suspected().into_iter().map(|one| SuspectedServerResponse {
         server: one.server,

@@ -29,6 +29,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/page/codes", EventCode::PageCodeMade),
     ("POST", "/v1/recheck", EventCode::NativeRechecked),
     ("PUT", "/v1/slow", EventCode::SlowThresholdChanged),
+    ("POST", "/v1/scrub", EventCode::LogScrubBegun),
     ("POST", "/v1/cluster/moves", EventCode::SlotMovesBegun),
     ("POST", "/v1/cluster/moves/cancel", EventCode::SlotMovesCancelled),
     ("POST", "/v1/cluster/drain", EventCode::ClusterServerDrained),

@@ -66,6 +66,7 @@ mod response;
 mod revocations;
 mod role;
 mod routes;
+mod scrub;
 mod secrets;
 mod series;
 mod shared_artifacts;
@@ -301,6 +302,7 @@ impl ControlState {
         self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
         self.moves.iter().for_each(|desk| cluster_copies::record_failovers(desk, &self.events));
+        scrub::record_damage(self);
         self.incidents.look(&self.directory, &self.metrics.slow);
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());

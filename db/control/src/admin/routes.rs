@@ -33,7 +33,7 @@ use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
     cluster_balance, cluster_commands, cluster_copies, deployments, events, findings, grants, heat, history,
     host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push, rebuild, recheck,
-    records, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -97,6 +97,8 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/ui/sign-out" Anyone page::sign_out;
     GET "/v1/rebuilds/{id}" Operator rebuild::show;
     POST "/v1/recheck" Operator recheck::recheck;
+    GET "/v1/scrub" Viewer scrub::show;
+    POST "/v1/scrub" Operator scrub::begin;
     GET "/v1/cluster" Viewer cluster::show;
     POST "/v1/cluster/moves" Operator cluster::begin_moves;
     POST "/v1/cluster/moves/cancel" Operator cluster::cancel_moves;

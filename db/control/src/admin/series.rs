@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::ControlState;
 use super::quota_use::{quota_uses, table_used_per_mille};
+use super::scrub::scrub_readings;
 use crate::hot_keys::HotSpot;
 use crate::isolation::IsolationReading;
 use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
@@ -62,7 +63,8 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
         u64::from(slots.is_some_and(|slots| slots.trouble().is_some())),
         slots.map_or(0, |slots| slots.map().epoch),
     ];
-    let kept = kept.into_iter().chain(copies_readings(control)).map(|value| vec![value]).collect();
+    let kept = kept.into_iter().chain(copies_readings(control)).chain(scrub_readings(control));
+    let kept = kept.map(|value| vec![value]).collect();
     let spilled = spill_counts(control).map(|value| vec![value]).to_vec();
     [
         readings(PERSISTENCE_METRICS, kept),

@@ -124,12 +124,10 @@ impl Server {
 
     /// The same with this directory.
     fn start_with(directory: Arc<Directory>, extensions: RestoredExtensions) -> Server {
-        let operator = token::generate();
-        let stops = Arc::new(AtomicUsize::new(0));
+        let (operator, stops) = (token::generate(), Arc::new(AtomicUsize::new(0)));
         let stopped = stops.clone();
         let data = "127.0.0.1:7400".parse().unwrap();
-        let keys = OperatorCredentials::new(&operator, None);
-        let (listen, metrics) = (Vec::new(), ServerMetrics::new(2));
+        let (listen, metrics, keys) = (Vec::new(), ServerMetrics::new(2), OperatorCredentials::new(&operator, None));
         let served = DataPlaneView { directory, metrics, data, listen, calls: None, profiler: None, moves: None };
         let control = ControlState::new(served, extensions, keys, move || {
             stopped.fetch_add(1, Ordering::Relaxed);
@@ -238,6 +236,8 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("PATCH", "/v1/tenants/a", r#"{"code":"none"}"#, [200, 403, 403, 401]),
     ("GET", "/v1/rebuilds/7", "", [404, 403, 403, 401]),
     ("POST", "/v1/recheck", "", [503, 403, 403, 401]),
+    ("GET", "/v1/scrub", "", [200, 403, 403, 401]),
+    ("POST", "/v1/scrub", "", [409, 403, 403, 401]),
     ("GET", "/v1/cluster", "", [404, 403, 403, 401]),
     ("POST", "/v1/cluster/moves", r#"{"slots":[[0,1]],"to":"a"}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/moves/cancel", r#"{"slots":[[0,1]]}"#, [404, 403, 403, 401]),

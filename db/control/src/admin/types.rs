@@ -33,6 +33,7 @@ mod overview;
 mod profile;
 mod rebuild;
 mod records;
+mod scrub;
 mod secrets;
 mod slow;
 mod spill;
@@ -68,6 +69,7 @@ pub use rebuild::{
     DeniedPatternResponse, RebuildResponse, RebuildResult, RebuiltExtensionResponse, RecheckRemedy, RecheckRequest,
 };
 pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, RecordResponse};
+pub use scrub::{ScrubPassResponse, ScrubResponse};
 pub use secrets::SecretResponse;
 pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 pub use spill::SpillResponse;

@@ -33,6 +33,11 @@ event_codes! {
     ServerStopping, "server.stopping", "The operator asked the server to stop.";
     ServerStopped, "server.stopped", "The server stopped in order. If it is missing before `server.started`, it did not.";
     SlowThresholdChanged, "server.slow_threshold_changed", "The time from which requests are kept as slow was changed.";
+    LogScrubBegun, "log.scrub_begun",
+        "The log, and copies of other servers' logs, were told to be read again from the disk.";
+    LogDamaged, "log.damaged",
+        "The disk has changed, or does not read, a part of the server's log; a checkpoint of the records in memory takes \
+         its place. The text says which file and byte.";
     SlotMovesBegun, "cluster.moves_begun", "Slots of the cluster were told to move to another server.";
     SlotMovesCancelled, "cluster.moves_cancelled", "Moves of slots that were not handed over yet were cancelled.";
     ClusterServerDrained, "cluster.server_drained", "A server of the cluster was told to give all its slots away.";
@@ -47,6 +52,9 @@ event_codes! {
     ClusterFailoverNotPossible, "cluster.failover_not_possible",
         "A server is gone, and this one, which has a copy of its log, does not take its place, or the one that was to \
          take it is gone as well; the text says why.";
+    ClusterCopyDamaged, "cluster.copy_damaged",
+        "The copy of another server's log that is here is damaged: it counts for nothing any more, and its owner makes \
+         another one. The text says which file and byte.";
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";

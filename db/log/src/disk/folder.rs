@@ -191,6 +191,11 @@ impl LogFile for FolderFile {
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
+
+    fn forget_cached(&self) {
+        // It is advice: a file system in memory has no disk to read from.
+        let _advice = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }
 
 #[cfg(test)]

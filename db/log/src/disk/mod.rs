@@ -92,4 +92,8 @@ pub trait LogFile: Send {
     /// # Errors
     /// Those of the system. What was written before may or may not be there, whatever later calls return.
     fn sync(&self) -> io::Result<()>;
+
+    /// Has the next read come from the disk, and not from the system's memory, as far as the system does that: what was
+    /// written and synced is dropped there.
+    fn forget_cached(&self) {}
 }

@@ -4,6 +4,7 @@ mod copies;
 mod format;
 mod replicas;
 mod running;
+mod scrub;
 mod simulation;
 mod tail;
 

@@ -19,9 +19,9 @@ const OPTIONS: LogOptions = LogOptions { segment_bytes: 64 << 10, feed_bytes: 0,
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server's log that goes on over restarts, each change with a key of its own.
-struct SourceLog {
+pub(super) struct SourceLog {
     disk: SimulatedDisk,
-    log: Arc<ChangeLog>,
+    pub(super) log: Arc<ChangeLog>,
     /// Where the change of each key ends.
     ends: Vec<u64>,
 }
@@ -36,12 +36,12 @@ fn start_with(disk: &SimulatedDisk, options: LogOptions) -> Arc<ChangeLog> {
 }
 
 impl SourceLog {
-    fn new() -> SourceLog {
+    pub(super) fn new() -> SourceLog {
         let disk = SimulatedDisk::default();
         SourceLog { log: start(&disk), disk, ends: Vec::new() }
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let number = self.ends.len() as u32;
         let value = vec![number as u8; if number.is_multiple_of(5) { 9_000 } else { 300 }];
         let end = self.log.append(&put(&number.to_le_bytes(), u64::from(number) + 1, &value), true);
@@ -49,7 +49,7 @@ impl SourceLog {
         self.ends.push(end);
     }
 
-    fn checkpoint(&self) {
+    pub(super) fn checkpoint(&self) {
         let mut writer = CheckpointWriter::begin(&self.log).expect("it begins");
         for number in 0..self.ends.len() as u32 {
             writer.push(&put(&number.to_le_bytes(), u64::from(number) + 1, b"of the checkpoint")).expect("written");
@@ -65,12 +65,16 @@ impl SourceLog {
     }
 }
 
-fn replica_on(disk: &SimulatedDisk) -> Result<ReplicaFolder, LogError> {
+pub(super) fn replica_on(disk: &SimulatedDisk) -> Result<ReplicaFolder, LogError> {
     ReplicaFolder::open(Arc::new(disk.clone()))
 }
 
 /// Sends all that there is; returns the position up to which the replica has confirmed it.
-fn ship(shipper: &mut LogShipper, replica: &mut dyn LogReplica, epoch: u64) -> Result<Option<u64>, ReplicaError> {
+pub(super) fn ship(
+    shipper: &mut LogShipper,
+    replica: &mut dyn LogReplica,
+    epoch: u64,
+) -> Result<Option<u64>, ReplicaError> {
     loop {
         let batch = shipper.next_batch(true)?;
         if batch.is_empty() {
@@ -263,7 +267,7 @@ fn damage_of_a_replica_is_said_and_not_read() {
     let read = replica.read(&mut |_, _| Ok(()));
     assert!(matches!(read, Err(ReplicaError::Log(LogError::Damaged { .. }))), "{read:?}");
     disk.damage("promise", |bytes| bytes[20] ^= 1);
-    assert!(matches!(replica_on(&disk).map(drop), Err(LogError::Unusable { .. })));
+    assert!(matches!(replica_on(&disk).map(drop), Err(LogError::Damaged { .. })));
 }
 
 /// A copy with more than two batches in its last segment, not sealed, and where that ends.

@@ -423,7 +423,13 @@ fn client_and_server_have_the_same_clusters() {
                 servers: vec!["b".into()],
                 successor: Some("b".into()),
             }],
-            kept: vec![server::StoredCopyResponse { owner: "b".into(), bytes: 8, sealed: true }],
+            kept: vec![server::StoredCopyResponse {
+                owner: "b".into(),
+                bytes: 8,
+                sealed: true,
+                checked_s_ago: Some(9),
+                damage: Some("byte 5".into()),
+            }],
             suspected: vec![server::SuspectedServerResponse {
                 server: "b".into(),
                 silent_ms: 9,
@@ -433,6 +439,18 @@ fn client_and_server_have_the_same_clusters() {
         },
         trouble: Some("no answer".into()),
         trouble_since_ms: Some(3),
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_report_of_what_is_read_again() {
+    use sandstorm_control::admin::types as server;
+    let last = Some(server::ScrubPassResponse { ended_s_ago: 1, bytes: 2, damage: 3 });
+    mirrors::<sandstorm_client::control::ScrubReport>(server::ScrubResponse {
+        under_way: true,
+        pass_bytes: 4,
+        last,
+        log_damage: Some("byte 5".into()),
     });
 }
 

@@ -1,6 +1,7 @@
 //! What is wrong with the running server, in prose: a reading of the server, and rules that are pure functions of it.
 
 mod listing;
+mod log_rules;
 mod reader;
 mod reading;
 mod rules;

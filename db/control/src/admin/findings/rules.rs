@@ -3,7 +3,7 @@
 
 use super::listing::{finding, worst};
 use super::reading::{LiveReading, TenantPressure};
-use super::tenant_rules;
+use super::{log_rules, tenant_rules};
 use crate::admin::finding::{FindingSeverity, ServerFinding};
 use crate::limits::NEARLY_USED_PER_MILLE;
 use FindingSeverity::{Bad, Mind};
@@ -54,25 +54,7 @@ pub(super) fn findings(reading: &LiveReading) -> Vec<ServerFinding> {
 
 /// What is kept on the disk.
 fn kept(reading: &LiveReading) -> Vec<ServerFinding> {
-    [disk(reading), log(reading), cluster(reading)].concat()
-}
-
-/// The other servers of the cluster.
-fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
-    let gone = reading.gauge("servers_without_successor");
-    if gone == 0 {
-        return Vec::new();
-    }
-    let text = format!(
-        "{gone} servers are gone, and this one does not take their places, or the one that was to take them is gone too."
-    );
-    vec![finding(
-        "server_without_successor",
-        Bad,
-        "A server of the cluster is gone, and nothing takes its place.",
-        text,
-        "`sandstorm cluster status` says why: start that server again, or `sandstorm cluster fail-over`.",
-    )]
+    [disk(reading), log(reading), log_rules::damage(reading), log_rules::cluster(reading)].concat()
 }
 
 /// Changes of the directory, and the disk that they are on.

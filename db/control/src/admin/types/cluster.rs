@@ -284,6 +284,12 @@ pub struct StoredCopyResponse {
     pub bytes: u64,
     /// Whether it is sealed: it takes nothing any more.
     pub sealed: bool,
+    /// Seconds since all of it was read again and was sound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checked_s_ago: Option<u64>,
+    /// What of it is damaged: it counts for nothing, and its owner makes another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 /// `POST /v1/cluster/fail-over`.

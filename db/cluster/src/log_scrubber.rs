@@ -1,0 +1,289 @@
+//! The thread that reads this server's log, and the copies of other servers' logs that are here, again from the disk: a
+//! disk that changes bytes, or does not read them any more, is noticed before they are needed.
+//!
+//! A copy that is damaged confirms nothing from then on, so that its owner makes another one. Where the server's own
+//! log is damaged, a checkpoint is asked for: the tables have all records, and no start reads what was there before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sandstorm_catalog::Directory;
+use sandstorm_log::disk::LogDisk;
+use sandstorm_log::{ChangeLog, ScrubDamage, ScrubStep, ScrubbedFile};
+
+use crate::copy_depot::CopyDepot;
+use crate::copy_desk::CopyName;
+use crate::limits::{SCRUB_BYTES_PER_S, SCRUB_FIRST, SCRUB_LOOK, SCRUB_PERIOD, SCRUB_REPAIR_AGAIN, SCRUB_REST_BYTES};
+use crate::move_desk::MoveDesk;
+
+/// The thread. Stops when dropped.
+#[derive(Debug)]
+pub struct LogScrubber {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogScrubber {
+    /// Starts the thread. `desk`: this server's part in its cluster, if it is in one.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(directory: Arc<Directory>, desk: Option<Arc<MoveDesk>>) -> std::io::Result<LogScrubber> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut run = ScrubLoop { directory, desk, stop: Arc::clone(&stop), debt: 0, repair: None };
+        let thread = std::thread::Builder::new().name("log-scrub".to_owned()).spawn(move || run.run())?;
+        Ok(LogScrubber { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for LogScrubber {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// What was found of a file.
+enum FileOutcome {
+    Sound,
+    Damaged(ScrubDamage),
+    /// It was not read, or not to its end: that says nothing of it.
+    Unread,
+}
+
+/// Damage of the log that a checkpoint is to take the place of.
+struct LogRepair {
+    files: Vec<ScrubbedFile>,
+    /// When one was asked for last.
+    asked: Option<Instant>,
+}
+
+struct ScrubLoop {
+    directory: Arc<Directory>,
+    desk: Option<Arc<MoveDesk>>,
+    stop: Arc<AtomicBool>,
+    /// Bytes that were read since the last rest.
+    debt: u64,
+    repair: Option<LogRepair>,
+}
+
+impl ScrubLoop {
+    fn run(&mut self) {
+        self.directory.scrub_desk().set_thread(std::thread::current());
+        let mut next = Instant::now() + SCRUB_FIRST;
+        while !self.stops() {
+            self.look_at_repair();
+            let now = Instant::now();
+            if now >= next || self.directory.scrub_desk().is_asked() {
+                next = now + SCRUB_PERIOD;
+                self.pass();
+            }
+            std::thread::park_timeout(SCRUB_LOOK);
+        }
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Reads everything once.
+    fn pass(&mut self) {
+        let directory = Arc::clone(&self.directory);
+        directory.scrub_desk().begin();
+        let mut damage = 0;
+        if let Some(log) = directory.change_log() {
+            damage += self.read_log(&log);
+        }
+        let desk = self.desk.clone();
+        if let Some(depot) = desk.as_ref().and_then(|desk| desk.copies_part().depot()) {
+            for name in depot.names() {
+                damage += u64::from(!self.read_copy(depot, &name));
+            }
+        }
+        if !self.stops() {
+            directory.scrub_desk().end(damage);
+        }
+    }
+
+    /// Reads this server's log. Returns how many of its files are damaged.
+    fn read_log(&mut self, log: &Arc<ChangeLog>) -> u64 {
+        let (disk, mut damaged) = (log.disk(), Vec::new());
+        for file in log.scrubbed_files() {
+            let FileOutcome::Damaged(seen) = self.read_file(&*disk, &file) else { continue };
+            // What a checkpoint has removed meanwhile is no damage, and nor is what is sound the second time.
+            let again = match file.open_again(&*disk, &seen) {
+                Ok(Ok(mut again)) => matches!(again.step(), ScrubStep::Damage(_)),
+                Ok(Err(_)) => true,
+                Err(_) => false,
+            };
+            if again && log.needs_file(&file) {
+                tracing::error!("{seen}. A checkpoint of the records in memory takes the place of what is damaged");
+                self.directory.scrub_desk().note_damage();
+                damaged.push((file, seen.to_string()));
+            }
+        }
+        let found = damaged.len() as u64;
+        if let Some((_, text)) = damaged.first() {
+            self.directory.scrub_desk().set_log_damage(Some(text.clone()));
+            let files = damaged.into_iter().map(|(file, _)| file).collect();
+            self.repair = Some(LogRepair { files, asked: None });
+        }
+        found
+    }
+
+    /// Has a checkpoint written as long as a start would still read what is damaged.
+    fn look_at_repair(&mut self) {
+        let Some(repair) = &mut self.repair else { return };
+        let Some(log) = self.directory.change_log() else { return };
+        let mut needed = repair.files.iter().filter(|file| log.needs_file(file)).peekable();
+        if needed.peek().is_some() {
+            // A start reads the segment of the checkpoint's position from its beginning: that has to be another one.
+            let is_written = needed.fold(false, |is_written, file| log.leave_segment(file) || is_written);
+            if !is_written && repair.asked.is_none_or(|at| at.elapsed() >= SCRUB_REPAIR_AGAIN) {
+                repair.asked = Some(Instant::now());
+                self.directory.checkpoint_requests().ask();
+            }
+            return;
+        }
+        tracing::warn!("a checkpoint has taken the place of what was damaged of the log");
+        self.repair = None;
+        self.directory.scrub_desk().set_log_damage(None);
+    }
+
+    /// Reads a copy. Returns whether nothing of it is known to be damaged.
+    fn read_copy(&mut self, depot: &CopyDepot, name: &CopyName) -> bool {
+        let Some((disk, files)) = depot.scrubbed(name) else { return !depot.is_damaged(name) };
+        let mut is_read = true;
+        for file in files {
+            match self.read_file(&*disk, &file) {
+                FileOutcome::Sound => {}
+                FileOutcome::Damaged(seen) if depot.confirm_damage(name, &file, &seen) => return false,
+                // It was removed or replaced meanwhile.
+                FileOutcome::Damaged(_) => {}
+                FileOutcome::Unread => is_read = false,
+            }
+        }
+        let is_sound = depot.confirm_promise(name);
+        if is_sound && is_read {
+            depot.note_checked(name);
+        }
+        is_sound
+    }
+
+    fn read_file(&mut self, disk: &dyn LogDisk, file: &ScrubbedFile) -> FileOutcome {
+        let mut opened = match file.open(disk) {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(damage)) => return FileOutcome::Damaged(damage),
+            Err(error) => {
+                tracing::warn!("a file cannot be read again: {error}");
+                return FileOutcome::Unread;
+            }
+        };
+        loop {
+            match opened.step() {
+                ScrubStep::Sound(bytes) => {
+                    self.directory.scrub_desk().note_sound(bytes);
+                    self.rest(bytes);
+                }
+                ScrubStep::End => return FileOutcome::Sound,
+                ScrubStep::Damage(damage) => return FileOutcome::Damaged(damage),
+            }
+            if self.stops() {
+                return FileOutcome::Unread;
+            }
+        }
+    }
+
+    /// Rests, so that no more is read in a second than may be.
+    fn rest(&mut self, bytes: u64) {
+        self.debt += bytes;
+        if self.debt < SCRUB_REST_BYTES {
+            return;
+        }
+        let until = Instant::now() + Duration::from_nanos(self.debt.saturating_mul(1_000_000_000) / SCRUB_BYTES_PER_S);
+        self.debt = 0;
+        while Instant::now() < until && !self.stops() {
+            std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
+    use sandstorm_log::{LogFolder, LogOptions, RecoveredLog};
+    use sandstorm_store::{Epochs, WriteOptions};
+
+    use super::*;
+
+    fn files_of(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut found: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+            .map(|entry| entry.path())
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// A damaged log is told of, a checkpoint is asked for, and once there is one nothing is damaged any more.
+    #[test]
+    fn damage_of_the_log_is_told_and_a_checkpoint_takes_its_place() {
+        let folder = std::env::temp_dir().join(format!("sandstorm-scrub-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&folder);
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
+        directory.restore_records(&folder.join("log"), 1, |log| log.start()).unwrap();
+        directory.create_tenant(NewTenant::named("shop")).unwrap();
+        let new = NewTable { durability: Some(TableDurability::Disk), ..NewTable::named("items") };
+        directory.create_table("shop", new).unwrap();
+        let log = directory.change_log().unwrap();
+        let position = {
+            let view = directory.snapshot().by_name("shop").unwrap().clone();
+            let (entry, participant) = (view.table_by_name("items").unwrap(), directory.participant());
+            let table = &entry.table;
+            table.put(&participant, table.hash(b"apple"), b"apple", b"3", &WriteOptions::default(), 1).unwrap();
+            participant.shown().take()
+        };
+        log.request(position);
+        assert!(log.wait(position, Duration::from_secs(60)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut scrub = ScrubLoop { directory: Arc::clone(&directory), desk: None, stop, debt: 0, repair: None };
+        scrub.pass();
+        let status = directory.scrub_desk().status();
+        assert!(status.log_damage.is_none() && status.last.is_some_and(|last| last.damage == 0 && last.bytes > 0));
+
+        let segment = files_of(&folder.join("log"), "log-").pop().unwrap();
+        let mut bytes = std::fs::read(&segment).unwrap();
+        bytes[4_100] ^= 1;
+        std::fs::write(&segment, &bytes).unwrap();
+        scrub.pass();
+        let status = directory.scrub_desk().status();
+        assert!(status.log_damage.as_ref().is_some_and(|text| text.contains("byte 4096")), "{status:?}");
+        assert_eq!((directory.scrub_desk().take_notes().len(), directory.scrub_desk().counts()[1]), (1, 1));
+        // The damaged part is in the segment that is written: the log goes on with another one first.
+        assert!(directory.checkpoint_requests().pending().is_none());
+        while directory.checkpoint_requests().pending().is_none() {
+            scrub.look_at_repair();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        scrub.look_at_repair();
+        assert!(directory.scrub_desk().status().log_damage.is_some(), "there is no checkpoint yet");
+        sandstorm_log::CheckpointWriter::begin(&log).unwrap().finish().unwrap();
+        scrub.look_at_repair();
+        assert!(directory.scrub_desk().status().log_damage.is_none());
+        let read = LogFolder::read(&folder.join("log"));
+        RecoveredLog::read(Arc::new(read), LogOptions::default(), &mut |_, _| Ok(())).expect("a start could read it");
+        scrub.pass();
+        assert!(directory.scrub_desk().status().last.is_some_and(|last| last.damage == 0));
+        log.close();
+        let _left = std::fs::remove_dir_all(folder);
+    }
+}

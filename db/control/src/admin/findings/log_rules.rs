@@ -1,0 +1,50 @@
+//! Rules about the log of records, and the copies of it on other servers.
+
+use super::listing::finding;
+use super::reading::LiveReading;
+use crate::admin::finding::FindingSeverity::Bad;
+use crate::admin::finding::ServerFinding;
+
+/// Damage of what is on the disk.
+pub(super) fn damage(reading: &LiveReading) -> Vec<ServerFinding> {
+    let mut found = Vec::new();
+    if reading.gauge("log_damaged") > 0 {
+        found.push(finding(
+            "log_damaged",
+            Bad,
+            "The disk has damaged the server's log.",
+            "A start would refuse what is there, until a checkpoint has taken its place.".to_owned(),
+            "Do not restart the server: `sandstorm log scrub` shows when it is over. Then replace the disk.",
+        ));
+    }
+    let copies = reading.gauge("copies_damaged");
+    if copies > 0 {
+        let text = format!("{copies} copies of other servers' logs are damaged here. Their owners make others.");
+        found.push(finding(
+            "copy_damaged",
+            Bad,
+            "The disk has damaged copies of other servers' logs.",
+            text,
+            "`sandstorm cluster status` names file and byte: look at the disk, and replace it.",
+        ));
+    }
+    found
+}
+
+/// The other servers of the cluster.
+pub(super) fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
+    let gone = reading.gauge("servers_without_successor");
+    if gone == 0 {
+        return Vec::new();
+    }
+    let text = format!(
+        "{gone} servers are gone, and this one does not take their places, or the one that was to take them is gone too."
+    );
+    vec![finding(
+        "server_without_successor",
+        Bad,
+        "A server of the cluster is gone, and nothing takes its place.",
+        text,
+        "`sandstorm cluster status` says why: start that server again, or `sandstorm cluster fail-over`.",
+    )]
+}

@@ -1,0 +1,164 @@
+//! Files that are read again while they are used: what a disk has changed is found, whichever byte it is, and nothing
+//! else is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::put;
+use super::replicas::{SourceLog, replica_on, ship};
+use crate::disk::LogDisk;
+use crate::disk::simulated::SimulatedDisk;
+use crate::{
+    ChangeLog, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaFolder, ReplicaState, ScrubDamage, ScrubStep,
+    ScrubbedFile,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reads a file again; returns the bytes that are sound.
+fn scrub(disk: &dyn LogDisk, file: &ScrubbedFile) -> Result<u64, ScrubDamage> {
+    let (mut opened, mut sound) = (file.open(disk).expect("files can be opened")?, 0);
+    loop {
+        match opened.step() {
+            ScrubStep::Sound(bytes) => sound += bytes,
+            ScrubStep::End => return Ok(sound),
+            ScrubStep::Damage(damage) => {
+                // The second look finds it, too.
+                let again = file.open_again(disk, &damage).expect("it can be opened").map(|mut again| again.step());
+                assert!(again.as_ref().is_ok_and(|step| *step == ScrubStep::Damage(damage.clone())), "{again:?}");
+                return Err(damage);
+            }
+        }
+    }
+}
+
+/// A small replica with a checkpoint, and its disk.
+fn small_replica() -> (SimulatedDisk, ReplicaFolder, SourceLog) {
+    let (disk, mut source) = (SimulatedDisk::default(), SourceLog::new());
+    let mut replica = replica_on(&disk).expect("it is new");
+    (0..2).for_each(|_| source.write());
+    source.checkpoint();
+    source.write();
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().expect("it is empty");
+    ship(&mut shipper, &mut replica, 1).unwrap();
+    (disk, replica, source)
+}
+
+#[test]
+fn each_byte_of_a_copy_that_a_disk_changes_is_found() {
+    let (disk, replica, _source) = small_replica();
+    let files = replica.scrubbed_files();
+    assert!(files.len() >= 2, "a segment and a checkpoint");
+    assert_eq!(files.iter().map(|file| scrub(&disk, file)).sum::<Result<u64, _>>(), Ok(replica.bytes()));
+    let mut flipped = 0;
+    for file in &files {
+        let name = file.name();
+        for byte in 0..disk.content(&name).len() {
+            disk.damage(&name, |content| content[byte] ^= 1 << (byte % 8));
+            let found = scrub(&disk, file).expect_err("it is damaged");
+            assert!(found.offset <= byte as u64 && found.file.contains(&name), "byte {byte}: {found}");
+            disk.damage(&name, |content| content[byte] ^= 1 << (byte % 8));
+            flipped += 1;
+        }
+        // What is cut off, and what is gone.
+        let whole = disk.content(&name);
+        disk.damage(&name, |content| content.truncate(whole.len() - 1));
+        assert!(scrub(&disk, file).is_err());
+        disk.damage(&name, |content| *content = whole.clone());
+        disk.rename(&name, "elsewhere").unwrap();
+        assert!(scrub(&disk, file).unwrap_err().what.contains("cannot be opened"));
+        disk.rename("elsewhere", &name).unwrap();
+        assert!(scrub(&disk, file).is_ok());
+    }
+    assert!(flipped > 10_000, "{flipped}");
+    assert_eq!(replica.check_promise(), Ok(()));
+    for byte in 0..disk.content("promise").len() {
+        disk.damage("promise", |content| content[byte] ^= 0x10);
+        assert!(replica.check_promise().is_err(), "byte {byte}");
+        disk.damage("promise", |content| content[byte] ^= 0x10);
+    }
+    disk.remove("promise").unwrap();
+    assert!(replica.check_promise().is_err());
+}
+
+#[test]
+fn a_file_in_the_place_of_another_one_and_an_older_one_are_found() {
+    let (disk, mut replica, mut source) = small_replica();
+    let files = replica.scrubbed_files();
+    let last = files.iter().filter(|file| file.name().starts_with("log-")).next_back().unwrap().clone();
+    let before = disk.content(&last.name());
+    // The same file as it was before: what was confirmed since is not there.
+    source.write();
+    let state = replica.state(1).unwrap();
+    let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
+    ship(&mut shipper, &mut replica, 1).unwrap();
+    let now = replica.scrubbed_files().into_iter().find(|file| file.name() == last.name()).unwrap();
+    assert!(scrub(&disk, &now).is_ok() && scrub(&disk, &last).is_ok(), "what is behind is not looked at");
+    let sound = disk.content(&last.name());
+    disk.damage(&last.name(), |content| *content = before);
+    assert!(scrub(&disk, &now).is_err());
+    disk.damage(&last.name(), |content| *content = sound);
+    // A frame of another place: the last one, where the one before has to be.
+    let end = disk.content(&last.name()).len();
+    disk.damage(&last.name(), |content| content.copy_within(end - 4_096.., end - 8_192));
+    assert!(scrub(&disk, &now).is_err());
+    // Of another log, and sound in itself.
+    let (other, _replica, _source) = small_replica();
+    disk.damage(&last.name(), |content| *content = other.content(&last.name()));
+    assert!(scrub(&disk, &now).unwrap_err().what.contains("another file"));
+    assert!(replica.has_file(&now));
+}
+
+#[test]
+fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
+    let options = LogOptions { segment_bytes: 64 << 10, feed_bytes: 1 << 20, retained_bytes: 1 << 20 };
+    let disk = SimulatedDisk::default();
+    let start = |disk: &SimulatedDisk| -> Arc<ChangeLog> {
+        RecoveredLog::read(Arc::new(disk.clone()), options, &mut |_, _| Ok(())).unwrap().start().unwrap()
+    };
+    let log = start(&disk);
+    let write = |log: &Arc<ChangeLog>, number: u32| {
+        let end = log.append(&put(&number.to_le_bytes(), u64::from(number) + 1, &[7; 9_000]), true);
+        assert!(log.wait(end, PATIENCE));
+    };
+    let all_sound = |log: &ChangeLog, disk: &SimulatedDisk| {
+        log.scrubbed_files().iter().for_each(|file| assert!(scrub(disk, file).is_ok(), "{file:?}"));
+    };
+    for number in 0..20 {
+        write(&log, number);
+        all_sound(&log, &disk);
+    }
+    let files = log.scrubbed_files();
+    assert!(files.len() > 2, "{files:?}");
+    // What is behind the last position that is known to be on the disk counts for nothing.
+    let last = files.last().unwrap().name();
+    disk.damage(&last, |content| *content.last_mut().unwrap() ^= 1);
+    all_sound(&log, &disk);
+    let first = files[0].clone();
+    disk.damage(&first.name(), |content| content[5_000] ^= 1);
+    let damage = scrub(&disk, &first).unwrap_err();
+    assert_eq!(damage.offset, 4_096);
+    assert!(log.needs_file(&first));
+    // A checkpoint takes the place of what is damaged, and is read again itself.
+    let mut writer = crate::CheckpointWriter::begin(&log).unwrap();
+    (0..20_u32).for_each(|number| {
+        writer.push(&put(&number.to_le_bytes(), u64::from(number) + 1, b"of the checkpoint")).unwrap()
+    });
+    writer.finish().unwrap();
+    assert!(!log.needs_file(&first), "though it stays for feeds");
+    assert!(disk.list().unwrap().contains(&first.name()));
+    write(&log, 20);
+    let files = log.scrubbed_files();
+    assert!(files[0].name().starts_with("checkpoint-"), "{files:?}");
+    all_sound(&log, &disk);
+    disk.damage(&files[0].name(), |content| content[4_200] ^= 1);
+    assert!(scrub(&disk, &files[0]).is_err() && log.needs_file(&files[0]));
+    disk.damage(&files[0].name(), |content| content[4_200] ^= 1);
+    // After a start, too, which writes its end again.
+    log.close();
+    let disk = disk.after_kill();
+    let log = start(&disk);
+    all_sound(&log, &disk);
+    write(&log, 21);
+    all_sound(&log, &disk);
+}
