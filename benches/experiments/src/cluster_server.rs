@@ -87,7 +87,7 @@ impl ClusterFolder {
 
     /// A server that is started later: the options of `sandstorm serve` besides its ports and files. `founders`: as
     /// many servers divide the slots once they live; `None`: it belongs to no cluster.
-    pub(super) fn server(&self, founders: Option<usize>, options: &str) -> Result<ClusterServer, CliError> {
+    pub(super) fn server(&self, founders: Option<usize>, options: &str) -> Result<SpawnedServer, CliError> {
         let (redis, control, data) = (free_address()?, free_address()?.to_string(), free_address()?);
         let state = self.path().join(format!("server-{}", data.port()));
         let mut line = format!(
@@ -101,11 +101,11 @@ impl ClusterFolder {
         }
         let arguments = line.split(' ').chain(options.split_whitespace()).map(str::to_owned).collect();
         let (id, process) = (String::new(), None);
-        Ok(ClusterServer { arguments, state, data, redis, control, is_member: founders.is_some(), id, process })
+        Ok(SpawnedServer { arguments, state, data, redis, control, is_member: founders.is_some(), id, process })
     }
 
     /// Starts servers that divide the slots evenly, and waits until they have.
-    pub(super) fn start_servers(&self, count: usize, options: &str) -> Result<Vec<ClusterServer>, CliError> {
+    pub(super) fn start_servers(&self, count: usize, options: &str) -> Result<Vec<SpawnedServer>, CliError> {
         let mut servers = Vec::new();
         for _ in 0..count {
             let mut server = self.server(Some(count), options)?;
@@ -135,7 +135,7 @@ fn start_etcd(folder: &Path) -> Result<(ClusterProcess, SocketAddr), CliError> {
 }
 
 /// A server that is started, and perhaps again.
-pub(super) struct ClusterServer {
+pub(super) struct SpawnedServer {
     arguments: Vec<String>,
     state: PathBuf,
     pub(super) data: SocketAddr,
@@ -147,7 +147,7 @@ pub(super) struct ClusterServer {
     pub(super) process: Option<ClusterProcess>,
 }
 
-impl ClusterServer {
+impl SpawnedServer {
     /// Starts it, and waits until it answers.
     pub(super) fn start(&mut self) -> Result<(), CliError> {
         let mut command = Command::new(std::env::current_exe()?);

@@ -7,7 +7,7 @@ use sandstorm_client::control::{ClusterStatus, EventQuery, ServerChangeSpec};
 use sandstorm_net::slots::slot_of;
 use sandstorm_terminal::output::CliError;
 
-use super::cluster_server::{ClusterFolder, ClusterServer, PATIENCE, await_that, has_etcd};
+use super::cluster_server::{ClusterFolder, PATIENCE, SpawnedServer, await_that, has_etcd};
 use super::peer_server::RedisConnection;
 use super::report::{ExperimentFindings, ReportTable, RoundSpread};
 use super::{BenchArgs, bench_server};
@@ -31,7 +31,7 @@ fn is_whole(status: &ClusterStatus) -> bool {
     status.servers.len() == SERVERS && is_well && status.moves.is_empty() && status.unowned.is_empty()
 }
 
-fn await_whole(servers: &[ClusterServer]) -> Result<(), CliError> {
+fn await_whole(servers: &[SpawnedServer]) -> Result<(), CliError> {
     await_that("the cluster is not whole again", || {
         let mut whole = true;
         for server in servers {
@@ -76,7 +76,7 @@ const STEPS: [(&str, &str); 7] = [
 ];
 
 /// Kills a server, and writes until its successor acknowledges.
-fn round(servers: &mut [ClusterServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
+fn round(servers: &mut [SpawnedServer], victim: usize, found: &mut FoundTimes) -> Result<(), CliError> {
     let (gone, witness) = (servers[victim].id.clone(), (victim + 1) % SERVERS);
     let status = servers[witness].status()?;
     let key = key_of(&status, &gone)?;

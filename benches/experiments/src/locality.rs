@@ -10,7 +10,7 @@ use sandstorm_client::raw::{Connection, Response, operation_error};
 use sandstorm_net::slots::slot_of;
 use sandstorm_terminal::output::CliError;
 
-use super::cluster_server::{ClusterFolder, ClusterServer, has_etcd};
+use super::cluster_server::{ClusterFolder, SpawnedServer, has_etcd};
 use super::durable::measured;
 use super::measure::{LoadMeasurement, P50_US, P99_US, SERVER_US, THOUSAND_PER_S, axis, measure_sweep};
 use super::report::{AxisScale, ExperimentFindings, RatioResult, RoundSpread};
@@ -52,7 +52,7 @@ struct SpreadClient {
 }
 
 impl SpreadClient {
-    fn connect(servers: &[ClusterServer], records: u64) -> Result<SpreadClient, CliError> {
+    fn connect(servers: &[SpawnedServer], records: u64) -> Result<SpreadClient, CliError> {
         let (mut connections, mut all_keys, mut key) = (Vec::new(), Vec::new(), Vec::new());
         for server in servers {
             let status = server.status()?;
@@ -155,8 +155,8 @@ fn check(answer: Result<Response<'_>, Error>, keys: usize) -> Result<(), CliErro
     Ok(())
 }
 
-fn busy_us(servers: &[ClusterServer]) -> Result<f64, CliError> {
-    servers.iter().map(ClusterServer::busy_us).sum()
+fn busy_us(servers: &[SpawnedServer]) -> Result<f64, CliError> {
+    servers.iter().map(SpawnedServer::busy_us).sum()
 }
 
 pub(super) fn locality(args: &BenchArgs) -> Result<ExperimentFindings, CliError> {

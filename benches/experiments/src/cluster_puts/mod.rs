@@ -8,7 +8,7 @@ use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
 use sandstorm_terminal::output::CliError;
 
 use self::jet_stream::JetStream;
-use super::cluster_server::{ClusterFolder, ClusterServer, await_that, has_etcd};
+use super::cluster_server::{ClusterFolder, SpawnedServer, await_that, has_etcd};
 use super::measure::{
     FigureFn, LoadMeasurement, MeasuredSide, P50_US, P99_US, P999_US, THOUSAND_PER_S, measure_interleaved,
     run_single_class,
@@ -33,16 +33,16 @@ const RATE_RATIO: f64 = 0.97;
 /// What a message to JetStream with synced replicas takes over such a put, at least.
 const JET_STREAM_RATIO: f64 = 2.5;
 
-fn load(server: &ClusterServer, table: u64, records: u64, class: Class) -> TenantLoad {
+fn load(server: &SpawnedServer, table: u64, records: u64, class: Class) -> TenantLoad {
     TenantLoad::new("bench", server.client(), Data::new(table, records), Mix::only(class))
 }
 
-fn fill_table(server: &ClusterServer, table: u64, records: u64) -> Result<(), CliError> {
+fn fill_table(server: &SpawnedServer, table: u64, records: u64) -> Result<(), CliError> {
     fill(&server.client(), &Data::new(table, records), &mut |_, _| {})?;
     Ok(())
 }
 
-fn first(servers: &[ClusterServer]) -> Result<&ClusterServer, CliError> {
+fn first(servers: &[SpawnedServer]) -> Result<&SpawnedServer, CliError> {
     servers.first().ok_or_else(|| CliError::new("there is no server"))
 }
 
@@ -59,7 +59,7 @@ fn table_of(title: &str, sides: &[MeasuredSide]) -> ReportTable {
 /// Puts one at a time: to a table of durability `copies` of three servers, and to one of `disk` of a server alone.
 fn puts_one_at_a_time(
     args: &BenchArgs,
-    alone: &ClusterServer,
+    alone: &SpawnedServer,
     findings: &mut ExperimentFindings,
 ) -> Result<(), CliError> {
     let (records, seconds) = (args.records.unwrap_or(RECORDS), args.seconds(SECONDS));
@@ -67,7 +67,7 @@ fn puts_one_at_a_time(
     let servers = folder.start_servers(SERVERS, "--no-pin")?;
     let cluster = first(&servers)?;
     await_that("the servers have no copies", || {
-        let statuses: Result<Vec<_>, _> = servers.iter().map(ClusterServer::status).collect();
+        let statuses: Result<Vec<_>, _> = servers.iter().map(SpawnedServer::status).collect();
         let is_copied = |copies: &[_]| !copies.is_empty();
         let confirms = |status: &sandstorm_client::control::ClusterStatus| {
             is_copied(&status.copies.copies) && status.copies.copies.iter().all(|copy| copy.confirms && copy.needed)
@@ -75,7 +75,7 @@ fn puts_one_at_a_time(
         Ok(statuses?.iter().all(confirms))
     })?;
     fill_table(cluster, TABLE, records)?;
-    let puts = |server: &ClusterServer, table: u64| -> Result<LoadMeasurement, CliError> {
+    let puts = |server: &SpawnedServer, table: u64| -> Result<LoadMeasurement, CliError> {
         let load = load(server, table, records, Class::Put).pace(Pace::Closed { depth: 1 });
         run_single_class(load, Class::Put, seconds)
     };
@@ -120,7 +120,7 @@ fn ratios_of_puts(sides: &[MeasuredSide]) -> Vec<RatioResult> {
 }
 
 /// Gets and puts of a server of a cluster of one, and of one that belongs to none.
-fn rates(args: &BenchArgs, servers: [&ClusterServer; 2], findings: &mut ExperimentFindings) -> Result<(), CliError> {
+fn rates(args: &BenchArgs, servers: [&SpawnedServer; 2], findings: &mut ExperimentFindings) -> Result<(), CliError> {
     let records = args.records.unwrap_or(RECORDS);
     for server in servers {
         fill_table(server, TABLE, records)?;

@@ -17,8 +17,8 @@ use sandstorm_client::load::{
 use sandstorm_net::slots::slot_of;
 use sandstorm_terminal::output::CliError;
 
-use self::observed_move::{MovePoint, ObservedMove};
-use super::cluster_server::{ClusterFolder, ClusterServer, await_that, has_etcd};
+use self::observed_move::{MOVE_PATIENCE, MovePoint, ObservedMove};
+use super::cluster_server::{ClusterFolder, SpawnedServer, await_that, has_etcd};
 use super::measure::{axis, run_loads};
 use super::report::{
     AxisScale, ExperimentFindings, LinePlot, PlotPoint, PlotSeries, RatioResult, RatioTarget, ReportTable, RoundSpread,
@@ -56,7 +56,7 @@ const TAIL_RATIO: f64 = 3.0;
 
 /// The servers: the first one owns all slots, until half of them move to the second.
 struct MigrationSetup {
-    servers: Vec<ClusterServer>,
+    servers: Vec<SpawnedServer>,
     data: Data,
     /// Records in the slots that move.
     moving_records: u64,
@@ -88,8 +88,7 @@ impl MigrationSetup {
         let first = setup.server(0)?;
         await_that("the servers do not find each other", || {
             let status = first.status()?;
-            let owns_all = status.servers.iter().any(|one| one.id == first.id && one.slots == [[0, 16383]]);
-            Ok(status.servers.iter().filter(|one| one.lives).count() == SERVERS && owns_all)
+            Ok(status.servers.iter().filter(|one| one.lives).count() == SERVERS && setup.is_at_start()?)
         })?;
         fill(&first.client(), &setup.data, &mut |_, _| {})?;
         let mut key = Vec::new();
@@ -101,7 +100,7 @@ impl MigrationSetup {
         Ok(setup)
     }
 
-    fn server(&self, number: usize) -> Result<&ClusterServer, CliError> {
+    fn server(&self, number: usize) -> Result<&SpawnedServer, CliError> {
         self.servers.get(number).ok_or_else(|| CliError::new("there is no such server"))
     }
 
@@ -129,16 +128,27 @@ impl MigrationSetup {
         ObservedMove::watch(&target.control(), &spec)
     }
 
-    /// Waits until nothing is left of moves, and has the slots where they were at first.
+    /// Whether the first server owns all slots.
+    fn is_at_start(&self) -> Result<bool, CliError> {
+        let first = self.server(0)?;
+        Ok(first.status()?.servers.iter().any(|one| one.id == first.id && one.slots == [[0, 16383]]))
+    }
+
+    /// Waits until nothing is left of moves, and has the slots where they were at first: they still are if the move was
+    /// cancelled.
     fn restore(&self) -> Result<(), CliError> {
         self.await_rest()?;
-        self.move_to(0)?;
-        self.await_rest()
+        if !self.is_at_start()? {
+            self.move_to(0)?;
+            self.await_rest()?;
+        }
+        let failure = || CliError::new("the slots could not be moved back in time");
+        self.is_at_start()?.then_some(()).ok_or_else(failure)
     }
 
     fn await_rest(&self) -> Result<(), CliError> {
         await_that("a move does not end", || {
-            let statuses: Result<Vec<_>, _> = self.servers.iter().map(ClusterServer::status).collect();
+            let statuses: Result<Vec<_>, _> = self.servers.iter().map(SpawnedServer::status).collect();
             Ok(statuses?.iter().all(|status| status.moves.is_empty()))
         })
     }
@@ -245,6 +255,14 @@ impl MoveRounds {
         [tails, rate, RatioResult::of(what, "ms", sides, target)]
     }
 
+    /// What there is to say of moves that did not come to their end.
+    fn note(&self) -> Option<String> {
+        let cancelled = self.rounds.iter().filter(|one| !one.moved.is_done).count();
+        let (all, name) = (self.rounds.len(), self.name());
+        let text = || format!("{cancelled} of {all} moves {name} did not end within {MOVE_PATIENCE:?}: cancelled");
+        (cancelled > 0).then(text)
+    }
+
     /// The time lines of the last round.
     fn plots(&self) -> Vec<LinePlot> {
         let points = self.rounds.last().map_or(&[][..], |round| &round.points);
@@ -313,6 +331,7 @@ pub(super) fn migration(args: &BenchArgs) -> Result<ExperimentFindings, CliError
         one.rows_of_gets(&mut gets);
         findings.ratios.extend(one.ratios(&setup));
         findings.plots.extend(one.plots());
+        findings.notes.extend(one.note());
     }
     findings.tables.extend([moves, gets]);
     findings.notes.push(format!(

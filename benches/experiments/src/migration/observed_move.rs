@@ -9,14 +9,14 @@ use sandstorm_terminal::output::CliError;
 /// Interval at which the target is asked: a tenth of the time lines' periods.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest time of a move. One that writers outrun is cancelled then.
-const MOVE_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A move from the command until the target owned the slots.
 pub(super) struct ObservedMove {
     pub(super) begun: Instant,
     pub(super) ended: Instant,
     /// Whether it came to its end in time.
-    is_done: bool,
+    pub(super) is_done: bool,
     /// Bytes that were copied by then.
     looks: Vec<(Instant, f64)>,
 }
