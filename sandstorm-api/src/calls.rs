@@ -1,5 +1,6 @@
 //! Calls of the tenant's other extensions.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,14 +12,16 @@ use crate::abi::{CALL_NOTES, CALL_REPLY, STATUS_BUSY, STATUS_OK};
 use crate::db::Db;
 use crate::host::HostHandle;
 use crate::limits::CALL_BYTES;
+use crate::typed::callee::{CalleeName, no_function_named};
+use crate::typed::{Decoder, TypeText, Typed};
 use crate::{Error, ErrorKind};
 
 impl<'a> Db<'a> {
     /// Calls another extension of the tenant, or this one; awaiting gives its reply.
     ///
     /// The callee runs in a memory of its own, on the caller's CPU budget, and counts as a call of its own extension.
-    /// It is the version that was loaded when the whole call began, to its end, even if it is replaced or unloaded
-    /// meanwhile. Extensions call each other [`CALL_DEPTH`](crate::limits::CALL_DEPTH) deep at most. One runs at a
+    /// It is the current version as it was when the whole call began, to its end, even if it is replaced or unloaded
+    /// meanwhile; one that is tried on a share of clients' calls is not called from code. Extensions call each other [`CALL_DEPTH`](crate::limits::CALL_DEPTH) deep at most. One runs at a
     /// time: a second call that is awaited beside the first waits for it.
     ///
     /// **Transactions.** There is one for the whole call. A callee sees what the caller's has written, and adds to it,
@@ -55,10 +58,71 @@ impl<'a> Db<'a> {
     /// # Errors
     /// The callee's own, with its kind, and its name before the text. `NotFound`: the tenant has no extension of that
     /// name. `Killed`: the server has ended the callee, for a panic say; the caller goes on. (At the end of the CPU
-    /// budget both end.) `Invalid`: too deep. `TooLarge`: arguments, reply or the transaction so far are longer than
+    /// budget both end.) `Invalid`: too deep, or its functions are typed ([`Db::call_typed`]). `TooLarge`: arguments, reply or the transaction so far are longer than
     /// [`CALL_BYTES`]. `OutOfMemory`: there is no memory for one more call. `Other`: it is suspended or slowed.
     pub fn call<'k>(&self, extension: &'k str, args: &'k [u8]) -> ExtensionCall<'a, 'k> {
-        ExtensionCall { host: self.host, extension, args, is_under_way: false }
+        ExtensionCall { host: self.host, extension, callee: Cow::Borrowed(extension), args, is_under_way: false }
+    }
+
+    /// Calls a [typed function](https://github.com/sandstorm/sandstorm/blob/main/docs/types.md) of an extension of the
+    /// tenant, as [`Db::call`] does one that takes bytes; `"bank.transfer"` is the function `transfer` of `bank`.
+    ///
+    /// The caller declares the types of the argument and of the reply, by the names that they have in the other
+    /// extension, and makes them [`Typed`] by [`typed!`](crate::typed!). They are compared with those of the function
+    /// before it runs. `&()` is the argument of a function that takes none.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// #[derive(Clone)]
+    /// pub struct Transfer {
+    ///     pub from: String,
+    ///     pub to: String,
+    ///     pub amount: u64,
+    /// }
+    ///
+    /// pub struct Balances {
+    ///     pub from: u64,
+    ///     pub to: u64,
+    /// }
+    ///
+    /// typed!(struct Transfer { from, to, amount });
+    /// typed!(struct Balances { from, to });
+    ///
+    /// /// Pays for an article; gives what is left.
+    /// pub async fn buy(db: Db<'_>, customer: String) -> Result<u64, Error> {
+    ///     let price = Transfer { from: customer, to: "shop".into(), amount: 4 };
+    ///     let balances: Balances = db.call_typed("bank.transfer", &price).await?;
+    ///     Ok(balances.from)
+    /// }
+    ///
+    /// // In tests, what stands for the other extension:
+    /// async fn transfer(_db: Db<'_>, args: Transfer) -> Result<Balances, Error> {
+    ///     let from = 10u64.checked_sub(args.amount).ok_or(Error::new("not enough"))?;
+    ///     Ok(Balances { from, to: args.amount })
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// store.typed_extension("bank.transfer", transfer);
+    /// assert_eq!(store.call(buy, "ann".to_string()), Ok(6));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Db::call`]; the callee's own error has the function's name before its text. `NotFound`: the extension has
+    /// no such function. `Invalid`: the function has other types, or the extension has no typed functions.
+    pub async fn call_typed<A: Typed, R: Typed>(&self, function: &str, args: &A) -> Result<R, Error> {
+        let Some(name) = CalleeName::parse(function).function else {
+            return Err(Error::invalid(no_function_named(function)));
+        };
+        let callee = Cow::Owned(CalleeName::with_types(function, &TypeText::of_call::<A, R>(name)));
+        let args = args.to_record();
+        let call = ExtensionCall { host: self.host, extension: function, callee, args: &args, is_under_way: false };
+        let reply = call.await?;
+        let mut from = Decoder::new(&reply);
+        let read = R::typed_read(&mut from)?;
+        from.finish()?;
+        Ok(read)
     }
 }
 
@@ -66,7 +130,10 @@ impl<'a> Db<'a> {
 #[must_use = "a call does nothing until it is awaited"]
 pub struct ExtensionCall<'a, 'k> {
     host: HostHandle<'a>,
+    /// The name for people.
     extension: &'k str,
+    /// The name for the server, with the types of a typed call.
+    callee: Cow<'k, str>,
     args: &'k [u8],
     is_under_way: bool,
 }
@@ -83,7 +150,7 @@ impl ExtensionCall<'_, '_> {
                 "the transaction so far has more than {CALL_BYTES} bytes, so no other extension can be called in it"
             )));
         }
-        match self.host.call_begin(self.extension, self.args, &notes) {
+        match self.host.call_begin(&self.callee, self.args, &notes) {
             STATUS_OK => {
                 self.is_under_way = true;
                 Ok(true)

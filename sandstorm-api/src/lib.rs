@@ -21,7 +21,8 @@
 //! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
 //! - [`Db::count`], [`Db::rank`], [`Db::nth`]: positions in an ordered table, in logarithmic time.
 //! - [`info!`], [`warn!`], [`error!`], [`debug!`]: lines for the tenant's log.
-//! - [`Db::call`]: another extension of the tenant, in the same transaction.
+//! - [`Db::call`], [`Db::call_typed`]: another extension of the tenant, in the same transaction.
+//! - [`Typed`], [`typed!`]: structs and enums of yours in records.
 //! - [`json`], [`regex`], [`date`], [`encoding`], [`hash`], [`uuid`], [`collections`]: what code needs beside records.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation need not yield: past its slice it is switched out, and resumed when others have run. A
@@ -82,6 +83,7 @@ pub use logs::LogLevel;
 pub use range::{Range, RangeKeys};
 pub use record::{Record, TableId};
 pub use transaction::{Transaction, TransactionRecord};
+pub use typed::Typed;
 pub use yielding::{YieldNow, yield_now};
 
 /// The former name of [`TransactionRecord`], for one release.

@@ -9,6 +9,6 @@ pub use alloc::{format, vec};
 
 pub use crate::{
     Cursor, Db, Direction, Error, ErrorKind, Keys, Record, ScanPage, Seen, TableId, TimeToLive, Transaction,
-    TransactionRecord, yield_now,
+    TransactionRecord, Typed, yield_now,
 };
-pub use crate::{debug, error, info, warn};
+pub use crate::{debug, error, info, typed, warn};

@@ -1,5 +1,8 @@
 //! Records, and the ids of the tables that they are in.
 
+use crate::Error;
+use crate::typed::{Typed, wrong_record};
+
 /// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u64);
@@ -61,5 +64,21 @@ impl<'a> Record<'a> {
     /// ```
     pub fn flags(&self) -> u32 {
         self.flags
+    }
+
+    /// The value as one of a type of yours; see [`Typed`].
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let record = db.get(table, b"apple").await?;
+    /// let count: u64 = record.ok_or(Error::not_found("no apples"))?.typed()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid`, with the key: it is none.
+    pub fn typed<T: Typed>(&self) -> Result<T, Error> {
+        T::from_record(self.value).map_err(|error| wrong_record(self.key, &error))
     }
 }

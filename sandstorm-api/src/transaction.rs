@@ -20,6 +20,7 @@ use crate::abi::{MAX_CALL_KEYS, STATUS_NOT_A_NUMBER};
 use crate::host::HostHandle;
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS};
 use crate::record::TableId;
+use crate::typed::{Typed, wrong_record};
 use crate::yielding::yield_now;
 use log::{LoggedValue, TransactionLog};
 
@@ -76,6 +77,22 @@ impl<'a> TransactionRecord<'a> {
     /// ```
     pub fn flags(&self) -> u32 {
         self.flags
+    }
+
+    /// The value as one of a type of yours; see [`Typed`].
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    /// let record = db.transaction().get(table, b"apple").await?;
+    /// let count: u64 = record.ok_or(Error::not_found("no apples"))?.typed()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid`, with the key: it is none.
+    pub fn typed<T: Typed>(&self) -> Result<T, Error> {
+        T::from_record(self.value).map_err(|error| wrong_record(self.key, &error))
     }
 }
 

@@ -1,17 +1,47 @@
 //! The bytes of typed functions' arguments and replies, for the code that the builder writes around an extension with
-//! such functions. `docs/types.md` has the format.
+//! such functions; and of the tenant's own types in records and in calls of such functions. `docs/types.md` has the
+//! format.
+
+pub mod callee;
+mod type_text;
+mod value;
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::{Db, Error};
+pub use type_text::{TypePasses, TypeText};
+pub use value::Typed;
+pub(crate) use value::wrong_record;
 
-/// Reads the arguments of a call.
+/// What values are written into.
+pub type Bytes = Vec<u8>;
+
+/// Structs and enums within each other, at most, in a value that code reads itself.
+const NESTING: u32 = 64;
+
+/// Reads the arguments of a call, or the value of a record.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
     len: usize,
+    /// Whether it is a record's value: fields at the end may be missing in it.
+    is_record: bool,
+    /// Structs and enums around what is read.
+    depth: u32,
+}
+
+/// Where in the bytes a struct begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructPlace {
+    /// Whether fields at its end may be missing: it is all that a record has.
+    may_end_early: bool,
+}
+
+/// An empty value of a part of a variant, which has that name.
+pub fn empty<T: Typed>(_name: &str) -> T {
+    T::typed_empty()
 }
 
 macro_rules! numbers {
@@ -42,7 +72,42 @@ numbers!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 impl<'a> Decoder<'a> {
     /// A reader of these arguments.
     pub fn new(args: &'a [u8]) -> Decoder<'a> {
-        Decoder { rest: args, len: args.len() }
+        Decoder { rest: args, len: args.len(), is_record: false, depth: 0 }
+    }
+
+    /// A reader of the value of a record.
+    pub fn of_record(value: &'a [u8]) -> Decoder<'a> {
+        Decoder { is_record: true, ..Decoder::new(value) }
+    }
+
+    /// Begins a struct or an enum.
+    pub fn enter(&mut self) -> Result<StructPlace, Error> {
+        let may_end_early = self.is_record && self.depth == 0 && self.rest.len() == self.len;
+        self.depth += 1;
+        if self.depth > NESTING { Err(self.wrong("are nested too deep")) } else { Ok(StructPlace { may_end_early }) }
+    }
+
+    /// Ends a struct or an enum.
+    pub fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Reads a field of the struct that begins there.
+    #[inline]
+    pub fn field<T: Typed>(&mut self, place: StructPlace) -> Result<T, Error> {
+        if place.may_end_early
+            && self.rest.is_empty()
+            && let Some(missing) = T::typed_missing()
+        {
+            return Ok(missing);
+        }
+        T::typed_read(self)
+    }
+
+    /// Reads a part of a variant, which has that name.
+    #[inline]
+    pub fn part<T: Typed>(&mut self, _name: &str) -> Result<T, Error> {
+        T::typed_read(self)
     }
 
     /// Reads the fingerprint of the function that is called.
@@ -121,17 +186,17 @@ impl<'a> Decoder<'a> {
     /// The error of arguments that are not of the function's type.
     #[cold]
     pub fn wrong(&self, what: &str) -> Error {
-        Error::invalid(format!(
-            "the arguments are not of the function's types: they {what} (at byte {} of {})",
-            self.len - self.rest.len(),
-            self.len
-        ))
+        let of = if self.is_record { "" } else { "the arguments are not of the function's types: " };
+        Error::invalid(format!("{of}they {what} (at byte {} of {})", self.len - self.rest.len(), self.len))
     }
 
     /// The error of a call whose fingerprint is of none of the functions.
     #[cold]
     pub fn unknown_function() -> Error {
-        Error::invalid("the caller has the types of another version of the extension: read its schema again")
+        Error::invalid(
+            "the caller has the types of another version of the extension: generate the client again (`sandstorm ext \
+             generate`), or read the schema again (`sandstorm ext show`)",
+        )
     }
 }
 

@@ -204,13 +204,17 @@ impl ExtensionSchema {
     }
 
     fn fingerprint_of(&self, function: &FunctionSchema) -> u32 {
+        fingerprint(&self.types_text(function))
+    }
+
+    /// The text of a function's types, of which [`fingerprint`] makes its fingerprint.
+    pub fn types_text(&self, function: &FunctionSchema) -> String {
         let mut text = format!("sandstorm call 1\n{}({}) {}\n", function.name, function.args, function.reply);
         let mut described = BTreeSet::new();
         for value in [&function.args, &function.reply] {
             self.describe(value, &mut described, &mut text);
         }
-        let digest = digest(&SHA256, text.as_bytes());
-        digest.as_ref().first_chunk::<4>().map_or(0, |first| u32::from_le_bytes(*first))
+        text
     }
 
     /// Writes down the named types of a value, each once.
@@ -236,6 +240,12 @@ impl ExtensionSchema {
             _ => {}
         }
     }
+}
+
+/// The fingerprint of a function whose types have this text.
+pub fn fingerprint(types_text: &str) -> u32 {
+    let digest = digest(&SHA256, types_text.as_bytes());
+    digest.as_ref().first_chunk::<4>().map_or(0, |first| u32::from_le_bytes(*first))
 }
 
 impl TypeBody {

@@ -28,7 +28,9 @@ mod value_type;
 
 pub use blob::Blob;
 pub use enum_variant::{EnumVariant, VariantPayload};
-pub use extension_schema::{EnumType, ExtensionSchema, FunctionSchema, InvalidSchema, NamedType, StructType, TypeBody};
+pub use extension_schema::{
+    EnumType, ExtensionSchema, FunctionSchema, InvalidSchema, NamedType, StructType, TypeBody, fingerprint,
+};
 pub use generate::ClientLanguage;
 pub use json::SchemaError;
 pub use struct_field::StructField;

@@ -2,6 +2,7 @@
 //! counters.
 #![deny(unsafe_code)]
 
+mod callee;
 mod elf;
 mod extension;
 mod library;
@@ -11,6 +12,7 @@ mod load_error;
 mod sandbox_module;
 mod trust;
 
+pub use callee::{CalleeRefusal, callee_arguments};
 pub use extension::{
     Budget, BudgetOverride, CallThrottle, ExtensionCounters, InvocationOutcome, InvocationTotals, LoadedExtension,
     TransactionCounts, kill_text,

@@ -23,6 +23,8 @@ use crate::abi::{
     STATUS_NOT_FOUND, STATUS_OK, STATUS_TOO_LARGE,
 };
 use crate::limits::{CALL_BYTES, CALL_DEPTH, TRANSACTION_TRIES};
+use crate::typed::callee::{self, CalleeName};
+use crate::typed::{Decoder, TypeText, Typed};
 use crate::{Db, Error, ErrorKind};
 
 type ExtensionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
@@ -30,7 +32,49 @@ type ExtensionFunction = Rc<dyn for<'a> Fn(Db<'a>, &'a [u8]) -> ExtensionFuture<
 
 /// The extensions that may be called, by name.
 #[derive(Default)]
-pub(super) struct TestExtensions(BTreeMap<String, ExtensionFunction>);
+pub(super) struct TestExtensions {
+    plain: BTreeMap<String, ExtensionFunction>,
+    /// Typed functions, by extension and function.
+    typed: BTreeMap<(String, String), TypedFunction>,
+}
+
+/// A typed function, and its types as a fingerprint has them.
+#[derive(Clone)]
+struct TypedFunction {
+    run: ExtensionFunction,
+    types: String,
+}
+
+impl TestExtensions {
+    /// The function that a call names, as a server finds it.
+    fn find(&self, name: &[u8]) -> Result<ExtensionFunction, Error> {
+        let unknown = || Error::not_found("the tenant has no extension of this name");
+        let CalleeName { extension, function, types } =
+            CalleeName::parse(core::str::from_utf8(name).map_err(|_| unknown())?);
+        let plain = self.plain.get(extension);
+        let functions: Vec<&str> =
+            self.typed.keys().filter(|(own, _)| own == extension).map(|(_, function)| function.as_str()).collect();
+        match (plain, function, functions.first()) {
+            (Some(plain), None, _) => Ok(Rc::clone(plain)),
+            (Some(_), Some(_), None) => Err(Error::invalid(callee::not_typed(extension))),
+            (None, _, None) => Err(unknown()),
+            (None, None, Some(first)) => Err(Error::invalid(callee::bytes_for_typed(extension, first))),
+            (_, Some(function), Some(_)) => {
+                let found = self.typed.get(&(extension.to_string(), function.to_string()));
+                let Some(found) = found else {
+                    return Err(Error::not_found(callee::no_function(function, &functions)));
+                };
+                match types {
+                    None => Err(Error::invalid(callee::bytes_for_typed(extension, function))),
+                    Some(types) if types != found.types => {
+                        Err(Error::invalid(callee::other_types(extension, &found.types, types)))
+                    }
+                    Some(_) => Ok(Rc::clone(&found.run)),
+                }
+            }
+        }
+    }
+}
 
 impl TestStore {
     /// Names a function that [`Db::call`] calls, as another extension of the tenant: in a test of an extension that
@@ -58,7 +102,57 @@ impl TestStore {
             let run = Rc::clone(&run);
             Box::pin(async move { run(db, args).await })
         });
-        self.extensions.0.insert(name.to_string(), function);
+        self.extensions.plain.insert(name.to_string(), function);
+        self
+    }
+
+    /// Names a typed function that [`Db::call_typed`] calls, as a function of another extension of the tenant: its
+    /// name has a dot, as in `"bank.transfer"`. One that takes nothing is `async |db: Db<'_>, ()| total(db).await`.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// pub async fn price(db: Db<'_>, articles: Vec<String>) -> Result<u64, Error> {
+    ///     let mut sum = 0;
+    ///     for article in articles {
+    ///         sum += db.call_typed::<String, u64>("stock.price", &article).await?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// store.typed_extension("stock.price", async |_: Db<'_>, article: String| Ok(article.len() as u64));
+    /// assert_eq!(store.call(price, vec!["tea".into(), "milk".into()]), Ok(7));
+    /// // A caller with other types is told, as by a server.
+    /// store.typed_extension("stock.price", async |_: Db<'_>, _: u32| Ok(1u64));
+    /// assert_eq!(store.call(price, vec!["tea".into()]).unwrap_err().kind(), ErrorKind::Invalid);
+    /// ```
+    ///
+    /// # Panics
+    /// When the name has no dot.
+    pub fn typed_extension<F, A, R>(&mut self, function: &str, run: F) -> &mut TestStore
+    where
+        F: for<'a> AsyncFn(Db<'a>, A) -> Result<R, Error> + 'static,
+        A: Typed,
+        R: Typed,
+    {
+        let Some((extension, name)) = function.split_once('.') else {
+            panic!("{}", callee::no_function_named(function))
+        };
+        let run = Rc::new(run);
+        let types = TypeText::of_call::<A, R>(name);
+        let run: ExtensionFunction = Rc::new(move |db, args| {
+            let run = Rc::clone(&run);
+            Box::pin(async move {
+                let mut from = Decoder::new(args);
+                let args = A::typed_read(&mut from)?;
+                from.finish()?;
+                let reply = run(db, args).await?;
+                db.reply(&reply.to_record())
+            })
+        });
+        self.extensions.typed.insert((extension.to_string(), name.to_string()), TypedFunction { run, types });
         self
     }
 
@@ -128,14 +222,14 @@ pub(super) unsafe extern "C" fn call_begin(
         return STATUS_BUSY;
     }
     let depth = behind.calls.depth + 1;
-    let found = core::str::from_utf8(name).ok().and_then(|name| behind.store.extensions.0.get(name)).cloned();
+    let found = behind.store.extensions.find(name);
     let outcome = match found {
         _ if depth > CALL_DEPTH => {
             let text = format!("extensions call each other {CALL_DEPTH} deep at most");
             Some(CalleeOutcome::refused(Error::invalid(text)))
         }
-        None => Some(CalleeOutcome::refused(Error::not_found("the tenant has no extension of this name"))),
-        Some(function) => {
+        Err(refused) => Some(CalleeOutcome::refused(refused)),
+        Ok(function) => {
             let calls = TestCalls { depth, inherited: notes.to_vec(), ..TestCalls::default() };
             run_callee(&mut behind.store, &function, args, calls, behind.invocation.host)
         }

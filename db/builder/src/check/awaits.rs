@@ -14,8 +14,9 @@ use syn::{Expr, Pat, Stmt, Type};
 use super::syntax::{is_for_tests, is_one_of, name};
 
 /// Methods of `Db` that do nothing until they are awaited.
-const DB: [&str; 15] = [
+const DB: [&str; 16] = [
     "call",
+    "call_typed",
     "count",
     "delete",
     "delete_many",

@@ -31,6 +31,9 @@ pub(super) const SANDBOXED_MACROS: [&str; 2] = ["concat", "pin"];
 /// Macros that are called only from macros of the tenant's own. Their arguments are not checked.
 pub(super) const TOKEN_MACROS: [&str; 2] = ["compile_error", "stringify"];
 
+/// The API's macro that stands for an implementation. It is given names alone, so no more is read of it.
+pub(super) const TYPED: &str = "typed";
+
 /// Words that cannot stand in a macro of the tenant's own, besides [`NEVER_IMPORTED`]: they begin what the checker
 /// refuses by its form, or name what is not open to extensions. `use` could give a crate another name.
 pub(super) const NEVER_IN_MACROS: [&str; 12] =

@@ -20,6 +20,10 @@ use super::{lists, rules};
 /// Words before a `!` that is no macro call: `return !(x)`.
 const BEFORE_NOT: [&str; 9] = ["break", "else", "if", "in", "match", "mut", "return", "while", "yield"];
 
+/// What `typed!` is given.
+const TYPED_FORM: &str = "it is `typed!(struct Account { name, balance })` or \
+                          `typed!(enum Order { Nothing, Deposit(account), Move { from, amount } })`";
+
 const NO_ATTRIBUTES: &str = "no attribute or documentation can be in what a macro is given";
 
 /// What is before a token.
@@ -69,7 +73,7 @@ impl SyntaxWalk<'_> {
         let is_taken = [&lists::MACROS[..], &lists::SANDBOXED_MACROS, &lists::TOKEN_MACROS, &lists::NEVER_IMPORTED]
             .iter()
             .any(|list| is_one_of(list, &own_name));
-        if is_taken {
+        if is_taken || own_name == lists::TYPED {
             self.refuse(&rules::MACRO_TOKENS, own, "this name is taken");
         }
         if !self.test {
@@ -93,6 +97,18 @@ impl SyntaxWalk<'_> {
             self.check_words(&matcher.stream());
             let given = has_single_tokens(&matcher.stream());
             self.check_tokens(becomes.stream(), TokenPlace { given, before: PrecedingToken::Other });
+        }
+    }
+
+    /// Checks a macro that stands for items: the API's `typed!`, which is given names alone, or one of the tenant's own.
+    pub(super) fn check_item_macro(&mut self, found: &syn::Macro) {
+        let names: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
+        match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [lists::TYPED] | ["sandstorm_api", lists::TYPED] if !names_type(found.tokens.clone()) => {
+                self.refuse(&rules::MACRO_BODY, &found.path, TYPED_FORM);
+            }
+            [lists::TYPED] | ["sandstorm_api", lists::TYPED] => {}
+            _ => self.check_macro_for(found, "items"),
         }
     }
 
@@ -268,4 +284,39 @@ fn has_variable(group: &Group) -> bool {
         TokenTree::Punct(punct) => punct.as_char() == '$',
         TokenTree::Ident(_) | TokenTree::Literal(_) => false,
     })
+}
+
+/// Returns whether tokens are those of a [`TYPED_FORM`]: names, and nothing that could be more.
+fn names_type(tokens: TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let [TokenTree::Ident(kind), TokenTree::Ident(_), TokenTree::Group(parts)] = tokens.as_slice() else {
+        return false;
+    };
+    let parts_have_parts = match kind.to_string().as_str() {
+        "struct" => false,
+        "enum" => true,
+        _ => return false,
+    };
+    parts.delimiter() == Delimiter::Brace && is_list_of_names(parts.stream(), parts_have_parts)
+}
+
+/// Returns whether tokens are names with commas between them; with a bracket of such behind a name, if they may have
+/// parts.
+fn is_list_of_names(tokens: TokenStream, have_parts: bool) -> bool {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(first) = tokens.next() {
+        let TokenTree::Ident(_) = first else { return false };
+        if let Some(TokenTree::Group(parts)) = tokens.next_if(|next| matches!(next, TokenTree::Group(_))) {
+            let is_known = matches!(parts.delimiter(), Delimiter::Brace | Delimiter::Parenthesis);
+            if !have_parts || !is_known || !is_list_of_names(parts.stream(), false) {
+                return false;
+            }
+        }
+        match tokens.next() {
+            None => return true,
+            Some(TokenTree::Punct(comma)) if comma.as_char() == ',' => {}
+            Some(_) => return false,
+        }
+    }
+    true
 }

@@ -163,6 +163,46 @@ fn every_refusal_is_reported_with_its_text() {
 
 /// A name hides no lifetime if no file declares it otherwise.
 #[test]
+fn the_macro_of_typed_values_is_given_names_alone() {
+    let refused = |text: &str, tier| {
+        let text = format!("#![no_std]\nuse sandstorm_api::prelude::*;\n{text}");
+        match check(&source(&text), &[], tier) {
+            Ok(()) => None,
+            Err(BuildError::Refused(found)) => Some(found[0].message.clone()),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    for tier in [CodeTier::Native, CodeTier::Sandboxed] {
+        for text in [
+            "pub struct A { pub x: u8 }\ntyped!(struct A { x });",
+            "mod inner { pub struct A { pub r#type: u8, pub y: u8 } sandstorm_api::typed! { struct A { r#type, y, } } }",
+            "pub enum E { A, B(u8, u8), C { x: u8 } }\ntyped!(enum E { A, B(one, other), C { x } });",
+        ] {
+            assert_eq!(refused(text, tier), None, "{text}");
+        }
+        for text in [
+            "typed!(struct A { x: unsafe { 1 } });",
+            "typed!(struct A { x(y) });",
+            "typed!(struct A(x));",
+            "typed!(struct A { #[inline] x });",
+            "typed!(enum E { A(B(c)) });",
+            "typed!(enum E { A[b] });",
+            "typed!(enum E { A = 1 });",
+            "typed!(@kind);",
+            "typed!(union A { x });",
+            "typed!(struct A { x } struct B { y });",
+        ] {
+            assert!(refused(text, tier).expect(text).contains("typed!(struct Account"), "{text}");
+        }
+        let other = refused("use alloc::format as typed;", tier).expect("a name that is taken");
+        assert!(other.contains("this name is taken"), "{other}");
+        assert!(refused("other::typed!(struct A { x });", tier).is_some());
+    }
+    let own = "macro_rules! typed { ($x:ident) => {} }";
+    assert!(refused(own, CodeTier::Sandboxed).expect("its name is taken").contains("this name is taken"));
+}
+
+#[test]
 fn names_of_types_are_looked_up_in_all_files() {
     let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
     let answer = |used: &str, other: &str| {

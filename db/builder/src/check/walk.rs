@@ -224,7 +224,8 @@ impl<'a> SyntaxWalk<'a> {
                 || is_one_of(&lists::SANDBOXED_MACROS, &renamed)
                 || (!self.is_sandboxed() && is_known_trait(&renamed))
                 || self.is_crate(&renamed)
-                || renamed == "std";
+                || renamed == "std"
+                || renamed == lists::TYPED;
             if reserved {
                 self.refuse(&rules::IMPORT, rename, "this name is taken");
             }
@@ -252,7 +253,7 @@ impl<'ast> Visit<'ast> for SyntaxWalk<'_> {
                 if found.ident.is_some() || found.mac.path.is_ident("macro_rules") {
                     self.check_definition(found.ident.as_ref(), &found.mac);
                 } else {
-                    self.check_macro_for(&found.mac, "items");
+                    self.check_item_macro(&found.mac);
                 }
             }
             Item::TraitAlias(found) => self.refuse(&rules::SPECIAL, &found.trait_token, "a trait alias"),

@@ -162,3 +162,45 @@ fn what_is_written_is_rust_and_safe() {
     let plain = source("pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> { Ok(()) }");
     assert_eq!(entry_code(&plain).expect("code"), ("tenant::run", String::new()));
 }
+
+mod same_types {
+    //! Types of [`super::SHOP`] as code that calls it declares them.
+    use sandstorm_api::prelude::*;
+
+    pub(super) struct Transfer {
+        from: u64,
+        r#type: Option<Kind>,
+        notes: Vec<Vec<u8>>,
+        lines: Vec<Line>,
+    }
+    pub(super) enum Kind {
+        Gift,
+        Loan { years: u8, r#in: Option<Line> },
+        Split(u64, Vec<Line>),
+        Other(String),
+    }
+    pub(super) struct Line {
+        name: String,
+        share: f32,
+    }
+    pub(super) struct Balances {
+        from: u64,
+        kind: Kind,
+    }
+    typed!(struct Transfer { from, r#type, notes, lines });
+    typed!(enum Kind { Gift, Loan { years, r#in }, Split(amount, lines), Other(text) });
+    typed!(struct Line { name, share });
+    typed!(struct Balances { from, kind });
+}
+
+/// A call from code is found by the fingerprint that the builder has given the function.
+#[test]
+fn the_types_that_code_declares_have_the_fingerprint_of_the_schema() {
+    use sandstorm_api::typed::TypeText;
+    let schema = schema(SHOP).expect("typed functions");
+    let [transfer, total] = schema.functions.as_slice() else { panic!("{schema:?}") };
+    let text = TypeText::of_call::<same_types::Transfer, same_types::Balances>("transfer");
+    assert_eq!(text, schema.types_text(transfer));
+    assert_eq!(sandstorm_schema::fingerprint(&text), transfer.fingerprint);
+    assert_eq!(TypeText::of_call::<(), u64>("total"), schema.types_text(total));
+}

@@ -1,6 +1,7 @@
 //! Calls of the tenant's other extensions: what an invocation asks for, and what comes back. The engine runs them. Of a
 //! call nothing is believed but bounded bytes, which are copied.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sandstorm_api::abi::{
@@ -8,7 +9,8 @@ use sandstorm_api::abi::{
     STATUS_TOO_LARGE,
 };
 use sandstorm_api::limits::{CALL_BYTES, CALL_DEPTH};
-use sandstorm_extension::LoadedExtension;
+use sandstorm_api::typed::callee::CalleeName;
+use sandstorm_extension::{LoadedExtension, callee_arguments};
 
 use super::{InvocationHandle, InvocationState};
 
@@ -71,7 +73,7 @@ impl InvocationState {
         if args.len() > CALL_BYTES || notes.len() > CALL_BYTES {
             return Err(STATUS_TOO_LARGE);
         }
-        let found = self.find_callee(name);
+        let found = self.find_callee(name, args);
         let calls = self.calls.get_or_insert_default();
         if calls.requested.is_some() || calls.callee.is_some() || calls.ended.is_some() {
             return Err(STATUS_BUSY);
@@ -79,26 +81,27 @@ impl InvocationState {
         calls.last = None;
         match found {
             Err(refused) => calls.ended = Some(refused),
-            Ok(extension) => {
+            Ok((extension, args)) => {
                 if !self.charge_call(args.len() + notes.len()) {
                     return Err(STATUS_OUT_OF_MEMORY);
                 }
-                let request = RequestedCall { extension, args: args.to_vec(), notes: notes.to_vec() };
+                let request = RequestedCall { extension, args: args.into_owned(), notes: notes.to_vec() };
                 self.calls.get_or_insert_default().requested = Some(request);
             }
         }
         Ok(())
     }
 
-    /// The extension of that name, as it was when the whole call began.
-    fn find_callee(&self, name: &[u8]) -> Result<Arc<LoadedExtension>, EndedCall> {
+    /// The current version of the extension of that name, as it was when the whole call began, and what it is given.
+    fn find_callee<'a>(&self, name: &[u8], args: &'a [u8]) -> Result<(Arc<LoadedExtension>, Cow<'a, [u8]>), EndedCall> {
         if self.call_depth() + 1 > CALL_DEPTH {
             let text = format!("extensions call each other {CALL_DEPTH} deep at most");
             return Err(EndedCall::failed(STATUS_INVALID, &text));
         }
         let unknown = || EndedCall::failed(STATUS_NOT_FOUND, "the tenant has no extension of this name");
         let view = self.refs.as_ref().map(|refs| &refs.view).ok_or_else(unknown)?;
-        let extension = std::str::from_utf8(name).ok().and_then(|name| view.extension(name)).ok_or_else(unknown)?;
+        let name = CalleeName::parse(std::str::from_utf8(name).map_err(|_| unknown())?);
+        let extension = view.extension(name.extension).ok_or_else(unknown)?;
         if let Some(refusal) = view.tenant.code.refusal() {
             return Err(EndedCall::failed(OTHER_ERROR, &refusal.text));
         }
@@ -110,7 +113,9 @@ impl InvocationState {
             let text = "its calls keep being killed, so only clients may call it; `sandstorm kills` shows why";
             return Err(EndedCall::failed(OTHER_ERROR, text));
         }
-        Ok(Arc::clone(extension))
+        let schema = extension.library.schema().map(|schema| &**schema);
+        let args = callee_arguments(schema, name, args).map_err(|(code, text)| EndedCall::failed(code, &text))?;
+        Ok((Arc::clone(extension), args))
     }
 
     /// Callers above it; 0: a client has called it.

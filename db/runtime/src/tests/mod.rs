@@ -18,6 +18,7 @@ mod machine_code;
 mod memory;
 mod naps;
 mod nested;
+mod nested_typed;
 mod own_calls;
 mod parking;
 mod preempt;

@@ -1,0 +1,144 @@
+//! The types of a call as the caller has them, as a text: the one of which a schema's fingerprint is made.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Typed;
+
+/// The first line of the text of a call's types.
+const HEAD: &str = "sandstorm call 1\n";
+
+/// A text of types that is being written: a line for the call, and one for each struct and enum in it.
+#[derive(Debug, Default)]
+pub struct TypeText {
+    text: String,
+    /// The structs and enums that are written down.
+    described: Vec<&'static str>,
+    /// Whether a line is being written; else types in those of the line are.
+    is_line: bool,
+    /// Whether something stands before the next part of the line.
+    needs_comma: bool,
+}
+
+impl TypeText {
+    /// The types of a call of the function of that name.
+    pub fn of_call<A: Typed, R: Typed>(function: &str) -> String {
+        let mut to = TypeText { text: format!("{HEAD}{function}("), ..TypeText::default() };
+        A::typed_name(&mut to);
+        to.push(") ");
+        R::typed_name(&mut to);
+        to.push("\n");
+        A::typed_describe(&mut to);
+        R::typed_describe(&mut to);
+        to.text
+    }
+
+    /// The text.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Writes a part of it.
+    pub fn push(&mut self, part: &str) {
+        self.text.push_str(part);
+    }
+
+    /// Writes a name, without the mark of a raw one.
+    pub fn push_name(&mut self, name: &str) {
+        self.push(name.strip_prefix("r#").unwrap_or(name));
+    }
+
+    fn separate(&mut self) {
+        if core::mem::replace(&mut self.needs_comma, true) {
+            self.push(", ");
+        }
+    }
+
+    /// Writes a field of that name, or what is in its type.
+    pub fn field<T: Typed>(&mut self, name: &str) -> T {
+        if self.is_line {
+            self.separate();
+            self.push_name(name);
+            self.push(": ");
+            T::typed_name(self);
+        } else {
+            T::typed_describe(self);
+        }
+        T::typed_empty()
+    }
+
+    /// Writes a value of a variant, which has no name, or what is in its type.
+    pub fn value<T: Typed>(&mut self, _name: &str) -> T {
+        if self.is_line {
+            self.separate();
+            T::typed_name(self);
+        } else {
+            T::typed_describe(self);
+        }
+        T::typed_empty()
+    }
+
+    /// Begins a variant, with this bracket or none.
+    pub fn begin_variant(&mut self, name: &str, bracket: &str) {
+        if self.is_line {
+            self.separate();
+            self.push_name(name);
+            match bracket {
+                "{" => self.push(" { "),
+                bracket => self.push(bracket),
+            }
+            self.needs_comma = false;
+        }
+    }
+
+    /// Ends a variant.
+    pub fn end_variant(&mut self, bracket: &str) {
+        if self.is_line {
+            self.push(match bracket {
+                "{" => " }",
+                "(" => ")",
+                _ => "",
+            });
+            self.needs_comma = true;
+        }
+    }
+}
+
+/// The two times that the parts of a struct or an enum are gone through: for its line, and for the types in it.
+#[derive(Debug)]
+pub struct TypePasses {
+    kind: &'static str,
+    name: &'static str,
+    done: u8,
+}
+
+impl TypePasses {
+    /// Those of a `struct` or an `enum`.
+    pub fn of(kind: &'static str, name: &'static str) -> TypePasses {
+        TypePasses { kind, name, done: 0 }
+    }
+
+    /// Begins the next one, if there is one.
+    pub fn next(&mut self, to: &mut TypeText) -> bool {
+        self.done += 1;
+        match self.done {
+            1 if to.described.contains(&self.name) => false,
+            1 => {
+                to.described.push(self.name);
+                to.push(self.kind);
+                to.push(" ");
+                to.push_name(self.name);
+                to.push(" { ");
+                (to.is_line, to.needs_comma) = (true, false);
+                true
+            }
+            2 => {
+                to.push(" }\n");
+                to.is_line = false;
+                true
+            }
+            _ => false,
+        }
+    }
+}
