@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use crate::change::{Change, ChangeOp};
 use crate::{Db, Error};
 pub use type_text::{TypePasses, TypeText};
 pub use value::Typed;
@@ -175,6 +176,20 @@ impl<'a> Decoder<'a> {
             values.push(read(self)?);
         }
         Ok(values)
+    }
+
+    /// Reads a change of a table, as a trigger gives it to a typed function.
+    pub fn change(&mut self) -> Result<Change<'a>, Error> {
+        let op = match self.u8()? {
+            0 => ChangeOp::Put,
+            1 => ChangeOp::Delete,
+            2 => ChangeOp::Clear,
+            3 => ChangeOp::Expire,
+            _ => return Err(self.wrong("have an enum without a variant of that number")),
+        };
+        let (key, value) = (self.slice()?, self.slice()?);
+        let (version, expires_at_ms, position) = (self.u64()?, self.u64()?, self.u64()?);
+        Ok(Change { op, key, value, version, expires_at_ms, position })
     }
 
     /// Checks that all has been read.

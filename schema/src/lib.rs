@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod blob;
+mod change;
 mod enum_variant;
 mod extension_schema;
 mod generate;
@@ -27,6 +28,7 @@ mod value_reader;
 mod value_type;
 
 pub use blob::Blob;
+pub use change::{CHANGE, CHANGE_OP, ChangeArgument, change_types};
 pub use enum_variant::{EnumVariant, VariantPayload};
 pub use extension_schema::{
     EnumType, ExtensionSchema, FunctionSchema, InvalidSchema, NamedType, StructType, TypeBody, fingerprint,

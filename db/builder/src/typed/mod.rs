@@ -13,11 +13,23 @@ use sandstorm_schema::ExtensionSchema;
 use super::check::with_a_deep_stack;
 use super::{BuildError, PushedSource, ROOT_FILE};
 
+/// What a source has of typed functions.
+#[derive(Clone, Debug, PartialEq)]
+struct TypedSource {
+    schema: ExtensionSchema,
+    /// Whether the type `Change` in it is the API's own.
+    takes_changes: bool,
+}
+
 /// The schema of a source's typed functions; `None`: its entry is the plain `run`, or it has none.
 ///
 /// # Errors
 /// `Refused` with the place of each type that no client could give or take.
 pub fn schema_of(source: &PushedSource) -> Result<Option<ExtensionSchema>, BuildError> {
+    Ok(read(source)?.map(|found| found.schema))
+}
+
+fn read(source: &PushedSource) -> Result<Option<TypedSource>, BuildError> {
     let Some(root) = source.files.iter().find(|file| file.path == ROOT_FILE) else { return Ok(None) };
     let found = with_a_deep_stack(|| source_types::read(&root.text))?;
     found.map_err(BuildError::Refused)
@@ -28,8 +40,8 @@ pub fn schema_of(source: &PushedSource) -> Result<Option<ExtensionSchema>, Build
 /// # Errors
 /// As for [`schema_of`].
 pub(super) fn entry_code(source: &PushedSource) -> Result<(&'static str, String), BuildError> {
-    Ok(match schema_of(source)? {
-        Some(schema) => (wrapper_code::ENTRY, wrapper_code::write(&schema)),
+    Ok(match read(source)? {
+        Some(found) => (wrapper_code::ENTRY, wrapper_code::write(&found)),
         None => ("tenant::run", String::new()),
     })
 }

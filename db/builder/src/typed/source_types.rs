@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandstorm_schema::limits::DESCRIPTION_BYTES;
 use sandstorm_schema::{
-    EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType, TypeBody, ValueType,
-    VariantPayload,
+    CHANGE, CHANGE_OP, EnumType, EnumVariant, ExtensionSchema, FunctionSchema, NamedType, StructField, StructType,
+    TypeBody, ValueType, VariantPayload, change_types,
 };
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, Field, Fields, FnArg, GenericArgument, Ident, Item, ItemFn, Lit, Meta, PathArguments};
-use syn::{ReturnType, Type, UseTree, Variant, Visibility};
+use syn::{PathSegment, ReturnType, Type, TypePath, UseTree, Variant, Visibility};
 
+use super::TypedSource;
 use crate::{Diagnostic, ROOT_FILE};
 
 /// What types may be, for those who are refused one.
@@ -18,7 +19,7 @@ const ALLOWED: &str = "a type of arguments and replies is bool, u8 to u64, i8 to
      `pub struct` with named `pub` fields or a `pub enum` of src/lib.rs";
 
 /// The schema of the typed functions, if the source has such and no plain `run`.
-pub(super) fn read(text: &str) -> Result<Option<ExtensionSchema>, Vec<Diagnostic>> {
+pub(super) fn read(text: &str) -> Result<Option<TypedSource>, Vec<Diagnostic>> {
     // What does not parse is told by the checker.
     let Ok(file) = syn::parse_str::<syn::File>(text) else { return Ok(None) };
     if file.items.iter().any(is_plain_entry) {
@@ -28,8 +29,14 @@ pub(super) fn read(text: &str) -> Result<Option<ExtensionSchema>, Vec<Diagnostic
     if functions.is_empty() {
         return Ok(None);
     }
-    let mut reader =
-        TypeReader { text, items: &file.items, found: Vec::new(), seen: BTreeSet::new(), refused: Vec::new() };
+    let mut reader = TypeReader {
+        text,
+        items: &file.items,
+        found: Vec::new(),
+        seen: BTreeSet::new(),
+        takes_changes: false,
+        refused: Vec::new(),
+    };
     let mut schemas = Vec::new();
     let mut lines = BTreeMap::new();
     for function in functions {
@@ -40,10 +47,10 @@ pub(super) fn read(text: &str) -> Result<Option<ExtensionSchema>, Vec<Diagnostic
             schemas.push(FunctionSchema { name, args, reply, fingerprint: 0, description });
         }
     }
-    let TypeReader { found, mut refused, .. } = reader;
+    let TypeReader { found, mut refused, takes_changes, .. } = reader;
     if refused.is_empty() {
         match ExtensionSchema::checked(schemas, found) {
-            Ok(schema) => return Ok(Some(schema)),
+            Ok(schema) => return Ok(Some(TypedSource { schema, takes_changes })),
             Err(error) => {
                 let at = lines.into_values().next().unwrap_or(0..0);
                 refused.push(Diagnostic::refused(ROOT_FILE, text, at, "types", &error.to_string()));
@@ -134,9 +141,54 @@ fn instead_of(value: &Type) -> Option<&'static str> {
             "Box" | "Rc" | "Arc" => Some("a pointer: write the type itself"),
             "HashMap" | "BTreeMap" => Some("a map: write `Vec<T>` of a `pub struct` of a key and a value"),
             "HashSet" | "BTreeSet" | "VecDeque" => Some("write `Vec<T>`"),
+            "Changes" => Some("changes of a table: write `Vec<Change<'_>>`"),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Whether it is a struct or an enum of that name.
+fn is_item_named(item: &Item, name: &str) -> bool {
+    match item {
+        Item::Struct(item) => name_of(&item.ident) == name,
+        Item::Enum(item) => name_of(&item.ident) == name,
+        _ => false,
+    }
+}
+
+/// Whether a type is the API's `Change`, with its path or imported by it.
+fn is_change(path: &TypePath, items: &[Item]) -> bool {
+    let names: Vec<String> = path.path.segments.iter().map(|segment| name_of(&segment.ident)).collect();
+    let has_values = |segment: &PathSegment| match &segment.arguments {
+        PathArguments::None => false,
+        PathArguments::AngleBracketed(list) => list.args.iter().any(|one| !matches!(one, GenericArgument::Lifetime(_))),
+        PathArguments::Parenthesized(_) => true,
+    };
+    if path.qself.is_some() || path.path.segments.iter().any(has_values) {
+        return false;
+    }
+    match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["sandstorm_api", "change", CHANGE] => true,
+        [CHANGE] => {
+            !items.iter().any(|item| is_item_named(item, CHANGE))
+                && items.iter().any(|item| match item {
+                    Item::Use(item) => brings_change(&item.tree, &["sandstorm_api", "change"]),
+                    _ => false,
+                })
+        }
+        _ => false,
+    }
+}
+
+/// Whether an import brings `Change` from behind this path.
+fn brings_change(tree: &UseTree, path: &[&str]) -> bool {
+    match (tree, path) {
+        (UseTree::Path(tree), [first, rest @ ..]) => tree.ident == first && brings_change(&tree.tree, rest),
+        (UseTree::Group(group), _) => group.items.iter().any(|item| brings_change(item, path)),
+        (UseTree::Name(name), []) => name.ident == CHANGE,
+        (UseTree::Glob(_), []) => true,
+        _ => false,
     }
 }
 
@@ -147,6 +199,8 @@ struct TypeReader<'s> {
     found: Vec<NamedType>,
     /// Names that were met.
     seen: BTreeSet<String>,
+    /// Whether a function takes the API's `Change`.
+    takes_changes: bool,
     refused: Vec<Diagnostic>,
 }
 
@@ -186,10 +240,14 @@ impl TypeReader<'_> {
             return self.refuse(returned, RESULT);
         };
         let PathArguments::AngleBracketed(arguments) = &last.arguments else { return self.refuse(returned, RESULT) };
-        match arguments.args.first() {
-            Some(GenericArgument::Type(value)) => self.value(value),
-            _ => self.refuse(returned, RESULT),
+        let Some(GenericArgument::Type(value)) = arguments.args.first() else { return self.refuse(returned, RESULT) };
+        let had_changes = std::mem::replace(&mut self.takes_changes, false);
+        let reply = self.value(value);
+        if self.takes_changes {
+            return self.refuse(value, "a `Change` is an argument, and no reply: write a struct of your own");
         }
+        self.takes_changes = had_changes;
+        reply
     }
 
     /// Refuses a type, and says what to write where that is known.
@@ -201,8 +259,20 @@ impl TypeReader<'_> {
         self.refuse(value, &message)
     }
 
+    /// The API's type of a table's change.
+    fn change(&mut self, at: &Type) -> Option<ValueType> {
+        if self.items.iter().any(|item| is_item_named(item, CHANGE_OP)) {
+            return self.refuse(at, &format!("a change has a `{CHANGE_OP}`: give your type of that name another one"));
+        }
+        if !std::mem::replace(&mut self.takes_changes, true) {
+            self.found.extend(change_types());
+        }
+        Some(ValueType::Named(CHANGE.to_owned()))
+    }
+
     fn value(&mut self, value: &Type) -> Option<ValueType> {
         match value {
+            Type::Path(path) if is_change(path, self.items) => self.change(value),
             Type::Tuple(tuple) if tuple.elems.is_empty() => Some(ValueType::Unit),
             Type::Paren(inner) => self.value(&inner.elem),
             Type::Path(path) if path.qself.is_none() => {

@@ -163,6 +163,54 @@ fn what_is_written_is_rust_and_safe() {
     assert_eq!(entry_code(&plain).expect("code"), ("tenant::run", String::new()));
 }
 
+const INDEX: &str = "
+use sandstorm_api::change::{Change as Other, Change, ChangeOp};
+use sandstorm_api::prelude::*;
+pub async fn one(db: Db<'_>, change: Change<'_>) -> Result<(), Error> { todo!() }
+pub async fn many<'a>(db: Db<'a>, changes: Vec<sandstorm_api::change::Change<'a>>) -> Result<u64, Error> { todo!() }
+pub async fn plain(db: Db<'_>, kind: u8) -> Result<(), Error> { todo!() }
+";
+
+#[test]
+fn a_function_may_take_changes_of_a_table() {
+    use sandstorm_schema::ChangeArgument;
+    let found = schema(INDEX).expect("typed functions");
+    let functions: Vec<_> = found.functions.iter().map(|one| (one.name.as_str(), found.change_argument(one))).collect();
+    let (one, several) = (Some(ChangeArgument::One), Some(ChangeArgument::Several));
+    assert_eq!(functions, [("one", one), ("many", several), ("plain", None)]);
+    let (_, code) = entry_code(&source(INDEX)).expect("code");
+    syn::parse_str::<syn::File>(&code).unwrap_or_else(|error| panic!("{error}: {code}"));
+    assert!(code.contains("let args = from.list(|from| Ok(read_Change(from)?))?;"), "{code}");
+    assert!(!code.contains("tenant::r#Change"), "{code}");
+
+    // A type of one's own is one's own, whatever its name.
+    let own = "pub struct Change { pub x: u8 }\npub async fn f(db: Db<'_>, args: Change) -> Result<Change, Error> {}";
+    let found = schema(own).expect("a typed function");
+    assert_eq!((found.types.len(), found.change_argument(&found.functions[0])), (1, None));
+    for (text, line, message) in [
+        ("pub async fn f(db: Db<'_>, args: Change<'_>) -> Result<(), Error> {}", 1, "a type of arguments"),
+        (
+            "use sandstorm_api::change::*;\npub async fn f(db: Db<'_>, all: Changes<'_>) -> Result<(), Error> {}",
+            2,
+            "write `Vec<Change<'_>>`",
+        ),
+        (
+            "use sandstorm_api::change::Change;\npub async fn f<'a>(db: Db<'a>) -> Result<Change<'a>, Error> {}",
+            2,
+            "is an argument, and no reply",
+        ),
+        (
+            "use sandstorm_api::change::Change;\npub enum ChangeOp { A }\n\
+             pub async fn f(db: Db<'_>, change: Change<'_>) -> Result<(), Error> {}",
+            3,
+            "give your type of that name another one",
+        ),
+    ] {
+        let found = refused(text);
+        assert!(found.iter().any(|(at, said)| *at == line && said.contains(message)), "{text}: {found:?}");
+    }
+}
+
 mod same_types {
     //! Types of [`super::SHOP`] as code that calls it declares them.
     use sandstorm_api::prelude::*;

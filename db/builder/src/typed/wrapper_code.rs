@@ -2,19 +2,29 @@
 
 use std::fmt::Write;
 
-use sandstorm_schema::{EnumType, ExtensionSchema, FunctionSchema, StructType, TypeBody, ValueType, VariantPayload};
+use sandstorm_schema::{CHANGE, CHANGE_OP, EnumType, FunctionSchema, StructType, TypeBody, ValueType, VariantPayload};
+
+use super::TypedSource;
 
 /// The path of the entry.
 pub(super) const ENTRY: &str = "typed::run";
 
+/// Reads the API's own type, which no reply has.
+const READ_CHANGE: &str = "fn read_Change<'a>(from: &mut Decoder<'a>) -> \
+                           Result<sandstorm_api::change::Change<'a>, Error> {\nfrom.change()\n}\n";
+
 /// The module with the entry.
-pub(super) fn write(schema: &ExtensionSchema) -> String {
+pub(super) fn write(TypedSource { schema, takes_changes }: &TypedSource) -> String {
     let mut out = String::from(
         "#[deny(unsafe_code)]\nmod typed {\nuse sandstorm_api::typed::{Decoder, Encoder};\n\
          use sandstorm_api::{Db, Error};\n",
     );
+    if *takes_changes {
+        out.push_str(READ_CHANGE);
+    }
     for one in &schema.types {
         match &one.body {
+            _ if *takes_changes && [CHANGE, CHANGE_OP].contains(&one.name.as_str()) => {}
             TypeBody::Struct(body) => structure(&mut out, &one.name, body),
             TypeBody::Enum(body) => enumeration(&mut out, &one.name, body),
         }

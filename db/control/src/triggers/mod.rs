@@ -8,7 +8,7 @@
 //! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
 //!   [`state_file`] keeps them over a restart;
 //! - [`trigger_outcome`]: what became of a change;
-//! - [`typed_calls`]: JSON of a schedule, as the bytes of a typed function.
+//! - [`typed_calls`]: JSON of a schedule and changes of a table, as the bytes of a typed function.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
 //! watches, and writers of watched ones pay nothing either.

@@ -522,7 +522,7 @@ fn begin_calls(
     {
         // At each try: the code may be another one by now.
         let args = match trigger.table() {
-            Some(_) => Ok(args),
+            Some(_) => typed_calls::change_bytes(view, &trigger.spec, args),
             None => typed_calls::call_bytes(view, &trigger.spec, args),
         };
         let args = match args {
