@@ -21,8 +21,9 @@ impl<'a> Db<'a> {
     ///
     /// The callee runs in a memory of its own, on the caller's CPU budget, and counts as a call of its own extension.
     /// It is the current version as it was when the whole call began, to its end, even if it is replaced or unloaded
-    /// meanwhile; one that is tried on a share of clients' calls is not called from code. Extensions call each other [`CALL_DEPTH`](crate::limits::CALL_DEPTH) deep at most. One runs at a
-    /// time: a second call that is awaited beside the first waits for it.
+    /// meanwhile; one that is tried on a share of clients' calls is not called from code. Extensions call each other
+    /// [`CALL_DEPTH`](crate::limits::CALL_DEPTH) deep at most. One runs at a time: a second call that is awaited beside
+    /// the first waits for it.
     ///
     /// **Transactions.** There is one for the whole call. A callee sees what the caller's has written, and adds to it,
     /// whether the caller has begun one or not; all is committed when the first extension returns `Ok`. What a callee
@@ -58,8 +59,9 @@ impl<'a> Db<'a> {
     /// # Errors
     /// The callee's own, with its kind, and its name before the text. `NotFound`: the tenant has no extension of that
     /// name. `Killed`: the server has ended the callee, for a panic say; the caller goes on. (At the end of the CPU
-    /// budget both end.) `Invalid`: too deep, or its functions are typed ([`Db::call_typed`]). `TooLarge`: arguments, reply or the transaction so far are longer than
-    /// [`CALL_BYTES`]. `OutOfMemory`: there is no memory for one more call. `Other`: it is suspended or slowed.
+    /// budget both end.) `Invalid`: too deep, or its functions are typed ([`Db::call_typed`]). `TooLarge`: arguments,
+    /// reply or the transaction so far are longer than [`CALL_BYTES`]. `OutOfMemory`: there is no memory for one more
+    /// call. `Other`: it is suspended or slowed.
     pub fn call<'k>(&self, extension: &'k str, args: &'k [u8]) -> ExtensionCall<'a, 'k> {
         ExtensionCall { host: self.host, extension, callee: Cow::Borrowed(extension), args, is_under_way: false }
     }

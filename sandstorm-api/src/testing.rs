@@ -34,6 +34,8 @@ mod log;
 mod nested;
 mod order;
 mod range;
+mod record;
+mod settings;
 mod typed;
 
 use alloc::boxed::Box;
@@ -45,8 +47,7 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Waker};
 
-use crate::abi::{self, InvocationHeader, RawRecord, RawWrite};
-use crate::limits::TRANSACTION_TRIES;
+use crate::abi::{self, InvocationHeader, RawWrite};
 use crate::transaction::parse_decimal;
 use crate::{Db, Error, TableId};
 use call_state::TestCalls;
@@ -54,6 +55,7 @@ use calls::CALLS;
 use invocation::RunningInvocation;
 use log::TestLog;
 use nested::TestExtensions;
+pub use record::TestRecord;
 
 /// Longest key in bytes, as in the server.
 pub const MAX_KEY_LEN: usize = 64 << 10;
@@ -65,58 +67,6 @@ pub const DEFAULT_REPLY_LEN: usize = 8 << 20;
 pub const DEFAULT_POLLS: u64 = 1_000_000;
 /// Initial time of the clock, in milliseconds since the Unix epoch; see [`TestStore::set_now_ms`].
 pub const DEFAULT_NOW_MS: u64 = 1_700_000_000_000;
-
-/// One record of a [`TestStore`], as [`TestStore::record`] shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestRecord {
-    key: Box<[u8]>,
-    value: Box<[u8]>,
-    version: u64,
-    flags: u32,
-    expires_at_ms: u64,
-}
-
-impl TestRecord {
-    /// The value.
-    pub fn value(&self) -> &[u8] {
-        &self.value
-    }
-
-    /// The version; grows with every write.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// The flags that the writer stored.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-
-    /// Returns the time at which the record expires, in milliseconds since the Unix epoch; 0: never.
-    pub fn expires_at_ms(&self) -> u64 {
-        self.expires_at_ms
-    }
-
-    fn is_live_at(&self, now_ms: u64) -> bool {
-        self.expires_at_ms == 0 || now_ms < self.expires_at_ms
-    }
-
-    fn bytes(&self) -> usize {
-        self.key.len() + self.value.len()
-    }
-
-    fn raw(&self) -> RawRecord {
-        RawRecord {
-            value: self.value.as_ptr(),
-            value_len: self.value.len(),
-            key: self.key.as_ptr(),
-            key_len: self.key.len(),
-            version: self.version,
-            flags: self.flags,
-            reserved: 0,
-        }
-    }
-}
 
 /// A table: `places` maps each key to the position at which a scan meets it. Positions look random on purpose, since
 /// scans promise no order.
@@ -177,6 +127,13 @@ impl Default for TestStore {
 
 impl TestStore {
     /// A store without tables, with interleaving on.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.invoke(async |db: Db<'_>, args: &[u8]| db.reply(args), b"hi"), Ok(b"hi".to_vec()));
+    /// ```
     pub fn new() -> TestStore {
         TestStore {
             tables: BTreeMap::new(),
@@ -203,6 +160,14 @@ impl TestStore {
 
     /// The id of the table of that name, which is made if there is none yet. `owner/table` is a table that another
     /// tenant granted, for reading and writing.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// assert_eq!((store.table("stock"), store.len(stock)), (stock, 0));
+    /// ```
     pub fn table(&mut self, name: &str) -> TableId {
         if let Some(id) = self.names.get(name) {
             return TableId(*id);
@@ -266,6 +231,18 @@ impl TestStore {
     /// Ends the grant of a table, as its owner may at any moment, also between two polls
     /// ([`TestStore::between_polls`]). Calls of an invocation that has its id get `UnknownTable` from then on, and its
     /// name is not found. Records that were read stay readable.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn price(db: Db<'_>, key: &[u8]) -> Result<(), Error> {
+    ///     db.get(db.table("shop/prices")?, key).await.map(|_| ())
+    /// }
+    /// let mut store = TestStore::new();
+    /// let prices = store.table("shop/prices");
+    /// store.revoke(prices);
+    /// assert_eq!(store.invoke(price, b"tea").unwrap_err().kind(), ErrorKind::UnknownTable);
+    /// ```
     pub fn revoke(&mut self, table: TableId) {
         self.set_access(table, TestAccess::Revoked);
         self.names.retain(|_, id| *id != table.0);
@@ -290,6 +267,14 @@ impl TestStore {
 
     /// Writes a record that never expires and gives its version.
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// assert!(store.put(stock, b"apple", b"3") < store.put(stock, b"apple", b"4"));
+    /// ```
+    ///
     /// # Panics
     /// When there is no such table, or the write passes a limit: a test's own set-up must hold.
     pub fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
@@ -297,6 +282,16 @@ impl TestStore {
     }
 
     /// Writes a record with flags that expires `ttl_ms` milliseconds from now (0: never) and gives its version.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// store.put_with(stock, b"apple", b"3", 0, 1_000);
+    /// store.set_now_ms(store.now_ms() + 1_000);
+    /// assert_eq!(store.get(stock, b"apple"), None);
+    /// ```
     ///
     /// # Panics
     /// As [`TestStore::put`].
@@ -309,82 +304,89 @@ impl TestStore {
     }
 
     /// The value under the key, if there is a record that has not expired.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// store.put(stock, b"apple", b"3");
+    /// assert_eq!((store.get(stock, b"apple"), store.get(stock, b"pear")), (Some(&b"3"[..]), None));
+    /// ```
     pub fn get(&self, table: TableId, key: &[u8]) -> Option<&[u8]> {
         self.record(table, key).map(TestRecord::value)
     }
 
     /// The record under the key, if there is one that has not expired.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// let version = store.put(stock, b"apple", b"3");
+    /// assert_eq!(store.record(stock, b"apple").map(|record| record.version()), Some(version));
+    /// ```
     pub fn record(&self, table: TableId, key: &[u8]) -> Option<&TestRecord> {
         self.tables.get(&table.0)?.get(key, self.now_ms).map(|record| &**record)
     }
 
     /// Deletes the record under the key; returns whether there was one.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// store.put(stock, b"apple", b"3");
+    /// assert_eq!((store.delete(stock, b"apple"), store.delete(stock, b"apple")), (true, false));
+    /// ```
     pub fn delete(&mut self, table: TableId, key: &[u8]) -> bool {
         self.remove(table.0, key)
     }
 
     /// Number of records of the table that have not expired.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// store.put(stock, b"apple", b"3");
+    /// assert_eq!(store.len(stock), 1);
+    /// ```
     pub fn len(&self, table: TableId) -> usize {
         let lives = |table: &TestTable| table.records.values().filter(|record| record.is_live_at(self.now_ms)).count();
         self.tables.get(&table.0).map_or(0, lives)
     }
 
     /// Returns whether the table holds no record that has not expired.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// let stock = store.table("stock");
+    /// assert!(store.is_empty(stock));
+    /// ```
     pub fn is_empty(&self, table: TableId) -> bool {
         self.len(table) == 0
     }
 
-    /// On (as at first): awaited reads and writes yield, as in a server with more to do. Off: they do not.
-    pub fn interleave(&mut self, on: bool) -> &mut TestStore {
-        self.interleave = on;
-        self
-    }
-
-    /// Bytes that a reply may have.
-    pub fn limit_reply(&mut self, bytes: usize) -> &mut TestStore {
-        self.max_reply = bytes;
-        self
-    }
-
-    /// Bytes of keys and values that all tables together may hold: a write past it gets `OutOfMemory`.
-    pub fn limit_bytes(&mut self, bytes: usize) -> &mut TestStore {
-        self.max_bytes = bytes;
-        self
-    }
-
-    /// Sets the polls that one invocation may take, in place of the server's budget of CPU time.
-    pub fn limit_polls(&mut self, polls: u64) -> &mut TestStore {
-        self.max_polls = polls;
-        self
-    }
-
-    /// Bytes of keys and values in all tables, expired records among them.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the number of polls of the last invocation: its yields and one.
-    pub fn polls(&self) -> u64 {
-        self.polls
-    }
-
-    /// Returns the number of records that the last invocation asked for by `get` and `get_many`.
-    pub fn reads(&self) -> u64 {
-        self.reads
-    }
-
-    /// Returns the number of runs of the last invocation: more than one if its transaction met the writes of others.
-    pub fn tries(&self) -> u32 {
-        (self.tries + 1).min(TRANSACTION_TRIES)
-    }
-
-    /// Calls `hook` between any two polls of an invocation: it may write as others would in that time.
-    pub fn between_polls(&mut self, hook: impl FnMut(&mut TestStore) + 'static) -> &mut TestStore {
-        self.hook = Some(Box::new(hook));
-        self
-    }
-
     /// Runs an extension to its end and returns its reply, or the error that its caller would get.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn sum(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     let sum = db.increment(db.table("visits")?, args, 1).await?;
+    ///     db.reply(sum.to_string().as_bytes())
+    /// }
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.invoke(sum, b"home").unwrap_err().kind(), ErrorKind::UnknownTable);
+    /// store.table("visits");
+    /// assert_eq!(store.invoke(sum, b"home"), Ok(b"1".to_vec()));
+    /// ```
     ///
     /// # Errors
     /// The extension's error; an `Other` error when it was polled more often than [`TestStore::limit_polls`] allows.

@@ -1,9 +1,9 @@
 //! Promise: encodings, hashes, dates, maps and regular expressions are those of known implementations.
 
-use std::collections::HashMap as StdMap;
+use std::collections::{HashMap as StdMap, HashSet as StdSet};
 
 use proptest::prelude::*;
-use sandstorm_api::collections::{HashMap, SmallVec};
+use sandstorm_api::collections::{Entry, HashMap, HashSet, SmallVec};
 use sandstorm_api::date::{Date, DateTime};
 use sandstorm_api::encoding::{base64, base64_url, from_base64, from_hex, hex};
 use sandstorm_api::hash::{crc32, sip13, xxh64};
@@ -172,13 +172,34 @@ proptest! {
     }
 
     #[test]
-    fn a_map_is_what_the_standard_librarys_is(steps in prop::collection::vec((0..4_u8, 0..40_u16, any::<u32>()), 0..300)) {
+    fn a_map_is_what_the_standard_librarys_is(
+        steps in prop::collection::vec((0..64_u8, 0..40_u16, any::<u32>()), 0..300),
+    ) {
         let (mut ours, mut theirs) = (HashMap::new(), StdMap::new());
         for (kind, key, value) in steps {
             let key = format!("{key}");
             match kind {
-                0 | 1 => prop_assert_eq!(ours.insert(key.clone(), value), theirs.insert(key, value)),
-                2 => prop_assert_eq!(ours.remove(key.as_str()), theirs.remove(key.as_str())),
+                0..24 => prop_assert_eq!(ours.insert(key.clone(), value), theirs.insert(key, value)),
+                24..36 => prop_assert_eq!(ours.remove(key.as_str()), theirs.remove(key.as_str())),
+                36..44 => {
+                    let entry = ours.entry(key.clone()).and_modify(|old| *old ^= value);
+                    let expected = *theirs.entry(key).and_modify(|old| *old ^= value).or_insert(7);
+                    prop_assert_eq!(*entry.or_insert(7), expected);
+                }
+                44..52 => {
+                    let removed = match ours.entry(key.clone()) {
+                        Entry::Occupied(entry) => Some(entry.remove()),
+                        Entry::Vacant(_) => None,
+                    };
+                    prop_assert_eq!(removed, theirs.remove(&key));
+                }
+                52 => {
+                    let order: Vec<String> = ours.keys().cloned().collect();
+                    ours.retain(|_, old| *old % 3 != value % 3);
+                    theirs.retain(|_, old| *old % 3 != value % 3);
+                    let left: Vec<&String> = order.iter().filter(|key| theirs.contains_key(*key)).collect();
+                    prop_assert!(ours.keys().eq(left), "the order stays");
+                }
                 _ => {
                     *ours.get_or_insert_with(key.clone(), || 7) ^= value;
                     *theirs.entry(key).or_insert(7) ^= value;
@@ -191,6 +212,24 @@ proptest! {
         }
         let listed: StdMap<String, u32> = ours.into_iter().collect();
         prop_assert_eq!(listed, theirs);
+    }
+
+    #[test]
+    fn a_set_is_what_the_standard_librarys_is(steps in prop::collection::vec((0..32_u8, 0..40_u16), 0..300)) {
+        let (mut ours, mut theirs) = (HashSet::new(), StdSet::new());
+        for (kind, value) in steps {
+            match kind {
+                0..20 => prop_assert_eq!(ours.insert(value), theirs.insert(value)),
+                20..31 => prop_assert_eq!(ours.remove(&value), theirs.remove(&value)),
+                _ => {
+                    ours.retain(|one| one % 3 != value % 3);
+                    theirs.retain(|one| one % 3 != value % 3);
+                }
+            }
+            prop_assert_eq!((ours.len(), ours.is_empty()), (theirs.len(), theirs.is_empty()));
+            prop_assert!((0..40).all(|value| ours.contains(&value) == theirs.contains(&value)));
+        }
+        prop_assert_eq!(ours.into_iter().collect::<StdSet<u16>>(), theirs);
     }
 
     #[test]
@@ -207,4 +246,25 @@ proptest! {
             prop_assert_eq!(&ours[..], &theirs[..]);
         }
     }
+}
+
+#[test]
+fn a_text_that_is_no_bytes_is_in_its_error() {
+    for (text, error) in [
+        ("0", "\"0\" is not hexadecimal: it has half a pair of digits"),
+        ("0x1f", "\"0x1f\" is not hexadecimal: 'x' is no digit of it"),
+        ("0ä1", "\"0ä1\" is not hexadecimal: 'ä' is no digit of it"),
+    ] {
+        assert_eq!(from_hex(text).unwrap_err().text(), error);
+    }
+    for (text, error) in [
+        ("a=bc", "\"a=bc\" is not base64: '=' is no digit of it"),
+        ("abcde", "\"abcde\" is not base64: it has a digit too many"),
+        ("ab=", "\"ab=\" is not base64: its padding is wrong"),
+        ("ab", "\"ab\" is not base64: there are bits behind its last byte"),
+    ] {
+        assert_eq!(from_base64(text).unwrap_err().text(), error);
+    }
+    let long = from_hex(&"x".repeat(1000)).unwrap_err();
+    assert!(long.text().len() < 100 && long.text().contains('…'), "{long}");
 }

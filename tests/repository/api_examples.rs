@@ -7,7 +7,7 @@ use std::path::Path;
 use super::root;
 
 /// Modules that extensions may not name, and the one that generated code calls.
-const HIDDEN: [&str; 6] = ["abi", "export", "host", "rt", "testing", "typed"];
+const HIDDEN: [&str; 5] = ["abi", "export", "host", "rt", "typed"];
 
 /// The functions of a file that have no example, and how many there are in all.
 fn without_example(text: &str) -> (Vec<String>, usize) {

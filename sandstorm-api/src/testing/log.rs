@@ -47,12 +47,39 @@ pub(super) unsafe extern "C" fn log_line(inv: *mut InvocationHeader, level: u32,
 impl TestStore {
     /// The lines that extensions have written to the log, each after its level and a colon, the oldest first. See
     /// [`info!`](crate::info!).
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn run(_: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     info!("{} bytes", args.len());
+    ///     debug!("for those who look closely");
+    ///     Ok(())
+    /// }
+    /// let mut store = TestStore::new();
+    /// store.invoke(run, b"abc").unwrap();
+    /// assert_eq!(store.log(), ["info: 3 bytes"]);
+    /// ```
     pub fn log(&self) -> &[String] {
         &self.log.lines
     }
 
     /// Sets the least severe lines that invocations keep from now on; `None`: no lines. At first it is
     /// [`LogLevel::Info`], as in the server.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// use sandstorm_api::LogLevel;
+    /// async fn run(_: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     info!("{} bytes", args.len());
+    ///     debug!("for those who look closely");
+    ///     Ok(())
+    /// }
+    /// let mut store = TestStore::new();
+    /// store.set_log_level(Some(LogLevel::Debug)).invoke(run, b"").unwrap();
+    /// assert_eq!(store.log().len(), 2);
+    /// ```
     pub fn set_log_level(&mut self, level: Option<LogLevel>) -> &mut TestStore {
         self.log.level = level;
         self

@@ -132,6 +132,17 @@ pub(super) unsafe extern "C" fn secret(
 impl TestStore {
     /// Sets a secret, as `sandstorm secret set` does for a tenant; see [`Db::secret`](crate::Db::secret).
     ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn sign(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     db.reply(&[&db.secret("payments")?[..], args].concat())
+    /// }
+    /// let mut store = TestStore::new();
+    /// store.secret("payments", b"key ");
+    /// assert_eq!(store.invoke(sign, b"bill"), Ok(b"key bill".to_vec()));
+    /// ```
+    ///
     /// # Panics
     /// For a value that a server would refuse: of no bytes, or more than 4,096.
     pub fn secret(&mut self, name: &str, value: &[u8]) -> &mut TestStore {
@@ -157,28 +168,71 @@ impl TestStore {
 
     /// Begins the sequence of numbers that [`Db::random`](crate::Db::random) gives anew: the same for the same seed, as
     /// it is at first for each store.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn dice(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    ///     db.reply(&[db.random_below(6) as u8])
+    /// }
+    /// let mut store = TestStore::new();
+    /// let first = store.set_seed(7).invoke(dice, b"");
+    /// assert_eq!(store.set_seed(7).invoke(dice, b""), first);
+    /// ```
     pub fn set_seed(&mut self, seed: u64) -> &mut TestStore {
         self.seed = seed;
         self
     }
 
     /// The clock, in milliseconds since the Unix epoch.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// use sandstorm_api::testing::DEFAULT_NOW_MS;
+    /// assert_eq!(TestStore::new().now_ms(), DEFAULT_NOW_MS);
+    /// ```
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
     /// Sets the clock, in milliseconds since the Unix epoch: records expire by it, and `Db::now_ms` shows it.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn time(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    ///     db.reply(db.now_ms().to_string().as_bytes())
+    /// }
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.set_now_ms(1_000).invoke(time, b""), Ok(b"1000".to_vec()));
+    /// ```
     pub fn set_now_ms(&mut self, now_ms: u64) -> &mut TestStore {
         (self.now_ms, self.now_rest_us) = (now_ms, 0);
         self
     }
 
     /// The clock that [`Db::now_us`](crate::Db::now_us) shows, in microseconds since the Unix epoch.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// assert_eq!(store.set_now_ms(2).now_us(), 2_000);
+    /// ```
     pub fn now_us(&self) -> u64 {
         self.now_ms.saturating_mul(1_000).saturating_add(self.now_rest_us)
     }
 
     /// Sets the clock, in microseconds since the Unix epoch: [`TestStore::set_now_ms`] with more digits.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// let mut store = TestStore::new();
+    /// store.set_now_us(2_345);
+    /// assert_eq!((store.now_us(), store.now_ms()), (2_345, 2));
+    /// ```
     pub fn set_now_us(&mut self, now_us: u64) -> &mut TestStore {
         (self.now_ms, self.now_rest_us) = (now_us / 1_000, now_us % 1_000);
         self

@@ -100,7 +100,8 @@ impl SyntaxWalk<'_> {
         }
     }
 
-    /// Checks a macro that stands for items: the API's `typed!`, which is given names alone, or one of the tenant's own.
+    /// Checks a macro that stands for items: the API's `typed!`, which is given names alone, or one of the tenant's
+    /// own.
     pub(super) fn check_item_macro(&mut self, found: &syn::Macro) {
         let names: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
         match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -86,7 +86,7 @@ fn what_code_needs_beside_records_answers_the_same_in_both_tiers() {
             ),
             ("j{", "JSON: line 1, column 2: a field begins with its name, in `\"`"),
             ("eAQL/", "0102ff AQL/ -_8"),
-            ("eAQL", "no base64"),
+            ("eAQL", "\"AQL\" is not base64: there are bits behind its last byte"),
             ("habc", "352441c2 bea9ca8199328908 27dfc47cf121981a"),
             ("rRate = -2.50", "Rate:-2.5"),
             ("r2 = 3", "no assignment"),
