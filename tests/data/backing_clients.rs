@@ -287,6 +287,15 @@ fn a_key_is_loaded_once_however_many_ask_and_an_absent_one_is_remembered() {
     });
     let took = begun.elapsed();
     assert_eq!((bench.faults.reads.load(Relaxed), bench.stats().loads), (2, 2), "one load a key");
+    // All of them took longer than what is slow, and say what they waited for.
+    let snapshot = bench.plane.directory.snapshot();
+    let usage = &snapshot.by_name("a").expect("the tenant").tenant.usage;
+    assert!(eventually(|| !usage.slow_requests.recent().is_empty()));
+    for slow in usage.slow_requests.recent() {
+        let waits = slow.waits;
+        assert!(waits.backing_ns > 0 && waits.sum_ns() == waits.backing_ns, "{slow:?}");
+        assert!(waits.backing_ns <= slow.waiting_ns && slow.subject.operation == "get", "{slow:?}");
+    }
     redis[0].expect(&"GET nothing\r\n".repeat(50), &"$-1\r\n".repeat(50));
     assert_eq!(bench.stats().loads, 2, "what is absent is remembered");
     assert!(took >= Duration::from_millis(200), "{took:?}");

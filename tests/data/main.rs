@@ -12,6 +12,7 @@ mod latency;
 mod ordered;
 mod quotas;
 mod sealed;
+mod slow_requests;
 mod spill;
 mod spill_clients;
 mod transactions;

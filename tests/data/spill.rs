@@ -68,6 +68,7 @@ fn a_slow_call_tells_how_long_it_waited_for_records_on_the_disk() {
     // From now on all requests are slow.
     plane.metrics.slow.set_ns(0);
     let mut numbers = (0..RECORDS).cycle().step_by(7);
+    let gets = std::cell::Cell::new(0);
     let told = || {
         let number = numbers.next().expect("it goes on");
         let args = [&LARGE.to_le_bytes()[..], &number.to_le_bytes()].concat();
@@ -75,14 +76,22 @@ fn a_slow_call_tells_how_long_it_waited_for_records_on_the_disk() {
         assert_eq!((answer.status, &answer.value), (RpcStatus::Ok, &value(number)), "{number}: {}", answer.text());
         let snapshot = plane.directory.snapshot();
         let slow = snapshot.by_name("a").expect("the tenant").tenant.usage.slow_requests.recent();
-        let calls: Vec<_> = slow.into_iter().filter_map(|one| Some((one.waiting_ns, one.call?))).collect();
-        for (waiting_ns, call) in &calls {
+        for one in slow.iter().filter(|one| one.class as usize == 0 && one.waits.disk_ns > 0) {
+            assert!(one.waits.disk_ns <= one.waiting_ns, "a get of a record on the disk: {one:?}");
+            gets.set(gets.get() + 1);
+        }
+        let calls: Vec<_> = slow.into_iter().filter_map(|one| Some((one.waiting_ns, one.waits, one.call?))).collect();
+        for (waiting_ns, waits, call) in &calls {
+            assert_eq!(waits.disk_ns, call.cold_ns, "{call:?}");
             assert!(call.cold_ns <= *waiting_ns && call.cold_waits < call.polls, "{call:?}");
         }
-        calls.iter().any(|(_, call)| call.cold_waits > 0 && call.cold_ns > 0)
-            && calls.iter().any(|(_, call)| (call.cold_waits, call.cold_ns) == (0, 0))
+        let answer = wire.one(Operation::get(LARGE, &(RECORDS - number - 1).to_le_bytes()));
+        assert_eq!(answer.status, RpcStatus::Ok, "{}", answer.text());
+        calls.iter().any(|(.., call)| call.cold_waits > 0 && call.cold_ns > 0)
+            && calls.iter().any(|(.., call)| (call.cold_waits, call.cold_ns) == (0, 0))
+            && gets.get() > 0
     };
-    assert!(eventually(told), "a call of a record in memory, and one of a record on the disk");
+    assert!(eventually(told), "a call of a record in memory, one of a record on the disk, and a get of such a one");
 }
 
 #[test]

@@ -37,7 +37,9 @@ pub use profile::{ProfileReport, ProfiledStackReport};
 pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use scrub::{ScrubPassReport, ScrubReport};
-pub use slow::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
+pub use slow::{
+    RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport,
+};
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantIsolation, TenantUse, TopReport, TopRows};
 pub use triggers::{DeadLetterReport, TriggerReport, TriggerSpec};
 pub use versions::{Deploy, EnabledFrom, ExtensionDeployment, ExtensionVersion, RollBack};

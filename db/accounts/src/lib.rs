@@ -22,7 +22,7 @@ pub use kill_record::{CodePlace, KillRecord};
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use recent_entries::NewEntries;
 pub use slow_log::{CommandPreview, SlowCommand, SlowLog};
-pub use slow_requests::{RequestSubject, SlowCall, SlowRequest, SlowRequests, TurnShare};
+pub use slow_requests::{RequestSubject, RequestWaits, SlowCall, SlowRequest, SlowRequests, TurnShare};
 pub use tenant_log::{LineLevel, LogFilter, LogLine, LogPage, NewLogLine, TenantLog};
 pub use token::TokenHash;
 pub use usage::{MEMORY_TEXT, PolicyEvent, TenantUsage, UsageTotals, memory_units};

@@ -60,6 +60,28 @@ pub struct TurnShare {
     pub requests: u32,
 }
 
+/// What a request waited for beside its turn, nanoseconds each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestWaits {
+    /// For records that were on the disk.
+    pub disk_ns: u64,
+    /// For records that were behind their table, in its backing.
+    pub backing_ns: u64,
+    /// Once it was done, for the log to be on the disk.
+    pub log_ns: u64,
+    /// Once it was done, for the log to be on its copies, too.
+    pub copies_ns: u64,
+    /// Once it was done, for the backing of its table to have its change.
+    pub backed_ns: u64,
+}
+
+impl RequestWaits {
+    /// All of them together.
+    pub fn sum_ns(&self) -> u64 {
+        self.disk_ns + self.backing_ns + self.log_ns + self.copies_ns + self.backed_ns
+    }
+}
+
 /// What a slow call did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlowCall {
@@ -88,8 +110,14 @@ pub struct SlowCall {
     pub read_bytes: u64,
     /// Runs that were begun anew, because its transaction met the writes of others.
     pub retries: u64,
+    /// Calls of other extensions that it has begun.
+    pub nested_calls: u32,
+    /// Their CPU time, which is part of its own.
+    pub nested_cpu_ns: u64,
     /// From its arrival until its first poll was over.
     pub first_turn_ns: u64,
+    /// The first bytes of its arguments, if the extension's author wants them kept.
+    pub arguments: Vec<u8>,
 }
 
 /// A slow request, or several of one tenant that were answered together.
@@ -109,6 +137,8 @@ pub struct SlowRequest {
     pub waiting_ns: u64,
     /// The rest, until its answer had left.
     pub service_ns: u64,
+    /// What it waited for beside its turn; of several, the first.
+    pub waits: RequestWaits,
     /// The worker that answered it.
     pub worker: u32,
     /// What it did, if it is a call.
@@ -191,6 +221,7 @@ mod tests {
             count: 1,
             waiting_ns: 1,
             service_ns: 2,
+            waits: RequestWaits::default(),
             worker: 0,
             call: None,
             turns: Vec::new(),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod cold_command;
+mod first_command;
 mod http_detection;
 mod identity;
 pub mod limits;
@@ -23,6 +24,7 @@ use sandstorm_net::rpc::{CallCost, RpcStatus};
 pub use self::identity::ConnectionIdentity;
 use crate::limits::REQUEST_NS;
 use crate::limits::protocols::{BYTES_PER_REQUEST, EMPTY_WORK, PIECE_WORK};
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TenantView};
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_metrics::{ConnectionReason, ServerMetrics, WorkerCounters};
@@ -300,11 +302,23 @@ impl ProtocolSession {
         }
     }
 
-    /// The name of the command that ran last, or of the protocol.
-    pub fn last_command(&self) -> &'static str {
+    /// What the first command is about that ran since [`ProtocolSession::begin_answers`]; if none has run, the one
+    /// before.
+    pub fn first_command(&self) -> RequestSubject {
         match self {
-            ProtocolSession::Memcached(_) | ProtocolSession::Peer(_) => "memcached",
-            ProtocolSession::Redis(session) => session.last_command(),
+            ProtocolSession::Memcached(session) => session.first_command(),
+            ProtocolSession::Peer(session) => session.first_command(),
+            ProtocolSession::Redis(session) => session.first_command(),
+        }
+    }
+
+    /// Notes that the answers so far are counted.
+    #[inline]
+    pub fn begin_answers(&mut self) {
+        match self {
+            ProtocolSession::Memcached(session) => session.begin_answers(),
+            ProtocolSession::Peer(session) => session.begin_answers(),
+            ProtocolSession::Redis(session) => session.begin_answers(),
         }
     }
 

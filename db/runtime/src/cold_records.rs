@@ -6,6 +6,7 @@ use sandstorm_store::Participant;
 use sandstorm_store::spill::ColdMiss;
 
 use super::invocation::{InvocationHandle, InvocationState};
+use super::invocation_trace::ColdWaits;
 
 impl InvocationState {
     /// Returns the status of a call that has met a cold record.
@@ -42,10 +43,11 @@ impl InvocationHandle {
         }
     }
 
-    /// Notes that it has waited for these so long.
-    pub fn note_cold_wait(&mut self, waited_ns: u64) {
-        let (waits, sum_ns) = &mut self.body_mut().cold;
+    /// Notes that it has waited for these so long; `is_backing`: any of them was behind its table, in a backing.
+    pub fn note_cold_wait(&mut self, waited_ns: u64, is_backing: bool) {
+        let ColdWaits { waits, disk_ns, backing_ns } = &mut self.body_mut().cold;
         *waits = waits.saturating_add(1);
+        let sum_ns = if is_backing { backing_ns } else { disk_ns };
         *sum_ns = sum_ns.saturating_add(waited_ns);
     }
 

@@ -22,7 +22,7 @@ use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::invocation_random::InvocationRandom;
-use super::invocation_trace::InvocationTrace;
+use super::invocation_trace::{ColdWaits, InvocationTrace};
 use super::mapping::GuardedMapping;
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
@@ -148,8 +148,8 @@ pub(super) struct InvocationState {
     pub(super) notes: CallNotes,
     /// Its random numbers.
     pub(super) random: InvocationRandom,
-    /// How often it waited for records that were not in memory, and for how long, nanoseconds.
-    pub(super) cold: (u32, u64),
+    /// How it waited for records that were not in memory.
+    pub(super) cold: ColdWaits,
     /// Its number in the tenant's log; 0: it has written no line.
     pub(super) log_call: u64,
     /// Its calls of other extensions; `None`: it has made none, nor was it called by one.
@@ -231,7 +231,7 @@ impl InvocationHandle {
             table: (0, null()),
             asked: (0, 0),
             random: InvocationRandom::default(),
-            cold: (0, 0),
+            cold: ColdWaits::default(),
             log_call: 0,
             calls: None,
             reads: 0,
@@ -339,10 +339,24 @@ impl InvocationHandle {
     /// Returns what it did, for the explanation of a slow call.
     pub fn trace(&self) -> InvocationTrace {
         let InvocationState { polls, switches, reads, read_bytes, cold, first_poll_ticks, log_call, .. } = *self.body();
-        let (cold_waits, cold_ns) = cold;
+        let ColdWaits { waits: cold_waits, disk_ns, backing_ns } = cold;
+        let nested = self.body().calls.as_ref().map_or((0, 0), |calls| (calls.begun, calls.callee_ns));
         let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
         let since_first_poll_ns = TickLength::measured().ns(since);
-        InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, cold_waits, cold_ns, log_call }
+        let (nested_calls, nested_cpu_ns) = nested;
+        InvocationTrace {
+            polls,
+            switches,
+            reads,
+            read_bytes,
+            since_first_poll_ns,
+            cold_waits,
+            disk_ns,
+            backing_ns,
+            nested_calls,
+            nested_cpu_ns,
+            log_call,
+        }
     }
 
     /// Returns how far the log has to be on the disk before its answer may leave.
@@ -556,7 +570,7 @@ impl InvocationState {
         self.spent_ns = 0;
         self.late_polls = 0;
         (self.polls, self.switches) = (0, 0);
-        (self.reads, self.read_bytes, self.cold) = (0, 0, (0, 0));
+        (self.reads, self.read_bytes, self.cold) = (0, 0, ColdWaits::default());
         self.deep_charged = 0;
         self.asked.1 = 0;
         self.abi.transaction = 0;

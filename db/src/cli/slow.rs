@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use sandstorm_catalog::format_utc;
-use sandstorm_client::control::{SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport};
+use sandstorm_client::control::{
+    RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport,
+};
 
 use super::events::{parse_age, since_ms};
 use super::latency::format_duration;
@@ -76,6 +78,8 @@ fn cells(request: &SlowRequestReport) -> Vec<String> {
         None => operation.clone(),
     };
     let key = request.key.clone().or_else(|| request.key_digest.as_ref().map(|digest| format!("#{digest}")));
+    // A call is about its arguments.
+    let key = key.or_else(|| call.as_ref().map(|call| call.arguments.clone()).filter(|text| !text.is_empty()));
     vec![
         id.to_string(),
         format_utc(*at_ms),
@@ -136,9 +140,11 @@ fn explanation(request: &SlowRequestReport) -> String {
     text.push_str(&format!("answered at {} (UTC) by worker {worker}\n", format_utc(*at_ms)));
     text.push_str(&line(*total_ns, "from its arrival until it was answered"));
     match &request.call {
-        Some(call) => text.push_str(&call_lines(call, *total_ns)),
+        Some(call) => text.push_str(&call_lines(call, *total_ns, &request.waits)),
         None => {
-            text.push_str(&line(*waiting_ns, "it waited: for its turn, or between its pieces"));
+            let turn_ns = waiting_ns.saturating_sub(sum_ns(&request.waits));
+            text.push_str(&line(turn_ns, "it waited: for its turn, or between its pieces"));
+            text.push_str(&wait_lines(&request.waits));
             text.push_str(&line(*service_ns, "it was served, with what was answered beside it, and sent"));
         }
     }
@@ -146,21 +152,48 @@ fn explanation(request: &SlowRequestReport) -> String {
     text
 }
 
-fn call_lines(call: &SlowCallReport, total_ns: u64) -> String {
+/// The time of all waits together.
+fn sum_ns(waits: &RequestWaitsReport) -> u64 {
+    let RequestWaitsReport { disk_ns, backing_ns, log_ns, copies_ns, backed_ns } = waits;
+    disk_ns + backing_ns + log_ns + copies_ns + backed_ns
+}
+
+/// What it waited for beside its turn, each kind of wait for itself.
+fn wait_lines(waits: &RequestWaitsReport) -> String {
+    let RequestWaitsReport { disk_ns, backing_ns, log_ns, copies_ns, backed_ns } = waits;
+    let parts = [
+        (disk_ns, "it waited for records that were on the disk"),
+        (backing_ns, "it waited for records that were behind their table, in its backing"),
+        (log_ns, "it was done, and waited for the log to be on the disk"),
+        (copies_ns, "it was done, and waited for the log to be on its copies at other servers"),
+        (backed_ns, "it was done, and waited for the backing of its table to have its change"),
+    ];
+    parts.iter().filter(|(ns, _)| **ns > 0).map(|(ns, what)| line(**ns, what)).collect()
+}
+
+fn call_lines(call: &SlowCallReport, total_ns: u64, waited: &RequestWaitsReport) -> String {
     let SlowCallReport { cpu_ns, turns, switches, waits, reads, read_bytes, retries, first_turn_ns, .. } = call;
-    let later_ns = total_ns.saturating_sub(*first_turn_ns);
+    let ended_ns = total_ns.saturating_sub(waited.log_ns + waited.copies_ns + waited.backed_ns);
     let mut text = line(*first_turn_ns, "until its first turn was over");
-    text.push_str(&line(later_ns, &format!("from then on: {turns} turns in all")));
+    let later = format!("from then on until it ended: {turns} turns in all");
+    text.push_str(&line(ended_ns.saturating_sub(*first_turn_ns), &later));
     text.push_str(&line(*cpu_ns, "it computed itself"));
+    if call.nested_calls > 0 {
+        let of_others = format!("of that the {} calls of other extensions that it made", call.nested_calls);
+        text.push_str(&line(call.nested_cpu_ns, &of_others));
+    }
     text.push_str(&format!("           switched out {switches} times, because it computed past its slice\n"));
     text.push_str(&format!("           gave its turn away {waits} times, to wait for records or to yield\n"));
     if call.cold_waits > 0 {
-        let text_of = format!("of that it waited {} times for records that were not in memory", call.cold_waits);
-        text.push_str(&line(call.cold_ns, &text_of));
+        text.push_str(&format!("           of that {} times for records that were not in memory\n", call.cold_waits));
     }
+    text.push_str(&wait_lines(waited));
     text.push_str(&format!("           read {reads} records, {}\n", format_bytes(*read_bytes)));
     if call.log_call > 0 {
         text.push_str(&format!("           what it wrote: sandstorm ext logs --call {}\n", call.log_call));
+    }
+    if !call.arguments.is_empty() {
+        text.push_str(&format!("           its arguments begin with {}\n", escape_one_line(&call.arguments)));
     }
     if *retries > 0 {
         text.push_str(&format!("           began anew {retries} times: others wrote what its transaction had read\n"));
@@ -208,8 +241,8 @@ fn turn_lines(request: &SlowRequestReport) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_explanation_says_where_the_time_went_and_names_who_had_the_turns() {
+    /// A call of a tenant that waited for others, and for the disk and the log.
+    fn slow_call() -> SlowRequestReport {
         let share = |tenant: Option<&str>, turns, cpu_ns, requests| TurnShareReport {
             tenant: tenant.map(str::to_owned),
             turns,
@@ -226,18 +259,22 @@ mod tests {
             waits: 3,
             cold_waits: 2,
             cold_ns: 1_200_000,
+            nested_calls: 2,
+            nested_cpu_ns: 500_000,
+            arguments: "k\\x00".into(),
             reads: 10,
             read_bytes: 2_048,
             first_turn_ns: 4_100_000,
             ..SlowCallReport::default()
         };
-        let request = SlowRequestReport {
+        SlowRequestReport {
             id: 17,
             tenant: "shop\u{1b}[2J".into(),
             operation: "invoke".into(),
             count: 1,
             total_ns: 14_000_000,
             waiting_ns: 12_000_000,
+            waits: RequestWaitsReport { disk_ns: 1_200_000, log_ns: 900_000, ..RequestWaitsReport::default() },
             service_ns: 2_000_000,
             call: Some(call),
             turns: vec![
@@ -248,15 +285,45 @@ mod tests {
             ],
             known_ns: 14_000_000,
             ..SlowRequestReport::default()
+        }
+    }
+
+    #[test]
+    fn what_a_plain_request_waited_for_is_told_apart_from_its_turn() {
+        let put = SlowRequestReport {
+            operation: "put".into(),
+            count: 1,
+            total_ns: 5_000_000,
+            waiting_ns: 4_900_000,
+            service_ns: 100_000,
+            waits: RequestWaitsReport { copies_ns: 4_000_000, backed_ns: 800_000, ..RequestWaitsReport::default() },
+            ..SlowRequestReport::default()
         };
+        let told = explanation(&put);
+        for line in [
+            "    100us  it waited: for its turn, or between its pieces",
+            "   4.00ms  it was done, and waited for the log to be on its copies at other servers",
+            "    800us  it was done, and waited for the backing of its table to have its change",
+        ] {
+            assert!(told.lines().any(|shown| shown == line), "{line:?} is not in\n{told}");
+        }
+    }
+
+    #[test]
+    fn an_explanation_says_where_the_time_went_and_names_who_had_the_turns() {
+        let request = slow_call();
         let text = explanation(&request);
         for line in [
             "17: call of sum version 3 by tenant shop\\u{1b}[2J: ok",
             "   14.0ms  from its arrival until it was answered",
             "   4.10ms  until its first turn was over",
-            "   9.90ms  from then on: 22 turns in all",
+            "   9.00ms  from then on until it ended: 22 turns in all",
             "           switched out 20 times, because it computed past its slice",
-            "   1.20ms  of that it waited 2 times for records that were not in memory",
+            "    500us  of that the 2 calls of other extensions that it made",
+            "           of that 2 times for records that were not in memory",
+            "   1.20ms  it waited for records that were on the disk",
+            "    900us  it was done, and waited for the log to be on the disk",
+            "           its arguments begin with k\\x00",
             "           read 10 records, 2.0 KiB",
             "   9.00ms  calls of mallory: 90 turns",
             "   2.00ms  calls of shop\\u{1b}[2J, this one among them: 22 turns",

@@ -53,12 +53,30 @@ pub struct SlowRequestReport {
     pub service_ns: u64,
     /// The worker that answered it.
     pub worker: u32,
+    /// What it waited for beside its turn; of several, the first.
+    pub waits: RequestWaitsReport,
     /// What it did, if it is a call.
     pub call: Option<SlowCallReport>,
     /// Whose calls had turns on that worker meanwhile, the longest first, its own among them.
     pub turns: Vec<TurnShareReport>,
     /// The part of its time, up to its end, for which turns are known.
     pub known_ns: u64,
+}
+
+/// What a request waited for beside its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RequestWaitsReport {
+    /// For records that were on the disk.
+    pub disk_ns: u64,
+    /// For records that were behind their table, in its backing.
+    pub backing_ns: u64,
+    /// Once it was done, for the log to be on the disk.
+    pub log_ns: u64,
+    /// Once it was done, for the log to be on its copies, too.
+    pub copies_ns: u64,
+    /// Once it was done, for the backing of its table to have its change.
+    pub backed_ns: u64,
 }
 
 /// What a slow call did.
@@ -91,8 +109,16 @@ pub struct SlowCallReport {
     pub read_bytes: u64,
     /// Runs that were begun anew, because its transaction met the writes of others.
     pub retries: u64,
+    /// Calls of other extensions that it has begun.
+    pub nested_calls: u32,
+    /// Their CPU time, which is part of its own.
+    pub nested_cpu_ns: u64,
     /// From its arrival until its first turn was over.
     pub first_turn_ns: u64,
+    /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that; for its tenant and the
+    /// operator.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
 }
 
 /// What a worker did for a tenant: the turns of its calls, and its requests.

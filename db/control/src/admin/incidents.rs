@@ -302,7 +302,7 @@ fn write_slow(
 mod tests {
     use std::fs;
 
-    use sandstorm_accounts::{KillRecord, PolicyEvent, RequestSubject, SlowRequest, TurnShare};
+    use sandstorm_accounts::{KillRecord, PolicyEvent, RequestSubject, RequestWaits, SlowRequest, TurnShare};
     use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
     use sandstorm_metrics::histogram::RequestClass;
     use sandstorm_net::rpc::KillCause;
@@ -351,6 +351,7 @@ mod tests {
             count: 1,
             waiting_ns: 1,
             service_ns: 2,
+            waits: RequestWaits::default(),
             worker: 0,
             call: None,
             turns,

@@ -16,6 +16,7 @@ use super::event_scribe::EventNote;
 use super::kept_slow_request::KeptSlowRequest;
 use super::key_digest::slow_key_digest;
 use super::response::{ApiResult, EMPTY_RESPONSE};
+use super::role::AccessRole;
 use super::types::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
 use crate::limits::SLOW_PER_PAGE;
 use sandstorm_accounts::{SlowRequest, TurnShare};
@@ -119,8 +120,12 @@ fn earlier_to(caller: &RequestCaller, view: &TenantView, earlier: KeptSlowReques
     shown_to(caller, shown)
 }
 
-/// A slow request as the caller may see it: other tenants have names for those who see the whole server.
+/// A slow request as the caller may see it: other tenants have names for those who see the whole server, and viewers
+/// see no arguments.
 fn shown_to(caller: &RequestCaller, mut request: SlowRequestResponse) -> SlowRequestResponse {
+    if caller.role() == AccessRole::Viewer {
+        request.call.iter_mut().for_each(|call| call.arguments.clear());
+    }
     if !caller.sees_server() {
         let SlowRequestResponse { tenant, turns, .. } = &mut request;
         turns.iter_mut().filter(|share| share.tenant.as_ref() != Some(tenant)).for_each(|share| share.tenant = None);
@@ -151,7 +156,7 @@ pub(super) fn full_response(
     view: &TenantView,
     request: SlowRequest,
 ) -> SlowRequestResponse {
-    let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, worker, call, turns, known_ns } =
+    let SlowRequest { id, at_ms, class, subject, count, waiting_ns, service_ns, waits, worker, call, turns, known_ns } =
         request;
     let share = |TurnShare { tenant, turns, cpu_ns, requests }| TurnShareResponse {
         tenant: snapshot.tenant(tenant).map(|other| other.tenant.name.clone()),
@@ -175,6 +180,7 @@ pub(super) fn full_response(
         total_ns: waiting_ns + service_ns,
         waiting_ns,
         service_ns,
+        waits: waits.into(),
         worker,
         call: call.map(|call| SlowCallResponse {
             extension: call.extension,
@@ -191,7 +197,10 @@ pub(super) fn full_response(
             reads: call.reads,
             read_bytes: call.read_bytes,
             retries: call.retries,
+            nested_calls: call.nested_calls,
+            nested_cpu_ns: call.nested_cpu_ns,
             first_turn_ns: call.first_turn_ns,
+            arguments: call.arguments.escape_ascii().to_string(),
         }),
         turns: added_up(turns.into_iter().map(share).collect()),
         known_ns,

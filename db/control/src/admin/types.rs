@@ -71,7 +71,9 @@ pub use rebuild::{
 pub use records::{ChangePageResponse, ChangeResponse, RecordPageResponse, RecordResponse};
 pub use scrub::{ScrubPassResponse, ScrubResponse};
 pub use secrets::SecretResponse;
-pub use slow::{ChangeSlowRequest, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse};
+pub use slow::{
+    ChangeSlowRequest, RequestWaitsResponse, SlowCallResponse, SlowRequestResponse, SlowResponse, TurnShareResponse,
+};
 pub use spill::SpillResponse;
 pub(super) use top::nearest_quota;
 pub use top::{

@@ -69,6 +69,12 @@ impl<'w> MemcachedContext<'w> {
         MemcachedContext { forwards, ..self }
     }
 
+    /// The id of the table; 0: there is none.
+    #[inline]
+    pub(super) fn table_id(&self) -> u64 {
+        self.table
+    }
+
     /// The table, if commands for keys of other servers are to be forwarded, and there may be such.
     #[inline]
     pub(super) fn divided_table(&self) -> Option<&'w TableEntry> {

@@ -3,8 +3,9 @@
 //! A [`MemcachedSession`] parses received bytes, one batch of requests at a time. The buckets and then the records of a
 //! batch are prefetched before the first request is run. The keys of a multiget are taken from the line as they come,
 //! so a line of a million keys takes no more memory than one of ten. `classic` and `meta` run text requests, `binary`
-//! those of the binary protocol, and `auth` authenticates. The first byte decides the protocol, as in memcached. In a
-//! cluster, `divided` has the commands for keys of other servers, and `peer` runs those that other servers send.
+//! those of the binary protocol, `auth` authenticates, and `subjects` says what a slow one was about. The first byte
+//! decides the protocol, as in memcached. In a cluster, `divided` has the commands for keys of other servers, and
+//! `peer` runs those that other servers send.
 
 mod answers;
 mod arithmetic;
@@ -18,6 +19,7 @@ mod expiry;
 mod meta;
 mod peer;
 mod stats;
+mod subjects;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +34,11 @@ use self::divided::{ForwardRun, KeyedCommands};
 pub use self::peer::PeerSession;
 use super::{CommandContext, ConnectionIdentity, NextAction, PortService, UncertainAnswer};
 use crate::cold_command::{ColdCommand, ColdOutcome};
+use crate::first_command::FirstCommand;
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
 };
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::TenantView;
 use sandstorm_store::spill::ColdMiss;
 
@@ -75,6 +79,8 @@ pub struct MemcachedSession {
     counted: bool,
     /// The waits of its next request for records on the disk.
     pub(crate) cold: ColdCommand,
+    /// What the first request was about since the last answers were counted.
+    first: FirstCommand,
     /// Whether commands for keys of other servers of the cluster are forwarded.
     forwards: bool,
     /// The commands that are with other servers, or were.
@@ -112,6 +118,7 @@ impl MemcachedSession {
             sasl_begun: false,
             counted: false,
             cold: ColdCommand::default(),
+            first: FirstCommand::none("memcached"),
             forwards: true,
             forwarded: None,
             fixed_table: None,
@@ -123,8 +130,20 @@ impl MemcachedSession {
         self.identity.as_ref()
     }
 
+    /// See [`super::ProtocolSession::first_command`]; after a datagram, its first request.
+    pub fn first_command(&self) -> RequestSubject {
+        self.first.subject()
+    }
+
+    /// See [`super::ProtocolSession::begin_answers`].
+    #[inline]
+    pub(crate) fn begin_answers(&mut self) {
+        self.first.begin();
+    }
+
     /// Runs the requests of one datagram, whole ones alone, and appends the answers.
     pub fn run_datagram(&mut self, context: &CommandContext<'_>, datagram: &[u8], out: &mut Vec<u8>) {
+        self.begin_answers();
         let (start, mut used) = (out.len(), 0);
         // It waits for no other server.
         self.forwards = false;
@@ -283,6 +302,9 @@ impl MemcachedSession {
                 }
             }
         };
+        if let Some((request, ..)) = plan.first() {
+            self.first.note(|| subjects::subject_of_request(request, work.table_id()));
+        }
         let refuse = |_: &TextRequest<'_>, text: &str, out: &mut Vec<u8>| answers::push_line(text, out);
         let run = |request: &TextRequest<'_>, hash: u64, out: &mut Vec<u8>| work.run(request, hash, out);
         let runner = (run, refuse, classic::needed_key);
@@ -388,6 +410,9 @@ impl MemcachedSession {
                 }
             }
         };
+        if let Some((key, ..)) = batch.first() {
+            self.first.note(|| RequestSubject::new(subjects::retrieval(cas, exptime), work.table_id(), key));
+        }
         work.prefetch_records(batch.iter().map(|(_, hash, _)| *hash));
         if let Some(table) = work.divided_table()
             && let Some(ended) = self.divided_keys(work, table, &batch, (cas, exptime, before), used, out)

@@ -11,6 +11,7 @@ use sandstorm_net::forwarding::{
 use super::{InputState, MemcachedSession};
 use crate::limits::protocols::{ANSWERS_FULL_BYTES, FORWARDED_ANSWER_BYTES};
 use crate::{CommandContext, ConnectionIdentity, NextAction, PortService, Protocol, UncertainAnswer};
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_store::spill::SpillReadError;
 
@@ -54,6 +55,16 @@ impl PeerSession {
     /// The identity that it acts for.
     pub(crate) fn identity(&self) -> Option<&ConnectionIdentity> {
         self.session.identity()
+    }
+
+    /// See [`crate::ProtocolSession::first_command`].
+    pub(crate) fn first_command(&self) -> RequestSubject {
+        self.session.first_command()
+    }
+
+    /// See [`crate::ProtocolSession::begin_answers`].
+    pub(crate) fn begin_answers(&mut self) {
+        self.session.begin_answers();
     }
 
     pub(crate) fn set_cold_error(&mut self, error: SpillReadError) {

@@ -20,9 +20,10 @@ use super::transaction_state::WatchedKeys;
 use super::transactions::{is_queued, key_need};
 use super::{connection, functions};
 use crate::cold_command::{ColdCommand, ColdOutcome};
+use crate::first_command::FirstCommand;
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
-use sandstorm_accounts::CommandPreview;
+use sandstorm_accounts::{CommandPreview, RequestSubject};
 use sandstorm_catalog::TenantView;
 use sandstorm_store::{EpochGuard, RecordTable};
 
@@ -32,8 +33,8 @@ pub struct RedisSession {
     state: RedisSessionState,
     /// A running command in pieces. Its bytes are the first of the input.
     suspended: Option<Box<SuspendedCommand>>,
-    /// The command that ran last.
-    last: &'static str,
+    /// What the first command was about since the last answers were counted.
+    first: FirstCommand,
     /// The waits of the next command for records on the disk.
     pub(crate) cold: ColdCommand,
 }
@@ -65,7 +66,7 @@ impl RedisSession {
             parser: RespParser::default(),
             state: RedisSessionState::new(service),
             suspended: None,
-            last: "redis",
+            first: FirstCommand::none("redis"),
             cold: ColdCommand::default(),
         }
     }
@@ -100,9 +101,15 @@ impl RedisSession {
         self.state.registration.as_ref().is_some_and(|registration| registration.client.is_killed())
     }
 
-    /// The name of the command that ran last.
-    pub(crate) fn last_command(&self) -> &'static str {
-        self.last
+    /// See [`super::super::ProtocolSession::first_command`].
+    pub(crate) fn first_command(&self) -> RequestSubject {
+        self.first.subject()
+    }
+
+    /// See [`super::super::ProtocolSession::begin_answers`].
+    #[inline]
+    pub(crate) fn begin_answers(&mut self) {
+        self.first.begin();
     }
 
     /// Whether a command has run in part.
@@ -371,7 +378,11 @@ impl RedisSession {
             }
         };
         let start = out.len();
-        self.last = spec.map_or("redis", |spec| spec.name);
+        // A transaction is named by the first of its commands that is about a key.
+        if self.state.multi.is_some() && self.first.is_without_key() {
+            self.first.begin();
+        }
+        self.first.note(|| subject_of(spec, args, &self.state));
         let reply = RespWriter { out, resp3: self.state.resp3 };
         let state = &mut self.state;
         let mut call = CommandCall { context, guard, view, state, locked: None, args, reply };
@@ -412,6 +423,16 @@ impl RedisSession {
             functions::answer(ended, typed.as_deref(), &mut RespWriter { out, resp3: self.state.resp3 });
         }
     }
+}
+
+/// What a command is about: its first key, if it has any, and the selected table, if it reads or changes one.
+#[inline]
+fn subject_of(spec: Option<&'static RedisCommandSpec>, args: &[&[u8]], state: &RedisSessionState) -> RequestSubject {
+    let Some(spec) = spec else { return RequestSubject::of("redis") };
+    let has_table = spec.first != 0 || spec.is(commands::READONLY | commands::WRITE | commands::WHOLE_TABLE);
+    let table = if has_table { state.table_id().unwrap_or(0) } else { 0 };
+    let key = if spec.first == 0 { None } else { args.get(spec.first) };
+    RequestSubject::new(spec.name, table, key.copied().unwrap_or_default())
 }
 
 /// Notes a command in the tenant's log if it took long.

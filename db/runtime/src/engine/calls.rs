@@ -16,11 +16,16 @@ use sandstorm_store::Participant;
 use super::poll_steps::kill;
 use super::{Engine, PollOutcome};
 use crate::begin_error::BeginError;
+use crate::clock::{TickLength, ticks};
 use crate::invocation::nested_calls::{EndedCall, RequestedCall};
 use crate::invocation::{InvocationHandle, InvocationStage, InvocationState};
 
 /// CPU time below which a caller's budget counts as used up: a callee's is counted in whole microseconds.
 const BUDGET_REST_NS: u64 = 1_000;
+
+/// Whether the latencies of callees are counted: always, but for a build that tells what measuring costs
+/// (`scripts/compare`).
+const IS_OBSERVED: bool = !cfg!(unobserved);
 
 /// The text of an invocation whose transaction, and those of the extensions that it called, were tried too often.
 const CONTENDED_TEXT: &[u8] = b"the transaction met the writes of others each time; nothing was written: call again";
@@ -89,6 +94,7 @@ impl Engine {
         match begun {
             Ok(mut callee) => {
                 callee.set_called(depth, notes, log_call);
+                (calls.begun, calls.begun_ticks) = (calls.begun.saturating_add(1), ticks());
                 calls.callee = Some(callee);
             }
             Err(error) => {
@@ -114,6 +120,12 @@ impl Engine {
         body.reads += ended.reads;
         body.read_bytes += ended.read_bytes;
         body.log_call = if body.log_call == 0 { ended.log_call } else { body.log_call };
+        if let Some(refs) = ended.refs.as_ref().filter(|_| IS_OBSERVED) {
+            // As of a client's call: the time that it did not compute it waited, with its caller.
+            let begun_ticks = body.calls.as_ref().map_or(0, |calls| calls.begun_ticks);
+            let total_ns = TickLength::measured().ns(ticks().saturating_sub(begun_ticks));
+            refs.extension.latency.record(self.worker, total_ns.saturating_sub(ended.spent_ns), ended.spent_ns);
+        }
         let name = ended.refs.as_ref().map_or_else(String::new, |refs| refs.extension.name.to_string());
         if callee.has_conflict() {
             // SAFETY: as above.

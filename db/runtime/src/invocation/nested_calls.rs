@@ -36,6 +36,10 @@ pub(crate) struct NestedCalls {
     pub(crate) returned: Vec<u8>,
     /// CPU time of its callees, which counts as theirs.
     pub(crate) callee_ns: u64,
+    /// Callees that have begun.
+    pub(crate) begun: u32,
+    /// When the last of them began, by the processor's counter.
+    pub(crate) begun_ticks: u64,
     /// Bytes of these buffers that the tenant is charged for.
     charged: usize,
 }

@@ -121,6 +121,14 @@ fn a_callee_answers_or_fails_or_is_killed_and_its_caller_goes_on() {
         assert!(said(&mut world, b">nonsense").starts_with("Invalid: callee: what?"));
         let counts = callee.stats.read();
         assert_eq!((counts.ok, counts.failed), (3, 3), "the callee's calls are its own");
+        let latency = callee.latency.read();
+        let ended = counts.ok + counts.failed + counts.killed_total();
+        assert_eq!(
+            (latency.total.count(), latency.service.count()),
+            (ended, ended),
+            "and so is the time that each took"
+        );
+        assert!(latency.service.sum_ns > 0 && latency.service.sum_ns <= latency.total.sum_ns, "{latency:?}");
         assert_eq!((counts.killed_total(), world.view.tenant.usage.kills().len()), (2, 2), "and its kills are listed");
         let (end, _, text) = world.run(&caller, b"?x", long());
         let unknown = "nowhere: the tenant has no extension of this name";

@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 
+use sandstorm_accounts::RequestWaits;
 use sandstorm_log::LogRefusal;
 use sandstorm_net::rpc::{OpKind, RpcStatus};
 use sandstorm_store::Participant;
 use sandstorm_store::spill::{ColdMiss, SpillReadError};
 
 use super::cold_wait::ColdWait;
+use super::waits::add_cold_wait;
 use crate::limits::COLD_TRIES;
 
 /// The answer to an operation whose records leave memory again before it is run.
@@ -32,13 +34,25 @@ pub(super) struct ColdProgress {
     /// Why records of the first operation could not be read.
     error: Cell<Option<SpillReadError>>,
     tries: Cell<u32>,
+    /// What the message has waited for so far.
+    waited: Option<Box<RequestWaits>>,
 }
 
 impl ColdProgress {
-    /// Continues a message that has waited.
-    pub(super) fn resumed(waited: ColdWait) -> ColdProgress {
-        let error = waited.ticket.and_then(|ticket| ticket.error());
-        ColdProgress { error: Cell::new(error), tries: Cell::new(waited.tries), ..ColdProgress::default() }
+    /// Continues a message that has waited, at `now_ns` of the workers' clock.
+    pub(super) fn resumed(wait: ColdWait, now_ns: u64) -> ColdProgress {
+        let ColdWait { ticket, tries, since_ns, mut waited } = wait;
+        if let Some(ticket) = &ticket {
+            add_cold_wait(waited.get_or_insert_default(), ticket, now_ns.saturating_sub(since_ns));
+        }
+        let error = ticket.and_then(|ticket| ticket.error());
+        ColdProgress { error: Cell::new(error), tries: Cell::new(tries), waited, ..ColdProgress::default() }
+    }
+
+    /// What the message has waited for, if it has.
+    #[inline]
+    pub(super) fn waited(&self) -> Option<&RequestWaits> {
+        self.waited.as_deref()
     }
 
     /// The operation at which the message waits, if it does.
@@ -77,12 +91,10 @@ impl ColdProgress {
 
     /// Has the records read that the message of the tenant `reader` waits for. `wake`: called from any thread when it
     /// need not wait any more.
-    pub(super) fn wait(&self, reader: u32, wake: impl Fn() + Send + Sync + 'static) -> ColdWait {
-        if self.parked_at.get().is_none() {
-            return ColdWait { ticket: None, tries: self.tries.get() };
-        }
-        let ticket = ColdMiss::fetch(self.misses.take(), reader, wake);
-        ColdWait { ticket: Some(ticket), tries: self.tries.get() }
+    pub(super) fn wait(self, reader: u32, since_ns: u64, wake: impl Fn() + Send + Sync + 'static) -> ColdWait {
+        let is_parked = self.parked_at.get().is_some();
+        let ticket = is_parked.then(|| ColdMiss::fetch(self.misses.take(), reader, wake));
+        ColdWait { ticket, tries: self.tries.get(), since_ns, waited: self.waited }
     }
 }
 

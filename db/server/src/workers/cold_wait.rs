@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sandstorm_accounts::RequestWaits;
 use sandstorm_store::spill::ColdTicket;
 
 /// What a message waits for, and how often it has waited at its operation.
@@ -9,6 +10,10 @@ use sandstorm_store::spill::ColdTicket;
 pub(super) struct ColdWait {
     pub(super) ticket: Option<Arc<ColdTicket>>,
     pub(super) tries: u32,
+    /// Since when, in the workers' nanoseconds.
+    pub(super) since_ns: u64,
+    /// What its message has waited for before.
+    pub(super) waited: Option<Box<RequestWaits>>,
 }
 
 impl ColdWait {

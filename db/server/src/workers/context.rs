@@ -139,7 +139,7 @@ impl WorkerContext {
     /// A slow request, with whose turns there were while it waited.
     #[cold]
     pub(super) fn slow_request(&self, answered: &SlowAnswer, now_ns: u64, call: Option<SlowCall>) -> SlowRequest {
-        let SlowAnswer { class, subject, count, waiting_ns, service_ns, .. } = *answered;
+        let SlowAnswer { class, subject, count, waiting_ns, service_ns, waits, .. } = *answered;
         let (turns, known_ns) = self.turns.borrow().since(now_ns.saturating_sub(waiting_ns + service_ns), now_ns);
         SlowRequest {
             id: self.shared.properties.metrics.slow.next_id(),
@@ -149,6 +149,7 @@ impl WorkerContext {
             count,
             waiting_ns,
             service_ns,
+            waits,
             worker: self.index as u32,
             call,
             turns,

@@ -5,22 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_deque::{Steal, Worker as Deque};
-use sandstorm_accounts::{KillRecord, RequestSubject, SlowCall};
+use sandstorm_accounts::KillRecord;
 use sandstorm_api::redis::Call as RedisCall;
 use sandstorm_catalog::{TenantView, VersionRefusal, call_key};
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
-use sandstorm_metrics::histogram::RequestClass;
-use sandstorm_metrics::{KILL_CAUSES, OPERATIONS, cause_index};
+use sandstorm_metrics::cause_index;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
-use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
-use sandstorm_runtime::{BeginError, Engine, InvocationTrace, PollOutcome};
+use sandstorm_net::rpc::{Operation, RpcStatus};
+use sandstorm_runtime::{BeginError, Engine, PollOutcome};
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
+use super::call_latency::measure_finished;
 use super::context::{WorkerContext, count};
 use super::latency_ledger::IS_OBSERVED;
 use super::run_queue::{RunQueue, ScheduledTask};
-use super::slow::SlowAnswer;
 use super::steal::StealOffer;
 use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, ReplyTarget, UNKNOWN_PEER};
 use crate::limits::{BURST, INVOCATIONS_PER_WORKER, POLLS_PER_TURN, SHORT_POLL_NS, TURN_CPU_NS};
@@ -221,7 +220,7 @@ impl InvocationScheduler {
                 self.cold.push(ColdTask { ticket, task, since_ns });
                 continue;
             }
-            task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns));
+            task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns), ticket.has_backing());
             if ticket.error().is_some() {
                 task.invocation.set_cold_failed();
             }
@@ -312,9 +311,16 @@ impl InvocationScheduler {
         false
     }
 
-    /// Counts a task that ended, by `now_ns` of the workers' clock, and takes its memory back.
-    pub(super) fn release(&mut self, context: &WorkerContext, ended: FinishedTask, now_ns: u64) {
+    /// Counts a task that ended, by `now_ns` of the workers' clock, and takes its memory back. `is_later`: its time
+    /// goes on until its reply may leave, and is counted then.
+    pub(super) fn release(&mut self, context: &WorkerContext, ended: FinishedTask, (now_ns, is_later): (u64, bool)) {
         let FinishedTask { task, outcome } = ended;
+        if IS_OBSERVED {
+            task.invocation.count_for_watched_key();
+            if !is_later {
+                measure_finished(context, &task, &outcome, now_ns);
+            }
+        }
         count_finished(context, &task, &outcome, now_ns);
         self.engine.finish(&context.participant, task.invocation);
     }
@@ -325,9 +331,6 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
     let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
     let tenant = view.tenant.usage.worker(context.index);
     tenant.invocation_cpu_ns.add(invocation.cpu_ns());
-    if IS_OBSERVED {
-        measure_finished(context, task, outcome, now_ns);
-    }
     if let Some(TransactionCounts { commits, retries, conflicts }) = invocation.transactions() {
         tenant.transactions_committed.add(commits);
         tenant.transaction_retries.add(retries);
@@ -360,64 +363,6 @@ fn count_finished(context: &WorkerContext, task: &InvocationTask, outcome: &Poll
             });
         }
     }
-}
-
-/// Counts the latency of a task that ended, and keeps it if it was slow.
-#[inline]
-fn measure_finished(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) {
-    let invocation = &task.invocation;
-    let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
-    invocation.count_for_watched_key();
-    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
-    // What it did not compute it waited: for its turns, and for memory.
-    let waiting_ns = total_ns.saturating_sub(cpu_ns);
-    view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
-    extension.latency.record(context.index, waiting_ns, cpu_ns);
-    if total_ns >= context.shared.properties.metrics.slow.ns() {
-        keep_slow_call(context, task, outcome, now_ns);
-    }
-}
-
-/// Keeps what a slow call did, and whose turns there were meanwhile.
-#[cold]
-fn keep_slow_call(context: &WorkerContext, task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) {
-    let invocation = &task.invocation;
-    let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
-    let slow = &view.tenant.usage.slow_requests;
-    if !slow.admit(now_ns, 1) {
-        return;
-    }
-    let (total_ns, cpu_ns) = (now_ns.saturating_sub(task.received_ns()), invocation.cpu_ns());
-    let trace = invocation.trace();
-    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, .. } = trace;
-    let call = SlowCall {
-        extension: extension.name.to_string(),
-        version: extension.version,
-        log_call: trace.log_call,
-        cold_waits: trace.cold_waits,
-        cold_ns: trace.cold_ns,
-        outcome: match outcome {
-            PollOutcome::Pending | PollOutcome::Preempted | PollOutcome::Done => "ok",
-            PollOutcome::Failed { .. } => "failed",
-            PollOutcome::Killed(cause) => KILL_CAUSES[cause_index(*cause)],
-        },
-        cpu_ns,
-        polls,
-        switches,
-        reads,
-        read_bytes,
-        retries: invocation.transactions().map_or(0, |counts| counts.retries),
-        first_turn_ns: total_ns.saturating_sub(since_first_poll_ns),
-    };
-    let answered = SlowAnswer {
-        tenant: view.tenant.id,
-        class: RequestClass::Call,
-        subject: RequestSubject::of(OPERATIONS[OpKind::Invoke as usize]),
-        count: 1,
-        waiting_ns: total_ns.saturating_sub(cpu_ns),
-        service_ns: cpu_ns.min(total_ns),
-    };
-    slow.keep(context.slow_request(&answered, now_ns, Some(call)));
 }
 
 /// The text for a call of an extension that is throttled.

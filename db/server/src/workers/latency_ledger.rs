@@ -12,14 +12,15 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::ended_call::EndedCall;
 use super::slow::SlowAnswer;
 use crate::limits::SENDING_SAMPLE;
-use sandstorm_accounts::RequestSubject;
+use sandstorm_accounts::{RequestSubject, RequestWaits};
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_extension::LoadedExtension;
-use sandstorm_metrics::SlowThreshold;
 use sandstorm_metrics::histogram::RequestClass;
-use sandstorm_net::rpc::OpKind;
+use sandstorm_metrics::{OPERATIONS, SlowThreshold};
+use sandstorm_net::rpc::{OpKind, Operation};
 
 /// Whether latencies, turns and slow requests are measured: always, but for a build with `--cfg unobserved`, which
 /// `scripts/compare` has beside this one to tell what measuring costs.
@@ -51,8 +52,9 @@ struct ReadyAnswers {
 pub(super) struct AnswerLatency<'a> {
     /// The kind of its requests; `None`: calls, which are counted where they end, or what reads and writes nothing.
     pub(super) class: Option<RequestClass>,
-    /// The call whose reply the answer waited for last, if its sending is measured.
-    pub(super) call: Option<SampledCall<'a>>,
+    /// The first of its requests, and what these have waited for, if it has to wait and was slow.
+    pub(super) first: Option<&'a Operation<'a>>,
+    pub(super) waits: Option<&'a RequestWaits>,
 }
 
 /// A call that has ended, in a turn in which the sending of replies is measured.
@@ -62,19 +64,16 @@ pub(super) struct SampledCall<'a> {
     pub(super) extension: &'a Arc<LoadedExtension>,
 }
 
-impl SampledCall<'_> {
-    /// The call, beyond its invocation: its reply is ready at `ready_ns`, and leaves later.
-    pub(super) fn ready(&self, ready_ns: u64) -> ReadyCall {
-        ReadyCall { tenant: self.tenant, extension: Arc::clone(self.extension), ready_ns }
-    }
-}
-
 /// A call whose reply is ready, and has not left.
 #[derive(Debug)]
 pub(super) struct ReadyCall {
-    tenant: u32,
-    extension: Arc<LoadedExtension>,
-    ready_ns: u64,
+    pub(super) tenant: u32,
+    pub(super) extension: Arc<LoadedExtension>,
+    pub(super) ready_ns: u64,
+    /// Whether its sending is measured.
+    pub(super) is_sampled: bool,
+    /// What is counted once its reply may leave; `None`: it was counted when it ended.
+    pub(super) ended: Option<Box<EndedCall>>,
 }
 
 impl ReadyCall {
@@ -90,6 +89,8 @@ pub(super) struct LatencyLedger {
     entries: Vec<AnsweredRequests>,
     /// What each entry is about, for the case that it is slow; empty where nothing is.
     subjects: Vec<RequestSubject>,
+    /// What entries waited for beside their turn, by their number. Most waited for nothing.
+    waits: Vec<(usize, RequestWaits)>,
     slow: Vec<SlowAnswer>,
     begun_ns: u64,
     /// Answers that are being sent, in a turn in which that is measured.
@@ -123,11 +124,18 @@ pub(super) fn class_of(op: OpKind) -> Option<RequestClass> {
     }
 }
 
+/// What an operation is about.
+#[inline]
+pub(super) fn subject_of(first: &Operation<'_>) -> RequestSubject {
+    RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key)
+}
+
 impl Default for LatencyLedger {
     fn default() -> LatencyLedger {
         LatencyLedger {
             entries: Vec::new(),
             subjects: Vec::new(),
+            waits: Vec::new(),
             slow: Vec::new(),
             begun_ns: 0,
             sending: Vec::new(),
@@ -184,8 +192,10 @@ impl LatencyLedger {
     }
 
     /// The same of a call whose reply waited since.
-    pub(super) fn note_sent_call(&mut self, ReadyCall { tenant, extension, ready_ns }: ReadyCall) {
-        self.note_ready_call(SampledCall { tenant, extension: &extension }, ready_ns);
+    pub(super) fn note_sent_call(&mut self, ReadyCall { tenant, extension, ready_ns, is_sampled, .. }: ReadyCall) {
+        if is_sampled {
+            self.note_ready_call(SampledCall { tenant, extension: &extension }, ready_ns);
+        }
     }
 
     /// Notes that what is answered from here on began to be served at `now_ns`.
@@ -219,6 +229,16 @@ impl LatencyLedger {
         }
     }
 
+    /// Notes what the requests that were noted last have waited for beside their turn, for the case that they are slow.
+    #[cold]
+    pub(super) fn note_waits(&mut self, waits: RequestWaits) {
+        if self.slow_ns != SlowThreshold::OFF
+            && let Some(last) = self.entries.len().checked_sub(1)
+        {
+            self.waits.push((last, waits));
+        }
+    }
+
     /// Counts the requests for their tenants, as worker number `worker`: their answers have left by `now_ns`. `note`
     /// gets each tenant with the number of its requests, once for those that are adjacent.
     pub(super) fn settle(
@@ -239,11 +259,18 @@ impl LatencyLedger {
                 if waiting_ns.saturating_add(service_ns) >= self.slow_ns
                     && let Some(subject) = self.subjects.get(number)
                 {
-                    self.slow.push(SlowAnswer { tenant, class, subject: *subject, count, waiting_ns, service_ns });
+                    let subject = *subject;
+                    let waits = self
+                        .waits
+                        .iter()
+                        .find(|(of, _)| *of == number)
+                        .map_or_else(Default::default, |(_, waits)| *waits);
+                    self.slow.push(SlowAnswer { tenant, class, subject, count, waiting_ns, service_ns, waits });
                 }
             }
         }
         self.subjects.clear();
+        self.waits.clear();
         for ReadyAnswers { tenant, class, extension, ready_ns, count } in self.sending.drain(..) {
             let sending_ns = now_ns.saturating_sub(ready_ns);
             if let Some(view) = snapshot.tenant(tenant) {
@@ -341,7 +368,9 @@ mod tests {
                 let call = SampledCall { tenant, extension: &extension };
                 let before = ledger.sending.len();
                 (0..2).for_each(|_| ledger.note_ready_call(call, begun_ns + 9_000));
-                ledger.note_sent_call(call.ready(begun_ns).again(begun_ns + 8_000));
+                let extension = Arc::clone(&extension);
+                let waited = ReadyCall { tenant, extension, ready_ns: begun_ns, is_sampled: true, ended: None };
+                ledger.note_sent_call(waited.again(begun_ns + 8_000));
                 assert_eq!(ledger.sending.len() - before, 2, "those that were ready together are one entry");
             }
             // This one leaves with nothing that was measured.

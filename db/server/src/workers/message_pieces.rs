@@ -19,10 +19,11 @@ use super::postponed_message::{PostponedMessage, SuspendedMessage};
 use super::response_assembly::start_response;
 use crate::limits::BURST;
 
-/// Resumes the message, with that number in a batch. Its answers so far are moved to `response`.
+/// Resumes the message, with that number in a batch, at `now_ns` of the workers' clock. Its answers so far are moved to
+/// `response`.
 pub(super) fn resume<'p>(
     postponed: &'p mut PostponedMessage,
-    number: usize,
+    (number, now_ns): (usize, u64),
     response: &mut Vec<u8>,
 ) -> Option<AdmittedRequest<'p>> {
     let SuspendedMessage { origin, response_id, shown, index, .. } = postponed.suspended;
@@ -51,7 +52,7 @@ pub(super) fn resume<'p>(
         shown: Cell::new(shown),
         packet: None,
         has_stored_value: Cell::new(false),
-        cold: ColdProgress::resumed(waited),
+        cold: ColdProgress::resumed(waited, now_ns),
     })
 }
 
@@ -73,9 +74,10 @@ pub(super) fn suspend(
     });
     let suspended = unfinished.map(|message| {
         let shared = Arc::clone(&context.shared);
-        let cold = message.cold.wait(message.view.tenant.id, move || shared.wake_if_idle(port));
-        let parked_at = message.cold.parked_at();
-        let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, .. } = message;
+        let AdmittedRequest { number, origin, response_id, view, ranges, shown, from, cold, .. } = message;
+        let parked_at = cold.parked_at();
+        let since_ns = parked_at.map_or(0, |_| context.clock.read_ns());
+        let cold = cold.wait(view.tenant.id, since_ns, move || shared.wake_if_idle(port));
         let ended_at = end.filter(|end| end.number == number).map(|end| end.index);
         let index = parked_at.or(ended_at).unwrap_or(from);
         let has_answers = index > 0 && response_id.is_none();
@@ -114,6 +116,7 @@ pub(super) fn refuse_postponed(
         }
     }
     if response_id.is_none() {
-        port.respond_when_durable(context, &origin, (&response, None), shown, AnswerLatency::default());
+        let latency = AnswerLatency::default();
+        port.respond_when_durable(context, &origin, (&response, None), shown, latency, &mut Vec::new());
     }
 }

@@ -7,10 +7,8 @@ use std::mem;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
-use sandstorm_metrics::OPERATIONS;
 use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OP_FLAG_NEAR, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_net::slots::SLOTS;
@@ -22,7 +20,7 @@ use super::cold_progress::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::ingress::flows::BatchCosts;
-use super::latency_ledger::{AnswerLatency, class_of};
+use super::latency_ledger::{AnswerLatency, class_of, subject_of};
 use super::message_pieces::{refuse_postponed, resume, suspend};
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::piece_budget::{PieceBudget, PieceEnd, copy_cost_gets, operation_requests};
@@ -123,9 +121,10 @@ impl MessageServer {
                 }
             }
         }
+        let now_ns = executor.context.clock.now_ns;
         let in_progress = current.iter_mut().zip(&mut self.responses).enumerate();
         let admitted: ArrayVec<AdmittedRequest<'_>, BURST> = in_progress
-            .filter_map(|(number, (message, response))| resume(message, number, &mut response.bytes))
+            .filter_map(|(number, (message, response))| resume(message, (number, now_ns), &mut response.bytes))
             .collect();
         let end = self.run_admitted(executor, &admitted, piece, port);
         self.finish(executor, &admitted, end, costs, port);
@@ -165,12 +164,17 @@ impl MessageServer {
             let (origin, class) = (&message.origin, class_of(message.first.op));
             let response = &mut self.responses[message.number];
             let answer = (&response.bytes[..], response.tail.take());
-            let (shown, latency) = (message.shown.get(), AnswerLatency { class, call: None });
-            let has_left = port.respond_when_durable(&executor.context, origin, answer, shown, latency);
+            let (first, waits) = (Some(&message.first), message.cold.waited());
+            let (shown, latency) = (message.shown.get(), AnswerLatency { class, first, waits });
+            let calls = &mut Vec::new();
+            let has_left = port.respond_when_durable(&executor.context, origin, answer, shown, latency, calls);
             if let Some(class) = class.filter(|_| has_left) {
                 let first = &message.first;
-                let subject = || RequestSubject::new(OPERATIONS[first.op as usize], first.table, first.key);
+                let subject = || subject_of(first);
                 executor.context.answered.note(origin.header.tenant, class, origin.received_ns, subject);
+                if let Some(waits) = waits {
+                    executor.context.answered.note_waits(*waits);
+                }
             }
         }
     }

@@ -11,10 +11,12 @@
 //!   [`message_pieces`], [`postponed_message`];
 //! - what a port remembers of its peers: [`sessions`], [`verified_peers`], [`pending_queries`], [`response_assembly`],
 //!   [`rx_zero_copy`], [`rejections`];
-//! - around the loop: [`context`], [`latency_ledger`], [`turn_history`] and [`slow`], [`shared`], [`idle`] with
-//!   [`spin`]; [`start`] with [`options`], [`network`] and [`listeners`].
+//! - around the loop: [`context`], [`latency_ledger`], [`call_latency`], [`ended_call`], [`turn_history`],
+//!   [`waits`] and [`slow`], [`shared`], [`idle`] with [`spin`]; [`start`] with [`options`], [`network`] and
+//!   [`listeners`].
 
 mod admission;
+mod call_latency;
 mod cold_messages;
 mod cold_progress;
 mod cold_wait;
@@ -23,6 +25,7 @@ mod context;
 mod database_queue;
 mod databases;
 mod early_drop;
+mod ended_call;
 mod executor;
 mod generational_slab;
 mod idle;
@@ -62,6 +65,7 @@ mod steal;
 mod tasks;
 mod turn_history;
 mod verified_peers;
+mod waits;
 mod worker;
 
 pub use listener_config::{ListenerConfig, PortAddress};

@@ -2,10 +2,9 @@
 //! goes on. Each leaves, in their order, once the log is on the disk up to its position.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sandstorm_extension::LoadedExtension;
+use sandstorm_accounts::{RequestSubject, RequestWaits};
 use sandstorm_log::waits_for_copies;
 use sandstorm_metrics::histogram::RequestClass;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
@@ -14,7 +13,7 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_store::backed::waits;
 
-use super::latency_ledger::AnswerLatency;
+use super::latency_ledger::{AnswerLatency, ReadyCall, subject_of};
 use super::operation_response::encode_refusal;
 use super::response_assembly::{RequestOrigin, start_response};
 use crate::limits::{PENDING_ANSWERS_BYTES, POOLED_PENDING_ANSWERS, POOLED_RESPONSE_BYTES};
@@ -31,13 +30,19 @@ pub(super) struct PendingAnswer {
     pub(super) tail: Option<SharedBytes>,
     /// As what its latency is counted.
     pub(super) class: Option<RequestClass>,
-    /// The extension of the call whose reply it waited for last, if its sending is measured.
-    pub(super) extension: Option<Arc<LoadedExtension>>,
+    /// What it is about, and what it has waited for before, for the case that it is slow.
+    pub(super) subject: RequestSubject,
+    pub(super) waits: RequestWaits,
+    /// Since when it waits, in the workers' nanoseconds.
+    pub(super) since_ns: u64,
+    /// The calls that it has replies of, if they are counted when it leaves.
+    pub(super) calls: Vec<ReadyCall>,
 }
 
 impl PendingAnswer {
     fn size(&self) -> usize {
-        size_of::<PendingAnswer>() + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
+        let calls = self.calls.len() * size_of::<ReadyCall>();
+        size_of::<PendingAnswer>() + calls + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
     }
 }
 
@@ -66,7 +71,8 @@ impl PendingAnswers {
         self.queues.each_ref().map(|queue| queue.front().map(|answer| answer.position))
     }
 
-    /// Keeps an answer; returns false if there is no room for its tenant's.
+    /// Keeps an answer from `since_ns` of the workers' clock on, with the calls that it replies to; returns false if
+    /// there is no room for its tenant's.
     pub(super) fn push(
         &mut self,
         position: u64,
@@ -74,6 +80,7 @@ impl PendingAnswers {
         response: &[u8],
         tail: Option<SharedBytes>,
         latency: AnswerLatency<'_>,
+        (calls, since_ns): (&mut Vec<ReadyCall>, u64),
     ) -> bool {
         let own = self.by_tenant.get(&origin.header.tenant).copied().unwrap_or(0);
         if !DynamicThreshold::of(PENDING_ANSWERS_BYTES).admits(self.bytes, own) {
@@ -84,9 +91,18 @@ impl PendingAnswers {
         let is_wait = waits::is_wait(position);
         let queue = &mut self.queues[usize::from(waits_for_copies(position))];
         let position = if is_wait { position } else { position.max(queue.back().map_or(0, |last| last.position)) };
-        let AnswerLatency { class, call } = latency;
-        let extension = call.map(|call| Arc::clone(call.extension));
-        let answer = PendingAnswer { position, origin: *origin, bytes, tail, class, extension };
+        let AnswerLatency { class, first, waits } = latency;
+        let answer = PendingAnswer {
+            position,
+            origin: *origin,
+            bytes,
+            tail,
+            class,
+            subject: first.map_or(RequestSubject::of(""), subject_of),
+            waits: waits.copied().unwrap_or_default(),
+            since_ns,
+            calls: std::mem::take(calls),
+        };
         self.bytes += answer.size();
         *self.by_tenant.entry(origin.header.tenant).or_default() += answer.size();
         if is_wait {
@@ -177,10 +193,24 @@ mod tests {
     fn answers_leave_in_their_order_and_never_before_an_earlier_one() {
         let mut pending = PendingAnswers::default();
         for (position, tenant) in [(5, 1), (3, 2), (9, 1)] {
-            assert!(pending.push(position, &origin(tenant), b"answer", None, AnswerLatency::default()));
+            assert!(pending.push(
+                position,
+                &origin(tenant),
+                b"answer",
+                None,
+                AnswerLatency::default(),
+                (&mut Vec::new(), 0)
+            ));
         }
         for (position, tenant) in [(4, 1), (2, 2)] {
-            assert!(pending.push(position | COPIED_BIT, &origin(tenant), b"answer", None, AnswerLatency::default()));
+            assert!(pending.push(
+                position | COPIED_BIT,
+                &origin(tenant),
+                b"answer",
+                None,
+                AnswerLatency::default(),
+                (&mut Vec::new(), 0)
+            ));
         }
         assert_eq!(pending.first_positions(), [Some(5), Some(4 | COPIED_BIT)], "those of the disk wait for no copies");
         let mut positions =
@@ -195,12 +225,12 @@ mod tests {
         let mut pending = PendingAnswers::default();
         let large = vec![0; 1 << 20];
         let mut count = 0;
-        while pending.push(1, &origin(1), &large, None, AnswerLatency::default()) {
+        while pending.push(1, &origin(1), &large, None, AnswerLatency::default(), (&mut Vec::new(), 0)) {
             count += 1;
         }
         assert!(count > 10 && count * large.len() < PENDING_ANSWERS_BYTES, "{count}");
         assert!(
-            pending.push(1, &origin(2), &large, None, AnswerLatency::default()),
+            pending.push(1, &origin(2), &large, None, AnswerLatency::default(), (&mut Vec::new(), 0)),
             "another tenant has room of its own"
         );
     }

@@ -2,21 +2,21 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
-use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use super::call_latency::note_leaving;
 use super::context::WorkerContext;
-use super::latency_ledger::{AnswerLatency, SampledCall};
+use super::latency_ledger::{AnswerLatency, ReadyCall};
 use super::pending_answers::{PendingAnswer, not_durable_response};
 use super::port::{PortContext, shrink_to_pool};
 use super::response_assembly::{RequestOrigin, ResponseId, start_response};
+use super::waits::add_answer_wait;
 
 impl PortContext {
     /// Sends a response once the log is on the disk up to `shown`; if that is in doubt, an error instead. Returns
-    /// whether it has left by now.
+    /// whether it has left by now; else its calls go with it.
     #[inline]
     pub(super) fn respond_when_durable(
         &mut self,
@@ -25,10 +25,11 @@ impl PortContext {
         (response, tail): (&[u8], Option<SharedBytes>),
         shown: u64,
         latency: AnswerLatency<'_>,
+        calls: &mut Vec<ReadyCall>,
     ) -> bool {
         match context.position_state(shown) {
             PositionState::OnDisk => self.respond_whole(context.clock.now_us, origin, response, tail),
-            PositionState::Waits => return self.hold(context, origin, (response, tail), shown, latency),
+            PositionState::Waits => return self.hold(context, origin, (response, tail), shown, latency, calls),
             PositionState::Uncertain => self.respond_not_durable(context, origin, response),
         }
         true
@@ -63,8 +64,9 @@ impl PortContext {
         (response, tail): (&[u8], Option<SharedBytes>),
         shown: u64,
         latency: AnswerLatency<'_>,
+        calls: &mut Vec<ReadyCall>,
     ) -> bool {
-        if !self.pending.push(shown, origin, response, tail, latency) {
+        if !self.pending.push(shown, origin, response, tail, latency, (calls, context.clock.now_ns)) {
             self.respond_not_durable(context, origin, response);
             return true;
         }
@@ -116,44 +118,45 @@ impl PortContext {
         let (tenant, now_ns) = (answer.origin.header.tenant, context.clock.now_ns);
         if let Some(class) = answer.class {
             context.answered.begin_batch(now_ns);
-            let subject = || RequestSubject::of(REQUEST_CLASSES[class as usize]);
-            context.answered.note(tenant, class, answer.origin.received_ns, subject);
+            context.answered.note(tenant, class, answer.origin.received_ns, || answer.subject);
+            let mut waits = answer.waits;
+            add_answer_wait(&mut waits, answer.position, now_ns.saturating_sub(answer.since_ns));
+            context.answered.note_waits(waits);
         }
-        if let Some(extension) = &answer.extension {
-            context.answered.note_ready_call(SampledCall { tenant, extension }, now_ns);
-        }
+        note_leaving(context, answer.calls, (answer.position, now_ns));
         self.pending.recycle(answer.bytes);
     }
 
     /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response
-    /// if no other answer is missing. Returns whether it has left by now.
+    /// if no other answer is missing. Returns the calls whose replies have left by now, or that wait for nothing.
     pub(super) fn deliver(
         &mut self,
         context: &WorkerContext,
         (id, operation): (ResponseId, usize),
         shown: u64,
-        call: Option<SampledCall<'_>>,
+        call: Option<ReadyCall>,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
+    ) -> Vec<ReadyCall> {
         let mut answer = std::mem::take(&mut self.answer);
-        let latency = AnswerLatency { class: None, call };
-        let mut has_left = false;
+        let mut calls: Vec<ReadyCall> = call.into_iter().collect();
+        let latency = AnswerLatency::default();
         if let Some(origin) = self.assembly.take_single(id) {
             start_response(&origin.header, 1, &mut answer);
             write(&mut answer);
-            has_left = self.respond_when_durable(context, &origin, (&answer, None), shown, latency);
+            self.respond_when_durable(context, &origin, (&answer, None), shown, latency, &mut calls);
         } else {
             answer.clear();
             write(&mut answer);
             let mut response = std::mem::take(&mut self.response);
-            if let Some((origin, shown)) = self.assembly.part(id, (operation, shown), &answer, &mut response) {
-                has_left = self.respond_when_durable(context, &origin, (&response, None), shown, latency);
+            let part = (&answer[..], &mut calls);
+            if let Some((origin, shown)) = self.assembly.part(id, (operation, shown), part, &mut response) {
+                self.respond_when_durable(context, &origin, (&response, None), shown, latency, &mut calls);
             }
             shrink_to_pool(&mut response);
             self.response = response;
         }
         shrink_to_pool(&mut answer);
         self.answer = answer;
-        has_left
+        calls
     }
 }

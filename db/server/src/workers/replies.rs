@@ -6,18 +6,20 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use sandstorm_api::abi;
 use sandstorm_dialects::InvocationResult;
+use sandstorm_log::PositionState;
 use sandstorm_net::rpc::{CallCost, MAX_VALUE_LEN, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_runtime::{InvocationHandle, InvocationTrace, PollOutcome};
 
+use super::call_latency::{ended_call, note_leaving};
 use super::connections::connection_id::ConnectionId;
 use super::connections::inbox::InboxMessage;
 use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
-use super::latency_ledger::{ReadyCall, SampledCall};
+use super::latency_ledger::{IS_OBSERVED, ReadyCall};
 use super::local_calls::LocalCallResult;
 use super::port::WorkerPortState;
-use super::tasks::{InvocationTask, ReplyTarget};
+use super::tasks::{FinishedTask, InvocationTask, ReplyTarget};
 
 /// Answers the invocations that ended, and takes their memory back.
 pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Option<&mut WorkerConnections>) {
@@ -33,8 +35,13 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     while let Some(ended) = all.next() {
         let result = invocation_result(&ended.task.invocation, &ended.outcome);
         count(&context.counters.responses, result.status as usize);
-        let measured = if is_measured { measured_call(&ended.task.invocation) } else { None };
-        match ended.task.reply_target() {
+        let (target, shown) = (ended.task.reply_target(), ended.task.invocation.shown_position());
+        // A caller in this process waits by itself.
+        let is_later = IS_OBSERVED
+            && !matches!(target, ReplyTarget::Local { .. })
+            && context.position_state(shown) == PositionState::Waits;
+        let ready = if is_measured || is_later { ready_call(&ended, ended_ns, (is_measured, is_later)) } else { None };
+        match target {
             ReplyTarget::Datagram { port, operation, with_cost, response } => {
                 if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
                     if let Some((_, mut done)) = open.take() {
@@ -45,23 +52,18 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 if let Some((_, state)) = &mut open {
                     let cost = with_cost.then(|| call_cost(&ended.task, ended_ns));
                     let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, cost.as_ref(), bytes);
-                    let shown = ended.task.invocation.shown_position();
-                    let has_left =
-                        state.context.deliver(context, (response, operation as usize), shown, measured, write);
-                    if let Some(call) = measured.filter(|_| has_left) {
-                        context.answered.note_ready_call(call, ended_ns);
-                    }
+                    let left = state.context.deliver(context, (response, operation as usize), shown, ready, write);
+                    note_leaving(context, left, (shown, ended_ns));
                 }
             }
             ReplyTarget::Stream { worker, connection, with_cost } => {
-                let shown = ended.task.invocation.shown_position();
                 let result = InvocationResult { cost: with_cost.then(|| call_cost(&ended.task, ended_ns)), ..result };
-                let reply = (&result, shown, measured.map(|call| Box::new(call.ready(ended_ns))));
+                let reply = (&result, shown, ready.map(Box::new));
                 reply_to_connection(context, connections.as_deref_mut(), (worker, connection), reply);
             }
             ReplyTarget::Local { call } => {
                 let InvocationResult { status, number, value, cost: _ } = result;
-                let (shown, cost) = (ended.task.invocation.shown_position(), call_cost(&ended.task, ended_ns));
+                let cost = call_cost(&ended.task, ended_ns);
                 let result = LocalCallResult { status, number, value: value.to_vec(), shown, cost: Some(cost) };
                 shared.local_calls.finish(call, result);
             }
@@ -74,7 +76,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 view.tenant.end_invocations(mem::take(&mut leaving));
             }
         }
-        invocations.release(context, ended, ended_ns);
+        invocations.release(context, ended, (ended_ns, is_later));
     }
     drop(all);
     if let Some((_, mut done)) = open {
@@ -102,10 +104,14 @@ fn reply_to_connection(
     context.shared.send_to_inbox(worker as usize, message);
 }
 
-/// The call of an invocation that ended, to measure how long its reply is sent.
-fn measured_call(invocation: &InvocationHandle) -> Option<SampledCall<'_>> {
-    let (view, extension) = (invocation.view()?, invocation.extension()?);
-    Some(SampledCall { tenant: view.tenant.id, extension })
+/// The call of an invocation that ended: to measure how long its reply is sent, or to count it when that may leave.
+#[cold]
+fn ready_call(ended: &FinishedTask, ready_ns: u64, (is_sampled, is_later): (bool, bool)) -> Option<ReadyCall> {
+    let FinishedTask { task, outcome } = ended;
+    let (view, extension) = (task.invocation.view()?, task.invocation.extension()?);
+    let ended = if is_later { ended_call(task, outcome, ready_ns).map(Box::new) } else { None };
+    let (tenant, extension) = (view.tenant.id, Arc::clone(extension));
+    Some(ReadyCall { tenant, extension, ready_ns, is_sampled, ended })
 }
 
 /// The result of an invocation that ended, as its caller gets it.

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, OpKind, Operation, RpcStatus};
 
 use super::generational_slab::{GenerationalSlab, SlotId};
+use super::latency_ledger::ReadyCall;
 use super::operation_response::{RESPONSE_FULL_TEXT, encode_refusal, has_room};
 use super::pending_queries::{PendingQueries, QueryTag};
 use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
@@ -46,11 +47,21 @@ struct PendingResponse<P> {
     shown: u64,
     /// Bytes of `bytes` that its tenant is charged for while it waits.
     charged: usize,
+    /// Its calls that are counted when it leaves.
+    calls: Vec<ReadyCall>,
 }
 
 impl<P> Default for PendingResponse<P> {
     fn default() -> PendingResponse<P> {
-        PendingResponse { origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0, shown: 0, charged: 0 }
+        PendingResponse {
+            origin: None,
+            bytes: Vec::new(),
+            parts: Vec::new(),
+            missing: 0,
+            shown: 0,
+            charged: 0,
+            calls: Vec::new(),
+        }
     }
 }
 
@@ -108,12 +119,13 @@ impl<P: Copy> ResponseAssembler<P> {
 
     /// Takes one operation's encoded answer, which shows the log up to a position. If no other is missing, writes the
     /// whole response and returns its origin and the highest of these positions. An answer that is not awaited (any
-    /// more) is dropped.
+    /// more) is dropped. `calls` has the operation, if it is a call that is counted when its reply leaves; for a whole
+    /// response, afterwards, all of its calls.
     pub(crate) fn part(
         &mut self,
         id: ResponseId,
         (index, shown): (usize, u64),
-        answer: &[u8],
+        (answer, calls): (&[u8], &mut Vec<ReadyCall>),
         response: &mut Vec<u8>,
     ) -> Option<(RequestOrigin<P>, u64)> {
         let waiting = self.slots.get_mut(id)?;
@@ -135,7 +147,13 @@ impl<P: Copy> ResponseAssembler<P> {
         if waiting.missing > 0 {
             *self.waiting_bytes.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
             waiting.charged = waiting.bytes.len();
+            // How long a reply is sent is measured for the last one alone.
+            waiting.calls.extend(calls.drain(..).filter(|call| call.ended.is_some()));
             return None;
+        }
+        if !waiting.calls.is_empty() {
+            waiting.calls.append(calls);
+            *calls = std::mem::take(&mut waiting.calls);
         }
         let origin = waiting.origin.take()?;
         let shown = waiting.shown;
@@ -196,14 +214,19 @@ mod tests {
         assert_eq!(assembly.take_single(first).map(|o| o.header.sequence), Some(1));
         let second = assembly.open(origin(2), 2);
         assert!(
-            assembly.take_single(first).is_none() && assembly.part(first, (0, 0), &answer, &mut response).is_none()
+            assembly.take_single(first).is_none()
+                && assembly.part(first, (0, 0), (&answer, &mut Vec::new()), &mut response).is_none()
         );
         assert!(assembly.take_single(second).is_none(), "it waits for two");
-        assert!(assembly.part(second, (0, 0), &answer, &mut response).is_none());
-        assert_eq!(assembly.part(second, (1, 0), &answer, &mut response).map(|(o, _)| o.header.sequence), Some(2));
+        assert!(assembly.part(second, (0, 0), (&answer, &mut Vec::new()), &mut response).is_none());
+        assert_eq!(
+            assembly.part(second, (1, 0), (&answer, &mut Vec::new()), &mut response).map(|(o, _)| o.header.sequence),
+            Some(2)
+        );
         let third = assembly.open(origin(3), 1);
         assert!(
-            assembly.part(second, (0, 0), &answer, &mut response).is_none() && assembly.take_single(first).is_none()
+            assembly.part(second, (0, 0), (&answer, &mut Vec::new()), &mut response).is_none()
+                && assembly.take_single(first).is_none()
         );
         assert_eq!(assembly.take_single(third).map(|o| o.header.sequence), Some(3));
         assert!(assembly.take_single(third).is_none());
@@ -217,16 +240,16 @@ mod tests {
         let small = encoded(&Operation::new(OpKind::Invoke));
         let tickets: Vec<ResponseId> = (0..200).map(|sequence| assembly.open(origin(sequence), 2)).collect();
         for id in &tickets {
-            assert!(assembly.part(*id, (0, 0), &large, &mut response).is_none());
+            assert!(assembly.part(*id, (0, 0), (&large, &mut Vec::new()), &mut response).is_none());
         }
         assert!(assembly.waiting_bytes[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
         let other = MessageHeader { tenant: 8, ..origin(1).header };
         let others = assembly.open(RequestOrigin { header: other, ..origin(1) }, 2);
-        assert!(assembly.part(others, (0, 0), &large, &mut response).is_none());
+        assert!(assembly.part(others, (0, 0), (&large, &mut Vec::new()), &mut response).is_none());
         assert_eq!(assembly.waiting_bytes[&8], large.len(), "another tenant has room of its own");
         let mut cut = 0;
         for id in tickets.into_iter().chain([others]) {
-            assert!(assembly.part(id, (1, 0), &small, &mut response).is_some());
+            assert!(assembly.part(id, (1, 0), (&small, &mut Vec::new()), &mut response).is_some());
             cut += usize::from(response.len() < large.len());
         }
         assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
@@ -242,7 +265,7 @@ mod tests {
             for (done, index) in order.iter().enumerate() {
                 let value = [*index as u8; 3];
                 let answer = encoded(&Operation { value: &value, number: *index as u64, ..Operation::new(OpKind::Invoke) });
-                let finished = assembly.part(id, (*index, 0), &answer, &mut response);
+                let finished = assembly.part(id, (*index, 0), (&answer, &mut Vec::new()), &mut response);
                 prop_assert_eq!(finished.is_some(), done + 1 == order.len());
             }
             let (header, operations) = MessageHeader::decode(&response).expect("a well-formed response");

@@ -1,6 +1,6 @@
 //! A request that took longer than the threshold.
 
-use sandstorm_accounts::RequestSubject;
+use sandstorm_accounts::{RequestSubject, RequestWaits};
 use sandstorm_metrics::histogram::RequestClass;
 
 /// A slow request, or several of one tenant that were answered together.
@@ -14,4 +14,6 @@ pub(super) struct SlowAnswer {
     pub(super) count: u64,
     pub(super) waiting_ns: u64,
     pub(super) service_ns: u64,
+    /// What it waited for beside its turn; of several, the first.
+    pub(super) waits: RequestWaits,
 }

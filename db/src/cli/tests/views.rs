@@ -247,6 +247,7 @@ fn client_and_server_have_the_same_slow_requests() {
             total_ns: 5,
             waiting_ns: 6,
             service_ns: 7,
+            waits: server::RequestWaitsResponse { disk_ns: 1, backing_ns: 2, log_ns: 3, copies_ns: 4, backed_ns: 5 },
             worker: 8,
             call: Some(server::SlowCallResponse {
                 log_call: 4,
@@ -262,7 +263,10 @@ fn client_and_server_have_the_same_slow_requests() {
                 reads: 6,
                 read_bytes: 7,
                 retries: 8,
+                nested_calls: 10,
+                nested_cpu_ns: 11,
                 first_turn_ns: 9,
+                arguments: "a".into(),
             }),
             turns: vec![server::TurnShareResponse { tenant: Some("b".into()), turns: 1, cpu_ns: 2, requests: 3 }],
             known_ns: 9,

@@ -31,6 +31,10 @@ impl ColdSource for KeyToLoad {
     fn fetch(self: Arc<Self>, _miss: ColdMiss, ticket: &Arc<ColdTicket>) {
         Arc::clone(&self.backend).load(self.hash, &self.key, ticket);
     }
+
+    fn is_backing(&self) -> bool {
+        true
+    }
 }
 
 /// Notes that a key has to be loaded.

@@ -11,6 +11,9 @@ use super::{SpillAddress, SpillReadError};
 pub(crate) trait ColdSource: std::fmt::Debug + Send + Sync {
     /// Has a record read, and the ticket told when it is in memory, or cannot be.
     fn fetch(self: Arc<Self>, miss: ColdMiss, ticket: &Arc<ColdTicket>);
+
+    /// Whether that is the backing of a table, and not the disk.
+    fn is_backing(&self) -> bool;
 }
 
 /// A cold record that an operation met. The operation has done nothing then: once the record was fetched, it is run
@@ -38,6 +41,7 @@ impl ColdMiss {
     pub fn fetch(misses: Vec<ColdMiss>, reader: u32, wake: impl Fn() + Send + Sync + 'static) -> Arc<ColdTicket> {
         let ticket = Arc::new(ColdTicket {
             missing: AtomicUsize::new(misses.len() + 1),
+            has_backing: misses.iter().any(|miss| miss.source.is_backing()),
             is_done: AtomicBool::new(false),
             error: Mutex::new(None),
             wake: Box::new(wake),
@@ -54,6 +58,7 @@ impl ColdMiss {
 /// Cold records that are being read together.
 pub struct ColdTicket {
     missing: AtomicUsize,
+    has_backing: bool,
     is_done: AtomicBool,
     error: Mutex<Option<SpillReadError>>,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -69,6 +74,11 @@ impl ColdTicket {
     /// Returns whether all of them are in memory, or cannot be.
     pub fn is_done(&self) -> bool {
         self.is_done.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether any of them is behind its table, in a backing; else all of them are on the disk.
+    pub fn has_backing(&self) -> bool {
+        self.has_backing
     }
 
     /// Returns why one of them could not be read, if that is so.

@@ -240,6 +240,10 @@ impl TableSpill {
 }
 
 impl ColdSource for TableSpill {
+    fn is_backing(&self) -> bool {
+        false
+    }
+
     /// Has a record read, unless it is being read for that tenant already.
     fn fetch(self: Arc<Self>, mut miss: ColdMiss, ticket: &Arc<ColdTicket>) {
         self.counters.waits.fetch_add(1, Relaxed);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use sandstorm_accounts::RequestWaits;
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/slow`.
@@ -53,6 +54,9 @@ pub struct SlowRequestResponse {
     pub waiting_ns: u64,
     /// The other part, until the answer had left; of calls, their CPU time.
     pub service_ns: u64,
+    /// What it waited for beside its turn; of several, the first.
+    #[serde(default)]
+    pub waits: RequestWaitsResponse,
     /// The worker that answered it.
     pub worker: u32,
     /// What it did, if it is a call.
@@ -62,6 +66,28 @@ pub struct SlowRequestResponse {
     pub turns: Vec<TurnShareResponse>,
     /// The part of its time, up to its end, for which turns are known.
     pub known_ns: u64,
+}
+
+/// What a request waited for beside its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestWaitsResponse {
+    /// For records that were on the disk.
+    pub disk_ns: u64,
+    /// For records that were behind their table, in its backing.
+    pub backing_ns: u64,
+    /// Once it was done, for the log to be on the disk.
+    pub log_ns: u64,
+    /// Once it was done, for the log to be on its copies, too.
+    pub copies_ns: u64,
+    /// Once it was done, for the backing of its table to have its change.
+    pub backed_ns: u64,
+}
+
+impl From<RequestWaits> for RequestWaitsResponse {
+    fn from(waits: RequestWaits) -> RequestWaitsResponse {
+        let RequestWaits { disk_ns, backing_ns, log_ns, copies_ns, backed_ns } = waits;
+        RequestWaitsResponse { disk_ns, backing_ns, log_ns, copies_ns, backed_ns }
+    }
 }
 
 /// What a slow call did.
@@ -95,8 +121,18 @@ pub struct SlowCallResponse {
     pub read_bytes: u64,
     /// Runs that were begun anew, because its transaction met the writes of others.
     pub retries: u64,
+    /// Calls of other extensions that it has begun.
+    #[serde(default)]
+    pub nested_calls: u32,
+    /// Their CPU time, which is part of its own.
+    #[serde(default)]
+    pub nested_cpu_ns: u64,
     /// From its arrival until its first turn was over.
     pub first_turn_ns: u64,
+    /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that; for its tenant and the
+    /// operator.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
 }
 
 /// What a worker did for a tenant: the turns of its calls, and its requests.

@@ -21,6 +21,7 @@ use super::classic::LookupResult;
 use super::context::MemcachedContext;
 use super::divided::KeyedCommands;
 use super::stats::{self, StatWriter};
+use super::subjects::subject_of_frame;
 use super::{BatchEnd, InputState, MemcachedSession, SHUTTING_DOWN, run_plan};
 use crate::limits::protocols::{BATCH, MEMCACHED_VERSION};
 
@@ -99,6 +100,9 @@ impl MemcachedSession {
                 }
             }
         };
+        if let Some((frame, ..)) = plan.first() {
+            self.first.note(|| subject_of_frame(frame, work.table_id()));
+        }
         let refuse = |frame: &BinaryFrame<'_>, text: &str, out: &mut Vec<u8>| push_refusal(answer(frame), text, out);
         let run = |frame: &BinaryFrame<'_>, hash: u64, out: &mut Vec<u8>| work.run_frame(frame, hash, out);
         let runner = (run, refuse, needed_key);

@@ -1,5 +1,6 @@
 //! One connection: its transport, its protocol session, its unused input and its unsent answers.
 
+use sandstorm_accounts::RequestWaits;
 use sandstorm_net::driver::{SocketInterest, StreamProgress};
 
 use super::pending_output::{PendingOutput, ReadyOutput};
@@ -40,6 +41,8 @@ pub(in crate::workers) struct ClientConnection {
     pub(super) ready_output: ReadyOutput,
     /// How far the log has to be on the disk before what its commands have seen may be shown.
     pub(super) shown: u64,
+    /// What the commands that are answered next have waited for, if they have.
+    pub(super) waits: Option<Box<RequestWaits>>,
     /// The events that the selector reports for it.
     pub(super) interest: SocketInterest,
     /// Whether its handshake waits for its turn; nothing is received then.
@@ -72,6 +75,7 @@ impl ClientConnection {
             pending: PendingOutput::default(),
             ready_output: ReadyOutput::default(),
             shown: 0,
+            waits: None,
             interest: SocketInterest::READ,
             is_handshake_delayed: false,
             is_queued: false,

@@ -36,7 +36,7 @@ impl WorkerConnections {
             executor.refresh_snapshot();
         }
         done += self.release_pending(&mut executor.context);
-        done += self.resume_fetched();
+        done += self.resume_fetched(executor.context.clock.now_ns);
         done += self.poll_selector(executor.context.clock.now_ns);
         for index in 0..self.ready_ports.len() {
             self.serve_port(self.ready_ports[index] as usize, executor);

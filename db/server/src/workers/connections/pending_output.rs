@@ -11,9 +11,11 @@ pub(super) struct PendingOutput {
     pub(super) bytes: Vec<u8>,
     /// How far the log has to be on the disk before they may leave.
     pub(super) position: u64,
+    /// Since when they wait, in the workers' nanoseconds.
+    pub(super) since_ns: u64,
     /// When the commands came that they answer; `None`: they are counted elsewhere, or go on.
     pub(super) received_ns: Option<u64>,
-    /// The call whose reply is among them, if its sending is measured.
+    /// The call whose reply is among them, if its sending is measured, or it is counted when they leave.
     pub(super) call: Option<Box<ReadyCall>>,
     /// Whether the selector has reported the connection since: it is not to do so again.
     is_reported: bool,

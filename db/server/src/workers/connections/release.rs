@@ -4,22 +4,28 @@
 use std::mem;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use sandstorm_accounts::RequestSubject;
 use sandstorm_log::PositionState;
 use sandstorm_store::backed::waits::later_of;
 
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::pending_output::{PendingOutput, ReadyOutput};
+use super::requests::note_answered;
 use super::udp_port::UdpPort;
 use super::uncertain::{ends_in_any_order, uncertain_of};
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
+use crate::workers::call_latency::count_ended;
 use crate::workers::context::WorkerContext;
+use crate::workers::latency_ledger::ReadyCall;
+use crate::workers::waits::add_answer_wait;
 
 impl ClientConnection {
     /// Keeps answers, behind those that wait, until the log is on the disk. `answers` is empty then.
-    pub(super) fn hold(&mut self, answers: &mut Vec<u8>) {
+    pub(super) fn hold(&mut self, answers: &mut Vec<u8>, now_ns: u64) {
+        if !self.pending.is_some() {
+            self.pending.since_ns = now_ns;
+        }
         self.pending.position = later_of(self.pending.position, self.shown);
         if self.pending.bytes.is_empty() && answers.capacity() > RETAINED_BUFFER_BYTES {
             self.pending.bytes = mem::take(answers);
@@ -35,19 +41,26 @@ impl ClientConnection {
 pub(super) fn note_sent(connection: &mut ClientConnection, context: &mut WorkerContext) {
     let ReadyOutput { commands_ns, call } = mem::take(&mut connection.ready_output);
     let now_ns = context.clock.read_ns();
-    if let Some((received_ns, ready_ns)) = commands_ns
-        && let Some(identity) = connection.session.identity()
-    {
+    if let Some((received_ns, ready_ns)) = commands_ns {
         context.answered.begin_batch(ready_ns);
-        let subject = || RequestSubject::of(connection.session.last_command());
-        context.answered.note(identity.tenant(), connection.session.request_class(), received_ns, subject);
+        note_answered(connection, received_ns, context);
         context.answered.note_ready(|| ready_ns);
+        connection.session.begin_answers();
+        connection.waits = None;
     }
-    if let Some(call) = call {
+    if let Some(mut call) = call {
+        count_waited(&mut call, (connection.shown, now_ns), context);
         context.answered.note_sent_call(*call);
     }
     context.settle_answered(now_ns);
     context.answered.begin_batch(now_ns);
+}
+
+/// Counts a call whose reply waited until now, if it is not counted yet.
+pub(super) fn count_waited(call: &mut ReadyCall, (position, now_ns): (u64, u64), context: &WorkerContext) {
+    if let Some(ended) = call.ended.take() {
+        count_ended(context, *ended, (position, now_ns));
+    }
 }
 
 impl WorkerConnections {
@@ -103,9 +116,16 @@ impl WorkerConnections {
         }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let now_ns = context.clock.now_ns;
-        let PendingOutput { bytes: mut answers, received_ns, call, .. } = mem::take(&mut connection.pending);
+        let PendingOutput { bytes: mut answers, since_ns, received_ns, call, .. } = mem::take(&mut connection.pending);
         connection.ready_output.commands_ns = received_ns.map(|received_ns| (received_ns, now_ns));
-        connection.ready_output.call = call.map(|call| Box::new(call.again(now_ns)));
+        if received_ns.is_some() {
+            let waits = connection.waits.get_or_insert_default();
+            add_answer_wait(waits, position, now_ns.saturating_sub(since_ns));
+        }
+        connection.ready_output.call = call.map(|mut call| {
+            count_waited(&mut call, (position, now_ns), context);
+            Box::new(call.again(now_ns))
+        });
         if state == PositionState::Uncertain {
             // Which of them are still true is unknown: the client gets one error in place of all, and no more.
             context.counters.answers_not_durable.add(1);

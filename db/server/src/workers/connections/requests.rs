@@ -3,7 +3,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::call_key;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction, WantedDatabase};
@@ -17,7 +16,7 @@ use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::forwarded::begin_forward;
 use super::inbox::InboxMessage;
-use super::worker_connections::WorkerConnections;
+use super::worker_connections::{FetchingConnection, WorkerConnections};
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
 use crate::workers::context::WorkerContext;
 use crate::workers::database_queue::DatabaseRequest;
@@ -98,7 +97,7 @@ impl WorkerConnections {
         let work = connection.transport.work(received.map_or(0, <[u8]>::len) + answers.len());
         executor.charge_connection(connection.session.identity(), (work / BYTES_PER_REQUEST) as u32);
         let sent = if waits {
-            connection.hold(&mut answers);
+            connection.hold(&mut answers, executor.context.clock.now_ns);
             self.note_pending(id, &executor.context);
             true
         } else {
@@ -124,7 +123,11 @@ impl WorkerConnections {
         let Some(connection) = self.slots.get(id) else { return };
         if connection.state == ConnectionPhase::Fetching && context.participant.shown().has_cold() {
             let reader = connection.session.identity().map_or(0, ConnectionIdentity::tenant);
-            self.fetching.push((fetch_cold(context, reader), id));
+            self.fetching.push(FetchingConnection {
+                ticket: fetch_cold(context, reader),
+                id,
+                since_ns: context.clock.read_ns(),
+            });
         }
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
@@ -198,20 +201,31 @@ fn note_answers(
     context: &mut WorkerContext,
 ) {
     let received_ns = answered_since(connection, outcome, has_answers, context);
+    let goes_on = matches!(outcome, ServeOutcome::Continue) || connection.state == ConnectionPhase::Fetching;
     if waits {
         connection.pending.received_ns = received_ns;
+        // What they are about is noted when they leave.
+        if received_ns.is_some() {
+            return;
+        }
     } else if let Some(received_ns) = received_ns {
         note_answered(connection, received_ns, context);
         context.note_ready();
     }
+    if !goes_on {
+        connection.session.begin_answers();
+        connection.waits = None;
+    }
 }
 
 /// Notes that the commands which came at `received_ns` are answered.
-fn note_answered(connection: &ClientConnection, received_ns: u64, context: &mut WorkerContext) {
+pub(super) fn note_answered(connection: &ClientConnection, received_ns: u64, context: &mut WorkerContext) {
     if let Some(identity) = connection.session.identity() {
         let class = connection.session.request_class();
-        let subject = || RequestSubject::of(connection.session.last_command());
-        context.answered.note(identity.tenant(), class, received_ns, subject);
+        context.answered.note(identity.tenant(), class, received_ns, || connection.session.first_command());
+        if let Some(waits) = &connection.waits {
+            context.answered.note_waits(**waits);
+        }
     }
 }
 

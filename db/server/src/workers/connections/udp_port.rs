@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sandstorm_log::PositionState;
 use sandstorm_net::driver::{Burst, DatagramDriver, Outbox, UdpDriver};
@@ -14,7 +13,8 @@ use crate::limits::PENDING_DATAGRAM_BYTES;
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, TURN_NS};
 use crate::workers::context::WorkerContext;
 use crate::workers::executor::RequestExecutor;
-use sandstorm_accounts::RequestSubject;
+use crate::workers::waits::add_answer_wait;
+use sandstorm_accounts::{RequestSubject, RequestWaits};
 use sandstorm_dialects::PortService;
 use sandstorm_dialects::limits::protocols::DATAGRAM_WORK;
 use sandstorm_dialects::memcached::{MemcachedSession, SHUTTING_DOWN};
@@ -28,6 +28,8 @@ pub(in crate::workers) struct UdpPort {
     burst: Burst,
     /// The first of its datagrams without an answer.
     next: usize,
+    /// When they were received, in the workers' nanoseconds.
+    received_ns: u64,
     /// Datagrams that were no requests.
     dropped: u64,
     outbox: Outbox,
@@ -44,6 +46,12 @@ struct PendingDatagram {
     peer: PeerAddr,
     request: u16,
     answer: Vec<u8>,
+    /// Its tenant, and what it is about.
+    tenant: u32,
+    subject: RequestSubject,
+    /// When it was received, and since when its answer waits, in the workers' nanoseconds.
+    received_ns: u64,
+    since_ns: u64,
 }
 
 impl UdpPort {
@@ -54,6 +62,7 @@ impl UdpPort {
             session,
             burst,
             next: 0,
+            received_ns: 0,
             dropped: 0,
             outbox: Outbox::default(),
             answer: Vec::new(),
@@ -91,8 +100,8 @@ impl UdpPort {
     }
 
     /// Sends the answers that need not wait any more. Returns their number.
-    pub(super) fn release_pending(&mut self, context: &WorkerContext) -> usize {
-        let mut released = 0;
+    pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
+        let (mut released, now_ns) = (0, context.clock.now_ns);
         // A datagram's answer has no order, and one that waits for a backing is not to hold up the others.
         for _ in 0..self.pending.len() {
             let Some(pending) = self.pending.pop_front() else { break };
@@ -111,9 +120,15 @@ impl UdpPort {
             for (header, part) in split_response(pending.request, &answer).into_iter().flatten() {
                 self.outbox.send(pending.peer, &[&header, part]);
             }
+            context.answered.begin_batch(now_ns);
+            context.answered.note(pending.tenant, RequestClass::Memcached, pending.received_ns, || pending.subject);
+            let mut waits = RequestWaits::default();
+            add_answer_wait(&mut waits, pending.position, now_ns.saturating_sub(pending.since_ns));
+            context.answered.note_waits(waits);
             released += 1;
         }
         if released > 0 {
+            context.note_ready();
             self.driver.transmit(&mut self.outbox);
         }
         released
@@ -124,11 +139,13 @@ impl UdpPort {
         if !self.has_requests() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
+            self.received_ns = executor.context.clock.now_ns;
             executor.refresh_snapshot();
         }
-        let (begun, mut requests) = (Instant::now(), 0u32);
+        let (begun_ns, received_ns, mut requests) = (executor.context.clock.read_ns(), self.received_ns, 0u32);
+        executor.context.answered.begin_batch(begun_ns);
         for (peer, datagram) in self.burst.iter().skip(self.next) {
-            if begun.elapsed().as_nanos() as u64 > TURN_NS {
+            if executor.context.clock.read_ns() - begun_ns > TURN_NS {
                 break;
             }
             self.next += 1;
@@ -140,12 +157,14 @@ impl UdpPort {
                 continue;
             };
             self.answer.clear();
+            let mut subject = None;
             if executor.context.is_draining {
                 self.session.reply_closing(payload, SHUTTING_DOWN, &mut self.answer);
             } else if header.count == 1 {
                 let context = executor.command_context(DATAGRAM_WORK);
                 self.session.run_datagram(&context, payload, &mut self.answer);
                 requests = requests.saturating_add(context.work_done());
+                subject = self.session.identity().map(|identity| (identity.tenant(), self.session.first_command()));
             } else {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
             }
@@ -155,7 +174,12 @@ impl UdpPort {
                 if self.pending_bytes + self.answer.len() <= PENDING_DATAGRAM_BYTES {
                     let answer = self.answer.clone();
                     self.pending_bytes += answer.len();
-                    self.pending.push_back(PendingDatagram { position, peer, request: header.request, answer });
+                    let (tenant, subject) = subject.unwrap_or((0, RequestSubject::of("memcached")));
+                    let request = header.request;
+                    let since_ns = executor.context.clock.now_ns;
+                    let pending =
+                        PendingDatagram { position, peer, request, answer, tenant, subject, received_ns, since_ns };
+                    self.pending.push_back(pending);
                     executor.context.mark_holding_connections(position);
                 } else {
                     self.dropped += 1;
@@ -165,16 +189,11 @@ impl UdpPort {
             for (header, part) in split_response(header.request, &self.answer).into_iter().flatten() {
                 self.outbox.send(peer, &[&header, part]);
             }
+            if let Some((tenant, subject)) = subject.filter(|_| !self.answer.is_empty()) {
+                executor.context.answered.note(tenant, RequestClass::Memcached, received_ns, || subject);
+            }
         }
         executor.charge_connection(self.session.identity(), requests);
-        if requests > 0
-            && let Some(identity) = self.session.identity()
-        {
-            let received_ns = executor.context.clock.now_ns;
-            executor.context.answered.begin_batch(received_ns);
-            let subject = || RequestSubject::of("memcached");
-            executor.context.answered.note(identity.tenant(), RequestClass::Memcached, received_ns, subject);
-        }
         executor.context.note_ready();
         self.driver.transmit(&mut self.outbox);
         if self.answer.capacity() > RETAINED_BUFFER_BYTES {

@@ -19,15 +19,25 @@ use super::handshake_queue::TlsHandshakeQueue;
 use super::inbox::InboxMessage;
 use super::pending_output::PendingConnections;
 use super::ready_queue::ReadyQueue;
+use super::release::count_waited;
 use super::slots::ConnectionSlots;
 use super::stream_port::StreamPort;
 use super::udp_port::UdpPort;
 use crate::limits::connections::ACCEPT_PAUSE_US;
 use crate::workers::context::WorkerContext;
 use crate::workers::latency_ledger::ReadyCall;
+use crate::workers::waits::add_cold_wait;
 
 /// The flag of a port's token for the selector: the stream ports' numbers come first, then the UDP ports'.
 pub(super) const PORT_TOKEN_FLAG: u64 = 1 << 63;
+
+/// A connection that waits for cold records.
+pub(super) struct FetchingConnection {
+    pub(super) ticket: Arc<ColdTicket>,
+    pub(super) id: ConnectionId,
+    /// Since when, in the workers' nanoseconds.
+    pub(super) since_ns: u64,
+}
 
 /// The connections of one worker.
 pub(in crate::workers) struct WorkerConnections {
@@ -52,7 +62,7 @@ pub(in crate::workers) struct WorkerConnections {
     /// Those whose answers wait for the log.
     pub(super) pending: PendingConnections,
     /// Connections that wait for cold records.
-    pub(super) fetching: Vec<(Arc<ColdTicket>, ConnectionId)>,
+    pub(super) fetching: Vec<FetchingConnection>,
     /// The connections whose answers wait for the backing of a table, which end in any order.
     pub(super) backed: VecDeque<(u64, ConnectionId)>,
     /// Work of this turn on commands that continue in the next, in plain requests.
@@ -163,18 +173,20 @@ impl WorkerConnections {
     }
 
     /// Lets connections go on whose cold records are in memory, or cannot be. Returns their number.
-    pub(super) fn resume_fetched(&mut self) -> usize {
-        if !self.fetching.iter().any(|(ticket, _)| ticket.is_done()) {
+    pub(super) fn resume_fetched(&mut self, now_ns: u64) -> usize {
+        if !self.fetching.iter().any(|waiting| waiting.ticket.is_done()) {
             return 0;
         }
         let (done, waiting): (Vec<_>, Vec<_>) =
-            mem::take(&mut self.fetching).into_iter().partition(|(ticket, _)| ticket.is_done());
+            mem::take(&mut self.fetching).into_iter().partition(|waiting| waiting.ticket.is_done());
         self.fetching = waiting;
-        for (ticket, id) in &done {
+        for FetchingConnection { ticket, id, since_ns } in &done {
             // Another connection may have that slot by now, but not that id.
             let Some(connection) = self.slots.get(*id) else { continue };
             if connection.state == ConnectionPhase::Fetching {
                 connection.state = ConnectionPhase::Serving;
+                let waits = connection.waits.get_or_insert_default();
+                add_cold_wait(waits, ticket, now_ns.saturating_sub(*since_ns));
                 ticket.error().into_iter().for_each(|error| connection.session.set_cold_error(error));
                 self.queue(*id);
             }
@@ -256,7 +268,7 @@ impl WorkerConnections {
         &mut self,
         id: ConnectionId,
         (tell, shown): (impl FnOnce(&mut ProtocolSession, &mut Vec<u8>), u64),
-        ready: Option<Box<ReadyCall>>,
+        mut ready: Option<Box<ReadyCall>>,
         context: &WorkerContext,
     ) {
         let mut is_new = false;
@@ -270,12 +282,12 @@ impl WorkerConnections {
             connection.shown = later_of(connection.shown, shown);
             let had_pending = connection.pending.is_some();
             if had_pending || context.position_state(connection.shown) != PositionState::OnDisk {
-                connection.hold(&mut answers);
-                connection.pending.call = ready;
+                connection.hold(&mut answers, context.clock.now_ns);
+                connection.pending.call = ready.take();
                 is_new = !had_pending;
             } else {
                 connection.append(&mut answers, context.clock.now_us);
-                connection.ready_output.call = ready;
+                connection.ready_output.call = ready.take();
             }
             self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
             let (tenant, now) = (connection.tenant, connection.buffered());
@@ -284,6 +296,10 @@ impl WorkerConnections {
         }
         if is_new {
             self.note_pending(id, context);
+        }
+        if let Some(mut call) = ready {
+            // Its connection is gone: nothing is sent.
+            count_waited(&mut call, (shown, context.clock.now_ns), context);
         }
         self.answers = answers;
     }
@@ -325,6 +341,10 @@ impl WorkerConnections {
                 count_refused(&context.counters, ConnectionReason::Protocol);
             }
             connection.transport.close();
+            for mut call in [connection.pending.call.take(), connection.ready_output.call.take()].into_iter().flatten()
+            {
+                count_waited(&mut call, (connection.shown, context.clock.now_ns), context);
+            }
             context.shared.connection_budget.leave(connection.tenant, connection.permit);
             self.publish_count(connection.tenant, context);
         }
