@@ -195,6 +195,28 @@ pub(super) fn sign_in(browser: &mut HeadlessBrowser, server: &Server) {
     browser.wait_for("document.querySelector('.cards') !== null");
 }
 
+/// The page of a tenant draws what it used over time, as the history has it, and the overview names it.
+fn check_past(browser: &mut HeadlessBrowser, server: &Server, operator: &str) {
+    browser.wait_for("document.querySelector('#past [data-past=requests] polyline') !== null");
+    let told =
+        "JSON.stringify(past.periods.map((one) => [one.at_ms, one.rows.filter((row) => row.tenant === 'shop')]))";
+    let told: Value = serde_json::from_str(browser.evaluate(told).as_str().expect("text")).expect("JSON");
+    let by = browser.evaluate("past.by");
+    let path = format!("/v1/history?by={}&tenant=shop", by.as_str().expect("a name"));
+    let kept: Value = serde_json::from_str(&get(&server.control, &path, operator).1).expect("JSON");
+    let kept = kept["periods"].as_array().expect("periods");
+    for period in told.as_array().expect("periods") {
+        let same = kept.iter().find(|one| one["at_ms"] == period[0]);
+        assert!(same.is_none_or(|one| one["rows"] == period[1]), "{period} is not in {kept:?}");
+    }
+    let drawn =
+        browser.evaluate("document.querySelector('#past [data-past=requests] polyline').getAttribute('points')");
+    let lowest = drawn.as_str().expect("points").split(' ').filter_map(|point| point.split(',').nth(1)?.parse().ok());
+    assert!(lowest.fold(60.0_f64, f64::min) < 10.0, "the most of it is near the top: {drawn}");
+    browser.evaluate("location.hash = '#/overview'");
+    browser.wait_for("document.querySelector('#past .names')?.textContent.includes('shop') === true");
+}
+
 #[test]
 fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
     if !has_program("chromium", "chromium") {
@@ -221,8 +243,15 @@ fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
     let (_, own) = get(&server.control, "/v1/overview?tenant=shop", operator.trim());
     let own: Value = serde_json::from_str(&own).expect("JSON");
     assert_eq!(requests, json!(own["tenants"][0]["requests"].to_string()));
+    check_past(&mut browser, &server, operator.trim());
     // What tenants have chosen is text.
     let hostile = serde_json::to_string(HOSTILE).expect("JSON");
+    let lines = format!(
+        "(() => {{ past.periods[0].rows.push({{...past.periods[0].rows[0], tenant: {hostile}, requests: 1e9}}); \
+         const told = document.createElement('div'); told.append(...pastCharts()); \
+         return [told.querySelectorAll('img').length, told.textContent.includes('<img src=x')]; }})()"
+    );
+    assert_eq!(browser.evaluate(&lines), json!([0, true]));
     let made = format!(
         "(() => {{ take = () => {{}}; latest.read.tenants[0].name = {hostile}; latest.read.events.push({{...latest.read.events[0], text: {hostile}, \
          subject: {hostile}}}); location.hash = '#/events'; draw(); return document.querySelectorAll('img').length; }})()"
@@ -238,8 +267,8 @@ fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
     let foreign: Vec<&String> =
         browser.requests.iter().filter(|url| !url.starts_with(&own) && *url != "about:blank").collect();
     assert!(foreign.is_empty(), "{foreign:?}");
-    let secret =
-        browser.requests.iter().any(|url| url.contains("token") || url.contains('?') && !url.contains("?tenant="));
+    let is_known = |url: &str| !url.contains('?') || url.contains("?tenant=") || url.contains("/v1/history?by=");
+    let secret = browser.requests.iter().any(|url| url.contains("token") || !is_known(url));
     assert!(!secret, "{:?}", browser.requests);
     assert_eq!(browser.evaluate("document.cookie"), json!(""), "the script does not see the session");
 }

@@ -4,6 +4,9 @@
 
 const POLL_MS = 2000;
 const SAMPLES = 150;
+const PAST_MS = 30000;
+const PAST_PERIODS = 360;
+const PAST_TENANTS = 3;
 const VIEWS = [['overview', 'Overview'], ['tenants', 'Tenants'], ['extensions', 'Extensions'], ['kills', 'Kills'], ['slow', 'Slow'], ['events', 'Events']];
 // Views of one thing, by the kind that their address begins with.
 const CLOSE_UPS = ['extension', 'table'];
@@ -15,6 +18,7 @@ let caller = {role: '', tenant: null};
 let latest = null;
 let before = null;
 let history = [];
+let past = {about: undefined, by: '', read_ms: 0, periods: []};
 let paused = false;
 let filter = '';
 let orders = {};
@@ -122,6 +126,7 @@ async function poll() {
       const read = await get('/v1/overview' + (asked === null ? '' : '?tenant=' + encodeURIComponent(asked)));
       if (view().name === 'slow') slow = await get('/v1/slow');
       if (view().tenant === asked) take(read, asked);
+      if (['overview', 'tenant'].includes(view().name) && await readPast(asked) && view().tenant === asked) draw();
       state.textContent = shown(`${caller.role}${caller.tenant ? ' of ' + caller.tenant : ''}, version ${read.version}, up ${uptime(read.uptime_s)}`);
       state.className = '';
     } else if (paused) {
@@ -133,6 +138,17 @@ async function poll() {
   }
   clearTimeout(timer);
   timer = setTimeout(poll, POLL_MS);
+}
+
+/** Reads what the server keeps of the last hours by the minute; just after its first start, of the last seconds. Returns whether it is new. */
+async function readPast(asked) {
+  if (past.about === asked && Date.now() - past.read_ms < PAST_MS) return false;
+  const read = async (by) => (await get(`/v1/history?by=${by}&limit=${PAST_PERIODS}${asked === null ? '' : '&tenant=' + encodeURIComponent(asked)}`)).periods;
+  let [by, periods] = ['minutes', await read('minutes')];
+  if (periods.length < 2) [by, periods] = ['seconds', await read('seconds')];
+  // Few seconds are no chart: it is looked at again soon.
+  past = {about: asked, by, read_ms: by === 'minutes' ? Date.now() : 0, periods};
+  return true;
 }
 
 function take(read, asked) {
@@ -214,6 +230,59 @@ function chart(title, lines, format) {
   const picture = svg('svg', {viewBox: '0 0 300 62', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown(`${title}: now ${now}, at most ${format(most)}`)},
     svg('line', {x1: 0, x2: 300, y1: 60, y2: 60}), ...drawn);
   return element('figure', {}, element('figcaption', {}, element('span', {}, title), element('span', {}, all.length ? `${now} (most ${format(most)})` : '–')), picture);
+}
+
+/** The rates of a row of the history. */
+const PAST_VALUES = {
+  requests: (row, seconds) => row.requests / seconds,
+  cpu: (row, seconds) => row.cpu_us / 1e6 / seconds,
+  p99: (row) => row.p99_ns || NaN,
+  memory: (row) => row.memory_bytes,
+};
+
+/** The tenants of the history that have most of something, each with its value in each period. */
+function pastLines(kind) {
+  const lines = new Map();
+  past.periods.forEach((period, at) => {
+    const seconds = Math.max(period.length_ms, 1) / 1000;
+    for (const row of period.rows) {
+      if (row.tenant === null) continue;
+      if (!lines.has(row.tenant)) lines.set(row.tenant, Array(past.periods.length).fill(NaN));
+      lines.get(row.tenant)[at] = PAST_VALUES[kind](row, seconds);
+    }
+  });
+  const most = (values) => Math.max(0, ...values.filter(Number.isFinite));
+  const sum = (values) => values.filter(Number.isFinite).reduce((all, value) => all + value, 0);
+  const measured = [...lines].map(([name, values]) => ({name, values, most: most(values), sum: sum(values)}));
+  return measured.filter((line) => line.most > 0).sort((a, b) => b.sum - a.sum).slice(0, PAST_TENANTS);
+}
+
+/** Tenants over the last hours, each a line, with its name and its most below. */
+function pastChart(title, kind, format) {
+  const lines = pastLines(kind);
+  const top = Math.max(...lines.map((line) => line.most), 0) * 1.08 || 1;
+  const [begun, ended] = [past.periods[0].at_ms, past.periods[past.periods.length - 1].at_ms];
+  const at = (period) => (300 * (period.at_ms - begun) / Math.max(ended - begun, 1)).toFixed(1);
+  const drawn = lines.map(({values}, number) => {
+    const points = values.map((value, period) => [past.periods[period], value]).filter(([, value]) => Number.isFinite(value));
+    return svg('polyline', {class: `line${number + 1}`, points: points.map(([period, value]) => `${at(period)},${(60 - value * 58 / top).toFixed(1)}`).join(' ')});
+  });
+  const told = lines.map((line) => `${line.name} at most ${format(line.most)}`).join(', ') || 'nothing';
+  const picture = svg('svg', {viewBox: '0 0 300 62', preserveAspectRatio: 'none', role: 'img', 'aria-label': shown(`${title}: ${told}`)},
+    svg('line', {x1: 0, x2: 300, y1: 60, y2: 60}), ...drawn);
+  const names = lines.map((line, number) => element('li', {}, element('i', {class: `line${number + 1}`}), tenantLink(line.name), ` at most ${format(line.most)}`));
+  return element('figure', {'data-past': kind}, element('figcaption', {}, element('span', {}, title)), picture, element('ul', {class: 'names'}, names.length ? names : element('li', {}, 'none')));
+}
+
+/** What tenants used over the last hours, also before the last restart. */
+function pastCharts() {
+  if (past.about !== view().tenant || past.periods.length < 2) return [];
+  const [first, last] = [past.periods[0], past.periods[past.periods.length - 1]];
+  return [
+    element('h2', {}, `From ${time(first.at_ms - first.length_ms)} to ${time(last.at_ms)} (UTC), by ${past.by}`),
+    element('div', {class: 'charts', id: 'past'}, pastChart('Requests/s', 'requests', count), pastChart('CPU of calls, of a core', 'cpu', percent),
+      pastChart('p99 of the worst second', 'p99', duration), pastChart('Memory', 'memory', bytes)),
+  ];
 }
 
 /** A table whose columns are [key, title, cell, is a number, is text]. */
@@ -456,15 +525,20 @@ function slowTable(rows, caption) {
   ], rows, 'at_ms');
 }
 
+/** What a request waited for beside its turn, by the names of `waits`. */
+const WAITS = [['disk_ns', 'waited for records on the disk'], ['backing_ns', 'waited for records in a backing'], ['log_ns', 'done, waited for the log'],
+  ['copies_ns', 'done, waited for copies of the log'], ['backed_ns', 'done, waited for the backing']];
+
 /** Where the time of a slow request went. */
 function explained(row) {
   const call = row.call;
+  const waits = WAITS.filter(([field]) => row.waits && row.waits[field]).map(([field, name]) => card(name, duration(row.waits[field])));
   return [
     element('h2', {}, `Slow request ${row.id}: ${row.operation}${call ? ` ${call.extension} v${call.version}` : ''} of ${row.tenant}`),
     element('ul', {class: 'cards', id: 'explained'},
       card('from arrival to answer', duration(row.total_ns)), card('nothing was done for it', duration(row.waiting_ns)), card(call ? 'CPU' : 'service', duration(row.service_ns)),
-      card('worker', row.worker),
-      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits), card('waited for records that were not in memory', call.cold_waits ? `${duration(call.cold_ns)}, ${call.cold_waits} times` : 0),
+      card('worker', row.worker), ...waits,
+      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits), card('waited for records that were not in memory', call.cold_waits ? `${call.cold_waits} times` : 0), card('calls of other extensions', call.nested_calls ? `${call.nested_calls}, ${duration(call.nested_cpu_ns)} CPU` : 0),
         card('records read', count(call.reads)), card('begun anew', call.retries)] : [])),
     table('turns', `Whose calls had turns on that worker meanwhile, and whose requests were answered; known for ${duration(row.known_ns)} of it`, [
       ['tenant', 'Tenant', (one) => one.tenant === null ? 'others' : tenantLink(one.tenant)], ['turns', 'Turns', (one) => count(one.turns), true],
@@ -516,6 +590,7 @@ const DRAW = {
       element('div', {class: 'charts'},
         chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count), chart('CPU of calls, of a core', ['cpu'], percent),
         chart('Busiest worker', ['busy'], percent), chart('Kills/s', ['kills'], count)),
+      pastCharts(),
       hotKeys(read.hot),
       element('h2', {}, 'Busiest tenants'), tenantsTable(tenantRows().slice(0, 10), 'The ten with most requests'),
       element('h2', {}, 'Extensions with most CPU time'), extensionsTable(extensionRows().slice(0, 10), 'The ten with most CPU time'),
@@ -581,6 +656,7 @@ const DRAW = {
         card('calls under way', tenant.running), card('code', tenant.code), card('home worker', tenant.home_worker)),
       element('div', {class: 'charts'}, chart('Requests/s', ['requests'], count), chart('Calls/s', ['calls'], count),
         chart('CPU of calls, of a core', ['cpu'], percent), chart('Refused/s', ['refused'], count)),
+      ...pastCharts(),
       ...hotKeys(read.hot),
       element('h2', {}, 'Latency'),
       table('latency', 'Since the tenant was created, or its extension loaded', [
