@@ -361,7 +361,7 @@ pub(super) struct ListArgs {
     /// Those of all tenants, or of the tenant that is named
     #[arg(long)]
     all: bool,
-    /// Order, largest first: cpu, calls, kills, or by name
+    /// Order, largest first: cpu, calls, kills, p50, p99, or by name
     #[arg(long, value_enum, default_value_t, requires = "all")]
     sort: ListOrder,
     /// Extensions to show, at most
@@ -381,6 +381,10 @@ enum ListOrder {
     Calls,
     /// By kills since then
     Kills,
+    /// By the median of how long calls took, since it was loaded
+    P50,
+    /// By the 99th percentile
+    P99,
 }
 
 fn list_all(session: &CliSession, args: &ListArgs, out: &OutputPrinter) -> Result<(), CliError> {
@@ -389,6 +393,8 @@ fn list_all(session: &CliSession, args: &ListArgs, out: &OutputPrinter) -> Resul
         ListOrder::Cpu => ExtensionSort::Cpu,
         ListOrder::Calls => ExtensionSort::Calls,
         ListOrder::Kills => ExtensionSort::Kills,
+        ListOrder::P50 => ExtensionSort::P50,
+        ListOrder::P99 => ExtensionSort::P99,
     };
     let all = session.control().all_extensions(session.named_tenant(), sort, args.limit)?;
     let row = |one: &ExtensionSummary| {

@@ -64,6 +64,10 @@ pub enum ExtensionSort {
     Calls,
     /// By the number of kills.
     Kills,
+    /// By the median of how long calls took.
+    P50,
+    /// By the 99th percentile.
+    P99,
 }
 
 impl ExtensionSort {
@@ -74,6 +78,8 @@ impl ExtensionSort {
             ExtensionSort::Cpu => "cpu",
             ExtensionSort::Calls => "calls",
             ExtensionSort::Kills => "kills",
+            ExtensionSort::P50 => "p50",
+            ExtensionSort::P99 => "p99",
         }
     }
 }

@@ -52,6 +52,10 @@ enum ExtensionOrder {
     Calls,
     /// By the number of kills.
     Kills,
+    /// By the median of how long calls took.
+    P50,
+    /// By the 99th percentile.
+    P99,
 }
 
 fn kills(
@@ -115,6 +119,8 @@ pub(super) async fn extensions(
         ExtensionOrder::Cpu => all.sort_by_key(|one| Reverse(one.stats.cpu_us)),
         ExtensionOrder::Calls => all.sort_by_key(|one| Reverse(one.stats.invocations)),
         ExtensionOrder::Kills => all.sort_by_key(|one| Reverse(one.stats.killed)),
+        ExtensionOrder::P50 => all.sort_by_key(|one| Reverse(one.p50_ns)),
+        ExtensionOrder::P99 => all.sort_by_key(|one| Reverse(one.p99_ns)),
     }
     all.truncate(limit.unwrap_or(EXTENSIONS_PER_PAGE).min(EXTENSIONS_PER_PAGE_MAX));
     Ok(axum::Json(all))

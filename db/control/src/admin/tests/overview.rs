@@ -5,14 +5,17 @@ use sandstorm_accounts::{KillRecord, PolicyEvent};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, InvocationOutcome, LoadedExtension};
 use sandstorm_net::rpc::KillCause;
 
-/// Loads an extension with so many calls of a millisecond each, of which `kills` were killed.
+/// Loads an extension with so many calls of a millisecond of CPU time each, of which `kills` were killed. These waited
+/// two milliseconds, the others one.
 fn load(server: &Server, tenant: &str, name: &str, (calls, kills): (u64, u64)) {
     let extension = LoadedExtension::new(name, 1, ExtensionLibrary::of_nothing(), BudgetOverride::default());
     for call in 0..calls {
         let killed = InvocationOutcome::Killed(KillCause::Panic);
         extension.begun(0);
-        extension.stats.ended(0, if call < kills { killed } else { InvocationOutcome::Done }, 1_000_000);
-        extension.latency.record(0, 2_000_000, 1_000_000);
+        let (outcome, waiting_ns) =
+            if call < kills { (killed, 2_000_000) } else { (InvocationOutcome::Done, 1_000_000) };
+        extension.stats.ended(0, outcome, 1_000_000);
+        extension.latency.record(0, waiting_ns, 1_000_000);
     }
     server.control.directory.put_extension(tenant, Arc::new(extension)).unwrap();
 }
@@ -35,6 +38,9 @@ fn all_extensions_are_listed_in_the_order_that_is_asked_for() {
         assert_eq!(names(list(&server.operator, &format!("sort={sort}"))), ["busy", "broken", "quiet"]);
     }
     assert_eq!(names(list(&server.operator, "sort=kills&limit=2")), ["broken", "busy"]);
+    let by_time = |sort: &str| names(list(&server.operator, &format!("sort={sort}")));
+    assert_eq!(by_time("p50"), ["broken", "quiet", "busy"], "most calls of `busy` are as short as the one of `quiet`");
+    assert_eq!(by_time("p99"), ["broken", "busy", "quiet"], "its longest is longer");
     assert_eq!(names(list(&of_a, "sort=calls")), ["broken", "quiet"], "a tenant sees its own");
     let broken = &list(&server.operator, "sort=kills&tenant=a&limit=1")[0];
     let stats = &broken["stats"];
@@ -200,7 +206,7 @@ fn keys_with_the_same_beginning_have_digests_of_their_own() {
 
 /// A slow request of a tenant, about a key.
 fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm_accounts::SlowRequest {
-    use sandstorm_accounts::{RequestSubject, SlowCall, SlowRequest};
+    use sandstorm_accounts::{RequestSubject, RequestWaits, SlowCall, SlowRequest};
     SlowRequest {
         id,
         at_ms: 10 * id,
@@ -209,8 +215,15 @@ fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm
         count: 1,
         waiting_ns: 8_000_000,
         service_ns: 3_000_000,
+        waits: RequestWaits { log_ns: 2_000_000, ..RequestWaits::default() },
         worker: 0,
-        call: Some(SlowCall { polls: 5, switches: 3, outcome: "ok", ..SlowCall::default() }),
+        call: Some(SlowCall {
+            polls: 5,
+            switches: 3,
+            outcome: "ok",
+            arguments: b"pin\0".to_vec(),
+            ..SlowCall::default()
+        }),
         turns,
         known_ns: 11_000_000,
     }
@@ -242,6 +255,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     assert_eq!(get(&of_b, "/v1/slow/7").0, 404, "another's is as one that is not there");
     let (_, shown) = get(operator, "/v1/slow/7");
     assert_eq!((&shown["key"], &shown["key_bytes"], &shown["call"]["waits"]), (&Value::Null, &json!(6), &json!(1)));
+    assert_eq!((&shown["waits"]["log_ns"], &shown["call"]["arguments"]), (&json!(2_000_000), &json!("pin\\x00")));
     let turns = |shown: &Value| {
         let share = |share: &Value| (share["tenant"].as_str().map(str::to_owned), share["cpu_ns"].as_u64().unwrap());
         shown["turns"].as_array().unwrap().iter().map(share).collect::<Vec<_>>()
@@ -250,6 +264,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     assert_eq!(turns(&shown), [(Some("b".to_owned()), 9), (None, 6), (Some("a".to_owned()), 3)]);
     let (_, own) = get(&of_a, "/v1/slow/7");
     assert_eq!((own["key"].as_str(), &own["key_digest"]), (Some("secret"), &shown["key_digest"]));
+    assert_eq!(own["call"]["arguments"], "pin\\x00");
     assert_eq!(turns(&own), [(None, 15), (Some("a".to_owned()), 3)], "no other tenant has a name");
     // Viewers see as much of others as whom they look for, and no keys.
     let viewer = |path: &str| {
@@ -261,6 +276,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     for (token, expected) in [(&of_all, turns(&shown)), (&of_own, turns(&own))] {
         let (_, seen) = get(token, "/v1/slow/7");
         assert_eq!((&seen["key"], &seen["key_digest"], turns(&seen)), (&Value::Null, &shown["key_digest"], expected));
+        assert_eq!(seen["call"].get("arguments"), None, "viewers see no arguments: {seen}");
         assert_eq!(ids(get(token, "/v1/slow")), [7, 1]);
         assert_eq!(server.json("PUT", "/v1/slow", token, json!({"threshold_us": 1})).0, 403);
     }
