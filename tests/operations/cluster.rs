@@ -15,6 +15,7 @@ use sandstorm_client::{Config, Error, Reply, blocking};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::http::has_program;
 use crate::common::eventually;
 use crate::common::ports::free_port;
 use crate::common::process::Server;
@@ -55,8 +56,7 @@ impl EtcdProcess {
 
     /// As [`EtcdProcess::start_with`], elsewhere.
     pub(super) fn start_at(place: EtcdPlace, clients: (&'static str, Vec<String>)) -> Option<EtcdProcess> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
-            eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
+        if !has_program("etcd", "etcd-server") {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -186,8 +186,7 @@ fn check_refusals(ports: &[String]) {
 
 /// Writes by one server's port, reads by another's; each key is where its slot is.
 fn check_redis_cli(ports: &[String]) {
-    if Command::new("redis-cli").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("skipped: no `redis-cli` here (Debian's package redis-tools)");
+    if !has_program("redis-cli", "redis-tools") {
         return;
     }
     for number in 0..KEYS {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::http::has_program;
 use crate::common::eventually;
 use crate::common::process::{binary, state_in};
 
@@ -50,8 +51,7 @@ impl Drop for DevCluster {
 impl DevCluster {
     /// Starts one with these options; `None`, with a line, if there is no etcd on this machine.
     pub(super) fn start(options: &[&str]) -> Option<DevCluster> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
-            eprintln!("skipped: no `etcd` here (Debian's package etcd-server)");
+        if !has_program("etcd", "etcd-server") {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

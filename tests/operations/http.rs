@@ -40,12 +40,34 @@ fn joined(mut chunks: &str) -> String {
     body
 }
 
-/// Whether a program is installed; a test without it says so, and checks nothing.
+/// Whether a program is installed; a test without it says so, and checks nothing. One that is named in
+/// `TEST_MUST_HAVE` must be there: `scripts/test` names those that it has found or installed, so that no test with
+/// them passes without them.
 pub(crate) fn has_program(name: &str, package: &str) -> bool {
     let found =
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).exists());
+    let needed = std::env::var("TEST_MUST_HAVE").unwrap_or_default();
+    assert!(
+        found || !must_have(&needed, name),
+        "TEST_MUST_HAVE names {name} (Debian's package {package}), and it is not there"
+    );
     if !found {
         println!("skipped: there is no {name} (Debian's package {package})");
     }
     found
+}
+
+/// Whether a list of programs has this one.
+fn must_have(needed: &str, name: &str) -> bool {
+    needed.split_whitespace().any(|one| one == name)
+}
+
+#[test]
+fn a_program_that_must_be_there_lets_no_test_pass_without_it() {
+    assert!(must_have("promtool chromium", "chromium") && !must_have("promtool", "chromium") && !must_have("", "x"));
+    let script = std::fs::read_to_string(crate::common::root().join("scripts/test")).expect("a script");
+    for name in ["promtool", "prometheus", "chromium", "dpkg-deb", "script", "etcd", "etcdctl", "redis-cli"] {
+        assert!(script.contains(&format!(" {name}:")), "scripts/test installs {name}, or says that it is missing");
+    }
+    assert!(script.contains("export TEST_MUST_HAVE="), "and names those that are there");
 }
