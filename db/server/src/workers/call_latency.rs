@@ -1,5 +1,5 @@
-//! Counts how long calls took, and keeps those that were slow. A call's time ends when its reply may leave: once the log
-//! is on the disk, or on its copies, as far as the reply shows it.
+//! Counts how long calls took, and keeps those that were slow. A call's time ends when its reply may leave: once the
+//! log is on the disk, or on its copies, as far as the reply shows it.
 
 use std::sync::Arc;
 
