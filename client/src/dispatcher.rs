@@ -54,6 +54,8 @@ struct DispatcherState {
     /// Index of the session that new requests go to.
     current: usize,
     route: Route,
+    /// Whether the first requests were answered: from then on no request goes to a port that has not answered.
+    is_connected: bool,
     outbox: SocketOutbox,
     other: Option<Box<DriverIo>>,
     /// Longest sleep of the task.
@@ -200,6 +202,7 @@ impl RequestDispatcher {
             sessions: vec![session],
             current: 0,
             route,
+            is_connected: false,
             outbox: SocketOutbox { path_mtu, ..SocketOutbox::default() },
             other,
             wakeup_us: 0,
@@ -231,6 +234,7 @@ impl RequestDispatcher {
             let mut state = self.shared.state.lock();
             (state.route, state.current) = (Route::Worker(0), 0);
         }
+        self.shared.state.lock().is_connected = true;
         Ok(())
     }
 
@@ -297,10 +301,14 @@ async fn bind_socket(config: &Config) -> Result<UdpSocket, Error> {
 /// A session with one of the server's ports; `most` is what a driver can send at once.
 fn new_session(config: &Config, most: Option<usize>, port: PeerAddr, epoch_ms: u64) -> ClientSession<ReplySender> {
     let login = config.login(epoch_ms);
-    match most {
+    let mut session = match most {
         Some(most) => ClientSession::within(most, port, login, config.window),
         None => ClientSession::new(port, login, config.window),
+    };
+    if config.route == Route::Home {
+        session.follow_home();
     }
+    session
 }
 
 /// The time in milliseconds since 1970.
@@ -379,7 +387,7 @@ impl DispatcherShared {
         for session in &mut state.sessions {
             due_us = due_us.min(session.poll(now_us, &mut tx, &mut deliver).unwrap_or(u64::MAX));
         }
-        self.switch_to_home_port(state);
+        due_us = due_us.min(self.switch_to_home_port(state, now_us));
         state.wakeup_us = due_us;
         (due_us, more, !state.outbox.waiting.is_empty())
     }
@@ -402,29 +410,55 @@ impl DispatcherShared {
         for session in &mut state.sessions {
             due_us = due_us.min(session.poll(now_us, &mut tx, &mut deliver).unwrap_or(u64::MAX));
         }
+        due_us = due_us.min(self.switch_to_home_port(state, now_us));
+        let DriverIo { driver, outbox, .. } = &mut **state.other.as_mut()?;
         driver.transmit(outbox);
         let waits = !outbox.is_empty();
-        self.switch_to_home_port(state);
         state.wakeup_us = due_us;
         Some((due_us, received > 0, waits))
     }
 
-    /// Sends new requests to the home worker's port, once it is known or after it moved.
-    fn switch_to_home_port(&self, state: &mut DispatcherState) {
+    /// Sends new requests to the home worker's port, once it is known, or after it moved and the new port has answered.
+    /// What is under way ends at the old port. Returns when it has to be called again at the latest.
+    fn switch_to_home_port(&self, state: &mut DispatcherState, now_us: u64) -> u64 {
+        const NEVER: u64 = u64::MAX;
         if state.route != Route::Home {
-            return;
+            return NEVER;
         }
-        let Some(server) = state.sessions.get(state.current).and_then(ClientSession::server) else { return };
-        let Ok(home) = self.config.worker_address(server.home_worker) else { return };
+        let Some(server) = state.sessions.get(state.current).and_then(ClientSession::server) else { return NEVER };
+        let Ok(home) = self.config.worker_address(server.home_worker) else { return NEVER };
         if state.sessions.get(state.current).is_some_and(|session| session.peer() == home) {
-            return;
+            return NEVER;
         }
         let known = state.sessions.iter().position(|session| session.peer() == home);
-        state.current = known.unwrap_or_else(|| {
+        let place = known.unwrap_or_else(|| {
             let most = state.other.as_ref().map(|other| other.driver.max_datagram());
             state.sessions.push(new_session(&self.config, most, home, self.epoch_ms));
             state.sessions.len() - 1
         });
+        let Some(session) = state.sessions.get_mut(place) else { return NEVER };
+        if session.is_ready() || !state.is_connected {
+            state.current = place;
+            return NEVER;
+        }
+        let Some(mut tx) = TransportSink::over(&self.transport, &mut state.outbox, state.other.as_mut()) else {
+            return NEVER;
+        };
+        if session.waiting() == 0 {
+            self.probe(session, now_us, &mut tx);
+        }
+        session.poll(now_us, &mut tx, &mut deliver).unwrap_or(NEVER)
+    }
+
+    /// Sends a ping that shows whether a port answers, and with whom the session is.
+    fn probe(&self, session: &mut ClientSession<ReplySender>, now_us: u64, tx: &mut TransportSink<'_>) {
+        let mut message = Message::new();
+        message.ping(&[]);
+        if let Ok(message) = message.finish(self.config.tenant) {
+            let (waiter, _dropped_answer) = oneshot::channel();
+            // One that is not answered is followed by another one.
+            let _refused = session.submit(now_us, waiter, message, limits::REQUEST_DEADLINE, tx, &mut deliver);
+        }
     }
 }
 

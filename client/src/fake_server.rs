@@ -70,6 +70,8 @@ struct FakeServerState {
     /// Grows when the server "restarts" and forgets its sessions.
     life: AtomicU64,
     requests: Vec<AtomicU64>,
+    /// The tenant's home worker.
+    home: AtomicU64,
     /// What the next commits, puts and calls near a key are told of where their keys are.
     elsewhere: Mutex<VecDeque<String>>,
 }
@@ -96,6 +98,7 @@ impl FakeServer {
             corrupted_gets: AtomicU64::new(0),
             life: AtomicU64::new(0),
             requests: (0..options.workers).map(|_| AtomicU64::new(0)).collect(),
+            home: AtomicU64::new(options.home.into()),
             elsewhere: Mutex::default(),
         });
         let threads = (0..)
@@ -111,6 +114,11 @@ impl FakeServer {
     /// Forgets all sessions, as a restarted server does (but keeps the records, so that tests can look at them).
     pub(crate) fn restart(&self) {
         self.shared.life.fetch_add(1, Relaxed);
+    }
+
+    /// Moves the tenant's home to another worker.
+    pub(crate) fn move_home(&self, worker: u32) {
+        self.shared.home.store(worker.into(), Relaxed);
     }
 
     /// Stops taking datagrams, or goes on with those that came in the meantime; has effect when it returns.
@@ -332,6 +340,10 @@ impl FakeWorkerPort {
             }
             response
         });
+        let mut response = response;
+        if self.shared.home.load(Relaxed) != u64::from(self.worker) {
+            response[1] |= MESSAGE_FLAG_OTHER_HOME;
+        }
         self.endpoint.respond(now_us, peer, request.request_id, &response, &mut self.net);
     }
 
@@ -341,7 +353,7 @@ impl FakeWorkerPort {
         }
         assert_eq!(operations[0].number, HELLO_BIND_SESSION);
         self.sessions.insert(header.session);
-        let FakeServerOptions { workers, home, .. } = self.shared.options;
+        let (workers, home) = (self.shared.options.workers, self.shared.home.load(Relaxed) as u32);
         let value = [workers.to_le_bytes(), home.to_le_bytes()].concat();
         let (number, user_flags) = (u64::from(self.worker), self.start());
         encode_message(header, &[Operation { number, user_flags, value: &value, ..Operation::new(OpKind::Hello) }])

@@ -25,6 +25,9 @@ pub const MAX_REQUEUES: u32 = 3;
 /// restarted, and it answers only a bounded number of unknown senders a second. One or two are usual under overload or
 /// loss.
 pub const TIMEOUTS_BEFORE_HELLO: u32 = 3;
+/// Interval at which a session asks where its tenant's home worker is, while answers say that it is elsewhere, in
+/// microseconds: a tenth of the time for which a home stays, and one small message.
+pub const HOME_QUESTION_INTERVAL_US: u64 = 1_000_000;
 /// Message buffers kept for reuse, of one session: a whole window of them.
 pub const SPARE_BUFFERS: usize = 1024;
 /// Bytes of a message buffer above which it is not kept.

@@ -11,6 +11,7 @@
 
 use crate::message::{Message, ServerGreeting, decode_hello, is_idempotent, stamp_session};
 use crate::{Error, limits};
+use home_watch::HomeWatch;
 use rand::RngCore;
 use rejection::SessionRejection;
 use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, default_datagram};
@@ -23,6 +24,7 @@ use sink::SessionSink;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+mod home_watch;
 mod login;
 mod rejection;
 mod sink;
@@ -80,6 +82,7 @@ pub(crate) struct ClientSession<T> {
     /// The time at which the queue's deadlines are checked next; `None` while it is empty.
     queue_check_us: Option<u64>,
     server: Option<ServerTopology>,
+    home: HomeWatch,
     renewals: u64,
     /// Requests in a row that no server answered in time, each sent after the one before it was given up.
     silent_timeouts: u32,
@@ -127,6 +130,7 @@ impl<T> ClientSession<T> {
             queue: VecDeque::new(),
             queue_check_us: None,
             server: None,
+            home: HomeWatch::default(),
             renewals: 0,
             silent_timeouts: 0,
             last_timeout_us: 0,
@@ -386,6 +390,7 @@ impl<T> ClientSession<T> {
         let (pending, answer) = (response.request, response.message);
         self.silent_timeouts = 0;
         self.settle(pending.tag.session, pending.tag.sequence);
+        self.look_at_home(now_us, &answer, tx);
         if pending.tag.tag.is_none() {
             self.greeted(pending, &answer, out);
             self.endpoint.start_mtu_probing(now_us);

@@ -255,6 +255,47 @@ async fn a_home_port_that_is_deaf_is_no_obstacle() {
     every_operation(&client.with_deadline(Duration::from_secs(30))).await;
 }
 
+#[tokio::test]
+async fn a_home_that_moves_is_followed_once_its_port_answers() {
+    let fake = FakeServer::start(FakeServerOptions { workers: 3, silent_worker: Some(2), ..Default::default() });
+    let client = Client::connect(config(&fake)).await.unwrap().with_deadline(Duration::from_secs(60));
+    let follows = async |home: u32| {
+        let (before, begun) = (fake.requests(home as usize), std::time::Instant::now());
+        while client.home_worker() != home || fake.requests(home as usize) < before + 100 {
+            client.increment(TABLE, b"n", 1).await.unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still at worker {}", client.home_worker());
+        }
+    };
+    for home in [1, 0] {
+        fake.move_home(home);
+        follows(home).await;
+    }
+    // At a port that does not answer there is nothing to be had: requests go on where they went.
+    fake.move_home(2);
+    let (begun, before) = (std::time::Instant::now(), fake.requests(0));
+    while client.home_worker() != 2 && begun.elapsed() < Duration::from_secs(60) {
+        client.increment(TABLE, b"n", 1).await.unwrap();
+    }
+    assert_eq!(client.home_worker(), 2, "it knows");
+    for _ in 0..100 {
+        client.increment(TABLE, b"n", 1).await.unwrap();
+    }
+    assert!(fake.requests(0) >= before + 100 && fake.requests(1) >= 100);
+    let last = client.increment(TABLE, b"n", 1).await.unwrap();
+    assert_eq!(fake.runs(), (1, last as usize), "each ran once, wherever it went");
+}
+
+#[tokio::test]
+async fn a_client_of_a_worker_of_its_choice_follows_no_home() {
+    let fake = FakeServer::start(FakeServerOptions { workers: 2, ..Default::default() });
+    let client = Client::connect(config(&fake).route(Route::Worker(1))).await.unwrap();
+    let others = fake.requests(0);
+    for _ in 0..100 {
+        client.get(TABLE, b"k").await.unwrap();
+    }
+    assert_eq!(fake.requests(0), others);
+}
+
 #[test]
 fn a_client_whose_runtime_ended_says_closed() {
     let fake = FakeServer::start(FakeServerOptions::default());

@@ -58,6 +58,8 @@ pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_
 pub const MESSAGE_FLAG_RESPONSE: u8 = 0x01;
 /// Message flag: running the request twice does no harm, so the server need not remember its answer.
 pub const MESSAGE_FLAG_IDEMPOTENT: u8 = 0x02;
+/// Flag of a response: the tenant's home worker is another than this port's. A hello tells which one it is.
+pub const MESSAGE_FLAG_OTHER_HOME: u8 = 0x04;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

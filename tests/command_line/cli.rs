@@ -497,6 +497,18 @@ fn no_other_thread_runs_on_a_workers_processor() {
 }
 
 #[test]
+fn homes_are_moved_by_a_thread_that_can_be_left_out() {
+    let has_thread = |options: &[&str]| {
+        let server = Server::start_as(options);
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.id())).unwrap();
+        let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.into_iter().any(|name| name.trim() == "homes")
+    };
+    assert!(has_thread(&["--workers", "2"]));
+    assert!(!has_thread(&["--workers", "2", "--no-move-homes"]) && !has_thread(&["--workers", "1"]));
+}
+
+#[test]
 fn counters_are_a_stream_of_lines_unless_one_row_is_asked_for() {
     let server = Server::start(&["--no-builder"]);
     let one = server.ok("stat --once --interval 0.05 --json");

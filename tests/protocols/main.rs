@@ -4,5 +4,6 @@
 mod common;
 
 mod connections;
+mod homes;
 mod memcached;
 mod redis;

@@ -101,9 +101,12 @@ pub struct TenantPatch {
     /// True if its data requests need no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open: Option<bool>,
-    /// Its home worker.
+    /// Its home worker, which is fixed there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home_worker: Option<u32>,
+    /// Whether its home worker is fixed, or follows its load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_fixed: Option<bool>,
     /// The code that it may push and call; its extensions are moved to that tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<CodePolicy>,
@@ -123,6 +126,8 @@ pub struct TenantStatus {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// Whether that worker is fixed; else it follows the tenant's load.
+    pub home_fixed: bool,
     /// The code that it may push and call; `None`: the server is older than tiers, and runs it natively.
     pub code: Option<CodePolicy>,
     /// Its quotas, with the defaults filled in.

@@ -5,6 +5,7 @@
 mod client_list;
 mod client_registration;
 mod command_stats;
+mod home_move_record;
 mod kill_record;
 pub mod limits;
 mod memcached_stats;
@@ -18,6 +19,7 @@ mod usage;
 pub use client_list::{ClientList, RedisClientEntry, RedisClientStatus};
 pub use client_registration::ClientRegistration;
 pub use command_stats::CommandStat;
+pub use home_move_record::HomeMoveRecord;
 pub use kill_record::{CodePlace, KillRecord};
 pub use memcached_stats::{MemcachedTotals, Tally, WorkerMemcachedCounts};
 pub use recent_entries::NewEntries;

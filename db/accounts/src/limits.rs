@@ -42,6 +42,8 @@ pub const LOG_LINES: RateLimit = RateLimit::per_second(LOG_LINES_PER_S).with_bur
 pub const LOG_DEBUG_S: u64 = 60;
 /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
 pub const RECENT_KILLS: usize = 64;
+/// Moves of a home worker kept for each tenant: they are told within seconds, and a tenant has one in ten seconds.
+pub const RECENT_HOME_MOVES: usize = 8;
 /// Changes a second, over time, that a tenant may make over the control port (tables, grants, tokens, suspensions).
 /// Every worker takes over each one, so other tenants pay for them. Changes that only end something are not counted.
 pub const CHANGES_PER_S: u64 = 20;

@@ -10,13 +10,14 @@ use sandstorm_net::rate_limiter::{RateLimit, RateLimiter};
 
 use super::client_list::ClientList;
 use super::command_stats::{self, CommandBaseline, CommandCounts, CommandStat};
+use super::home_move_record::HomeMoveRecord;
 use super::kill_record::KillRecord;
 use super::memcached_stats::{MemcachedStats, WorkerMemcachedCounts};
 use super::recent_entries::{NewEntries, RecentEntries};
 use super::slow_log::SlowLog;
 use super::slow_requests::SlowRequests;
 use super::tenant_log::TenantLog;
-use crate::limits::{CHANGES, HTTP_CALLS, RECENT_KILLS, REQUESTS_BURST_NS};
+use crate::limits::{CHANGES, HTTP_CALLS, RECENT_HOME_MOVES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::ClassLatencies;
@@ -83,6 +84,7 @@ pub struct TenantUsage {
     /// The counts of its memcached clients.
     pub tallies: MemcachedStats,
     policy_events: RecentEntries<PolicyEvent, RECENT_KILLS>,
+    home_moves: RecentEntries<HomeMoveRecord, RECENT_HOME_MOVES>,
     changes: RateLimiter,
     http_calls: RateLimiter,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
@@ -154,6 +156,7 @@ impl TenantUsage {
             forgotten: CommandBaseline::default(),
             tallies: MemcachedStats::default(),
             policy_events: RecentEntries::default(),
+            home_moves: RecentEntries::default(),
             over_rate: AtomicU64::new(0),
             changes: RateLimiter::default(),
             http_calls: RateLimiter::default(),
@@ -401,6 +404,18 @@ impl TenantUsage {
     #[inline]
     pub fn policy_events_after(&self, number: u64) -> NewEntries<PolicyEvent> {
         self.policy_events.after(number)
+    }
+
+    /// Adds a move of its home worker after its load; it displaces the oldest.
+    #[inline]
+    pub fn record_home_move(&self, moved: HomeMoveRecord) {
+        self.home_moves.add(moved);
+    }
+
+    /// The moves of its home worker behind the one of a number: see [`NewEntries`].
+    #[inline]
+    pub fn home_moves_after(&self, number: u64) -> NewEntries<HomeMoveRecord> {
+        self.home_moves.after(number)
     }
 
     /// Of a thousand of the tenant's datagrams, those that are dropped early now, workers added up.

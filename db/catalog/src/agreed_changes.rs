@@ -32,7 +32,7 @@ impl AgreedImage {
         let mut tenants = tenants_of(&news)?;
         for tenant in tenants.values_mut() {
             if let Some(own) = own.tenants.get(&tenant.id) {
-                tenant.home_worker = own.home_worker;
+                (tenant.home_worker, tenant.home_fixed) = (own.home_worker, own.home_fixed);
             }
         }
         let image = DirectoryImage { tenants, next_tenant: news.next_tenant, next_home: own.next_home };
@@ -52,7 +52,7 @@ pub(super) fn tenants_of(news: &AgreedNews) -> Result<BTreeMap<u32, JournalTenan
 
 /// What is agreed of a tenant: all but what depends on the server.
 pub(super) fn agreed_form(mut tenant: JournalTenant) -> JournalTenant {
-    tenant.home_worker = 0;
+    (tenant.home_worker, tenant.home_fixed) = (0, false);
     // The end of a grace period is the same for all servers; what is left of it changes with each look.
     tenant.old_token.iter_mut().for_each(|old| old.left_ms = None);
     tenant

@@ -190,7 +190,7 @@ impl Directory {
 fn carry_over(tenant: &mut TenantAccount, old: &TenantAccount, kept: &JournalTenant) {
     tenant.serial = old.serial;
     tenant.usage = Arc::clone(&old.usage);
-    tenant.home_worker = old.home_worker;
+    (tenant.home_worker, tenant.home_fixed) = (old.home_worker, old.home_fixed);
     let was_token = JournalToken::of(&old.token);
     if was_token == kept.token && tenant.open == old.open {
         tenant.credential = old.credential;

@@ -70,6 +70,9 @@ fn settings(old: &TenantView, new: &TenantView) {
     if before.home_worker != now.home_worker {
         info!(tenant, home_worker = now.home_worker, "tenant has another home worker");
     }
+    if before.home_fixed != now.home_fixed {
+        info!(tenant, home_fixed = now.home_fixed, "home worker fixed, or following its load");
+    }
     let names = before.budgets.keys().chain(now.budgets.keys().filter(|name| !before.budgets.contains_key(*name)));
     for extension in names.filter(|name| before.budgets.get(*name) != now.budgets.get(*name)) {
         let own = now.budgets.contains_key(extension);

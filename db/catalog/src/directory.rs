@@ -41,8 +41,10 @@ type ChangeWaker = Box<dyn Fn() + Send + Sync>;
 pub struct TenantChange {
     /// Whether it is reached without a token.
     pub open: Option<bool>,
-    /// Its home worker.
+    /// Its home worker, which is fixed there.
     pub home_worker: Option<u32>,
+    /// Whether its home worker is fixed where it is, or follows the tenant's load.
+    pub home_fixed: Option<bool>,
     /// The code that it may have. What is loaded stays as it is; the caller moves it to the other tier.
     pub code: Option<CodePolicy>,
     /// Its quotas.
@@ -75,6 +77,8 @@ pub struct Directory {
     pub(super) backings: Arc<BackingPool>,
     /// What this server owns of all tables, in a cluster.
     pub(super) slots: OnceLock<Arc<SlotOwnership>>,
+    /// Moves of home workers after their load.
+    homes_moved: AtomicU64,
 }
 
 impl std::fmt::Debug for Directory {
@@ -116,6 +120,7 @@ impl Directory {
             spill: SpillFolder::default(),
             backings: BackingPool::new(),
             slots: OnceLock::new(),
+            homes_moved: AtomicU64::new(0),
         })
     }
 
@@ -210,6 +215,7 @@ impl Directory {
                 code: TenantCode::of(new.code.unwrap_or(self.options.code), &new.name),
                 budgets: HashMap::new(),
                 home_worker,
+                home_fixed: new.home_worker.is_some(),
                 credential: next.credential(),
                 usage: Arc::new(TenantUsage::new(self.workers() as usize)),
                 token: hash,
@@ -259,12 +265,39 @@ impl Directory {
         self.update_tenant(tenant, &TenantChange { open: Some(open), ..TenantChange::default() }).map(|_| ())
     }
 
-    /// Moves a tenant's home.
+    /// Moves a tenant's home, and fixes it there.
     ///
     /// # Errors
     /// No such tenant or worker.
     pub fn set_home_worker<'a>(&self, tenant: impl Into<TenantRef<'a>>, home: u32) -> Result<(), DirectoryError> {
         self.update_tenant(tenant, &TenantChange { home_worker: Some(home), ..TenantChange::default() }).map(|_| ())
+    }
+
+    /// Moves a tenant's home after its load, from one worker to another. Returns false, and changes nothing, if the
+    /// tenant is gone, or its home is elsewhere or fixed by now.
+    ///
+    /// # Errors
+    /// No such worker; a change that cannot be recorded.
+    pub fn move_home(&self, tenant: u32, from: u32, to: u32) -> Result<bool, DirectoryError> {
+        self.check_home_worker(to)?;
+        let is_movable = |account: &TenantAccount| account.home_worker == from && !account.home_fixed;
+        if !self.snapshot().tenant(tenant).is_some_and(|view| is_movable(&view.tenant)) {
+            return Ok(false);
+        }
+        let moved = self.change_tenant(tenant, |_, account| {
+            let moves = is_movable(account);
+            if moves {
+                account.home_worker = to;
+            }
+            Ok(moves)
+        })?;
+        self.homes_moved.fetch_add(moved.into(), Ordering::Relaxed);
+        Ok(moved)
+    }
+
+    /// Moves that [`Directory::move_home`] has made.
+    pub fn homes_moved(&self) -> u64 {
+        self.homes_moved.load(Ordering::Relaxed)
     }
 
     /// Changes several settings at once, or none if one of them is refused. Returns the quotas.
@@ -276,7 +309,7 @@ impl Directory {
         tenant: impl Into<TenantRef<'a>>,
         change: &TenantChange,
     ) -> Result<Quotas, DirectoryError> {
-        let TenantChange { open, home_worker, code, quotas: changes } = change;
+        let TenantChange { open, home_worker, home_fixed, code, quotas: changes } = change;
         home_worker.map_or(Ok(()), |home| self.check_home_worker(home))?;
         self.change_tenant(tenant, |next, tenant| {
             let quotas = changes.apply(&tenant.quotas)?;
@@ -287,6 +320,7 @@ impl Directory {
             self.set_spill_quota(tenant);
             tenant.said = tenant.said.and(changes);
             tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
+            tenant.home_fixed = home_fixed.unwrap_or(tenant.home_fixed || home_worker.is_some());
             if let Some(code) = *code {
                 tenant.code = TenantCode::of(code, &tenant.name);
             }

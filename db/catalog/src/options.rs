@@ -75,7 +75,7 @@ pub struct NewTenant {
     pub token_hash: Option<TokenHash>,
     /// The quotas that differ from the server's.
     pub quotas: QuotaChanges,
-    /// Its home worker; assigned if not given.
+    /// Its home worker, which is fixed then; assigned if not given, and follows the tenant's load.
     pub home_worker: Option<u32>,
     /// The code that it may have; the server's default if not given.
     pub code: Option<CodePolicy>,

@@ -159,6 +159,7 @@ impl Directory {
             budgets: kept.budgets.iter().map(|(name, budget)| (name.as_str().into(), *budget)).collect(),
             // There may be fewer workers than before.
             home_worker: kept.home_worker % workers,
+            home_fixed: kept.home_fixed,
             credential: next.credential(),
             usage: Arc::new(TenantUsage::new(workers as usize)),
             token,
@@ -288,6 +289,7 @@ pub(super) fn journal_tenant(next: &DirectoryState, view: &TenantView) -> Journa
         configured_token: tenant.configured_token.clone(),
         open: tenant.open,
         home_worker: tenant.home_worker,
+        home_fixed: tenant.home_fixed,
         code: Some(tenant.code.policy()),
         quotas: tenant.said.clone(),
         token: JournalToken::of(&tenant.token),

@@ -204,6 +204,34 @@ fn homes_are_given_round_robin_and_may_be_moved() {
 }
 
 #[test]
+fn a_home_that_somebody_named_is_fixed_until_it_is_let_go() {
+    let directory = plain();
+    directory.create_tenant(NewTenant { home_worker: Some(1), ..NewTenant::named("named") }).unwrap();
+    directory.create_tenant(NewTenant::named("given")).unwrap();
+    let home = |name: &str| {
+        let tenant = Arc::clone(&directory.snapshot().by_name(name).unwrap().tenant);
+        (tenant.id, tenant.home_worker, tenant.home_fixed)
+    };
+    let ((named, ..), (given, ..)) = (home("named"), home("given"));
+    assert!(!directory.move_home(named, 1, 2).unwrap(), "it is fixed");
+    assert!(!directory.move_home(given, 1, 2).unwrap(), "it is elsewhere");
+    assert!(directory.move_home(given, 0, 3).is_err(), "there is no such worker");
+    assert!(!directory.move_home(given + 7, 0, 1).unwrap(), "there is no such tenant");
+    assert!(directory.move_home(given, 0, 2).unwrap());
+    assert_eq!((home("named"), home("given"), directory.homes_moved()), ((named, 1, true), (given, 2, false), 1));
+    let change = |home_worker, home_fixed| {
+        let change = TenantChange { home_worker, home_fixed, ..TenantChange::default() };
+        directory.update_tenant("given", &change).unwrap();
+        home("given")
+    };
+    assert_eq!(change(None, None), (given, 2, false), "another change leaves it as it is");
+    assert_eq!(change(Some(1), None), (given, 1, true));
+    assert_eq!(change(None, None), (given, 1, true));
+    assert_eq!(change(None, Some(false)), (given, 1, false));
+    assert_eq!(change(None, Some(true)), (given, 1, true), "where it is");
+}
+
+#[test]
 fn a_held_view_outlives_deletion_and_frees_its_tables_when_let_go() {
     let directory = plain();
     directory.create_tenant(NewTenant::named("a")).unwrap();

@@ -101,6 +101,8 @@ pub struct ServerSettings {
     pub poll: bool,
     /// Whether idle workers take invocations and packets over from others.
     pub steal: bool,
+    /// Whether tenants' home workers follow their load, except those that an operator named.
+    pub move_homes: bool,
     /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For
     /// measuring.
     pub interleave: bool,
@@ -181,6 +183,8 @@ pub struct CliOverrides {
     pub poll: Option<bool>,
     /// See [`ServerSettings::steal`].
     pub steal: Option<bool>,
+    /// See [`ServerSettings::move_homes`].
+    pub move_homes: Option<bool>,
     /// See [`ServerSettings::interleave`].
     pub interleave: Option<bool>,
     /// See [`ServerSettings::slow_us`].
@@ -227,6 +231,7 @@ struct ConfigFile {
     pin: Option<bool>,
     poll: Option<bool>,
     steal: Option<bool>,
+    move_homes: Option<bool>,
     interleave: Option<bool>,
     slow_us: Option<u64>,
     state: Option<PathBuf>,
@@ -338,6 +343,7 @@ impl ServerSettings {
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
             steal: over.steal.or(file.steal).unwrap_or(true),
+            move_homes: over.move_homes.or(file.move_homes).unwrap_or(true),
             interleave: over.interleave.or(file.interleave).unwrap_or(true),
             slow_us: in_range("slow_us", over.slow_us.or(file.slow_us).unwrap_or(SLOW_US), 0, SLOW_MAX_US)?,
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),

@@ -22,6 +22,7 @@ use sandstorm_metrics::{ServerMetrics, WatchdogCounts};
 use sandstorm_runtime as extensions;
 use sandstorm_runtime::{Profiler, Watchdog};
 use sandstorm_server::checkpointer::Checkpointer;
+use sandstorm_server::home_balancer::HomeBalancer;
 use sandstorm_server::janitor::Janitor;
 use sandstorm_server::workers::{ListenerConfig, PortAddress, WorkerOptions, WorkerStartError, Workers};
 use sandstorm_store::Epochs;
@@ -57,6 +58,8 @@ pub struct DataPlane {
     joining: Option<JoiningServer>,
     /// The server's part in moves of slots, in a cluster.
     moves: Option<Arc<MoveDesk>>,
+    /// Moves tenants between the workers, unless it is turned off or there is only one worker.
+    _homes: Option<HomeBalancer>,
     workers: Workers,
     _janitor: Janitor,
     _checkpointer: Checkpointer,
@@ -182,6 +185,7 @@ impl DataPlane {
             cluster,
             joining: _,
             moves: _,
+            _homes,
             workers,
             _janitor,
             _checkpointer,
@@ -193,7 +197,7 @@ impl DataPlane {
             profiler: _,
             renewal,
         } = self;
-        drop((cluster, workers, _janitor, _checkpointer, _scrubber, watchdog, renewal));
+        drop((cluster, _homes, workers, _janitor, _checkpointer, _scrubber, watchdog, renewal));
         directory.close_spill_folder();
         directory.close_backings();
         // What was acknowledged at the end is on the disk as well.
@@ -307,10 +311,11 @@ impl PreparedDataPlane {
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
-        let plane = DataPlane {
+        Ok(DataPlane {
             cluster: None,
             moves: joining.as_ref().map(|joining| Arc::clone(joining.desk())),
             joining,
+            _homes: start_homes(config, &directory, &metrics)?,
             workers,
             _janitor,
             _checkpointer,
@@ -321,9 +326,21 @@ impl PreparedDataPlane {
             watchdog,
             profiler,
             renewal,
-        };
-        Ok(plane)
+        })
     }
+}
+
+/// Starts to move tenants between the workers, unless that is turned off or there is only one worker.
+fn start_homes(
+    config: &ServerSettings,
+    directory: &Arc<Directory>,
+    metrics: &Arc<ServerMetrics>,
+) -> Result<Option<HomeBalancer>, StartError> {
+    if !config.move_homes || config.workers < 2 {
+        return Ok(None);
+    }
+    let start = || HomeBalancer::start(Arc::clone(directory), Arc::clone(metrics));
+    Ok(Some(config.beside_workers(start)?))
 }
 
 /// A directory with the stored tenants and the configured ones, without records; of a cluster with the slots of this

@@ -449,6 +449,8 @@ mod tenant_counters {
             connection_misses: counter,
             /// Values that were to be written over such connections.
             connection_writes: counter,
+            /// Work of such connections, in plain requests: long commands and large values count as many.
+            connection_work: counter,
         }
     }
 }

@@ -37,6 +37,7 @@ pub const SERVER_METRICS: &[MetricSpec] = &[
     ),
     gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
+    counter("homes_moved", "Moves of tenants' home workers after their load (`move_homes`)."),
 ];
 
 /// The metrics of the control port, in the order in which `admin` reads them.

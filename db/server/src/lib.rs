@@ -3,6 +3,8 @@
 
 pub mod checkpointer;
 pub mod cpu_affinity;
+pub mod home_balance;
+pub mod home_balancer;
 pub mod janitor;
 pub mod limits;
 pub mod workers;

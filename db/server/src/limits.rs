@@ -177,6 +177,7 @@ pub const TURN_WINDOWS_PER_S: u64 = 20_000;
 pub const TURN_WINDOWS_BURST: u64 = 4 * TURN_WINDOWS as u64;
 
 pub mod connections;
+pub mod homes;
 pub mod ports;
 /// Milliseconds between two looks at whether a checkpoint of the log is due.
 pub const CHECKPOINT_CHECK_MS: u64 = 500;

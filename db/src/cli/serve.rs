@@ -130,6 +130,9 @@ pub(super) struct ServeArgs {
     /// For measurements: idle workers take over no work from busy ones
     #[arg(long)]
     no_steal: bool,
+    /// Tenants stay at their home workers whatever the load [default: homes that no operator named follow it]
+    #[arg(long)]
+    no_move_homes: bool,
     /// For measurements: invocations read at once instead of yielding while their records are prefetched
     #[arg(long)]
     no_interleave: bool,
@@ -204,6 +207,7 @@ impl ServeArgs {
             pin: self.no_pin.then_some(false),
             poll: self.poll.then_some(true),
             steal: self.no_steal.then_some(false),
+            move_homes: self.no_move_homes.then_some(false),
             interleave: self.no_interleave.then_some(false),
             slow_us: self.slow_us,
             otlp: self.otlp.clone(),

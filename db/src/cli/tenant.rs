@@ -25,7 +25,7 @@ pub(super) enum TenantCommand {
         /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u32>,
-        /// Number of the worker that serves it, from 0 [default: assigned by turns]
+        /// Number of the worker that serves it from now on, from 0 [default: assigned by turns; it follows the load]
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
         /// The code that it may push and call: sandboxed; native, for authors that you trust not to look for holes in
@@ -50,9 +50,9 @@ pub(super) enum TenantCommand {
         /// Whether clients use its data without a token
         #[arg(long)]
         open: Option<bool>,
-        /// Number of the worker that serves it, from 0
-        #[arg(long, value_name = "WORKER")]
-        home: Option<u32>,
+        /// Number of the worker that serves it from now on, from 0; `auto`: it follows the load again
+        #[arg(long, value_name = "WORKER", value_parser = home_choice)]
+        home: Option<HomeChoice>,
         /// The code that it may push and call: sandboxed, native or none. Its extensions are built for that tier while
         /// the old ones serve; those that cannot be are suspended, and listed
         #[arg(long, value_name = "TIER")]
@@ -82,6 +82,25 @@ pub(super) enum TenantCommand {
         #[arg(long, conflicts_with = "grace")]
         revoke_old: bool,
     },
+}
+
+/// Where a tenant's home worker is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HomeChoice {
+    /// At that worker, whatever the load.
+    Fixed(u32),
+    /// Where the load has it.
+    Auto,
+}
+
+fn home_choice(text: &str) -> Result<HomeChoice, String> {
+    match text {
+        "auto" => Ok(HomeChoice::Auto),
+        number => {
+            let number = number.parse().map_err(|_| "write the number of a worker, or auto".to_owned())?;
+            Ok(HomeChoice::Fixed(number))
+        }
+    }
 }
 
 /// Parses `name=value`.
@@ -134,7 +153,12 @@ pub(super) fn run(session: &CliSession, command: TenantCommand, out: &OutputPrin
         TenantCommand::List => out.show(&control.tenants()?, |tenants| list(tenants)),
         TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
         TenantCommand::Set { name, open, home, code, quotas } => {
-            let change = TenantPatch { open, home_worker: home, code, quotas: quotas.into_iter().collect() };
+            let (home_worker, home_fixed) = match home {
+                Some(HomeChoice::Fixed(worker)) => (Some(worker), Some(true)),
+                Some(HomeChoice::Auto) => (None, Some(false)),
+                None => (None, None),
+            };
+            let change = TenantPatch { open, home_worker, home_fixed, code, quotas: quotas.into_iter().collect() };
             let changed = control.change_tenant(&name, &change)?;
             let Some(id) = changed.rebuild else { return out.show(&changed, show) };
             let rebuild = rebuild::wait(control, id)?;
@@ -199,7 +223,7 @@ fn show(tenant: &TenantStatus) -> String {
         ("name", tenant.name.clone()),
         ("id", tenant.id.to_string()),
         ("open", tenant.open.to_string()),
-        ("home worker", tenant.home_worker.to_string()),
+        ("home worker", format!("{}{}", tenant.home_worker, if tenant.home_fixed { ", fixed" } else { "" })),
         ("code", code_of(tenant)),
         ("tables", tenant.tables.to_string()),
         ("extensions", tenant.extensions.to_string()),

@@ -208,6 +208,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         name: "a".into(),
         open: true,
         home_worker: 1,
+        home_fixed: true,
         code: CodePolicy::Native,
         quotas: Default::default(),
         tables: 1,
@@ -397,7 +398,7 @@ fn the_server_takes_what_the_client_sends() {
     assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
     takes::<server::CreateTenantRequest>(client::TenantSpec::default());
     let code = Some(CodePolicy::Sandboxed);
-    let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), code, quotas };
+    let patch = client::TenantPatch { open: Some(true), home_worker: Some(1), home_fixed: Some(false), code, quotas };
     assert_eq!(takes::<server::ChangeTenantRequest>(patch).code, code);
     let grant: server::CreateGrantRequest =
         takes(client::GrantSpec { table: "t".into(), to: "b".into(), access: client::TableAccess::ReadWrite });

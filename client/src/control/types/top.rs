@@ -31,6 +31,8 @@ pub struct TenantUse {
     pub name: String,
     /// Its id, which a tenant that is made again under its name does not have.
     pub id: u32,
+    /// Its home worker.
+    pub home_worker: u32,
     /// CPU time of its calls, nanoseconds.
     pub cpu_ns: u64,
     /// Operations received.

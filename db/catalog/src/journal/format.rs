@@ -228,6 +228,9 @@ pub struct JournalTenant {
     pub open: bool,
     /// Its home worker.
     pub home_worker: u32,
+    /// Whether its home worker is fixed; else it follows the tenant's load.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub home_fixed: bool,
     /// The code that it may have. Journals of servers that had one tier do not say it: theirs was the native one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodePolicy>,

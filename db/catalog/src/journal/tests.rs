@@ -169,7 +169,7 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
         }
         Change::Set { name, open, home, code, tables } => {
             let quotas = QuotaChanges { tables, ..QuotaChanges::default() };
-            let change = TenantChange { open, home_worker: home, code, quotas };
+            let change = TenantChange { open, home_worker: home, home_fixed: None, code, quotas };
             directory.update_tenant(&tenant(name), &change)?;
         }
         Change::Confine { name, extension: of, confined: true } => {
@@ -346,6 +346,21 @@ fn every_changed_byte_is_found_and_a_cut_file_is_the_state_of_then() {
             lines.iter().enumerate().filter(|(n, _)| *n != missing).flat_map(|(_, l)| l.to_vec()).collect();
         file::read(&bad).expect_err("a line is missing");
     }
+}
+
+#[test]
+fn homes_are_where_they_were_after_a_restart_fixed_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = open(folder.path());
+    let (moved, _) = directory.create_tenant(NewTenant::named("moved")).unwrap();
+    directory.create_tenant(NewTenant { home_worker: Some(1), ..NewTenant::named("fixed") }).unwrap();
+    assert!(directory.move_home(moved.tenant.id, 0, 2).unwrap());
+    let directory = restart(folder.path(), directory);
+    let home = |name: &str| {
+        let tenant = Arc::clone(&directory.snapshot().by_name(name).unwrap().tenant);
+        (tenant.home_worker, tenant.home_fixed)
+    };
+    assert_eq!((home("moved"), home("fixed")), ((2, false), (1, true)));
 }
 
 #[test]

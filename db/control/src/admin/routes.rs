@@ -255,8 +255,8 @@ async fn change_tenant(
     JsonBody(change): JsonBody<ChangeTenantRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let note = EventNote { text: change.summary(), ..EventNote::default() };
-    let ChangeTenantRequest { open, home_worker, code, quotas } = change;
-    let change = TenantChange { open, home_worker, code, quotas };
+    let ChangeTenantRequest { open, home_worker, home_fixed, code, quotas } = change;
+    let change = TenantChange { open, home_worker, home_fixed, code, quotas };
     let rebuild = rebuild::change_tenant(&control, &tenant, &change)?;
     let takes_rights = change.open == Some(false) || change.code.is_some();
     let not_everywhere = if takes_rights { why_not_everywhere(&control).await } else { None };

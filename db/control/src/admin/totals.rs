@@ -32,7 +32,9 @@ pub(super) fn server_readings(uptime_s: u64, directory: &Directory) -> Vec<Metri
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
     let slabs = slab_bytes() as u64;
-    let kept = [records, bytes, evicted, expired, garbage, held_back, no_memory_refusals, slabs, grants, dropped];
+    let moved = directory.homes_moved();
+    let kept =
+        [records, bytes, evicted, expired, garbage, held_back, no_memory_refusals, slabs, grants, dropped, moved];
     let values = [uptime_s, tenants, tables, extensions, sandboxed, suspended, slowed].into_iter().chain(kept);
     readings(SERVER_METRICS, values.map(|value| vec![value]).collect())
 }

@@ -139,9 +139,12 @@ pub struct ChangeTenantRequest {
     /// Whether it is reached without a token.
     #[serde(default)]
     pub open: Option<bool>,
-    /// Its home worker.
+    /// Its home worker, which is fixed there.
     #[serde(default)]
     pub home_worker: Option<u32>,
+    /// Whether its home worker is fixed, or follows its load.
+    #[serde(default)]
+    pub home_fixed: Option<bool>,
     /// The code that it may have; its extensions are moved to that tier.
     #[serde(default)]
     pub code: Option<CodePolicy>,
@@ -153,14 +156,15 @@ pub struct ChangeTenantRequest {
 impl ChangeTenantRequest {
     /// What it changes, on a line.
     pub fn summary(&self) -> String {
-        let ChangeTenantRequest { open, home_worker, code, quotas } = self;
+        let ChangeTenantRequest { open, home_worker, home_fixed, code, quotas } = self;
         let open = open.map(|open| format!("open = {open}"));
         let home_worker = home_worker.map(|worker| format!("home_worker = {worker}"));
+        let home_fixed = home_fixed.map(|is_fixed| format!("home_fixed = {is_fixed}"));
         let code = code.map(|code| format!("code = {}", code.name()));
         let quotas = serde_json::to_value(quotas).ok();
         let quotas = quotas.as_ref().and_then(|quotas| quotas.as_object()).into_iter().flatten();
         let quotas = quotas.map(|(name, value)| format!("{name} = {value}"));
-        [open, home_worker, code].into_iter().flatten().chain(quotas).collect::<Vec<_>>().join(", ")
+        [open, home_worker, home_fixed, code].into_iter().flatten().chain(quotas).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -175,6 +179,8 @@ pub struct TenantResponse {
     pub open: bool,
     /// The worker that serves it.
     pub home_worker: u32,
+    /// Whether that worker is fixed; else it follows the tenant's load.
+    pub home_fixed: bool,
     /// The code that it may have.
     pub code: CodePolicy,
     /// Its quotas.
@@ -213,6 +219,7 @@ impl TenantResponse {
             name: tenant.name.clone(),
             open: tenant.open,
             home_worker: tenant.home_worker,
+            home_fixed: tenant.home_fixed,
             code: tenant.code.policy(),
             quotas: tenant.quotas.clone(),
             tables: view.tables.len() as u64,

@@ -99,6 +99,7 @@ fn root() -> ReferenceSection {
             "whether workers spin instead of sleeping when there is nothing to do: lowest latency, a whole core each",
         ),
         row("steal", "`--no-steal`", "true", "whether idle workers take work over from busy ones"),
+        row("move_homes", "`--no-move-homes`", "true", "whether home workers that no operator named follow the load"),
         row(
             "interleave",
             "`--no-interleave`",
@@ -373,7 +374,7 @@ fn tenants() -> Vec<ReferenceSection> {
             "the line that `sandstorm token hash` prints. With neither, `sandstorm tenant token` makes a token",
         ),
         row("open", "", "false", "reached without a token"),
-        row("home_worker", "", "assigned", "number of the worker that serves it, from 0"),
+        row("home_worker", "", "follows the load", "number of the worker that serves it, from 0, whatever the load"),
         row(
             "code",
             "",
@@ -564,6 +565,7 @@ fn the_pages_defaults_are_those_of_an_empty_file() {
         ("pin", config.pin),
         ("poll", config.poll),
         ("steal", config.steal),
+        ("move_homes", config.move_homes),
         ("interleave", config.interleave),
         ("ephemeral", config.ephemeral),
         ("allow_open", config.allow_open),

@@ -60,6 +60,7 @@ impl TenantSettings {
         kept.origin = TenantOrigin::Configured;
         kept.open = self.open;
         kept.home_worker = self.home_worker.unwrap_or(kept.home_worker);
+        kept.home_fixed |= self.home_worker.is_some();
         kept.code = self.code.or(kept.code);
         kept.quotas = kept.quotas.and(&self.quotas);
         match self.verifier().map_err(|what| refused("token", what))? {

@@ -213,17 +213,17 @@ fn tls_of_the_control_port_is_one_of_three_things() {
 
 #[test]
 fn the_command_line_goes_over_the_file_and_the_file_over_the_defaults() {
-    let file = "data = '127.0.0.1:9000'\nworkers = 4\npoll = true\npin = false\nsteal = false\ninterleave = false\nstate = '/s'";
+    let file = "data = '127.0.0.1:9000'\nworkers = 4\npoll = true\npin = false\nsteal = false\nmove_homes = false\n\
+                interleave = false\nstate = '/s'";
     let over =
         CliOverrides { workers: Some(2), poll: Some(false), state: Some("/t".into()), ..CliOverrides::default() };
     let config = ServerSettings::parse(file, "c.toml", &over).unwrap();
     assert_eq!((config.data.port(), config.workers, config.pin, config.poll), (9000, 2, false, false));
-    assert!(config.state == Path::new("/t") && !config.steal && !config.interleave);
+    assert!(config.state == Path::new("/t") && !config.steal && !config.move_homes && !config.interleave);
     let config = parse("").unwrap();
     assert_eq!((config.data, config.control), (DEFAULT_DATA, DEFAULT_CONTROL));
-    assert!(
-        config.workers >= 1 && config.pin && config.steal && config.interleave && !config.poll && !config.allow_open
-    );
+    assert!(config.workers >= 1 && config.pin && config.steal && config.move_homes && config.interleave);
+    assert!(!config.poll && !config.allow_open);
 }
 
 #[test]

@@ -58,6 +58,8 @@ event_codes! {
     TenantCreated, "tenant.created", "A tenant was created.";
     TenantChanged, "tenant.changed", "Quotas, home worker, openness or code policy of a tenant were changed.";
     TenantDeleted, "tenant.deleted", "A tenant was deleted with all that it had.";
+    TenantHomeMoved, "tenant.home_moved",
+        "The server moved a tenant to another home worker after its load; the text says how much there was.";
     TenantTokenRotated, "tenant.token_rotated", "A tenant got a new token.";
     TenantOldTokenRevoked, "tenant.old_token_revoked", "The grace of a tenant's old token was ended.";
     TenantThrottled, "tenant.throttled", "A part of a tenant's datagrams is dropped early: it sends more than it may, or than is served.";

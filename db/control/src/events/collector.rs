@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use sandstorm_accounts::{KillRecord, NewEntries, PolicyEvent};
+use sandstorm_accounts::{HomeMoveRecord, KillRecord, NewEntries, PolicyEvent};
 use sandstorm_catalog::{Directory, TenantView};
 use sandstorm_metrics::cause_name;
 
@@ -30,9 +30,10 @@ struct CollectorState {
 #[derive(Debug, Default)]
 struct SeenTenant {
     name: String,
-    /// The numbers of its latest kill and policy event.
+    /// The numbers of its latest kill, policy event and move of its home.
     kill: u64,
     policy_event: u64,
+    home_move: u64,
     /// When datagrams of it were last dropped early, in milliseconds since 1970; `None`: it is not throttled.
     throttled_ms: Option<u64>,
 }
@@ -72,6 +73,11 @@ fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64
         let (subject, text) = (Some(extension), format!("v{version}: {text}"));
         log.record(NewEvent { subject, text, ..event(code_of(what)) });
     }
+    let home_moves = usage.home_moves_after(seen.home_move);
+    seen.home_move = home_moves.last;
+    for moved in home_moves.entries {
+        log.record(NewEvent { text: home_moved_text(&moved), ..event(EventCode::TenantHomeMoved) });
+    }
     let is_throttled = usage.dropped_early_per_mille() > 0;
     match (is_throttled, seen.throttled_ms) {
         (true, before) => {
@@ -87,6 +93,18 @@ fn look_at(view: &TenantView, seen: &mut SeenTenant, log: &EventLog, now_ms: u64
         }
         (false, _) => {}
     }
+}
+
+/// Where a tenant's home was moved, and why.
+fn home_moved_text(moved: &HomeMoveRecord) -> String {
+    let HomeMoveRecord { from, to, per_mille, from_per_mille, to_per_mille } = moved;
+    let percent = |per_mille: &u32| format!("{} %", (per_mille + 5) / 10);
+    format!(
+        "from worker {from}, whose tenants took {} of a worker's time, to worker {to}, whose tenants took {}; it took {}",
+        percent(from_per_mille),
+        percent(to_per_mille),
+        percent(per_mille)
+    )
 }
 
 /// Why datagrams of a tenant are dropped early.
@@ -140,6 +158,23 @@ mod tests {
 
     use super::*;
     use crate::events::event::EventFilter;
+
+    #[test]
+    fn a_home_that_was_moved_is_told_once_with_the_loads() {
+        let (directory, log) = (Directory::new(Epochs::new()), EventLog::in_memory());
+        directory.create_tenant(NewTenant::named("shop")).expect("a tenant");
+        let usage =
+            |name: &str| std::sync::Arc::clone(&directory.snapshot().by_name(name).expect("a tenant").tenant.usage);
+        let moved = HomeMoveRecord { from: 1, to: 0, per_mille: 424, from_per_mille: 976, to_per_mille: 15 };
+        usage("shop").record_home_move(moved);
+        let collector = EventCollector::default();
+        (1..4).for_each(|look| collector.look(&directory, &log, look * 10_000));
+        let told = log.read(&EventFilter::default(), 100).events;
+        let told: Vec<_> = told.iter().map(|one| (one.code, one.tenant.as_deref(), &*one.text)).collect();
+        let text = "from worker 1, whose tenants took 98 % of a worker's time, to worker 0, whose tenants took 2 %; it \
+                    took 42 %";
+        assert_eq!(told, [(EventCode::TenantHomeMoved, Some("shop"), text)]);
+    }
 
     #[test]
     fn a_tenant_that_is_throttled_is_told_with_its_part_and_its_quota_and_so_is_the_end() {

@@ -218,6 +218,7 @@ pub(super) fn admit<'d>(
     if let Err(rejection) = authenticate(admission, view, request.peer, &header, &first, port) {
         return reject_unauthenticated(admission, request, rejection, port, response);
     }
+    let header = port.note_home(header, view.tenant.home_worker);
     if summary.hello {
         register_session(admission, request.peer, &header, port);
     }

@@ -41,6 +41,16 @@ impl RequestExecutor {
         }
     }
 
+    /// Counts what a connection's commands took for their tenant's load here.
+    pub(super) fn count_connection_work(&self, identity: Option<&ConnectionIdentity>, requests: u32) {
+        let context = &self.context;
+        if requests > 0
+            && let Some(view) = identity.and_then(|identity| identity.view(&context.snapshot))
+        {
+            view.tenant.usage.worker(context.index).connection_work.add(requests.into());
+        }
+    }
+
     /// The context of a protocol session's commands, with a budget in plain requests.
     pub(super) fn command_context(&self, budget: u32) -> CommandContext<'_> {
         let context = &self.context;

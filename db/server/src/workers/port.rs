@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, DriverWaiter, DriverWaker, Outbox};
 use sandstorm_net::r2p2::{PeerAddr, R2p2Request, ServerEndpoint};
 use sandstorm_net::reply_cache::ReplyCache;
+use sandstorm_net::rpc::{MESSAGE_FLAG_OTHER_HOME, MessageHeader};
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{ServerSeal, TokenSource, TokenVerifier, peer_session, requires_opening};
 use sandstorm_net::shared_bytes::SharedBytes;
@@ -132,6 +133,13 @@ impl PortContext {
             response: Vec::new(),
             answer: Vec::new(),
         }
+    }
+
+    /// The header of a request, which is its response's: a response says whether the tenant's home is at another port.
+    #[inline]
+    pub(super) fn note_home(&self, header: MessageHeader, home: u32) -> MessageHeader {
+        let is_elsewhere = if home as usize == self.index { 0 } else { MESSAGE_FLAG_OTHER_HOME };
+        MessageHeader { flags: header.flags & !MESSAGE_FLAG_OTHER_HOME | is_elsewhere, ..header }
     }
 
     /// Sends a response, and remembers it if its request must not run twice.

@@ -177,6 +177,7 @@ fn client_and_server_have_the_same_uses() {
         tenants: vec![server::TenantUseResponse {
             name: "a".into(),
             id: 1,
+            home_worker: 1,
             cpu_ns: 2,
             requests: 3,
             over_quota: 4,

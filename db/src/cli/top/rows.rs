@@ -156,6 +156,7 @@ impl TopView {
             column("WAITING_P99", "waiting_p99_us", 11),
             column("SERVICE_P99", "service_p99_us", 11),
             column("SENDING_P99", "sending_p99_us", 11),
+            column("HOME", "home_worker", 4),
         ];
         const EXTENSIONS: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -297,6 +298,7 @@ impl UsePeriod {
             p99(&old.waiting, &new.waiting),
             p99(&old.service, &new.service),
             p99(&old.sending, &new.sending),
+            TopValue::Count(new.home_worker.into()),
         ];
         (cells, [cpu, requests, p99_us(&latency)])
     }

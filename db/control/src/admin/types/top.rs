@@ -33,6 +33,8 @@ pub struct TenantUseResponse {
     pub name: String,
     /// Its id.
     pub id: u32,
+    /// Its home worker.
+    pub home_worker: u32,
     /// CPU time of its calls, nanoseconds.
     pub cpu_ns: u64,
     /// Operations received.
@@ -194,6 +196,7 @@ impl TenantUseResponse {
         TenantUseResponse {
             name: tenant.name.clone(),
             id: tenant.id,
+            home_worker: tenant.home_worker,
             cpu_ns: totals.cpu_ns,
             requests: totals.requests,
             over_quota: totals.over_quota,

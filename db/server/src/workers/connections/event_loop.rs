@@ -35,6 +35,7 @@ impl WorkerConnections {
             // A database that was made for a connection is to be found by its next command.
             executor.refresh_snapshot();
         }
+        done += self.follow_homes(&executor.context);
         done += self.release_pending(&mut executor.context);
         done += self.resume_fetched(executor.context.clock.now_ns);
         done += self.poll_selector(executor.context.clock.now_ns);

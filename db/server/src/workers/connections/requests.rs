@@ -15,6 +15,7 @@ use sandstorm_store::spill::{ColdMiss, ColdTicket};
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::forwarded::begin_forward;
+use super::home_changes::home_of;
 use super::inbox::InboxMessage;
 use super::worker_connections::{FetchingConnection, WorkerConnections};
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
@@ -248,6 +249,7 @@ fn run_batches(
         let requests = context.work_done();
         *worked = worked.saturating_add(requests);
         executor.charge_connection(connection.session.identity(), requests);
+        executor.count_connection_work(connection.session.identity(), requests);
         executor.context.counters.connection_batches.add(1);
         for (home, word) in connection.session.killed() {
             executor.context.shared.send_to_inbox(home as usize, InboxMessage::Close(ConnectionId::from_u64(word)));
@@ -284,8 +286,7 @@ fn run_batches(
                 }
             }
             NextAction::HandOver(tenant) => {
-                let home = executor.context.snapshot.tenant(tenant).map(|view| view.tenant.home_worker as usize);
-                let home = home.map_or(executor.context.index, |home| home % executor.context.shared.ports.len());
+                let home = home_of(tenant, &executor.context);
                 if home != executor.context.index {
                     return (used, ServeOutcome::HandOver(home));
                 }

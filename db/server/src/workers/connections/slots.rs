@@ -38,6 +38,11 @@ impl ConnectionSlots {
         self.by_tenant.get(&tenant).map_or(0, |usage| usage.connections)
     }
 
+    /// The tenants that have connections here; 0: unauthenticated ones.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = u32> {
+        self.by_tenant.keys().copied()
+    }
+
     /// Whether the buffers of a tenant's connections are within its part of the budget.
     pub(super) fn admits_buffers(&self, tenant: u32) -> bool {
         let own = self.by_tenant.get(&tenant).map_or(0, |usage| usage.bytes);

@@ -17,6 +17,7 @@ use super::connection_id::ConnectionId;
 use super::forwarded::count_answers;
 use super::handshake_queue::TlsHandshakeQueue;
 use super::inbox::InboxMessage;
+use super::leaving_connections::LeavingConnections;
 use super::pending_output::PendingConnections;
 use super::ready_queue::ReadyQueue;
 use super::release::count_waited;
@@ -71,6 +72,8 @@ pub(in crate::workers) struct WorkerConnections {
     pub(super) timeouts_checked_us: u64,
     /// Nothing is accepted before this moment.
     pub(super) accept_paused_until_us: Option<u64>,
+    /// Connections that are to go where their tenants' homes are.
+    pub(super) leaving: LeavingConnections,
 }
 
 impl WorkerConnections {
@@ -108,6 +111,7 @@ impl WorkerConnections {
             pieces: 0,
             timeouts_checked_us: 0,
             accept_paused_until_us: None,
+            leaving: LeavingConnections::default(),
         })
     }
 
@@ -201,6 +205,7 @@ impl WorkerConnections {
                 let (tenant, permit) = (connection.tenant, connection.permit);
                 let waits = connection.transport.has_ended() || connection.transport.has_rest();
                 let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
+                self.leaving.note_arrival();
                 match self.admit(connection) {
                     Some(id) => {
                         if self.slots.get(id).is_some_and(|connection| connection.pending.is_some()) {

@@ -1,0 +1,23 @@
+//! The connections of a worker that are to go to another one.
+
+use std::collections::VecDeque;
+
+use super::connection_id::ConnectionId;
+
+/// The connections of a worker whose tenants have their homes elsewhere.
+#[derive(Default)]
+pub(super) struct LeavingConnections {
+    /// They are handed over by and by.
+    pub(super) queue: VecDeque<ConnectionId>,
+    /// The generation of the snapshot by whose homes the worker's connections were compared last.
+    pub(super) generation: u64,
+    /// Whether one has come since.
+    pub(super) has_arrivals: bool,
+}
+
+impl LeavingConnections {
+    /// Notes that a connection has come. The worker that sent it here may have known an older home.
+    pub(super) fn note_arrival(&mut self) {
+        self.has_arrivals = true;
+    }
+}
