@@ -15,8 +15,8 @@ pub struct ClusterStatus {
     pub servers: Vec<ClusterMemberStatus>,
     /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
-    /// Moves of slots that are under way.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Moves of slots that are under way; servers of earlier versions leave it out where there are none.
+    #[serde(default)]
     pub moves: Vec<SlotMoveStatus>,
     /// What there is of copies of logs.
     #[serde(default)]

@@ -15,7 +15,6 @@ pub struct ClusterResponse {
     /// Ranges of slots without an owner: first and last.
     pub unowned: Vec<[u16; 2]>,
     /// Moves of slots that are under way.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<ClusterMoveResponse>,
     /// What there is of copies of logs.
     pub copies: CopiesResponse,
