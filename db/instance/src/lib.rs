@@ -305,9 +305,7 @@ impl PreparedDataPlane {
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         let checkpointer =
             config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
-        let desk = joining.as_ref().map(|joining| Arc::clone(joining.desk()));
-        let scrubber = || LogScrubber::start(Arc::clone(&directory), desk);
-        let _scrubber = (!config.ephemeral).then(|| config.beside_workers(scrubber)).transpose()?;
+        let _scrubber = start_scrubber(config, &directory, joining.as_ref())?;
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
@@ -341,6 +339,19 @@ fn start_homes(
     }
     let start = || HomeBalancer::start(Arc::clone(directory), Arc::clone(metrics));
     Ok(Some(config.beside_workers(start)?))
+}
+
+/// Starts the thread that reads again what is on the disk; a server that keeps nothing has none.
+fn start_scrubber(
+    config: &ServerSettings,
+    directory: &Arc<Directory>,
+    joining: Option<&JoiningServer>,
+) -> Result<Option<LogScrubber>, StartError> {
+    if config.ephemeral {
+        return Ok(None);
+    }
+    let desk = joining.map(|joining| Arc::clone(joining.desk()));
+    Ok(Some(config.beside_workers(|| LogScrubber::start(Arc::clone(directory), desk))?))
 }
 
 /// A directory with the stored tenants and the configured ones, without records; of a cluster with the slots of this
