@@ -3,6 +3,7 @@
 
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use super::typed::{http, run};
 use super::typed_redis::RedisClient;
@@ -61,11 +62,47 @@ fn a_shared_extension_is_typed_for_those_who_enable_it() {
         assert_eq!(renamed, own, "{language}");
     }
 
+    code_calls_what_is_shared(&server, folder.path());
+
     // The Rust client, which reads the types when it is opened.
     let address = server.control.trim_start_matches("http://").to_owned();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let client = Client::open(&address, "shop", &token).await.unwrap();
         let sum: u64 = client.call("ledger.deposit", &json!({"name": "ann", "balance": 1})).await.unwrap();
-        assert_eq!(sum, 14);
+        assert_eq!(sum, 23);
     });
+}
+
+fn write_extension(folder: &Path, name: &str, text: &str) -> String {
+    let folder = folder.join(name);
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    std::fs::write(folder.join("extension.toml"), format!("name = \"{name}\"\n")).unwrap();
+    let text = format!("#![no_std]\n#![forbid(unsafe_code)]\nuse sandstorm_api::prelude::*;\n{text}");
+    std::fs::write(folder.join("src/lib.rs"), text).unwrap();
+    folder.display().to_string()
+}
+
+/// A typed function and a plain one, of the vendor's extensions, called by code of the shop's; on the shop's tables.
+fn code_calls_what_is_shared(server: &Server, folder: &Path) {
+    let echo = "pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {\n    db.reply(args)\n}\n";
+    let echo = write_extension(folder, "echo", echo);
+    server.json(&format!("ext push {echo} --tenant vendor"));
+    server.json("catalogue share echo --tenant vendor");
+    server.json("catalogue enable vendor/echo --as mirror --tenant shop");
+    let caller = "pub struct Account {\n    pub name: String,\n    pub balance: u64,\n}\n\
+                  typed!(struct Account { name, balance });\n\n\
+                  pub async fn earn(db: Db<'_>, account: Account) -> Result<String, Error> {\n\
+                  let sum: u64 = db.call_typed(\"ledger.deposit\", &account).await?;\n\
+                  let shown = db.call(\"mirror\", sum.to_string().as_bytes()).await?;\n\
+                  Ok(core::str::from_utf8(&shown)?.to_string())\n}\n\n\
+                  pub async fn wrong(db: Db<'_>) -> Result<u8, Error> {\n\
+                  db.call_typed(\"ledger.deposit\", &String::from(\"ann\")).await\n}\n";
+    let caller = write_extension(folder, "caller", caller);
+    server.json(&format!("ext push {caller} --tenant shop"));
+    let of_shop = |arguments: &[&str]| run(server, &[arguments, &["--tenant", "shop"]].concat());
+    let (ok, shown, error) = of_shop(&["invoke", "caller.earn", r#"{"name": "ann", "balance": 9}"#]);
+    assert!(ok && shown == "\"22\"\n", "{shown}{error}");
+    let (ok, _, error) = of_shop(&["invoke", "caller.wrong"]);
+    let says = ["failed (invalid)", "ledger.deposit: the caller has other types", "sandstorm ext show ledger"];
+    assert!(!ok && says.iter().all(|part| error.contains(part)), "{error}");
 }

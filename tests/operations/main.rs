@@ -42,6 +42,7 @@ mod spill_kills;
 mod tenant_debugging;
 mod tls;
 mod triggers;
+mod typed_triggers;
 mod url_tokens;
 mod versions;
 mod viewers;

@@ -169,3 +169,32 @@ fn calls_over_http_of_one_key_get_one_version() {
         assert_eq!((0..16).map(of).collect::<Vec<_>>(), first, "each key keeps its version");
     }
 }
+
+/// A trial on a share of clients' calls is none of code: that calls the current version, whoever has called it.
+#[test]
+fn code_calls_the_current_version_while_another_is_tried() {
+    let server = Server::start_as(&["--no-pin", "--workers", "1"]);
+    server.json("tenant create shop");
+    server.json("table create t");
+    let folder = server.folder.path().join("counter");
+    write_counter(&folder, &says("one"));
+    server.json(&format!("ext push {}", folder.display()));
+    let caller = server.folder.path().join("caller");
+    std::fs::create_dir_all(caller.join("src")).unwrap();
+    std::fs::write(caller.join("extension.toml"), "name = \"caller\"\n").unwrap();
+    let text = "#![no_std]\nuse sandstorm_api::prelude::*;\n\
+                pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {\n\
+                db.reply(&db.call(\"counter\", args).await?)\n}\n";
+    std::fs::write(caller.join("src/lib.rs"), text).unwrap();
+    server.json(&format!("ext push {}", caller.display()));
+    write_counter(&folder, &says("two"));
+    server.json(&format!("ext push {} --stage", folder.display()));
+    let called = || String::from_utf8(server.output("invoke caller x").stdout).unwrap();
+    // Each command has a connection of its own, which is what calls without a key are shared out by.
+    server.json("ext deploy counter@2 --percent 99");
+    for _ in 0..8 {
+        assert!(called().contains("one"), "{}", called());
+    }
+    server.json("ext deploy counter@2 --percent 100");
+    assert!(called().contains("two"), "{}", called());
+}
