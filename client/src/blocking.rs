@@ -76,6 +76,16 @@ impl Client {
         self.runtime.block_on(self.client.call(name, args))
     }
 
+    /// See [`crate::Client::call_version`].
+    pub fn call_version<A: Serialize + ?Sized, R: DeserializeOwned>(
+        &self,
+        name: &str,
+        version: u64,
+        args: &A,
+    ) -> Result<R, TypedCallError> {
+        self.runtime.block_on(self.client.call_version(name, version, args))
+    }
+
     /// Runs anything of the async client, such as several requests joined.
     pub fn run<F: Future>(&self, work: impl FnOnce(crate::Client) -> F) -> F::Output {
         self.runtime.block_on(work(self.client.clone()))

@@ -269,11 +269,6 @@ impl Client {
         self.near_key.as_deref().unwrap_or_default()
     }
 
-    /// The slot that calls run near.
-    pub(crate) fn near_slot(&self) -> Option<u16> {
-        self.near_key.as_deref().map(slot_of)
-    }
-
     /// Asks the server that owns the key.
     pub(crate) async fn keyed(&self, key: &[u8], build: impl Fn() -> Message) -> Result<Reply, Error> {
         message::decode_single_reply(&self.links.request(key, build, self.deadline).await?)
@@ -291,7 +286,8 @@ impl Client {
     }
 
     /// The same connection for calls of extensions, which run at the server that has this key: see [`Client::near`].
-    /// Nothing is sent for it; the first call finds the server.
+    /// Nothing is sent for it; the first call finds the server. A version that is tried on a share of the calls gets all
+    /// calls of a key, or none: without one, the connection is the key.
     #[must_use]
     pub fn calls_near(&self, key: &[u8]) -> Client {
         Client { near: None, near_key: Some(key.into()), ..self.clone() }
@@ -467,15 +463,15 @@ impl Batch<'_> {
 
     /// Adds a call of an extension: [`Reply::Invoked`].
     pub fn invoke(mut self, name: &str, args: &[u8]) -> Self {
-        let slot = self.client.near_slot();
-        self.message.call(name, 0, args, (0, slot));
+        let key = self.client.near_key.as_deref();
+        self.message.call(name, 0, args, (0, key));
         self
     }
 
     /// Adds a call that does no harm if it runs twice, as [`Client::query`]: [`Reply::Invoked`].
     pub fn query(mut self, name: &str, args: &[u8]) -> Self {
-        let slot = self.client.near_slot();
-        self.message.harmless(|message| message.call(name, 0, args, (0, slot)));
+        let key = self.client.near_key.as_deref();
+        self.message.harmless(|message| message.call(name, 0, args, (0, key)));
         self
     }
 

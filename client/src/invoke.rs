@@ -23,13 +23,13 @@ impl Client {
 
     /// Calls that version of the extension `name` (0: the newest).
     pub async fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
-        reply_of(&self.called(false, |message, slot| message.call(name, version, args, (0, slot))).await?)
+        reply_of(&self.called(false, |message, key| message.call(name, version, args, (0, key))).await?)
     }
 
     /// Calls the newest version of the extension `name` where it does no harm if it runs twice, as one that only reads.
     /// The server remembers no answer to it, so it is cheaper, and may run again if its packet, or its answer, is lost.
     pub async fn query(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
-        reply_of(&self.called(true, |message, slot| message.call(name, 0, args, (0, slot))).await?)
+        reply_of(&self.called(true, |message, key| message.call(name, 0, args, (0, key))).await?)
     }
 
     /// Calls that version of the extension `name` (0: the newest), and has the server tell what the call cost, also if
@@ -39,7 +39,7 @@ impl Client {
     /// Those of a message without an answer, such as [`Error::Timeout`]. How the call itself ended is in
     /// [`MeasuredCall::result`].
     pub async fn invoke_measured(&self, name: &str, version: u64, args: &[u8]) -> Result<MeasuredCall, Error> {
-        let append = |message: &mut Message, slot| message.call(name, version, args, (OP_FLAG_COST, slot));
+        let append = |message: &mut Message, key: Option<&[u8]>| message.call(name, version, args, (OP_FLAG_COST, key));
         let response = self.called(false, append).await?;
         let result = match message::decode_single_reply(&response) {
             Ok(Reply::Invoked(bytes)) => Ok(bytes),
@@ -50,12 +50,12 @@ impl Client {
     }
 
     /// The response to a call, which a client near a key sends to the server that owns the key.
-    async fn called(&self, may_repeat: bool, append: impl Fn(&mut Message, Option<u16>)) -> Result<Bytes, Error> {
-        let slot = self.near_slot();
+    async fn called(&self, may_repeat: bool, append: impl Fn(&mut Message, Option<&[u8]>)) -> Result<Bytes, Error> {
+        let key = self.near_key.as_deref();
         let build = || {
             Message::of(|message| match may_repeat {
-                true => message.harmless(|message| append(message, slot)),
-                false => append(message, slot),
+                true => message.harmless(|message| append(message, key)),
+                false => append(message, key),
             })
         };
         match &self.near_key {

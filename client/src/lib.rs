@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod call_name;
 mod client;
 mod commit_message;
 mod config;
@@ -95,13 +96,14 @@ mod fake_server;
 mod tests;
 
 pub use bytes::Bytes;
+pub use call_name::{CallName, split_name};
 pub use client::{Batch, Client, Put};
 pub use config::{Config, Route, Sealing};
 pub use error::{Error, cause_name};
 pub use invoke::MeasuredCall;
 pub use message::{Direction, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
 pub use names::ClientOpenError;
-pub use open::{OpenOptions, TypedCallError, split_name};
+pub use open::{OpenOptions, TypedCallError};
 pub use sandstorm_net::rpc::{CallCost, Condition, KillCause};
 pub use sandstorm_schema::{self as schema, Blob};
 pub use stats::Stats;

@@ -3,11 +3,14 @@
 use crate::commit_message::CommitMessage;
 use crate::{Error, limits};
 use bytes::Bytes;
+use sandstorm_net::call_key::call_key;
 use sandstorm_net::rpc::{
     CallCost, Condition, HELLO_BIND_SESSION, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
-    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_COST, OP_FLAG_NEAR, OP_FLAG_SNAPSHOT,
-    OP_FLAG_TTL, OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus, encode_op_header_with_lens,
+    MESSAGE_FLAG_IDEMPOTENT, MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_CALL_KEY, OP_FLAG_COST, OP_FLAG_NEAR,
+    OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, OpKind, Operation, RANGE_MORE, RangeEntries, RpcStatus,
+    encode_op_header_with_lens,
 };
+use sandstorm_net::slots::slot_of;
 use std::time::Duration;
 
 /// A record as read.
@@ -319,12 +322,18 @@ impl Message {
         self.push(&call_operation(name, version), [args, &[]]);
     }
 
-    /// Appends a call of an extension with these flags. With a slot it runs only at the server that owns it.
-    pub(crate) fn call(&mut self, name: &str, version: u64, args: &[u8], (flags, slot): (u8, Option<u16>)) {
+    /// Appends a call of an extension with these flags. With a key it runs only at the server that owns it, and a
+    /// version that is tried on a share of the calls gets all calls of the key, or none.
+    pub(crate) fn call(&mut self, name: &str, version: u64, args: &[u8], (flags, key): (u8, Option<&[u8]>)) {
         let call = call_operation(name, version);
-        let call = match slot {
+        let call = match key {
             None => Operation { flags, ..call },
-            Some(slot) => Operation { flags: flags | OP_FLAG_NEAR, user_flags: slot.into(), ..call },
+            Some(key) => Operation {
+                flags: flags | OP_FLAG_NEAR | OP_FLAG_CALL_KEY,
+                user_flags: slot_of(key).into(),
+                table: call_key(key),
+                ..call
+            },
         };
         self.push(&call, [args, &[]]);
     }

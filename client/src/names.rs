@@ -42,6 +42,21 @@ pub enum ClientOpenError {
         /// The names that there are.
         extensions: String,
     },
+    /// The extension has no such version that can be called.
+    #[error(
+        "tenant {tenant:?} has no version {version} of extension {extension:?} that can be called; there are: \
+         {versions}. `sandstorm ext versions` shows why"
+    )]
+    UnknownVersion {
+        /// The tenant.
+        tenant: String,
+        /// The extension's name.
+        extension: String,
+        /// The version.
+        version: u64,
+        /// The versions that there are.
+        versions: String,
+    },
     /// The server's data address cannot be used.
     #[error("the server says that its data are at {address:?}, which cannot be used: {reason}")]
     DataAddress {
@@ -65,7 +80,7 @@ impl ClientOpenError {
         match self {
             ClientOpenError::Control { .. } => "control",
             ClientOpenError::UnknownTable { .. } => "unknown_table",
-            ClientOpenError::UnknownExtension { .. } => "unknown_extension",
+            ClientOpenError::UnknownExtension { .. } | ClientOpenError::UnknownVersion { .. } => "unknown_extension",
             ClientOpenError::DataAddress { .. } => "data_address",
             ClientOpenError::Data(error) => error.code(),
             ClientOpenError::NotOpened => "open",
@@ -189,9 +204,20 @@ impl LearnedNames {
         }
     }
 
-    pub(crate) fn find_schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
+    pub(crate) fn find_schema(
+        &self,
+        extension: &str,
+        version: u64,
+    ) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
         match self.control.extension(&self.tenant, extension) {
-            Ok(found) => Ok(found.schema.map(Arc::new)),
+            Ok(found) => match found.schema_of(version) {
+                Ok(schema) => Ok(schema.cloned().map(Arc::new)),
+                Err(there) => {
+                    let versions = names(there.iter().map(u64::to_string));
+                    let (tenant, extension) = (self.tenant.clone(), extension.to_owned());
+                    Err(ClientOpenError::UnknownVersion { tenant, extension, version, versions })
+                }
+            },
             Err(ControlError::NotFound { .. }) => {
                 let all = self.control.extensions(&self.tenant).map_err(|error| self.control_error(error))?;
                 let extensions = names(all.into_iter().map(|extension| extension.name));

@@ -8,6 +8,7 @@ use sandstorm_schema::{ExtensionSchema, SchemaError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::call_name::CallName;
 use crate::client::Client;
 use crate::control::{ChangePage, Control, Trust};
 use crate::names::{ClientOpenError, LearnedNames};
@@ -163,12 +164,21 @@ impl Client {
     /// # Errors
     /// [`ClientOpenError::UnknownExtension`] with the names that there are.
     pub async fn schema(&self, extension: &str) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
+        self.schema_of((extension, 0), extension).await
+    }
+
+    /// The types of the functions of a version (0: the newest), which is known by that name.
+    async fn schema_of(
+        &self,
+        (extension, version): (&str, u64),
+        known_as: &str,
+    ) -> Result<Option<Arc<ExtensionSchema>>, ClientOpenError> {
         let names = self.names().ok_or(ClientOpenError::NotOpened)?;
         let ask = async || {
             let (asked, name) = (Arc::clone(names), extension.to_owned());
-            beside(move || asked.find_schema(&name)).await?
+            beside(move || asked.find_schema(&name, version)).await?
         };
-        names.schemas.get_or_ask(extension, ask).await
+        names.schemas.get_or_ask(known_as, ask).await
     }
 
     /// Has the next call ask for the types of an extension.
@@ -178,8 +188,9 @@ impl Client {
         }
     }
 
-    /// Calls a typed function: `extension`, or `extension.function` where it has several. Arguments and reply are of
-    /// any types whose JSON is that of the function's (docs/types.md); they travel as bytes.
+    /// Calls a typed function: `extension`, or `extension.function` where it has several, and of a kept version
+    /// `extension.function@7`. Arguments and reply are of any types whose JSON is that of the function's
+    /// (docs/types.md); they travel as bytes.
     ///
     /// # Errors
     /// [`TypedCallError`]: of the arguments with their place, before anything is sent.
@@ -188,18 +199,33 @@ impl Client {
         name: &str,
         args: &A,
     ) -> Result<R, TypedCallError> {
-        let (extension, function) = split_name(name);
-        let Some(schema) = self.schema(extension).await? else {
-            self.forget_schema(extension);
-            return Err(TypedCallError::Untyped(extension.to_owned()));
+        self.call_version(name, CallName::parse(name).version, args).await
+    }
+
+    /// Calls that version of a typed function (0: the newest), by the types that this version has.
+    ///
+    /// # Errors
+    /// As for [`Client::call`], and [`ClientOpenError::UnknownVersion`] with the versions that can be called.
+    pub async fn call_version<A: Serialize + ?Sized, R: DeserializeOwned>(
+        &self,
+        name: &str,
+        version: u64,
+        args: &A,
+    ) -> Result<R, TypedCallError> {
+        let CallName { extension, function, .. } = CallName::parse(name);
+        let of_version = (version != 0).then(|| format!("{extension}@{version}"));
+        let known_as = of_version.as_deref().unwrap_or(extension);
+        let Some(schema) = self.schema_of((extension, version), known_as).await? else {
+            self.forget_schema(known_as);
+            return Err(TypedCallError::Untyped(known_as.to_owned()));
         };
         // One that is not there may be pushed by the next call.
-        let function = schema.find_function(function).inspect_err(|_| self.forget_schema(extension))?;
+        let function = schema.find_function(function).inspect_err(|_| self.forget_schema(known_as))?;
         let args = serde_json::to_value(args).map_err(|error| TypedCallError::Json(error.to_string()))?;
-        let reply = self.invoke(extension, &schema.encode_call(function, &args)?).await;
+        let reply = self.invoke_version(extension, version, &schema.encode_call(function, &args)?).await;
         if matches!(&reply, Err(Error::Failed { code: INVALID, .. })) {
             // Perhaps another version was pushed, with other types: the next call asks for them.
-            self.forget_schema(extension);
+            self.forget_schema(known_as);
         }
         let reply = schema.decode_reply(function, &reply?)?;
         serde_json::from_value(reply).map_err(|error| TypedCallError::Reply(format!("the reply of {name}: {error}")))
@@ -208,11 +234,3 @@ impl Client {
 
 /// The kind of an error about a call's arguments.
 const INVALID: u32 = 8;
-
-/// The extension and the function of a name such as `bank.transfer`.
-pub fn split_name(name: &str) -> (&str, Option<&str>) {
-    match name.split_once('.') {
-        Some((extension, function)) => (extension, Some(function)),
-        None => (name, None),
-    }
-}

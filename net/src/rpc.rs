@@ -109,6 +109,9 @@ pub const RANGE_MORE: u64 = 1 << 32;
 /// Operation flag of an invoke: it runs only at the server of a cluster that owns the slot in its user flags. Another
 /// one answers [`RpcStatus::WrongServer`], and it has not run.
 pub const OP_FLAG_NEAR: u8 = 0x08;
+/// Operation flag of an invoke: its table is the number of the key that the call is about ([`crate::call_key`]). A
+/// version that is tried on a share of the calls gets all calls of a key, or none. Older servers ignore both.
+pub const OP_FLAG_CALL_KEY: u8 = 0x10;
 /// Operation flag of a multiget or a range: all records as they were at one moment, so that it finds all of a
 /// transaction's writes or none.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;

@@ -97,15 +97,21 @@ calls = []
 
 
 class Recorder:
-    def call(self, name, args, *, timeout=None):
-        calls.append((name, args))
+    def call(self, name, args, *, version, timeout=None):
+        calls.append((name, args, version))
         return {"Deposited": 7}
 
 
 order: bank.Order = {"Move": {"from": "ann", "to": "bob", "amount": 1, "purpose": "Gift"}}
 done = bank.BankClient(Recorder()).order(order)
 assert not isinstance(done, str) and "Deposited" in done and done["Deposited"] == 7
-assert calls == [("bank.order", order)]
+bank.BankClient(Recorder(), version=3).order(order)
+assert calls == [("bank.order", order, 0), ("bank.order", order, 3)]
+# What may be nothing need not be given.
+assert bank.Transfer.__required_keys__ == {"from", "to", "amount"}
+assert bank.Transfer.__optional_keys__ == {"purpose"}
+assert bank.Order_Move_Fields.__optional_keys__ == {"purpose"}
+assert typing.get_type_hints(bank.Transfer)["purpose"] == typing.Optional[bank.Purpose]
 names = [part for part in typing.get_args(bank.Order)]
 assert names[0] == typing.Literal["Nothing"] and len(names) == 4, names
 assert typing.get_type_hints(bank.Order_Swap) == {"Swap": typing.Tuple[str, str]}
@@ -272,6 +278,9 @@ fn bigint_is_for_typescript() {
 async fn rust(address: &str, token: &str) {
     let bank = BankClient::new(Client::open(address, "shop", token).await.unwrap());
     assert_eq!(bank.deposit(&Account { name: "ann".into(), balance: 10 }).await.unwrap(), 10);
+    assert_eq!(bank.at_version(1).deposit(&Account { name: "ann".into(), balance: 0 }).await.unwrap(), 10);
+    let unknown = bank.at_version(9).deposit(&Account { name: "ann".into(), balance: 0 }).await.unwrap_err();
+    assert_eq!(unknown.code(), "unknown_extension");
     let order = Transfer { from: "ann".into(), to: "bob".into(), amount: 4, purpose: Some(Purpose::Wage) };
     let paid = bank.transfer(&order).await.unwrap();
     assert_eq!((paid.from.balance, paid.to.balance, paid.purpose), (6, 4, Some(Purpose::Wage)));

@@ -73,31 +73,37 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct BankClient {
     client: Client,
+    version: u64,
 }
 
 impl BankClient {
     /// Calls by this client, which was opened by name.
     pub fn new(client: Client) -> BankClient {
-        BankClient { client }
+        BankClient { client, version: 0 }
+    }
+
+    /// The same for a kept version of the extension. Its types have to be those of this file.
+    pub fn at_version(&self, version: u64) -> BankClient {
+        BankClient { client: self.client.clone(), version }
     }
 
     /// Moves an amount, as one transaction.
     pub async fn transfer(&self, args: &Transfer) -> Result<Balances, TypedCallError> {
-        self.client.call("bank.transfer", args).await
+        self.client.call_version("bank.transfer", self.version, args).await
     }
 
     /// Puts an amount into an account; gives what is in it.
     pub async fn deposit(&self, args: &Account) -> Result<u64, TypedCallError> {
-        self.client.call("bank.deposit", args).await
+        self.client.call_version("bank.deposit", self.version, args).await
     }
 
     /// The accounts of these names.
     pub async fn statement(&self, args: &[String]) -> Result<Vec<Account>, TypedCallError> {
-        self.client.call("bank.statement", args).await
+        self.client.call_version("bank.statement", self.version, args).await
     }
 
     /// Carries out an order.
     pub async fn order(&self, args: &Order) -> Result<Outcome, TypedCallError> {
-        self.client.call("bank.order", args).await
+        self.client.call_version("bank.order", self.version, args).await
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod applications;
+mod call_versions;
 mod cli;
 mod dev;
 mod errors_by_name;

@@ -140,6 +140,20 @@ class PlainTest(unittest.TestCase):
         self.assertIsNone(client.schema("bad"))
         with self.assertRaisesRegex(sandstorm.TypesError, "args.amount: -1 is no u64"):
             client.call("bank.transfer", {**order, "amount": -1})
+        # What may be nothing need not be given, and JSON has no number that is none.
+        self.assertIsNone(client.call("bank.transfer", {"from": "plain", "to": "other", "amount": 1})["purpose"])
+        self.assertEqual(client.call("bank.transfer", order, version=1)["purpose"], "Gift")
+        for place, args in (
+            ("args.amount: nan is no number", {**order, "amount": float("nan")}),
+            (r"args\[1\]\.deep\[0\]: inf is no number", ["plain", {"deep": (float("inf"),)}]),
+        ):
+            with self.assertRaisesRegex(sandstorm.TypesError, place) as refused:
+                client.call("bank.transfer", args)
+            self.assertEqual(refused.exception.code, "invalid")
+        circle: list[object] = [float("nan")]
+        circle.append(circle)
+        with self.assertRaisesRegex(ValueError, "Circular"):
+            client.call("bank.transfer", circle)
         with self.assertRaisesRegex(sandstorm.UnknownFunction, "there are: transfer, deposit, statement"):
             client.call("bank.audit")
         with self.assertRaisesRegex(sandstorm.TypesError, "no typed functions"):

@@ -2,7 +2,7 @@
 //!
 //! A deployment names a kept version and a share. Calls that name no version are divided by their key: the same key
 //! always goes to the same version, and a larger share only adds keys to the new one. The key of a call is the one that
-//! the caller names (the first of an `FCALL`), else the caller's connection.
+//! the caller names (the first of an `FCALL`, the one that a client's call is near), else the caller's connection.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,15 +24,4 @@ impl Deployment {
     pub fn has_key(&self, key: u64) -> bool {
         key % 100 < u64::from(self.percent)
     }
-}
-
-/// A number of a key, spread evenly: the key of a call for [`Deployment::has_key`].
-pub fn call_key(bytes: &[u8]) -> u64 {
-    // FNV-1a, then the finalizer of SplitMix64: its low digits are even.
-    let sum = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    let mixed = (sum ^ (sum >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

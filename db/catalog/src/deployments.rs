@@ -68,9 +68,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::call_key;
     use crate::{NewTenant, TenantChange};
     use sandstorm_extension::{BudgetOverride, CodePolicy, ExtensionLibrary, LoadedExtension};
+    use sandstorm_net::call_key::call_key;
     use sandstorm_store::Epochs;
 
     #[test]

@@ -77,7 +77,7 @@ use sandstorm_store::{Participant, RecordTable, StorageMode};
 
 pub use agreed_changes::AgreedImage;
 pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
-pub use deployment::{Deployment, call_key};
+pub use deployment::Deployment;
 pub use directory::{Directory, TenantChange};
 pub use directory_log::{CheckpointRequests, LogProgressHook};
 pub use error::{DirectoryError, DirectoryErrorKind, MAX_NAME_LEN, check_extension_name, check_name};

@@ -211,6 +211,8 @@ pub enum NextAction {
     Invoke {
         /// Its name.
         extension: Vec<u8>,
+        /// Its version; 0: the newest.
+        version: u64,
         /// Its arguments.
         args: Vec<u8>,
         /// What the call is about, if its arguments do not begin with that as Redis' keys: a version that is tried on

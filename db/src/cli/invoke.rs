@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use sandstorm_client::schema::{ExtensionSchema, FunctionSchema, ValueType};
-use sandstorm_client::{CallCost, MeasuredCall, split_name};
+use sandstorm_client::{CallCost, CallName, MeasuredCall};
 use serde_json::{Value, json};
 
 use super::byte_args::{self, for_people, for_programs};
@@ -16,7 +16,7 @@ use super::session::CliSession;
 #[derive(Debug, Args)]
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct InvokeArgs {
-    /// Extension, by name; of one with several typed functions EXTENSION.FUNCTION
+    /// Extension, by name; of one with several typed functions EXTENSION.FUNCTION; of a kept version NAME@VERSION
     name: String,
     /// Arguments, joined without anything between them; of a typed function one, its JSON
     args: Vec<OsString>,
@@ -26,6 +26,10 @@ pub(super) struct InvokeArgs {
     /// In a cluster: call it at the server that has this key
     #[arg(long, value_name = "TABLE/KEY")]
     near: Option<String>,
+    /// The key that the call is about: in a cluster it runs at the server that has it, and a version that is tried on a
+    /// share of the calls gets all calls of the key, or none
+    #[arg(long, conflicts_with = "near")]
+    key: Option<String>,
     /// Tell what the call cost: CPU time, waiting, reads, tries of its transaction
     #[arg(long)]
     cost: bool,
@@ -37,17 +41,26 @@ pub(super) struct InvokeArgs {
     layout: Option<String>,
 }
 
+impl InvokeArgs {
+    /// The version that is called: of the option, or behind the name.
+    fn version(&self) -> u64 {
+        if self.version == 0 { CallName::parse(&self.name).version } else { self.version }
+    }
+}
+
 pub(super) fn run(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
-    let (extension, _) = split_name(&args.name);
+    let CallName { extension, .. } = CallName::parse(&args.name);
+    let version = args.version();
     let typed = TypedCall::find(session, &tenant.name, args)?;
     let arguments = match &typed {
         Some(typed) => typed.arguments(&args.args)?,
         None => byte_args::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?,
     };
-    let client = match &args.near {
-        None => client,
-        Some(near) => {
+    let client = match (&args.near, &args.key) {
+        (None, None) => client,
+        (None, Some(key)) => client.calls_near(key.as_bytes()),
+        (Some(near), _) => {
             let Some((table, key)) = near.split_once('/') else {
                 return Err(CliError::new(format!("{near:?} names no key: write TABLE/KEY")).code("usage"));
             };
@@ -55,9 +68,9 @@ pub(super) fn run(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) 
         }
     };
     let called = if args.cost {
-        client.invoke_measured(extension, args.version, &arguments)
+        client.invoke_measured(extension, version, &arguments)
     } else {
-        let result = client.invoke_version(extension, args.version, &arguments);
+        let result = client.invoke_version(extension, version, &arguments);
         Ok(MeasuredCall { result, cost: None })
     };
     let MeasuredCall { result, cost } = called.map_err(|error| not_invoked(error, &tenant.name, args))?;
@@ -105,13 +118,18 @@ struct TypedCall {
 impl TypedCall {
     /// The function that is called, if it is a typed one.
     fn find(session: &CliSession, tenant: &str, args: &InvokeArgs) -> Result<Option<TypedCall>, CliError> {
-        let (extension, function) = split_name(&args.name);
+        let CallName { extension, function, .. } = CallName::parse(&args.name);
         // Typed functions take one argument: a call with more need not be looked up.
         if args.args.len() > 1 && function.is_none() {
             return Ok(None);
         }
         let schema = match (session.control().extension(tenant, extension), function) {
-            (Ok(found), _) => found.schema,
+            // A version that is not kept is told when it is called.
+            (Ok(found), _) => match found.schema_of(args.version()) {
+                Ok(schema) => schema.cloned(),
+                Err(_) if function.is_none() => None,
+                Err(_) => return Err(no_version(tenant, args)),
+            },
             (Err(error), Some(_)) => return Err(error.into()),
             // What is not there is told when it is called.
             (Err(_), None) => None,
@@ -187,11 +205,17 @@ fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) 
     if error != sandstorm_client::Error::UnknownExtension {
         return error.into();
     }
-    let version = if args.version == 0 { String::new() } else { format!(" in version {}", args.version) };
-    CliError::new(format!("tenant {tenant:?} has no extension {:?}{version}", split_name(&args.name).0))
-        .hint(match args.version {
+    no_version(tenant, args)
+}
+
+/// The error for an extension, or a version of it, that is not there.
+fn no_version(tenant: &str, args: &InvokeArgs) -> CliError {
+    let (name, number) = (CallName::parse(&args.name).extension, args.version());
+    let version = if number == 0 { String::new() } else { format!(" in version {number}") };
+    CliError::new(format!("tenant {tenant:?} has no extension {name:?}{version}"))
+        .hint(match number {
             0 => "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one",
             _ => "`sandstorm ext versions NAME` shows the versions that are kept",
         })
-        .code(error.code())
+        .code(sandstorm_client::Error::UnknownExtension.code())
 }

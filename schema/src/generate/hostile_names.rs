@@ -206,10 +206,10 @@ const PYTHON_TEST: &str = r#"import asyncio, inspect, typing
 import bankNUMBER as bank
 wanted = [NAMES]
 class Recorder:
-    def call(self, name, args, *, timeout=None):
+    def call(self, name, args, *, version, timeout=None):
         return (name, args)
 class AsyncRecorder:
-    async def call(self, name, args, *, timeout=None):
+    async def call(self, name, args, *, version, timeout=None):
         return (name, args)
 for kind in (bank.BankClient, bank.AsyncBankClient):
     is_async = kind is bank.AsyncBankClient
@@ -330,7 +330,9 @@ empty!(Client);
 empty!(TypedCallError);
 pub use Client as Blob;
 impl Client {
-    pub async fn call<A: ?Sized, R>(&self, _: &str, _: &A) -> Result<R, TypedCallError> { Err(TypedCallError) }
+    pub async fn call_version<A: ?Sized, R>(&self, _: &str, _: u64, _: &A) -> Result<R, TypedCallError> {
+        Err(TypedCallError)
+    }
 }
 "#;
 

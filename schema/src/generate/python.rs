@@ -66,7 +66,9 @@ impl<'s> PythonWriter<'s> {
     fn class(&mut self, extension: &str, class: &str, client: &str, words: (&str, &str)) {
         self.out.push_str(&format!(
             "\n\nclass {class}:\n    \"\"\"The functions of the extension.\"\"\"\n\n    \
-             def __init__(self, client: sandstorm.{client}) -> None:\n        self._client = client\n"
+             def __init__(self, client: sandstorm.{client}, *, version: int = 0) -> None:\n        \
+             \"\"\"Calls by this client; with a version that one, which is kept and has the types of this file.\"\"\"\n        \
+             self._client = client\n        self._version = version\n"
         ));
         // Within the class a function would stand in front of a type of that name.
         let mut methods = NameScope::with(WORDS.iter().chain(&USED).copied());
@@ -90,7 +92,8 @@ impl<'s> PythonWriter<'s> {
             let text = comment_text(&function.description).replace('\\', "\\\\").replace('"', "'");
             self.out.push_str(&format!("        \"\"\"{text}\"\"\"\n"));
         }
-        let call = format!("{wait}self._client.call(\"{extension}.{name}\", {gives}, timeout=timeout)");
+        let options = "version=self._version, timeout=timeout";
+        let call = format!("{wait}self._client.call(\"{extension}.{name}\", {gives}, {options})");
         self.out.push_str(&match function.reply {
             ValueType::Unit => format!("        {call}\n"),
             _ => format!("        reply: Any = {call}\n        return cast({reply}, reply)\n"),
@@ -130,14 +133,30 @@ impl<'s> PythonWriter<'s> {
     }
 
     /// A dictionary with these fields, which may be words of the language, such as `from`.
+    /// A dictionary, where what may be nothing need not be given. `NotRequired` would take Python 3.11; names that are
+    /// words of the language cannot be fields of a class.
     fn dictionary(&mut self, name: &str, fields: &[StructField]) {
+        let (optional, required): (Vec<&StructField>, Vec<&StructField>) =
+            fields.iter().partition(|field| matches!(field.value, ValueType::Optional(_)));
+        if optional.is_empty() || required.is_empty() {
+            return self.fields(name, fields.iter(), required.is_empty() && !optional.is_empty());
+        }
+        let [of_required, of_optional] =
+            ["Required", "Optional"].map(|part| self.scope.claim(format!("{name}_{part}")));
+        self.fields(&of_required, required, false);
+        self.out.push('\n');
+        self.fields(&of_optional, optional, true);
+        self.out.push_str(&format!("\n\nclass {name}({of_required}, {of_optional}):\n    pass\n\n"));
+    }
+
+    fn fields<'f>(&mut self, name: &str, fields: impl IntoIterator<Item = &'f StructField>, may_miss: bool) {
         self.out.push_str(&format!("{name} = TypedDict(\n    \"{name}\",\n    {{\n"));
         for field in fields {
             comment(&mut self.out, "        ", "#", &field.description);
             let text = self.text(&field.value);
             self.out.push_str(&format!("        \"{}\": {text},\n", field.name));
         }
-        self.out.push_str("    },\n)\n");
+        self.out.push_str(if may_miss { "    },\n    total=False,\n)\n" } else { "    },\n)\n" });
     }
 
     /// Writes what a variant needs, and returns its type: its name, or a dictionary of that name and what is in it.

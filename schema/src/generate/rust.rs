@@ -35,10 +35,12 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         names.named(&mut out, one);
     }
     out.push_str(&format!(
-        "\n/// The functions of the extension.\n#[derive(Clone, Debug)]\npub struct {class} {{\n    client: Client,\n}}\n\n\
-         impl {class} {{\n    /// Calls by this client, which was opened by name.\n    pub fn new(client: Client) -> {class} {{\n        {class} {{ client }}\n    }}\n"
+        "\n/// The functions of the extension.\n#[derive(Clone, Debug)]\npub struct {class} {{\n    client: Client,\n    version: u64,\n}}\n\n\
+         impl {class} {{\n    /// Calls by this client, which was opened by name.\n    pub fn new(client: Client) -> {class} {{\n        {class} {{ client, version: 0 }}\n    }}\n\n    \
+         /// The same for a kept version of the extension. Its types have to be those of this file.\n    \
+         pub fn at_version(&self, version: u64) -> {class} {{\n        {class} {{ client: self.client.clone(), version }}\n    }}\n"
     ));
-    let mut methods = NameScope::with(["new"]);
+    let mut methods = NameScope::with(["new", "at_version"]);
     for function in &schema.functions {
         let method = ident(&methods.claim(function.name.clone()));
         let (takes, gives) = match &function.args {
@@ -48,7 +50,7 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
         out.push('\n');
         comment(&mut out, "    ", "///", &function.description);
         out.push_str(&format!(
-            "    pub async fn {method}(&self{takes}) -> Result<{}, TypedCallError> {{\n        self.client.call(\"{extension}.{}\", {gives}).await\n    }}\n",
+            "    pub async fn {method}(&self{takes}) -> Result<{}, TypedCallError> {{\n        self.client.call_version(\"{extension}.{}\", self.version, {gives}).await\n    }}\n",
             names.text(&function.reply),
             function.name
         ));

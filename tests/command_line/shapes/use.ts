@@ -71,12 +71,14 @@ async function replies(client: ShapesClient): Promise<void> {
   same(await client.transport({ options: [{ error: 1 }] }), { options: [{ error: 1 }] }, "names");
   same(await client.blob("AAECAw=="), "AAECAw==", "bytes");
   same([await client.maybe(null), await client.maybe(-1), await client.nothing()], [null, -1, null], "null");
+  same(await client.integer(5, { version: 1 }), 5, "of a version");
   same((await client.long(30_000)).length, 30_000, "long");
   same(await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((one) => client.integer(one))), [1, 2, 3, 4, 5, 6, 7, 8], "many at a time");
 }
 
 async function errors(client: ShapesClient): Promise<void> {
   same((await fails(client.end("not_found"), "failed", "not_found")).message, "no such order");
+  await fails(client.integer(5, { version: 9 }), "unknown_extension");
   same((await fails(client.end("invalid"), "failed", "invalid")).message, "not (so)");
   await fails(client.end("unknown_table"), "failed", "unknown_table");
   await fails(client.end("any"), "failed", "other");

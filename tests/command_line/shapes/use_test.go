@@ -116,6 +116,10 @@ func TestRepliesAreTheSameOverAllTransports(t *testing.T) {
 			largest, err := client.Largest(background)
 			same(t, largest, err, uint64(math.MaxUint64))
 			same(t, nil, client.Nothing(background), nil)
+			kept, err := client.Integer(background, 5, WithVersion(1))
+			same(t, kept, err, uint64(5))
+			_, err = client.Integer(background, 5, WithVersion(9))
+			fails(t, err, SandstormError{Code: "unknown_extension"})
 			long, err := client.Long(background, 30_000)
 			same(t, len(long), err, 30_000)
 			var all8 sync.WaitGroup

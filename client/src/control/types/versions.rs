@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ExtensionStatus;
 use super::overview::ExtensionTotals;
 use sandstorm_net::{CodeOrigin, CodeTier};
+use sandstorm_schema::ExtensionSchema;
 
 /// One version of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +37,27 @@ pub struct ExtensionVersion {
     pub p50_ns: u64,
     /// 99 of a hundred of them.
     pub p99_ns: u64,
+    /// The types of its functions, of a kept version that can be called and is not the one which is called by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<ExtensionSchema>,
+}
+
+impl ExtensionStatus {
+    /// The types of the functions of that version (0: the one that is called by name); `None`: it takes and gives
+    /// bytes.
+    ///
+    /// # Errors
+    /// The versions that can be called, if this one is none of them.
+    pub fn schema_of(&self, version: u64) -> Result<Option<&ExtensionSchema>, Vec<u64>> {
+        if version == 0 || version == self.version {
+            return Ok(self.schema.as_ref());
+        }
+        let kept = self.versions.iter().filter(|one| one.state == "kept");
+        match kept.clone().find(|one| one.version == version) {
+            Some(one) => Ok(one.schema.as_ref()),
+            None => Err(std::iter::once(self.version).chain(kept.map(|one| one.version)).collect()),
+        }
+    }
 }
 
 /// A version that is tried on a share of the calls.

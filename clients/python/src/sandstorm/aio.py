@@ -181,9 +181,12 @@ class AsyncClient:
         request = operations.measure(extension, args, version)
         return await self._ask(operations.near(self._near, request), timeout)
 
-    async def call(self, name: str, args: Any = None, *, timeout: Optional[float] = None) -> Any:
-        """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON."""
-        return await self._ask(operations.near(self._near, operations.call(name, args)), timeout)
+    async def call(
+        self, name: str, args: Any = None, *, version: int = 0, timeout: Optional[float] = None
+    ) -> Any:
+        """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON. With a
+        version it is that one, which is kept, by its types."""
+        return await self._ask(operations.near(self._near, operations.call(name, args, version)), timeout)
 
     def near(self, key: Bytes) -> "AsyncClient":
         """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:

@@ -158,9 +158,12 @@ class Client:
         """As invoke, with what the call cost, also if it failed or was killed."""
         return self._ask(operations.near(self._near, operations.measure(extension, args, version)), timeout)
 
-    def call(self, name: str, args: Any = None, *, timeout: Optional[float] = None) -> Any:
-        """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON."""
-        return self._ask(operations.near(self._near, operations.call(name, args)), timeout)
+    def call(
+        self, name: str, args: Any = None, *, version: int = 0, timeout: Optional[float] = None
+    ) -> Any:
+        """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON. With a
+        version it is that one, which is kept, by its types."""
+        return self._ask(operations.near(self._near, operations.call(name, args, version)), timeout)
 
     def near(self, key: Bytes) -> "Client":
         """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:

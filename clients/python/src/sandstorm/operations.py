@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Generic, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Generic, Iterable, List, Optional, Sequence, Tuple, TypeVar, Union
 
-from .errors import SandstormError, of_answer
+from .errors import SandstormError, TypesError, of_answer
 
 T = TypeVar("T")
 Bytes = Union[bytes, bytearray, memoryview, str]
@@ -249,8 +250,34 @@ def invoke(extension: str, args: Bytes, version: int, may_repeat: bool) -> Reque
     return Request(8, fields, bytes)
 
 
-def call(name: str, args: Any) -> Request[Any]:
-    return Request(9, _counted(name) + _counted(json.dumps(args)), json.loads)
+def call(name: str, args: Any, version: int) -> Request[Any]:
+    called = f"{name}@{version}" if version else name
+    return Request(9, _counted(called) + _counted(_json(args)), json.loads)
+
+
+def _json(args: Any) -> str:
+    """Arguments as JSON, which has no number that is none."""
+    try:
+        return json.dumps(args, allow_nan=False)
+    except ValueError as error:
+        # Something that has itself as a part has no end to look for.
+        found = None if "Circular" in str(error) else _path_of_no_number(args)
+        if found is None:
+            raise
+        raise TypesError("invalid", f"{found[0]}: {found[1]} is no number in JSON") from None
+
+
+def _path_of_no_number(value: Any, path: str = "args") -> Optional[Tuple[str, str]]:
+    """Where the first number is that JSON does not have, and which one it is."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else (path, repr(value))
+    parts: Iterable[Tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f"{path}.{name}", part) for name, part in value.items())
+    elif isinstance(value, (list, tuple)):
+        parts = ((f"{path}[{at}]", part) for at, part in enumerate(value))
+    found = (_path_of_no_number(part, place) for place, part in parts)
+    return next((place for place in found if place is not None), None)
 
 
 def schema(extension: str) -> Request[Optional[Dict[str, Any]]]:

@@ -18,8 +18,9 @@ use crate::limits::{
     CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, HTTP_REPLY_JSON_BYTES, IDEMPOTENCY_KEY_BYTES,
 };
 use sandstorm_accounts::limits::HTTP_CALLS_PER_S;
-use sandstorm_catalog::{TenantView, call_key};
+use sandstorm_catalog::TenantView;
 use sandstorm_metrics::cause_name;
+use sandstorm_net::call_key::call_key;
 use sandstorm_net::rpc::{CallCost, KillCause, RpcStatus, failure_name};
 use sandstorm_schema::{ExtensionSchema, FunctionSchema, SchemaError};
 use sandstorm_server::workers::LocalCallResult;

@@ -228,7 +228,7 @@ impl VersionHistory {
         }
     }
 
-    /// The same with what is counted of each version that can be called.
+    /// The same with what is counted of each version that can be called, and with its types.
     pub(super) fn show_in_full(&self, view: &TenantView, extension: &LoadedExtension) -> types::ExtensionResponse {
         let mut shown = self.show(view, extension);
         for version in &mut shown.versions {
@@ -242,6 +242,9 @@ impl VersionHistory {
                 version.stats.add(&counted.stats.read());
                 let total = counted.latency.read().total;
                 [version.p50_ns, version.p99_ns] = [500_000, 990_000].map(|per_million| total.quantile_ns(per_million));
+            }
+            if version.state == "kept" {
+                version.schema = kept.and_then(|kept| kept.library.schema()).map(|schema| (**schema).clone());
             }
         }
         shown

@@ -1,4 +1,4 @@
-//! Calling a tenant's extensions: `FCALL name numkeys key... arg...`, and `FCALL_COST`, whose answer tells what the
+//! Calling a tenant's extensions: `FCALL name numkeys key... arg...` (`name@7`: a kept version of it), and `FCALL_COST`, whose answer tells what the
 //! call cost besides.
 
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use super::command_call::CommandCall;
 use super::errors::{CommandError, CommandResult};
 use super::glob::GlobPattern;
 use super::session_state::{TypedReply, WantedCall};
-use super::typed_calls;
+use super::typed_calls::{self, CalledName};
 use crate::InvocationResult;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use sandstorm_accounts::CommandPreview;
+use sandstorm_catalog::VersionRefusal;
 use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::cause_name;
 
@@ -47,9 +48,29 @@ pub(super) fn fcall(call: &mut CommandCall<'_, '_>) -> CommandResult {
 /// The extension that a call names, and the function in it.
 fn named<'w, 'a>(call: &CommandCall<'a, 'w>) -> Result<(&'w LoadedExtension, Option<&'a str>), CommandError> {
     let name = std::str::from_utf8(call.arg(1)).map_err(|_| "ERR Function not found")?;
-    let (extension, function) = typed_calls::split_name(name);
-    let extension = call.view()?.extension(extension).ok_or("ERR Function not found")?;
-    Ok((extension, function))
+    let CalledName { extension, function, version } = typed_calls::split_name(name);
+    let view = call.view()?;
+    let newest = view.extension(extension).ok_or("ERR Function not found")?;
+    let called = match version {
+        0 => newest,
+        version => view.callable_version(extension, version).map_err(|refusal| not_called(version, refusal))?,
+    };
+    Ok((called, function))
+}
+
+/// The error for a version that is not called.
+fn not_called(version: u64, refusal: VersionRefusal<'_>) -> CommandError {
+    match refusal {
+        VersionRefusal::Rule(why) => format!("SUSPENDED {why}").into(),
+        VersionRefusal::NotLoaded => {
+            format!("ERR Version not found: {version} is not kept; `sandstorm ext versions` shows those that are")
+                .into()
+        }
+        VersionRefusal::OtherTier => format!(
+            "ERR Version not found: {version} was built for another tier; `sandstorm ext rollback` builds it again"
+        )
+        .into(),
+    }
 }
 
 /// The number of keys of a call with `count` arguments.
@@ -85,9 +106,11 @@ pub(super) fn invoke(call: &mut CommandCall<'_, '_>, args: Vec<u8>) -> CommandRe
     let metrics = Arc::clone(&call.context.facts.metrics);
     let log = (Arc::clone(&call.view()?.tenant.usage), CommandPreview::of(call.args), metrics);
     call.state.pending_slow_log = Some(Box::new((Instant::now(), log)));
-    let extension = call.arg(1).split(|byte| *byte == b'.').next().unwrap_or_default().to_vec();
+    let name = std::str::from_utf8(call.arg(1)).map_err(|_| "ERR Function not found")?;
+    let CalledName { extension, version, .. } = typed_calls::split_name(name);
+    let extension = extension.as_bytes().to_vec();
     let with_cost = is_word(call.arg(0), "FCALL_COST");
-    call.state.invokes = Some(Box::new(WantedCall { extension, args, key: None, with_cost }));
+    call.state.invokes = Some(Box::new(WantedCall { extension, version, args, key: None, with_cost }));
     Ok(())
 }
 

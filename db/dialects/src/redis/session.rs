@@ -334,8 +334,8 @@ impl RedisSession {
     /// The action before the next command.
     fn stop(&mut self) -> Option<NextAction> {
         if let Some(invokes) = self.state.invokes.take() {
-            let WantedCall { extension, args, key, with_cost } = *invokes;
-            return Some(NextAction::Invoke { extension, args, key, with_cost });
+            let WantedCall { extension, version, args, key, with_cost } = *invokes;
+            return Some(NextAction::Invoke { extension, version, args, key, with_cost });
         }
         if let Some(wanted) = self.state.makes.take() {
             self.state.making = Some(wanted.number);

@@ -65,6 +65,8 @@ pub(super) type TypedReply = (Arc<ExtensionSchema>, ValueType);
 pub(super) struct WantedCall {
     /// The extension's name.
     pub(super) extension: Vec<u8>,
+    /// Its version; 0: the newest.
+    pub(super) version: u64,
     pub(super) args: Vec<u8>,
     /// What the call is about, where its arguments do not say it: it decides on the version during a deployment.
     pub(super) key: Option<Vec<u8>>,

@@ -14,9 +14,25 @@ use super::errors::CommandError;
 use super::session_state::TypedReply;
 use crate::limits::redis::{BYTES_PER_JSON_REQUEST, TYPED_ARGS_BYTES, TYPED_OUTPUT_BYTES, TYPED_REPLY_BYTES};
 
-/// The extension and, behind a dot, the function that a call names.
-pub(super) fn split_name(name: &str) -> (&str, Option<&str>) {
-    name.split_once('.').map_or((name, None), |(extension, function)| (extension, Some(function)))
+/// What a call names: `bank`, `bank.transfer`, `bank.transfer@7`.
+pub(super) struct CalledName<'n> {
+    pub(super) extension: &'n str,
+    /// Behind a dot.
+    pub(super) function: Option<&'n str>,
+    /// Behind an `@`; 0: the newest.
+    pub(super) version: u64,
+}
+
+/// The parts of a name. What follows an `@` and is no number belongs to the name, which is then none of an extension.
+pub(super) fn split_name(name: &str) -> CalledName<'_> {
+    let (name, version) = match name.rsplit_once('@').map(|(name, digits)| (name, digits.parse())) {
+        Some((name, Ok(version))) => (name, version),
+        _ => (name, 0),
+    };
+    match name.split_once('.') {
+        Some((extension, function)) => CalledName { extension, function: Some(function), version },
+        None => CalledName { extension: name, function: None, version },
+    }
 }
 
 /// The arguments on the wire of a typed function, given the words behind the keys.

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossbeam_deque::{Steal, Worker as Deque};
 use sandstorm_accounts::KillRecord;
 use sandstorm_api::redis::Call as RedisCall;
-use sandstorm_catalog::{TenantView, VersionRefusal, call_key};
+use sandstorm_catalog::{TenantView, VersionRefusal};
 use sandstorm_extension::limits::CONTENDED_SLICE_US;
 use sandstorm_extension::{LoadedExtension, TransactionCounts};
 use sandstorm_metrics::cause_index;
+use sandstorm_net::call_key::call_key;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_runtime::{BeginError, Engine, PollOutcome};
@@ -408,11 +409,11 @@ fn deployed_version<'v>(
 ) -> &'v Arc<LoadedExtension> {
     let Some(deployment) = view.deployment(&current.name) else { return current };
     // Connections carry calls of Redis clients, whose arguments begin with the keys.
-    let named = match caller.target {
-        ReplyTarget::Stream { .. } => RedisCall::parse(args).and_then(|call| call.keys().next()),
+    let first = || match caller.target {
+        ReplyTarget::Stream { .. } => RedisCall::parse(args).and_then(|call| call.keys().next()).map(call_key),
         ReplyTarget::Datagram { .. } | ReplyTarget::Local { .. } => None,
     };
-    let key = named.map_or_else(|| call_key(&caller.peer.to_le_bytes()), call_key);
+    let key = caller.key.or_else(first).unwrap_or_else(|| call_key(&caller.peer.to_le_bytes()));
     let tried = || view.callable_version(&current.name, deployment.version).unwrap_or(current);
     if deployment.has_key(key) { tried() } else { current }
 }

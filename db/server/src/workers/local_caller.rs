@@ -154,7 +154,8 @@ fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, 
     let operation =
         Operation { key: extension.as_bytes(), value: &args, number: version, ..Operation::new(OpKind::Invoke) };
     let target = ReplyTarget::Local { call: number };
-    let caller = InvocationCaller { target, peer: about.unwrap_or(number) as u32, received_ns: context.clock.now_ns };
+    let peer = about.unwrap_or(number) as u32;
+    let caller = InvocationCaller { target, peer, key: about, received_ns: context.clock.now_ns };
     if let Err((status, text)) = invocations.begin(context, view, &operation, &caller) {
         refuse(status, &text);
     }

@@ -22,7 +22,7 @@ pub struct LocalCall {
     pub version: u64,
     /// Its arguments.
     pub args: Vec<u8>,
-    /// What the call is about, as [`sandstorm_catalog::call_key`] has it: a version that is tried on a share of the
+    /// What the call is about, as [`sandstorm_net::call_key`] has it: a version that is tried on a share of the
     /// calls gets all calls of a key, or none. Without it each call is a key of its own.
     pub about: Option<u64>,
     /// Takes the result, on a worker's thread: it must not block. If the server stops before, it is dropped.

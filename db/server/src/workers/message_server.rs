@@ -9,7 +9,9 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use sandstorm_catalog::{DirectorySnapshot, TableEntry, TenantView};
 use sandstorm_dialects::limits::PLAN_OPERATIONS;
-use sandstorm_net::rpc::{HelloResponse, OP_FLAG_COST, OP_FLAG_NEAR, OpKind, Operation, RpcStatus, encode_operation};
+use sandstorm_net::rpc::{
+    HelloResponse, OP_FLAG_CALL_KEY, OP_FLAG_COST, OP_FLAG_NEAR, OpKind, Operation, RpcStatus, encode_operation,
+};
 use sandstorm_net::shared_bytes::SharedBytes;
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::PREFETCH_BATCH;
@@ -334,8 +336,9 @@ impl MessageServer {
                 let with_cost = planned.operation.flags & OP_FLAG_COST != 0;
                 let target = ReplyTarget::Datagram { port, operation, with_cost, response: response_id };
                 let origin = &planned.message.origin;
-                let caller =
-                    InvocationCaller { target, peer: peer_number(origin.peer), received_ns: origin.received_ns };
+                let key = (planned.operation.flags & OP_FLAG_CALL_KEY != 0).then_some(planned.operation.table);
+                let peer = peer_number(origin.peer);
+                let caller = InvocationCaller { target, peer, key, received_ns: origin.received_ns };
                 let RequestExecutor { context, invocations } = executor;
                 let begun = invocations.begin(context, planned.message.view, &planned.operation, &caller);
                 begun.err().map(|(status, text)| encode_refusal(&planned.operation, status, &text, &mut self.answer))

@@ -45,6 +45,8 @@ pub(super) struct InvocationCaller {
     pub(super) target: ReplyTarget,
     /// A number of the peer that the answer goes to: mostly another one for another peer.
     pub(super) peer: u32,
+    /// The number of the key that the call is about, if its caller names one beside the arguments.
+    pub(super) key: Option<u64>,
     /// When the request was received, in the workers' nanoseconds.
     pub(super) received_ns: u64,
 }

@@ -90,6 +90,8 @@ type httpCall struct {
 	lost *SandstormError
 	// Where its cost is to be written; nil: nowhere.
 	cost *CallCost
+	// The version that is called; 0: the newest.
+	version uint64
 	// Servers that it was sent on by, and times that it was sent again.
 	hops, repeats int
 	random        [16]byte
@@ -112,7 +114,7 @@ func (t *HTTPTransport) Call(ctx context.Context, function string, args []byte, 
 	header.Set("idempotency-key", hex.EncodeToString(random[:]))
 	call := httpCall{
 		transport: t, function: function, args: args, header: header, server: t.options.Server, random: random,
-		cost: options.Cost,
+		cost: options.Cost, version: options.Version,
 	}
 	if options.Key != "" {
 		header.Set("sandstorm-key", options.Key)
@@ -291,8 +293,15 @@ func (t *HTTPTransport) Close() error { return nil }
 func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	options := c.transport.options
 	address := c.server + "/v1/call/" + url.PathEscape(options.Tenant) + "/" + c.function
+	query := url.Values{}
+	if c.version != 0 {
+		query.Set("version", strconv.FormatUint(c.version, 10))
+	}
 	if c.cost != nil {
-		address += "?cost=true"
+		query.Set("cost", "true")
+	}
+	if len(query) > 0 {
+		address += "?" + query.Encode()
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(c.args))
 	if err != nil {

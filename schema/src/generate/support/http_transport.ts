@@ -29,11 +29,12 @@ export class HttpTransport implements Transport {
   }
 
   async call(name: string, json: string, options: CallOptions = {}): Promise<unknown> {
-    const { onCost } = options;
-    if (onCost === undefined) return this.run(name, json, options);
+    const { onCost, version } = options;
+    const query = version === undefined ? [] : [`version=${version}`];
+    if (onCost === undefined) return this.run(pathOf(name, query), json, options);
     let told: CallCost | undefined;
     try {
-      return await this.run(`${name}?cost=true`, json, options, (cost) => (told = cost));
+      return await this.run(pathOf(name, [...query, "cost=true"]), json, options, (cost) => (told = cost));
     } finally {
       // Once the call has ended: what the caller's function throws is no failure of it.
       if (told !== undefined) onCost(told);
@@ -165,6 +166,10 @@ export class HttpTransport implements Transport {
       signal?.removeEventListener("abort", cancel);
     }
   }
+}
+
+function pathOf(name: string, query: string[]): string {
+  return query.length === 0 ? name : `${name}?${query.join("&")}`;
 }
 
 /** The scheme of a URL in lower case, such as `https:`. `undefined`: it is none. */

@@ -235,7 +235,7 @@ func errorOf(line string) *SandstormError {
 // refusal is what an error without a word of its own is about.
 func refusal(text string) string {
 	switch {
-	case text == "Function not found":
+	case text == "Function not found", strings.HasPrefix(text, "Version not found: "):
 		return "unknown_extension"
 	case strings.HasPrefix(text, "Function not found: "):
 		return "unknown_function"

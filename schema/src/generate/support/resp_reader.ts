@@ -145,7 +145,7 @@ const ERROR_CODES: Record<string, SandstormCode | undefined> = {
 
 /** What an error without a word of its own is about. */
 function refusal(text: string): SandstormCode {
-  if (text === "Function not found") return "unknown_extension";
+  if (text === "Function not found" || text.startsWith("Version not found: ")) return "unknown_extension";
   if (text.startsWith("Function not found: ")) return "unknown_function";
   if (text.startsWith("the call has run")) return "reply";
   if (text.startsWith("the JSON of a typed function has at most")) return "too_large";

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +53,9 @@ func (t *RESPTransport) Call(ctx context.Context, function string, args []byte, 
 	command := "FCALL"
 	if options.Cost != nil {
 		command = "FCALL_COST"
+	}
+	if options.Version != 0 {
+		function += "@" + strconv.FormatUint(options.Version, 10)
 	}
 	if options.Key == "" {
 		return replyOf(options.Cost)(t.first.call(ctx, command, function, "0", string(args)))

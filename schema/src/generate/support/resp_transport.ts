@@ -16,12 +16,14 @@ export class RespTransport implements Transport {
     this.first = new RespServer(options);
   }
 
-  async call(name: string, json: string, { signal, timeoutMs, key, onCost }: CallOptions = {}): Promise<unknown> {
+  async call(name: string, json: string, options: CallOptions = {}): Promise<unknown> {
+    const { signal, timeoutMs, key, version, onCost } = options;
+    const called = version === undefined ? name : `${name}@${version}`;
     const limit = limitOf(timeoutMs ?? this.options.timeoutMs, signal);
     const command = onCost === undefined ? "FCALL" : "FCALL_COST";
-    if (key === undefined) return withCost(await this.first.call([command, name, "0", json], limit), onCost);
+    if (key === undefined) return withCost(await this.first.call([command, called, "0", json], limit), onCost);
     const bytes = keyBytes(key);
-    const words = [command, name, "1", bytes, json];
+    const words = [command, called, "1", bytes, json];
     const slot = slotOf(bytes);
     let server = this.owners.get(slot) ?? this.first;
     for (let hop = 1; ; hop++) {

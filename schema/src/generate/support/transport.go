@@ -100,6 +100,8 @@ type Transport interface {
 type CallOptions struct {
 	// Key is that of WithKey.
 	Key string
+	// Version is that of WithVersion; 0: the newest.
+	Version uint64
 	// Cost is that of WithCost.
 	Cost *CallCost
 }
@@ -136,6 +138,11 @@ type CallOption func(*CallOptions)
 // the calls, all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
 func WithKey(key string) CallOption {
 	return func(options *CallOptions) { options.Key = key }
+}
+
+// WithVersion calls a kept version of the extension, instead of the newest. Its types have to be those of this file.
+func WithVersion(version uint64) CallOption {
+	return func(options *CallOptions) { options.Version = version }
 }
 
 // WithCost has what the call cost written there, also if it failed or was killed.

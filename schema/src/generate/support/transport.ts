@@ -89,6 +89,8 @@ export interface CallOptions {
    * all calls of a key go to the same one. In a cluster the call runs at the server that has the key.
    */
   key?: string | Uint8Array;
+  /** A kept version of the extension, instead of the newest. Its types have to be those of this file. */
+  version?: number;
   /** Is told what the call cost, also if it failed or was killed, before its promise is settled. */
   onCost?: (cost: CallCost) => void;
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ExtensionStatsResponse;
 use sandstorm_catalog::Deployment;
 use sandstorm_net::{CodeOrigin, CodeTier};
+use sandstorm_schema::ExtensionSchema;
 
 /// `POST /v1/tenants/{tenant}/extensions/{name}/rollback`; an empty body stands for the version before.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -71,4 +72,7 @@ pub struct VersionResponse {
     pub p50_ns: u64,
     /// 99 of a hundred of them.
     pub p99_ns: u64,
+    /// The types of its functions, of a kept version that can be called and is not the one which is called by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<ExtensionSchema>,
 }

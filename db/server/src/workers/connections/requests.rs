@@ -3,11 +3,11 @@
 use std::mem;
 use std::sync::Arc;
 
-use sandstorm_catalog::call_key;
 use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 use sandstorm_dialects::{ConnectionIdentity, InvocationResult, NextAction, WantedDatabase};
 use sandstorm_log::PositionState;
 use sandstorm_metrics::ConnectionReason;
+use sandstorm_net::call_key::call_key;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_store::backed::waits::later_of;
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
@@ -266,9 +266,9 @@ fn run_batches(
                 connection.state = ConnectionPhase::Fetching;
                 return (used, ServeOutcome::Keep);
             }
-            NextAction::Invoke { extension, args, key, with_cost } => {
-                let peer = key.map_or(id.word() as u32, |key| call_key(&key) as u32);
-                begin_invocation(connection, (id, peer, with_cost), (&extension, &args), executor, answers);
+            NextAction::Invoke { extension, version, args, key, with_cost } => {
+                let key = key.map(|key| call_key(&key));
+                begin_invocation(connection, (id, key, with_cost), (&extension, version, &args), executor, answers);
                 if connection.state != ConnectionPhase::Serving {
                     return (used, ServeOutcome::Keep);
                 }
@@ -310,8 +310,8 @@ fn run_batches(
 /// Begins an invocation for a connection. If it cannot begin, the session writes the answer.
 fn begin_invocation(
     connection: &mut ClientConnection,
-    (id, peer, with_cost): (ConnectionId, u32, bool),
-    (extension, args): (&[u8], &[u8]),
+    (id, key, with_cost): (ConnectionId, Option<u64>, bool),
+    (extension, version, args): (&[u8], u64, &[u8]),
     executor: &mut RequestExecutor,
     answers: &mut Vec<u8>,
 ) {
@@ -322,8 +322,9 @@ fn begin_invocation(
         return;
     };
     let target = ReplyTarget::Stream { worker: context.index as u32, connection: id, with_cost };
-    let operation = Operation { key: extension, value: args, ..Operation::new(OpKind::Invoke) };
-    let caller = InvocationCaller { target, peer, received_ns: context.clock.now_ns };
+    let operation = Operation { key: extension, number: version, value: args, ..Operation::new(OpKind::Invoke) };
+    let peer = key.unwrap_or(id.word()) as u32;
+    let caller = InvocationCaller { target, peer, key, received_ns: context.clock.now_ns };
     match invocations.begin(context, view, &operation, &caller) {
         Ok(()) => connection.state = ConnectionPhase::Invoking,
         Err((status, text)) => {
