@@ -13,8 +13,8 @@
 
 use crate::transaction::pause_after;
 use crate::{
-    Batch, ClientOpenError, ClientTransaction, Config, Direction, Error, KeyedRecord, MeasuredCall, OpenOptions,
-    PutOptions, PutOutcome, RangePage, Record, Reply, TypedCallError, limits,
+    Batch, ClientOpenError, ClientTransaction, Config, Direction, Error, ExpectedRecord, KeyedRecord, MeasuredCall,
+    OpenOptions, PutOptions, PutOutcome, RangePage, Record, Reply, TypedCallError, limits,
 };
 use bytes::Bytes;
 use sandstorm_schema::ExtensionSchema;
@@ -226,6 +226,19 @@ impl Client {
         }
     }
 
+    /// See [`crate::Client::put_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        table: u64,
+        records: &[(K, V)],
+        options: &PutOptions,
+    ) -> Result<Vec<u64>, Error> {
+        self.runtime.block_on(self.client.put_many(table, records, options))
+    }
+
     /// See [`crate::Client::batch`]; send it with [`Client::send`].
     pub fn batch(&self) -> Batch<'_> {
         self.client.batch()
@@ -276,6 +289,30 @@ impl BlockingTransaction {
     /// See [`ClientTransaction::put_with`].
     pub fn put_with(&mut self, table: u64, key: &[u8], value: &[u8], flags: u32, ttl: Option<Duration>) {
         self.transaction.put_with(table, key, value, flags, ttl);
+    }
+
+    /// See [`ClientTransaction::check`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&mut self, table: u64, key: &[u8], expected: ExpectedRecord<'_>) -> Result<(), Error> {
+        self.runtime.block_on(self.transaction.check(table, key, expected))
+    }
+
+    /// See [`ClientTransaction::put_if`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_if(&mut self, table: u64, key: &[u8], value: &[u8], expected: ExpectedRecord<'_>) -> Result<(), Error> {
+        self.runtime.block_on(self.transaction.put_if(table, key, value, expected))
+    }
+
+    /// See [`ClientTransaction::increment`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn increment(&mut self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+        self.runtime.block_on(self.transaction.increment(table, key, delta))
     }
 
     /// See [`ClientTransaction::delete`].

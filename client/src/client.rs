@@ -7,7 +7,7 @@ use crate::names::LearnedNames;
 use crate::stats::Stats;
 use crate::{Error, limits};
 use bytes::Bytes;
-use sandstorm_net::rpc::MAX_KEY_LEN;
+use sandstorm_net::rpc::{MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, OP_HEADER_LEN};
 use sandstorm_net::slots::slot_of;
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
@@ -256,6 +256,39 @@ impl Client {
         self.links.link(self.place()).await?.request(message, self.deadline).await
     }
 
+    /// Writes many records with the same options, in their order, as many in a message as fit; gives their versions. It
+    /// is no transaction.
+    ///
+    /// # Errors
+    /// That of the first record that was not written, such as [`Error::Conflict`]. Those of its message may be written,
+    /// and those of earlier messages are.
+    pub async fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        table: u64,
+        records: &[(K, V)],
+        options: &PutOptions,
+    ) -> Result<Vec<u64>, Error> {
+        let mut versions = Vec::with_capacity(records.len());
+        while let Some(rest) = records.get(versions.len()..).filter(|rest| !rest.is_empty()) {
+            let mut batch = self.batch();
+            for (key, value) in rest.iter().take(MAX_OPERATIONS) {
+                let (key, value) = (key.as_ref(), value.as_ref());
+                // One that is too large by itself is refused, as a put is.
+                if !batch.is_empty() && batch.bytes() + put_len(key, value) > MAX_MESSAGE_LEN {
+                    break;
+                }
+                batch = batch.put_with(table, key, value, options);
+            }
+            for reply in batch.send().await? {
+                match reply? {
+                    Reply::Written(version) => versions.push(version),
+                    other => return Err(unexpected_reply("put", &other)),
+                }
+            }
+        }
+        Ok(versions)
+    }
+
     /// The server of requests that name no key; `None`: the one that the client began with.
     pub(crate) fn place(&self) -> Option<SocketAddr> {
         match &self.near_key {
@@ -303,6 +336,13 @@ impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Client {{ deadline: {:?} }}", self.deadline)
     }
+}
+
+/// Bytes of a put in a message, at most.
+fn put_len(key: &[u8], value: &[u8]) -> usize {
+    /// The time to live before the value.
+    const TTL_LEN: usize = 8;
+    OP_HEADER_LEN + key.len() + TTL_LEN + value.len()
 }
 
 /// The smallest key that can come after `key`; `None`: none can.

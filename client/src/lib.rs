@@ -107,4 +107,4 @@ pub use open::{OpenOptions, TypedCallError};
 pub use sandstorm_net::rpc::{CallCost, Condition, KillCause};
 pub use sandstorm_schema::{self as schema, Blob};
 pub use stats::Stats;
-pub use transaction::ClientTransaction;
+pub use transaction::{ClientTransaction, ExpectedRecord};

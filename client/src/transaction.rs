@@ -13,6 +13,39 @@ use crate::commit_message::CommitMessage;
 use crate::message::{Direction, KeyedRecord, Message, Record, Reply, decode_single_reply};
 use crate::{Client, Error, limits};
 
+/// What has to be so of a record that a transaction goes on from: see [`ClientTransaction::check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpectedRecord<'v> {
+    /// There is none.
+    Absent,
+    /// There is one.
+    Present,
+    /// It has this version.
+    Version(u64),
+    /// It has this value.
+    Value(&'v [u8]),
+}
+
+impl ExpectedRecord<'_> {
+    fn is_met_by(self, found: Option<&Record>) -> bool {
+        match self {
+            ExpectedRecord::Absent => found.is_none(),
+            ExpectedRecord::Present => found.is_some(),
+            // What the transaction writes itself has none yet, which is shown as 0.
+            ExpectedRecord::Version(version) => {
+                found.is_some_and(|record| record.version != 0 && record.version == version)
+            }
+            ExpectedRecord::Value(value) => found.is_some_and(|record| record.value == value),
+        }
+    }
+}
+
+/// A decimal number as the server's increment reads it: an optional minus and digits, nothing else.
+fn decimal(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?;
+    text.parse().ok()
+}
+
 /// A record that a transaction will write.
 #[derive(Clone, Debug)]
 struct BufferedPut {
@@ -171,6 +204,46 @@ impl ClientTransaction {
     pub fn put_with(&mut self, table: u64, key: &[u8], value: &[u8], flags: u32, ttl: Option<Duration>) {
         let put = BufferedPut { value: Bytes::copy_from_slice(value), flags, ttl };
         self.writes.insert((table, key.to_vec()), Some(put));
+    }
+
+    /// Goes on only if a record is so. What was found there is part of what the transaction has read, so it still is so at
+    /// the commit. Of a record that the transaction has written itself its own writes count; it has no version.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: it is not so. Otherwise as for [`ClientTransaction::get`].
+    pub async fn check(&mut self, table: u64, key: &[u8], expected: ExpectedRecord<'_>) -> Result<(), Error> {
+        let found = self.get(table, key).await?;
+        if expected.is_met_by(found.as_ref()) { Ok(()) } else { Err(Error::Conflict) }
+    }
+
+    /// Writes a record when the transaction is committed, if what stands there is so: a [`ClientTransaction::check`],
+    /// then a [`ClientTransaction::put`].
+    ///
+    /// # Errors
+    /// As for [`ClientTransaction::check`]; nothing is written then.
+    pub async fn put_if(
+        &mut self,
+        table: u64,
+        key: &[u8],
+        value: &[u8],
+        expected: ExpectedRecord<'_>,
+    ) -> Result<(), Error> {
+        self.check(table, key, expected).await?;
+        self.put(table, key, value);
+        Ok(())
+    }
+
+    /// Adds to the decimal number under `key`, 0 where there is no record, when the transaction is committed; gives the
+    /// sum. Flags stay; a time to live ends, since what was read does not tell it.
+    ///
+    /// # Errors
+    /// [`Error::NotANumber`], also if the sum does not fit. Otherwise as for [`ClientTransaction::get`].
+    pub async fn increment(&mut self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+        let found = self.get(table, key).await?;
+        let (text, flags) = found.as_ref().map_or((&b"0"[..], 0), |found| (&found.value[..], found.flags));
+        let sum = decimal(text).and_then(|number| number.checked_add(delta)).ok_or(Error::NotANumber)?;
+        self.put_with(table, key, sum.to_string().as_bytes(), flags, None);
+        Ok(sum)
     }
 
     /// Deletes a record when the transaction is committed, if there is one then.

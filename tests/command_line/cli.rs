@@ -105,6 +105,60 @@ fn tenants_tables_and_records_from_the_command_line() {
     assert!(server.fails("ext push ../ext/get").contains("builder"));
 }
 
+/// The line of a table in `table list`: its words.
+fn listed(server: &Server, name: &str) -> Vec<String> {
+    let list = server.ok("table list");
+    let line = list.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_else(|| panic!("{name}: {list}")).split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_table_is_changed_and_renamed_while_it_has_records() {
+    let server = Server::start(&["--no-builder"]);
+    server.ok("tenant create shop");
+    server.ok("table create carts --quota 1MiB --durability none");
+    server.ok(&format!("put carts k {}", "x".repeat(5_000)));
+    let list = server.ok("table list");
+    let head: Vec<&str> = list.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(head, ["NAME", "ID", "MODE", "DURABILITY", "RECORDS", "BYTES", "QUOTA"]);
+    let status = server.json("table show carts");
+    let (bytes, quota) = (status["bytes"].as_u64().unwrap(), status["quota_bytes"].as_u64().unwrap());
+    assert!(bytes >= 5_000 && quota == 1 << 20, "{status}");
+    let before = listed(&server, "carts");
+    assert_eq!(
+        (&before[2], &before[4], &before[7..]),
+        (&"store".into(), &"1".into(), &["1.0".into(), "MiB".into()][..])
+    );
+    assert_eq!(before[6], "KiB", "its records take {bytes} bytes: {before:?}");
+    // A quota: what was too much fits from then on.
+    let large = format!("put carts large {}", "y".repeat(100_000));
+    let is_full = (0..11).any(|number| {
+        let line = large.replace("large", &format!("large{number}"));
+        !server.run(&line.split(' ').collect::<Vec<_>>()).status.success()
+    });
+    assert!(is_full, "11 of them are more than 1 MiB");
+    server.fails(&large.replace("large", "last"));
+    assert!(server.ok("table set carts --quota 8MiB").contains("carts"));
+    assert_eq!(server.json("table show carts")["quota_bytes"], 8 << 20);
+    assert_eq!(listed(&server, "carts")[7..], ["8.0", "MiB"]);
+    server.ok(&large.replace("large", "last"));
+    assert_eq!(server.ok("get carts k").trim_end().len(), 5_000, "its records stay");
+    // A mode: it becomes a cache and, what is another thing, a store again.
+    for mode in ["cache", "store"] {
+        server.ok(&format!("table set carts --mode {mode}"));
+        assert_eq!(listed(&server, "carts")[2], mode);
+        assert_eq!(server.json("table show carts")["mode"], mode);
+    }
+    // A name: its id and records stay, and the old one is free.
+    let id = server.json("table show carts")["id"].clone();
+    assert!(server.ok("table rename carts baskets").contains("baskets"));
+    assert_eq!(server.json("table show baskets")["id"], id);
+    assert!(server.fails("get carts k").contains("no table \"carts\""));
+    assert_eq!(server.ok("get baskets k").trim_end().len(), 5_000);
+    server.ok("table create carts");
+    assert!(server.fails("get carts k").contains("no record"));
+}
+
 #[test]
 fn tenants_share_tables_from_the_command_line() {
     let server = Server::start(&["--no-builder"]);

@@ -174,7 +174,12 @@ const COMMANDS: &[Mistake] = &[
     misused("table create frozen --mode frozen", &["frozen", "store, cache, spill"]),
     mistake("table create huge --quota 100GiB", &["memory_bytes", "sandstorm table set", "raise memory_bytes"]),
     mistake("table create many --tenant small", &["quota tables = 1", "raise the quota"]),
-    mistake("trigger create w --extension faults --on absent", &["no table \"absent\"", "sandstorm table list"]),
+    mistake(
+        "trigger create w --extension faults --on absent",
+        &["no table \"absent\"", "sandstorm table list", "sandstorm table create absent"],
+    ),
+    mistake("trigger set absent --retries 1", &["no trigger \"absent\"", "sandstorm trigger list"]),
+    mistake("trigger set w", &["nothing to change", "--every"]),
     mistake("trigger create w --extension faults --cron '0 25 * * *'", &["hour \"25\"", "0 to 23"]),
     mistake("trigger create w --extension faults --cron '0 3 * *'", &["4 fields", "minute, hour, day, month, weekday"]),
     mistake("trigger create w --extension faults", &["--every", "--cron", "--on"]),

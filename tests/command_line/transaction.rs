@@ -6,7 +6,10 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::common::PATIENT;
 use crate::common::process::Server;
+use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, Error, ExpectedRecord, PutOptions};
 
 fn shop() -> Server {
     let server = Server::start_as(&["--no-pin", "--workers", "2", "--no-builder"]);
@@ -203,4 +206,85 @@ fn a_shell_keeps_a_transaction_open_until_it_is_committed() {
         "{shown}"
     );
     assert!(!server.output("get items pear").status.success());
+}
+
+/// The Rust client of the shop, the ids of its tables, and a record of `items`.
+fn rust(server: &Server) -> (Client, u64) {
+    let tenant = server.json("tenant show shop")["id"].as_u64().unwrap() as u32;
+    let token = server.json("tenant token shop")["token"].as_str().unwrap().to_owned();
+    let config = Config::new(server.data.parse().unwrap(), tenant).token(token).deadline(PATIENT);
+    (Client::connect(config).unwrap(), server.json("table show items")["id"].as_u64().unwrap())
+}
+
+#[test]
+fn a_transaction_in_rust_counts_and_checks() {
+    let server = shop();
+    let (client, items) = rust(&server);
+    let mut transaction = client.transaction();
+    assert_eq!(transaction.increment(items, b"apple", 39), Ok(42));
+    assert_eq!(transaction.increment(items, b"apple", -1), Ok(41), "its own writes count");
+    assert_eq!(transaction.increment(items, b"pear", 1), Ok(1));
+    assert_eq!(client.get(items, b"pear").unwrap(), None, "nothing is written yet");
+    transaction.commit().unwrap();
+    let apple = client.get(items, b"apple").unwrap().expect("a record");
+    assert_eq!((&apple.value[..], apple.flags), (&b"41"[..], 7));
+    for wrong in [&b"three"[..], b"+3", b" 3", b"", b"9223372036854775807"] {
+        client.put(items, b"wrong", wrong, &PutOptions::default()).unwrap();
+        assert_eq!(client.transaction().increment(items, b"wrong", 1), Err(Error::NotANumber));
+        assert_eq!(client.increment(items, b"wrong", 1), Err(Error::NotANumber), "as the server's own");
+    }
+    // Two that count the same: one of them runs again.
+    let (mut first, mut second) = (client.transaction(), client.transaction());
+    assert_eq!((first.increment(items, b"apple", 1), second.increment(items, b"apple", 1)), (Ok(42), Ok(42)));
+    first.commit().unwrap();
+    assert_eq!(second.commit(), Err(Error::TransactionConflict { table: items, key: b"apple".to_vec() }));
+
+    let version = client.get(items, b"apple").unwrap().expect("a record").version;
+    for (key, holds, fails) in [
+        (&b"apple"[..], ExpectedRecord::Version(version), ExpectedRecord::Version(version + 1)),
+        (b"plum", ExpectedRecord::Absent, ExpectedRecord::Present),
+        (b"apple", ExpectedRecord::Present, ExpectedRecord::Absent),
+        (b"apple", ExpectedRecord::Value(b"42"), ExpectedRecord::Value(b"41")),
+    ] {
+        let mut transaction = client.transaction();
+        assert_eq!(transaction.put_if(items, key, b"x", fails), Err(Error::Conflict), "{fails:?}");
+        assert_eq!(transaction.check(items, key, holds), Ok(()), "{holds:?}");
+        assert_eq!(transaction.put_if(items, key, b"x", holds), Ok(()), "{holds:?}");
+        assert_eq!(transaction.check(items, key, ExpectedRecord::Version(0)), Err(Error::Conflict), "it has none yet");
+        assert_eq!(transaction.check(items, key, ExpectedRecord::Value(b"x")), Ok(()), "its own writes count");
+        // What held has to hold at the commit.
+        client.put(items, key, b"42", &PutOptions::default()).unwrap();
+        let conflict = Err(Error::TransactionConflict { table: items, key: key.to_vec() });
+        assert_eq!(transaction.commit(), conflict, "{holds:?}");
+        client.delete(items, b"plum").unwrap();
+    }
+    let mut transaction = client.transaction();
+    transaction.put_if(items, b"apple", b"43", ExpectedRecord::Value(b"42")).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(value(&server, "items", "apple"), "43");
+}
+
+#[test]
+fn many_puts_are_made_in_as_few_messages_as_they_fit() {
+    let server = shop();
+    let (client, items) = rust(&server);
+    let options = PutOptions { flags: 5, ..PutOptions::default() };
+    // More records than a message takes, then more bytes.
+    for (count, size) in [(600, 10), (20, 1 << 20)] {
+        let records: Vec<(String, Vec<u8>)> =
+            (0..count).map(|number| (format!("many{number}"), vec![number as u8; size])).collect();
+        let versions = client.put_many(items, &records, &options).unwrap();
+        assert_eq!(versions.len(), count);
+        for ((key, value), version) in records.iter().zip(&versions) {
+            let found = client.get(items, key.as_bytes()).unwrap().expect("a record");
+            assert_eq!((&found.value[..], found.version, found.flags), (&value[..], *version, 5), "{key}");
+        }
+    }
+    assert_eq!(client.put_many::<&[u8], &[u8]>(items, &[], &options), Ok(Vec::new()));
+    let absent = PutOptions::default().if_absent();
+    let refused = client.put_many(items, &[("fresh", "1"), ("apple", "1"), ("later", "1")], &absent);
+    assert_eq!(refused, Err(Error::Conflict));
+    assert!(client.get(items, b"fresh").unwrap().is_some(), "it is no transaction");
+    let too_large = client.put_many(items, &[(&b"k"[..], vec![0; 9 << 20])], &options);
+    assert!(matches!(too_large, Err(Error::TooLarge { .. })), "{too_large:?}");
 }

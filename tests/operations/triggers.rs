@@ -166,6 +166,108 @@ fn copy_a_batch(reader: &Reader<'_>) {
 /// What a manifest declares is there after a push, changed after the next, and refused before anything is built if it
 /// cannot be.
 #[test]
+fn a_trigger_is_changed_in_its_place_and_keeps_its_position_and_its_dead_letters() {
+    let server = Server::start_as(&OPTIONS);
+    server.json("tenant create shop");
+    for table in ["items", "copies"] {
+        server.json(&format!("table create {table} --durability disk"));
+    }
+    for (name, body) in [("copy", COPY), ("tick", TICK)] {
+        let folder = server.folder.path().join(name);
+        write_extension(&folder, name, body);
+        server.json(&format!("ext push {}", folder.display()));
+    }
+    let copies = reader(&server);
+    server.json("trigger create copies --extension copy --on items --ops put --retries 0");
+    server.json("put items refused x");
+    wait_for(&server, "trigger dead-letters copies", |letters| !letters.as_array().unwrap().is_empty());
+    server.json("put items a 1");
+    copies.wait_for("a", "1");
+    // What is written while it is paused waits, and is called for by the new definition.
+    wait_for(&server, "trigger show copies", |one| one["open"] == 0 && one["succeeded"] == 1);
+    server.json("trigger pause copies");
+    server.json("put items b 2");
+    server.json("del items a");
+    let before = server.json("trigger show copies");
+    let set = server.json("trigger set copies --ops put,delete --retries 3 --batch 1");
+    let wanted =
+        serde_json::json!({"ops": ["put", "delete"], "retries": 3, "batch": 1, "table": "items", "name": "copies"});
+    for (field, value) in wanted.as_object().unwrap() {
+        assert_eq!(set[field], *value, "{field}");
+    }
+    for kept in ["state", "dead_letters", "succeeded", "failed", "extension"] {
+        assert_eq!(set[kept], before[kept], "{kept}");
+    }
+    assert_eq!((set["dead_letters"].as_u64(), set["state"].as_str()), (Some(1), Some("paused")));
+    server.json("trigger set copies --batch 0");
+    assert!(server.json("trigger show copies")["batch"].is_null());
+    server.json("trigger resume copies");
+    copies.wait_for("b", "2");
+    copies.wait_for("a", "");
+    server.json("put copies open 1");
+    server.json("trigger replay copies");
+    copies.wait_for("refused", "x");
+
+    server.json("trigger create clock --extension tick --every 1d --args slow");
+    let due = server.json("trigger show clock")["next_due_ms"].clone();
+    let set = server.json("trigger set clock --args fast");
+    assert_eq!((&set["next_due_ms"], &set["args"]), (&due, &"fast".into()), "its time stays");
+    server.json("trigger set clock --every 100ms");
+    wait_for(&server, "trigger show clock", |clock| clock["succeeded"].as_u64().unwrap() >= 2);
+    assert!(copies.value("fast").parse::<u64>().unwrap() >= 2 && copies.value("slow").is_empty());
+    let by_cron = ["trigger", "set", "clock", "--cron", "0 3 * * *"];
+    assert!(server.command().args(by_cron).output().unwrap().status.success());
+    let shown = server.json("trigger show clock");
+    assert_eq!((&shown["cron"], &shown["every"]), (&"0 3 * * *".into(), &Value::Null), "in place of the other");
+}
+
+#[test]
+fn what_a_trigger_cannot_become_is_refused_and_it_stays_as_it_was() {
+    let server = Server::start_as(&OPTIONS);
+    server.json("tenant create shop");
+    server.json("table create items --durability disk");
+    let folder = server.folder.path().join("notes");
+    write_notes(&folder, "text", "");
+    server.json(&format!("ext push {}", folder.display()));
+    server.json("trigger create watch --extension copy --on items");
+    let clock =
+        ["trigger", "create", "clock", "--extension", "notes.add", "--every", "1d", "--args", "{\"text\": \"a\"}"];
+    assert!(server.command().args(clock).output().unwrap().status.success());
+    let definitions = || {
+        let fields = ["name", "extension", "every", "cron", "table", "ops", "batch", "args", "retries"];
+        let of = |one: &Value| fields.map(|field| one[field].clone());
+        server.json("trigger list").as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let before = definitions();
+    for (words, wanted) in [
+        (&["watch", "--every", "5s"][..], "becomes none of a schedule; create another trigger"),
+        (&["watch", "--on", "copies"], "its position and dead letters are of that table; create another trigger"),
+        (&["watch", "--args", "x"], "the arguments of a table's trigger are the change"),
+        (&["watch", "--batch", "1000"], "a batch of 1000 changes: 1 to 256"),
+        (&["clock", "--on", "items"], "becomes none of a table; create another trigger"),
+        (&["clock", "--ops", "put"], "`ops` are those of a `table`"),
+        (&["clock", "--every", "5 parsecs"], "such as 5s"),
+        (&["clock", "--args", "{\"words\": 1}"], "args.text"),
+        (&["clock", "--extension", "notes.ad"], "there are: add, forget"),
+        (&["absent", "--retries", "1"], "sandstorm trigger list"),
+    ] {
+        let refused = server.command().args(["trigger", "set"]).args(words).output().unwrap();
+        let shown = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && shown.contains(wanted), "{words:?}: {shown}");
+    }
+    assert_eq!(definitions(), before);
+    let exists = server.output("trigger create watch --extension copy --on items");
+    assert!(String::from_utf8_lossy(&exists.stderr).contains("sandstorm trigger set watch"));
+    let events = String::from_utf8(server.output("events --code trigger.changed").stdout).unwrap();
+    assert!(!events.contains("trigger.changed"), "{events}");
+    server.json("trigger set watch --retries 1");
+    let shown = String::from_utf8(server.output("trigger show watch").stdout).unwrap();
+    assert!(shown.contains("on items") && shown.contains("retries") && shown.contains("dead letters"), "{shown}");
+    let events = String::from_utf8(server.output("events --code trigger.changed").stdout).unwrap();
+    assert!(events.contains("watch"), "{events}");
+}
+
+#[test]
 fn a_push_makes_the_triggers_that_its_manifest_declares() {
     let server = Server::start_as(&OPTIONS);
     let token = server.json("tenant create shop")["token"].as_str().unwrap().to_owned();

@@ -15,7 +15,7 @@ use super::{
     RecordPage, RotatedToken, ScrubReport, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
     ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
     SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
-    TriggerReport, TriggerSpec,
+    TriggerPatch, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -194,6 +194,8 @@ methods! {
     logs(tenant: ref str, query: ref LogQuery) -> LogBatch;
     triggers(tenant: ref str) -> Vec<TriggerReport>;
     create_trigger(tenant: ref str, spec: ref TriggerSpec) -> TriggerReport;
+    trigger(tenant: ref str, name: ref str) -> TriggerReport;
+    change_trigger(tenant: ref str, name: ref str, change: ref TriggerPatch) -> TriggerReport;
     delete_trigger(tenant: ref str, name: ref str) -> ();
     pause_trigger(tenant: ref str, name: ref str) -> ();
     resume_trigger(tenant: ref str, name: ref str) -> ();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Control, ControlError, DeadLetterReport, TriggerReport, TriggerSpec, path_segment};
+use super::{Control, ControlError, DeadLetterReport, TriggerPatch, TriggerReport, TriggerSpec, path_segment};
 
 impl Control {
     /// Lists a tenant's triggers.
@@ -13,6 +13,21 @@ impl Control {
     /// Makes a trigger. The first change of a table that it is called for is the next one.
     pub fn create_trigger(&self, tenant: &str, spec: &TriggerSpec) -> Result<TriggerReport, ControlError> {
         self.post(&format!("/v1/tenants/{}/triggers", path_segment(tenant)), spec)
+    }
+
+    /// One of a tenant's triggers.
+    pub fn trigger(&self, tenant: &str, name: &str) -> Result<TriggerReport, ControlError> {
+        self.get(&trigger_path(tenant, name, ""))
+    }
+
+    /// Changes a trigger in its place: its position and its dead letters stay.
+    pub fn change_trigger(
+        &self,
+        tenant: &str,
+        name: &str,
+        change: &TriggerPatch,
+    ) -> Result<TriggerReport, ControlError> {
+        self.send(self.agent.patch(self.url(&trigger_path(tenant, name, ""))), change)
     }
 
     /// Removes a trigger with its dead letters.

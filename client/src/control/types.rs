@@ -41,7 +41,7 @@ pub use slow::{
     RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport,
 };
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantIsolation, TenantUse, TopReport, TopRows};
-pub use triggers::{DeadLetterReport, TriggerReport, TriggerSpec};
+pub use triggers::{DeadLetterReport, TriggerPatch, TriggerReport, TriggerSpec};
 pub use versions::{Deploy, EnabledFrom, ExtensionDeployment, ExtensionVersion, RollBack};
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.

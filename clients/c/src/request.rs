@@ -100,6 +100,7 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
             }
             calls(&client.calls_near(key), operation, fields, result).await
         }
+        15 => put_many(client, fields, result).await,
         _ => Err(malformed("there is no such operation")),
     }
 }
@@ -114,6 +115,24 @@ fn change_page(page: &ChangePage, result: AnswerBytes) -> Result<AnswerBytes, Fa
         result = result.counted(position.as_bytes()).counted(op.as_bytes()).counted(&key).counted(&value);
         result = result.put(&record.version.to_le_bytes()).put(&record.flags.to_le_bytes());
         result = result.put(&record.expires_at_ms.to_le_bytes());
+    }
+    Ok(result)
+}
+
+/// Many puts.
+async fn put_many(
+    client: &Client,
+    mut fields: RequestFields<'_>,
+    mut result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let (table, ttl_ms, flags, count) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
+    let pair = |_| Ok::<_, Failure>((fields.bytes()?, fields.bytes()?));
+    let records: Vec<(&[u8], &[u8])> = (0..count).map(pair).collect::<Result<_, _>>()?;
+    fields.end()?;
+    let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+    let options = PutOptions { flags, ttl, ..PutOptions::default() };
+    for version in client.put_many(table, &records, &options).await? {
+        result = result.put(&version.to_le_bytes());
     }
     Ok(result)
 }

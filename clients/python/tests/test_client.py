@@ -105,6 +105,75 @@ class PlainTest(unittest.TestCase):
                 _ = 1 // 0
         self.assertEqual(client.get("items", "stock"), b"7", "an error gives it up")
 
+    def test_transactions_count_and_check(self) -> None:
+        client = self.client
+        client.put("items", "counter", "40", flags=7, ttl=600)
+        with client.transaction() as transaction:
+            self.assertEqual(transaction.increment("items", "counter", 2), 42)
+            self.assertEqual(transaction.increment("items", "counter", -1), 41)
+            self.assertEqual(transaction.increment("items", "fresh"), 1)
+        self.assertEqual((client.get("items", "counter"), client.get("items", "fresh")), (b"41", b"1"))
+        record = client.get_record("items", "counter")
+        assert record is not None
+        self.assertEqual(record.flags, 7)
+        for wrong in ("no number", "+1", "1_0", " 1", "9223372036854775807", "9" * 40):
+            client.put("items", "wrong", wrong)
+            with self.assertRaises(sandstorm.SandstormError) as refused:
+                client.transaction().increment("items", "wrong")
+            self.assertEqual(refused.exception.code, "not_a_number")
+        conditions = [
+            ({"if_absent": True}, "missing"),
+            ({"if_present": True}, "counter"),
+            ({"if_version": record.version}, "counter"),
+            ({"if_value": "41"}, "counter"),
+        ]
+        for condition, key in conditions:
+            other = "counter" if key == "missing" else "missing"
+            transaction = client.transaction()
+            with self.assertRaises(sandstorm.Conflict):
+                transaction.put("items", other, "x", **condition)
+            transaction.put("items", key, "41", **condition)
+            # What held has to hold at the commit, too.
+            client.put("items", key, "41")
+            with self.assertRaises(sandstorm.TransactionConflict):
+                transaction.commit()
+            client.delete("items", "missing")
+            record = client.get_record("items", "counter")
+            assert record is not None
+            conditions[2][0]["if_version"] = record.version
+        with self.assertRaises(sandstorm.Conflict):
+            client.transaction().put("items", "counter", "x", if_value="40")
+        with self.assertRaises(sandstorm.Conflict):
+            client.transaction().delete("items", "counter", if_version=record.version + 1)
+        with client.transaction() as transaction:
+            transaction.put("items", "counter", "x", if_value=b"41")
+            # Its own writes have no version.
+            with self.assertRaises(sandstorm.Conflict):
+                transaction.put("items", "counter", "y", if_version=0)
+            transaction.delete("items", "fresh")
+        self.assertEqual(client.get("items", "counter"), b"x")
+        with self.assertRaises(ValueError):
+            client.transaction().put("items", "k", "v", if_absent=True, if_value="v")
+
+    def test_many_puts(self) -> None:
+        client = self.client
+        # More bytes than a message takes, and more records.
+        for count, size in ((300, 60_000), (600, 10)):
+            records = {f"many{number}": os.urandom(size) for number in range(count)}
+            versions = client.put_many("large", records, flags=3)
+            self.assertEqual(len(versions), count)
+            found = client.get_many("large", list(records)[:100])
+            self.assertEqual([record and record.value for record in found], list(records.values())[:100])
+            last = client.get_record("large", f"many{count - 1}")
+            self.assertEqual(last, sandstorm.Record(records[f"many{count - 1}"], versions[-1], 3))
+        # In their order: the last one under a key stays.
+        client.put_many("items", [("twice", "1"), ("twice", b"2")], ttl=600)
+        self.assertEqual(client.get("items", "twice"), b"2")
+        self.assertEqual(client.put_many("items", []), [])
+        with self.assertRaises(sandstorm.SandstormError) as refused:
+            client.put_many("items", {"k": bytes(9 << 20)})
+        self.assertEqual(refused.exception.code, "too_large")
+
     def test_ranges_of_transactions(self) -> None:
         client = self.client
         for number in (1, 3, 5, 7):
@@ -314,6 +383,15 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(sandstorm.TypesError):
                 await client.call("bank.deposit", {"name": "async"})
             self.assertEqual(await client.get("items", b"async7"), b"7")
+            self.assertEqual(len(await client.put_many("async", {"many": "1", "more": "2"})), 2)
+            async with client.transaction() as transaction:
+                self.assertEqual(await transaction.increment("async", "many", 2), 3)
+                await transaction.put("async", "more", "3", if_value="2")
+                with self.assertRaises(sandstorm.Conflict):
+                    await transaction.put("async", "more", "4", if_absent=True)
+                with self.assertRaises(sandstorm.Conflict):
+                    await transaction.delete("async", "more", if_version=7)
+            self.assertEqual([await client.get("async", key) for key in ("many", "more")], [b"3", b"3"])
             await client.ping()
 
     async def test_what_a_call_cost(self) -> None:

@@ -281,12 +281,7 @@ impl TransactionStep {
                 Ok(StepOutcome::Done)
             }
             TransactionStep::Incr { table, key, delta } => {
-                let found = transaction.get(*table, key)?;
-                let (text, flags) = found.as_ref().map_or((&b"0"[..], 0), |found| (&found.value[..], found.flags));
-                let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
-                let sum = number.and_then(|number| number.checked_add(*delta)).ok_or(Error::NotANumber)?;
-                transaction.put_with(*table, key, sum.to_string().as_bytes(), flags, None);
-                Ok(StepOutcome::Sum(sum))
+                Ok(StepOutcome::Sum(transaction.increment(*table, key, *delta)?))
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use sandstorm_catalog::format_utc;
-use sandstorm_client::control::{ControlError, DeadLetterReport, TriggerReport, TriggerSpec};
+use sandstorm_client::control::{ControlError, DeadLetterReport, TriggerPatch, TriggerReport, TriggerSpec};
 use sandstorm_client::split_name;
 
-use super::output::{CliError, OutputPrinter, columns, counted, format_bytes};
+use super::output::{CliError, OutputPrinter, columns, counted, fields, format_bytes};
 use super::session::CliSession;
 use sandstorm_terminal::escape_one_line;
 
@@ -16,6 +16,13 @@ pub(super) enum TriggerCommand {
     Create(CreateArgs),
     /// List the triggers
     List,
+    /// Show all about a trigger
+    Show {
+        /// Name of the trigger
+        name: String,
+    },
+    /// Change a trigger in its place: its position in the feed and its dead letters stay
+    Set(SetArgs),
     /// Make no calls until the trigger is resumed; changes of its table wait in the log
     Pause {
         /// Name of the trigger
@@ -82,6 +89,41 @@ pub(super) struct CreateArgs {
     retries: Option<u32>,
 }
 
+/// What of a trigger is to be another.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What is left out stays. A trigger of a table keeps the table. Calls that run go on, and may be made \
+    again by the new definition."
+)]
+pub(super) struct SetArgs {
+    /// Name of the trigger
+    name: String,
+    /// The extension to call; of several typed functions one: EXTENSION.FUNCTION
+    #[arg(long, value_name = "NAME")]
+    extension: Option<String>,
+    /// Call it so often, such as 5s, 10m, 1d, in place of its schedule
+    #[arg(long, value_name = "TIME", conflicts_with = "cron")]
+    every: Option<String>,
+    /// Call it by the five fields of cron, in UTC, in place of its schedule
+    #[arg(long, value_name = "FIELDS")]
+    cron: Option<String>,
+    /// Its table, which cannot be another
+    #[arg(long, value_name = "TABLE", hide = true)]
+    on: Option<String>,
+    /// For which changes
+    #[arg(long, value_enum, value_delimiter = ',')]
+    ops: Vec<TriggerOpArg>,
+    /// Up to so many changes in one call; 0: each call has one
+    #[arg(long, value_name = "CHANGES")]
+    batch: Option<u32>,
+    /// Arguments of calls by the clock; JSON for a typed function
+    #[arg(long)]
+    args: Option<String>,
+    /// Times that a call which failed is made again
+    #[arg(long)]
+    retries: Option<u32>,
+}
+
 /// A kind of change.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum TriggerOpArg {
@@ -126,6 +168,20 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
             })
         }
         TriggerCommand::List => out.show(&control.triggers(&tenant)?, |triggers| list(triggers)),
+        TriggerCommand::Show { name } => out.show(&control.trigger(&tenant, &name)?, shown),
+        TriggerCommand::Set(SetArgs { name, extension, every, cron, on, ops, batch, args, retries }) => {
+            let ops = ops.into_iter().map(|op| op.name().to_owned()).collect::<Vec<_>>();
+            let ops = (!ops.is_empty()).then_some(ops);
+            let change = TriggerPatch { extension, every, cron, table: on, ops, batch, args, retries };
+            if change == TriggerPatch::default() {
+                let all = "--extension, --every, --cron, --ops, --batch, --args and --retries";
+                return Err(CliError::new(format!("nothing to change: name one of {all}")).code("usage"));
+            }
+            let changed = control.change_trigger(&tenant, &name, &change)?;
+            out.show(&changed, |changed| {
+                format!("changed trigger {}: calls {} {}\n", changed.spec.name, changed.spec.extension, when(changed))
+            })
+        }
         TriggerCommand::Pause { name } => {
             control.pause_trigger(&tenant, &name)?;
             out.done(&format!("paused trigger {name}"))
@@ -181,6 +237,39 @@ fn when(trigger: &TriggerReport) -> String {
         (.., Some(table)) => format!("on {table}: {}{together}", ops.join(", ")),
         _ => String::new(),
     }
+}
+
+/// All about one.
+fn shown(trigger: &TriggerReport) -> String {
+    let TriggerReport { spec, state, reason, position, behind_bytes, next_due_ms, .. } = trigger;
+    let mut rows = vec![("trigger", spec.name.clone()), ("calls", spec.extension.clone()), ("when", when(trigger))];
+    if !spec.args.is_empty() {
+        rows.push(("args", escape_one_line(&spec.args)));
+    }
+    if let Some(retries) = spec.retries {
+        rows.push(("retries", retries.to_string()));
+    }
+    let why = if reason.is_empty() { String::new() } else { format!(": {}", escape_one_line(reason)) };
+    rows.push(("state", format!("{state}{why}")));
+    if let (Some(position), Some(behind)) = (position, behind_bytes) {
+        rows.push(("position", format!("{position}, {} behind", format_bytes(*behind))));
+    }
+    if let Some(due_ms) = next_due_ms {
+        rows.push(("next", format_utc(*due_ms)));
+    }
+    rows.push((
+        "calls since the start",
+        format!(
+            "{} open, {} succeeded, {} failed, {} not run, {} skipped",
+            trigger.open, trigger.succeeded, trigger.failed, trigger.not_run, trigger.skipped
+        ),
+    ));
+    rows.push(("dead letters", trigger.dead_letters.to_string()));
+    if !trigger.last_error.is_empty() {
+        let at = trigger.last_error_at_ms.map_or_else(String::new, |at_ms| format!("{}: ", format_utc(at_ms)));
+        rows.push(("last error", format!("{at}{}", escape_one_line(&trigger.last_error))));
+    }
+    fields(&rows)
 }
 
 fn list(triggers: &[TriggerReport]) -> String {

@@ -33,6 +33,36 @@ pub struct TriggerSpec {
     pub retries: Option<u32>,
 }
 
+/// `PATCH /v1/tenants/{tenant}/triggers/{name}`: what of a trigger is to be another. What is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TriggerPatch {
+    /// The extension that it calls; of several typed functions one, after a dot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extension: Option<String>,
+    /// Calls it so often, such as `5s`, in place of the schedule that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<String>,
+    /// Calls it by the five fields of cron, in UTC, in place of the schedule that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Its table: the server refuses another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    /// For which changes: `put`, `delete`, `clear`, `expire`; empty: all but expiries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops: Option<Vec<String>>,
+    /// Changes of a call, at most, which are its arguments together; 0: each call has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
+    /// The arguments of calls by a schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+    /// Times that a failed call is made again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
+}
+
 /// `GET /v1/tenants/{tenant}/triggers`: one of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -7,14 +7,14 @@ import queue
 import random
 import time
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from . import operations
 from .change_feed import FeedState
 from .errors import Busy, TransactionConflict
 from .native import NativeClient
 from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
-from .transaction_state import PAUSES, TransactionState
+from .transaction_state import PAUSES, Expected, TransactionState, added
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -128,6 +128,20 @@ class Client:
             self.table_id(table), key, value, if_absent, if_present, if_version, ttl, flags
         )
         return self._ask(request, timeout)
+
+    def put_many(
+        self,
+        table: str,
+        records: Union[Mapping[Bytes, Bytes], Iterable[Tuple[Bytes, Bytes]]],
+        *,
+        ttl: Optional[float] = None,
+        flags: int = 0,
+        timeout: Optional[float] = None,
+    ) -> List[int]:
+        """Writes many records in their order, as many in a message as fit; their versions. It is no transaction: after
+        an error some of them are written. `ttl` is in seconds, `timeout` of each message."""
+        pairs = records.items() if isinstance(records, Mapping) else records
+        return self._ask(operations.put_many(self.table_id(table), pairs, ttl, flags), timeout)
 
     def delete(
         self, table: str, key: Bytes, *, if_version: Optional[int] = None, timeout: Optional[float] = None
@@ -267,13 +281,37 @@ class Transaction:
         return self._state.note_range(number, first, behind, (asked, limit), backward, found)
 
     def put(
-        self, table: str, key: Bytes, value: Bytes, *, ttl: Optional[float] = None, flags: int = 0
+        self,
+        table: str,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_present: bool = False,
+        if_version: Optional[int] = None,
+        if_value: Optional[Bytes] = None,
+        ttl: Optional[float] = None,
+        flags: int = 0,
     ) -> None:
-        """Writes a record when it is committed. `ttl` is in seconds from then on."""
+        """Writes a record when it is committed. `ttl` is in seconds from then on. Conflict: the condition does not hold
+        now; one that holds is part of what the transaction has read, so it still holds at the commit."""
+        expected = Expected.of(if_absent, if_present, if_version, if_value)
+        if expected is not None:
+            expected.check(self.get_record(table, key))
         self._state.put(self._client.table_id(table), key, value, ttl, flags)
 
-    def delete(self, table: str, key: Bytes) -> None:
-        """Deletes a record when it is committed, if there is one then."""
+    def increment(self, table: str, key: Bytes, delta: int = 1) -> int:
+        """Adds to the decimal number under a key, 0 when absent, when it is committed; the sum. Flags stay, a time to
+        live ends."""
+        record = self.get_record(table, key)
+        value = added(b"0" if record is None else record.value, delta)
+        self._state.put(self._client.table_id(table), key, str(value), None, record.flags if record else 0)
+        return value
+
+    def delete(self, table: str, key: Bytes, *, if_version: Optional[int] = None) -> None:
+        """Deletes a record when it is committed, if there is one then. Conflict: it has not that version now."""
+        if if_version is not None:
+            Expected(version=if_version).check(self.get_record(table, key))
         self._state.delete(self._client.table_id(table), key)
 
     def commit(self) -> None:

@@ -292,6 +292,15 @@ def commit(steps: Sequence[bytes]) -> Request[None]:
     return Request(12, struct.pack("<I", len(steps)) + b"".join(steps), _nothing)
 
 
+def put_many(
+    table: int, records: Iterable[Tuple[Bytes, Bytes]], ttl: Optional[float], flags: int
+) -> Request[List[int]]:
+    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    pairs = [_counted(key) + _counted(value) for key, value in records]
+    head = struct.pack("<QQII", table, life_ms, flags, len(pairs))
+    return Request(15, head + b"".join(pairs), lambda result: [version for (version,) in struct.iter_unpack("<Q", result)])
+
+
 def near(key: Optional[bytes], request: Request[T]) -> Request[T]:
     """A call that runs at the server which has a key; without one as it is."""
     if key is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from . import operations
+from .errors import Conflict, SandstormError
 from .operations import Bytes, KeyedRecord, Record, as_bytes
 
 PAUSES = [min(0.0005 * 2**tries, 0.064) for tries in range(15)]
@@ -22,6 +25,47 @@ def _successor(key: bytes) -> Optional[bytes]:
         return key + b"\0"
     cut = key.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What has to be so of a record that a transaction goes on from."""
+
+    absent: bool = False
+    version: Optional[int] = None
+    value: Optional[bytes] = None
+
+    @staticmethod
+    def of(
+        absent: bool, present: bool, version: Optional[int], value: Optional[Bytes]
+    ) -> Optional["Expected"]:
+        """A condition of those that may be given; None: there is none."""
+        given = absent + present + (version is not None) + (value is not None)
+        if given > 1:
+            raise ValueError("one condition at a time: if_absent, if_present, if_version or if_value")
+        return Expected(absent, version, None if value is None else as_bytes(value)) if given else None
+
+    def check(self, found: Optional[Record]) -> None:
+        if self.absent:
+            holds = found is None
+        elif found is None:
+            holds = False
+        elif self.version is not None:
+            # What the transaction writes itself has none yet, which is shown as 0.
+            holds = found.version == self.version != 0
+        else:
+            holds = self.value is None or found.value == self.value
+        if not holds:
+            raise Conflict("conflict", "the record is not as the write's condition asks")
+
+
+def added(text: bytes, delta: int) -> int:
+    """The sum of a decimal number, as the server's increment reads it, and another."""
+    if re.fullmatch(rb"-?[0-9]+", text):
+        sum_ = int(text) + delta
+        if -(1 << 63) <= int(text) < 1 << 63 and -(1 << 63) <= sum_ < 1 << 63:
+            return sum_
+    raise SandstormError("not_a_number", "the value is not a decimal number, or the sum does not fit 64 bits")
 
 
 class TransactionState:

@@ -53,6 +53,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("PUT", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretSet),
     ("DELETE", "/v1/tenants/{tenant}/secrets/{name}", EventCode::SecretRemoved),
     ("POST", "/v1/tenants/{tenant}/triggers", EventCode::TriggerCreated),
+    ("PATCH", "/v1/tenants/{tenant}/triggers/{name}", EventCode::TriggerChanged),
     ("DELETE", "/v1/tenants/{tenant}/triggers/{name}", EventCode::TriggerDeleted),
     ("POST", "/v1/tenants/{tenant}/triggers/{name}/pause", EventCode::TriggerPaused),
     ("POST", "/v1/tenants/{tenant}/triggers/{name}/resume", EventCode::TriggerResumed),

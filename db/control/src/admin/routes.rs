@@ -160,6 +160,8 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     DELETE "/v1/tenants/{tenant}/secrets/{name}" Tenant secrets::remove;
     GET "/v1/tenants/{tenant}/triggers" Tenant triggers::list;
     POST "/v1/tenants/{tenant}/triggers" Tenant triggers::create;
+    GET "/v1/tenants/{tenant}/triggers/{name}" Tenant triggers::show;
+    PATCH "/v1/tenants/{tenant}/triggers/{name}" Tenant triggers::set;
     DELETE "/v1/tenants/{tenant}/triggers/{name}" Tenant triggers::remove;
     POST "/v1/tenants/{tenant}/triggers/{name}/pause" Tenant triggers::pause;
     POST "/v1/tenants/{tenant}/triggers/{name}/resume" Tenant triggers::resume;

@@ -21,7 +21,7 @@ use super::types::{DeadLetterResponse, ReplayTriggerRequest, ReplayTriggerRespon
 use super::{ControlState, now_ms};
 use crate::events::{EventCode, NewEvent};
 use crate::limits::TRIGGERS_PER_TENANT;
-use crate::triggers::{DeclaredTrigger, TriggerDefinition, TriggerError, TriggerRunner, TriggerStatus};
+use crate::triggers::{DeclaredTrigger, TriggerChange, TriggerDefinition, TriggerError, TriggerRunner, TriggerStatus};
 
 impl ControlState {
     /// The triggers, in a server that has workers.
@@ -91,8 +91,8 @@ impl ControlState {
             let why = TriggerRunner::check_built(schema.map(|schema| &**schema), &one.spec).err()?;
             let name = &one.spec.name;
             Some(Diagnostic::warning(&format!(
-                "trigger {name:?} calls this extension, and its calls fail: {why}; `sandstorm trigger delete {name}`, and \
-                 create it with other arguments"
+                "trigger {name:?} calls this extension, and its calls fail: {why}; `sandstorm trigger set {name} --args …` \
+                 gives it others"
             )))
         };
         runner.list(tenant).into_iter().filter(|one| one.spec.called().0 == extension).filter_map(unfit).collect()
@@ -150,6 +150,29 @@ pub(super) async fn create(
     let note = EventNote { subject: Some(spec.name.clone()), text: summary(&spec), ..EventNote::default() };
     let created = change(control, view.tenant.id, move |triggers| triggers.create(&view, spec, now_ms())).await?;
     Ok((StatusCode::CREATED, Extension(note), axum::Json(TriggerResponse::of(created))))
+}
+
+pub(super) async fn show(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> ApiResult<TriggerResponse> {
+    let id = caller.reach(&control, &tenant)?.tenant.id;
+    let shown = ask(control, move |triggers| triggers.show(id, &name)).await?;
+    Ok(axum::Json(TriggerResponse::of(shown)))
+}
+
+pub(super) async fn set(
+    State(control): State<Arc<ControlState>>,
+    caller: RequestCaller,
+    Path((tenant, name)): Path<(String, String)>,
+    JsonBody(wanted): JsonBody<TriggerChange>,
+) -> Result<impl IntoResponse, ApiError> {
+    let view = caller.authorize_change(&control, &tenant)?;
+    let id = view.tenant.id;
+    let changed = change(control, id, move |triggers| triggers.set(&view, &name, wanted, now_ms())).await?;
+    let note = EventNote { text: summary(&changed.spec), ..EventNote::default() };
+    Ok((Extension(note), axum::Json(TriggerResponse::of(changed))))
 }
 
 pub(super) async fn remove(
@@ -253,14 +276,18 @@ fn refused(error: TriggerError) -> ApiError {
     match error {
         TriggerError::Invalid(_) => ApiError::invalid(message),
         TriggerError::Exists(name) => ApiError::new(StatusCode::CONFLICT, "exists", message)
-            .hint(format!("`sandstorm trigger delete {name}` makes room for another")),
+            .hint(format!(
+                "`sandstorm trigger set {name}` changes it, `sandstorm trigger delete {name}` makes room for another"
+            )),
         TriggerError::Unknown(_) => {
             ApiError::not_found(message).hint("`sandstorm trigger list` shows those that there are")
         }
         TriggerError::TooMany(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message)
             .hint("one extension can do several things: it sees the table's changes"),
-        TriggerError::UnknownTable(_) => ApiError::new(StatusCode::NOT_FOUND, "unknown_table", message)
-            .hint("`sandstorm table list` shows the tables"),
+        TriggerError::UnknownTable(table) => ApiError::new(StatusCode::NOT_FOUND, "unknown_table", message).hint(format!(
+            "`sandstorm table list` shows the tables; `sandstorm table create {table} --durability interval` makes one whose \
+             changes a trigger sees"
+        )),
         TriggerError::NotLogged(table) => not_logged(&table),
         TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
         TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)

@@ -145,6 +145,17 @@ impl ActiveTrigger {
         }
     }
 
+    /// The same trigger with another definition: position, dead letters and counts stay. Its calls begin anew, and those
+    /// that still run are not its own.
+    pub(super) fn redefined(&self, spec: TriggerDefinition, now_ms: u64) -> Result<ActiveTrigger, String> {
+        let keeps_schedule = (&spec.every, &spec.cron) == (&self.spec.every, &self.spec.cron);
+        let last_due_ms = if keeps_schedule { self.last_due_ms } else { now_ms };
+        let mut made = ActiveTrigger::of(StoredTrigger { spec, last_due_ms, ..self.stored() })?;
+        (made.epoch, made.counts) = (self.epoch + 1, self.counts);
+        (made.last_error, made.last_error_at_ms) = (self.last_error.clone(), self.last_error_at_ms);
+        Ok(made)
+    }
+
     /// The position up to which all changes are handled.
     pub(super) fn position(&self) -> u64 {
         self.queue.handled(self.read)

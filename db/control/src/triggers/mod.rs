@@ -1,6 +1,7 @@
 //! Triggers: calls of a tenant's extensions by the clock, or for each change of a table.
 //!
 //! - [`definition`]: what a trigger is; [`schedule`]: when it is due;
+//! - [`definition_change`]: what of a trigger may be changed while it is there;
 //! - [`call_queue`]: its calls, in order by key, with their retries;
 //! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
@@ -17,6 +18,7 @@ mod active;
 mod batch_size;
 mod call_queue;
 mod definition;
+mod definition_change;
 mod expiry_requests;
 mod runner;
 mod schedule;
@@ -27,6 +29,7 @@ mod typed_calls;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
 pub use definition::{TriggerDefinition, TriggerOp};
+pub use definition_change::TriggerChange;
 pub use runner::TriggerRunner;
 pub(crate) use state_file::DeadLetter;
 pub(crate) use trigger_outcome::DeclaredTrigger;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, InvocationPlace, TriggerKey, TriggerStatus};
 use super::definition::{TriggerDefinition, TriggerSource};
+use super::definition_change::TriggerChange;
 use super::expiry_requests::{self, ExpiryRequests};
 use super::state_file::{DeadLetter, StoredTrigger};
 use super::trigger_outcome::{DeclaredTrigger, TriggerError};
@@ -236,6 +237,43 @@ impl TriggerRunner {
                 self.shared.ask_for_expiry(tenant).map(|()| DeclaredTrigger::Changed)
             }
         }
+    }
+
+    /// Changes a trigger in its place. A call that runs goes on, and may be made again by the new definition.
+    ///
+    /// # Errors
+    /// [`TriggerError`].
+    pub(crate) fn set(
+        &self,
+        view: &TenantView,
+        name: &str,
+        change: TriggerChange,
+        now_ms: u64,
+    ) -> Result<TriggerStatus, TriggerError> {
+        let tenant = view.tenant.id;
+        let log_end = self.shared.directory.change_log().map_or(0, |log| log.durable());
+        let status = self.with(tenant, name, |trigger| {
+            let spec = change.of(&trigger.spec).map_err(TriggerError::Invalid)?;
+            if spec != trigger.spec {
+                self.start_position(view, &spec)?;
+                self.check_call(tenant, &spec)?;
+                *trigger = trigger.redefined(spec, now_ms).map_err(TriggerError::Invalid)?;
+            }
+            Ok(trigger.status(log_end))
+        })?;
+        self.shared.ask_for_expiry(tenant)?;
+        Ok(status)
+    }
+
+    /// One of a tenant's triggers.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(crate) fn show(&self, tenant: u32, name: &str) -> Result<TriggerStatus, TriggerError> {
+        let log_end = self.shared.directory.change_log().map_or(0, |log| log.durable());
+        let own = self.shared.store.find(tenant);
+        let found = own.and_then(|own| own.read(name, |trigger| trigger.status(log_end)));
+        found.ok_or_else(|| TriggerError::Unknown(name.to_owned()))
     }
 
     /// Removes a trigger with its dead letters. A call that runs goes on.
