@@ -319,8 +319,8 @@ impl Client {
     }
 
     /// The same connection for calls of extensions, which run at the server that has this key: see [`Client::near`].
-    /// Nothing is sent for it; the first call finds the server. A version that is tried on a share of the calls gets all
-    /// calls of a key, or none: without one, the connection is the key.
+    /// Nothing is sent for it; the first call finds the server. A version that is tried on a share of the calls gets
+    /// all calls of a key, or none: without one, the connection is the key.
     #[must_use]
     pub fn calls_near(&self, key: &[u8]) -> Client {
         Client { near: None, near_key: Some(key.into()), ..self.clone() }
@@ -537,10 +537,12 @@ impl Batch<'_> {
     /// all.
     pub async fn send(self) -> Result<Vec<Result<Reply, Error>>, Error> {
         let requested = self.message.operations();
+        let Batch { client, message } = self;
         if requested == 0 {
+            // One that has left out what is too large says so.
+            message.finish(0)?;
             return Ok(Vec::new());
         }
-        let Batch { client, message } = self;
         if client.links.is_cluster() {
             return client.send_parts(message, Vec::new()).await;
         }

@@ -2,6 +2,7 @@
 
 use crate::fake_server::{FakeServer, FakeServerOptions, TABLE, TENANT, TOKEN};
 use crate::*;
+use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use std::time::Duration;
 
 fn config(fake: &FakeServer) -> Config {
@@ -404,4 +405,38 @@ async fn the_calls_of_a_batch_run_near_the_key_of_its_client() {
 /// Writes which server this is.
 async fn note_where(fake: &FakeServer, value: &[u8]) {
     Client::connect(config(fake)).await.unwrap().put(TABLE, b"where", value).await.unwrap();
+}
+
+/// A batch, or many puts, of which all is too large for a message says so, and is not an empty answer.
+#[tokio::test]
+async fn what_is_left_out_as_too_large_is_an_error_if_nothing_else_is_there() {
+    let fake = FakeServer::start(FakeServerOptions::default());
+    let client = Client::connect(config(&fake)).await.unwrap();
+    let large = vec![0; 9 << 20];
+    let refused = client.batch().put(TABLE, b"k", &large).send().await;
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert_eq!(client.batch().send().await, Ok(Vec::new()));
+    let records = [(&b"first"[..], &b"1"[..]), (b"k", &large), (b"last", b"1")];
+    let refused = client.put_many(TABLE, &records, &PutOptions::default()).await;
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert!(client.get(TABLE, b"first").await.unwrap().is_some(), "it is no transaction");
+    assert_eq!(client.get(TABLE, b"last").await.unwrap(), None);
+}
+
+/// The names of what a test cannot have a server say at will: those that calls over HTTP have for it, too.
+#[test]
+fn each_refusal_of_a_server_has_its_name() {
+    for (status, name) in [
+        (RpcStatus::Overloaded, "overloaded"),
+        (RpcStatus::ShuttingDown, "shutting_down"),
+        (RpcStatus::NotDurable, "not_durable"),
+        (RpcStatus::NotRead, "not_read"),
+        (RpcStatus::NotBacked, "not_backed"),
+        (RpcStatus::OverQuota, "over_quota"),
+        (RpcStatus::Suspended, "suspended"),
+        (RpcStatus::Stale, "stale"),
+    ] {
+        let answer = Operation { status, ..Operation::new(OpKind::Invoke) };
+        assert_eq!(Error::of(&answer).map(|error| error.code()), Some(name));
+    }
 }

@@ -206,8 +206,8 @@ impl ClientTransaction {
         self.writes.insert((table, key.to_vec()), Some(put));
     }
 
-    /// Goes on only if a record is so. What was found there is part of what the transaction has read, so it still is so at
-    /// the commit. Of a record that the transaction has written itself its own writes count; it has no version.
+    /// Goes on only if a record is so. What was found there is part of what the transaction has read, so it still is so
+    /// at the commit. Of a record that the transaction has written itself its own writes count; it has no version.
     ///
     /// # Errors
     /// [`Error::Conflict`]: it is not so. Otherwise as for [`ClientTransaction::get`].

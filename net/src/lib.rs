@@ -5,7 +5,8 @@
 //! Ethernet frames. [`shared_bytes`] is bytes that are sent from where they lie, [`extents`] memory that a device can
 //! read, [`rx_budget`] counts the packet buffers of a receive queue. [`rate_limiter`] bounds how often something
 //! happens, and [`dynamic_threshold`] how much of a pool each owner may hold. [`slots`] is the partition of keys,
-//! [`call_key`] the number of the one that a call is about, [`forwarding`] what servers say to each other about keys that others have.
+//! [`call_key`] the number of the one that a call is about, [`forwarding`] what servers say to each other about keys
+//! that others have.
 //! `trust` is for clients of a port that speaks HTTPS. [`code_tier`] names the tiers of tenants' code. All but `trust`,
 //! [`driver`] and [`stack`] are free of sockets and clocks.
 #![deny(unsafe_code)]

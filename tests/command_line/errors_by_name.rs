@@ -55,6 +55,9 @@ const ENDS: [NamedEnd; 21] = [
 /// While another call is the only one that the tenant may have at a time.
 const BESIDE_ANOTHER: [NamedEnd; 1] = [(END, "any", "over_quota", "")];
 
+/// Over HTTP, while the tenant has as many calls under way as it may.
+const BESIDE_MANY: [NamedEnd; 1] = [(END, "any", "busy", "")];
+
 /// Names that the page lists and that are not provoked here, each with the reason.
 const NOT_PROVOKED: &[(&str, &str)] = &[
     ("contended", "a kind: it takes a crowd of writers of one key"),
@@ -70,11 +73,16 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("stale", "of repeats over HTTP; operations::http_calls has it"),
     ("key_reused", "of repeats over HTTP; operations::http_calls has it"),
     ("not_kept", "of repeats over HTTP whose first answer was too long to be kept"),
-    ("not_durable", "it takes a disk that fails while the call is under way; data::backing has it"),
+    (
+        "not_durable",
+        "it takes a disk that fails during the call; the programs in shapes and the client's tests have the name",
+    ),
     ("stopped", "it takes a server that ends while the call is under way"),
-    ("shutting_down", "the same"),
-    ("busy", "it takes 171 calls of a tenant at a time over HTTP"),
-    ("overloaded", "it takes 1,024 calls of a tenant at a time, or more side stacks than there are"),
+    ("shutting_down", "the same; the programs in shapes and the client's tests have the name"),
+    (
+        "overloaded",
+        "it takes 1,024 calls of a tenant at a time; the programs in shapes and the client's tests have the name",
+    ),
     ("timeout", "how long a call takes is left to the machine; operations::http_calls has it over HTTP"),
 ];
 
@@ -246,7 +254,7 @@ fn listed_names() -> BTreeSet<String> {
 
 #[test]
 fn each_name_that_is_listed_is_provoked_or_has_a_reason() {
-    let ends = [&ENDS[..], &BESIDE_ANOTHER].concat();
+    let ends = [&ENDS[..], &BESIDE_ANOTHER, &BESIDE_MANY].concat();
     let kinds = ends.iter().filter(|end| end.2 == "failed").map(|end| end.3);
     let provoked: BTreeSet<&str> = ends.iter().map(|end| end.2).chain(kinds).collect();
     let reasons: BTreeSet<&str> = NOT_PROVOKED.iter().map(|(name, _)| *name).collect();
@@ -304,5 +312,30 @@ fn an_error_has_the_same_name_in_each_protocol_and_language() {
         let ended = other.join().expect("no panic");
         // Over HTTP its caller waits for a minute at most.
         assert!(ended["cause"] == "unloaded" || ended["code"] == "timeout", "{ended}");
+    });
+}
+
+#[test]
+fn calls_over_http_are_busy_while_as_many_wait_as_may() {
+    /// More than a tenant may have under way over HTTP: two thirds of `HTTP_CALLS`.
+    const CALLERS: usize = 180;
+    let folder = tempfile::tempdir().unwrap();
+    let (server, environment) = shapes_server(folder.path());
+    let given = |name: &str| environment.iter().find(|(one, _)| *one == name).expect("it is given").1.clone();
+    let (address, token) = (given("HTTP").trim_start_matches("http://").to_owned(), given("TOKEN"));
+    server.json("tenant set shop --quota total_us=3600000000 --quota concurrent_invocations=1000");
+    let call = |word| http_call(&address, &token, (END, word));
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(|| call("waits"))).collect();
+        let is_full = eventually(|| callers.iter().any(std::thread::ScopedJoinHandle::is_finished));
+        assert!(is_full, "one of {CALLERS} is refused");
+        let [(_, word, code, _)] = BESIDE_MANY;
+        assert_eq!(call(word)["code"], code);
+        server.json("ext unload shapes --tenant shop");
+        let ended: Vec<Value> = callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
+        let refused = ended.iter().filter(|one| one["code"] == code).count();
+        assert!((1..CALLERS / 2).contains(&refused), "{refused} of {CALLERS} were refused");
+        let others = ended.iter().filter(|one| one["code"] != code);
+        others.for_each(|one| assert!(one["cause"] == "unloaded" || one["code"] == "timeout", "{one}"));
     });
 }

@@ -139,7 +139,7 @@ impl LossyNetwork {
         while !self.is_over.load(Relaxed) {
             let Ok(length) = self.server.recv(&mut bytes) else { continue };
             let packet = &bytes[..length];
-            // R2P2: the type is in the high half of the third byte, 1 of a response; the request's id follows the flags.
+            // R2P2: the type is the high half of the third byte, 1 of a response; the request's id is behind the flags.
             let is_response = length >= 8 && packet[0] == 0xCC && packet[2] >> 4 == 1;
             if is_response && answered.insert([packet[4], packet[5]]) {
                 self.lost.fetch_add(1, Relaxed);

@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 
 import sandstorm
+from sandstorm import errors
 
 SERVER, TENANT, TOKEN = json.loads(os.environ["SANDSTORM_TEST"])
 
@@ -219,7 +220,7 @@ class PlainTest(unittest.TestCase):
             with self.assertRaisesRegex(sandstorm.TypesError, place) as refused:
                 client.call("bank.transfer", args)
             self.assertEqual(refused.exception.code, "invalid")
-        circle: list[object] = [float("nan")]
+        circle: list[object] = [1]
         circle.append(circle)
         with self.assertRaisesRegex(ValueError, "Circular"):
             client.call("bank.transfer", circle)
@@ -251,6 +252,19 @@ class PlainTest(unittest.TestCase):
             sandstorm.Client("127.0.0.1:1", TENANT, TOKEN)
         with self.assertRaises(ValueError):
             client.put("items", b"k", b"v", if_absent=True, if_present=True)
+
+    def test_names_of_what_a_server_seldom_says(self) -> None:
+        for code, kind in (
+            ("overloaded", sandstorm.Busy),
+            ("shutting_down", sandstorm.Busy),
+            ("busy", sandstorm.Busy),
+            ("over_quota", sandstorm.Busy),
+            ("stale", sandstorm.Timeout),
+            ("unauthenticated", sandstorm.Unauthenticated),
+            ("not_durable", sandstorm.SandstormError),
+        ):
+            error = errors.of_answer(json.dumps({"code": code, "message": "why"}).encode())
+            self.assertEqual((type(error), error.code, str(error)), (kind, code, "why"))
 
     def test_changes_from_a_position(self) -> None:
         client = self.client

@@ -283,6 +283,7 @@ fn client_and_server_have_the_same_extensions() {
         stats: server::ExtensionStatsResponse::default(),
         p50_ns: 1,
         p99_ns: 1,
+        schema: Some(sandstorm_client::schema::ExtensionSchema::default()),
     };
     let extension = server::ExtensionResponse {
         name: "x".into(),

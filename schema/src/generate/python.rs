@@ -67,7 +67,8 @@ impl<'s> PythonWriter<'s> {
         self.out.push_str(&format!(
             "\n\nclass {class}:\n    \"\"\"The functions of the extension.\"\"\"\n\n    \
              def __init__(self, client: sandstorm.{client}, *, version: int = 0) -> None:\n        \
-             \"\"\"Calls by this client; with a version that one, which is kept and has the types of this file.\"\"\"\n        \
+             \"\"\"Calls by this client; with a version that one, which is kept and has the types of this file.\
+             \"\"\"\n        \
              self._client = client\n        self._version = version\n"
         ));
         // Within the class a function would stand in front of a type of that name.

@@ -36,9 +36,11 @@ pub(super) fn write(schema: &ExtensionSchema, extension: &str) -> String {
     }
     out.push_str(&format!(
         "\n/// The functions of the extension.\n#[derive(Clone, Debug)]\npub struct {class} {{\n    client: Client,\n    version: u64,\n}}\n\n\
-         impl {class} {{\n    /// Calls by this client, which was opened by name.\n    pub fn new(client: Client) -> {class} {{\n        {class} {{ client, version: 0 }}\n    }}\n\n    \
+         impl {class} {{\n    /// Calls by this client, which was opened by name.\n    \
+         pub fn new(client: Client) -> {class} {{\n        {class} {{ client, version: 0 }}\n    }}\n\n    \
          /// The same for a kept version of the extension. Its types have to be those of this file.\n    \
-         pub fn at_version(&self, version: u64) -> {class} {{\n        {class} {{ client: self.client.clone(), version }}\n    }}\n"
+         pub fn at_version(&self, version: u64) -> {class} {{\n        \
+         {class} {{ client: self.client.clone(), version }}\n    }}\n"
     ));
     let mut methods = NameScope::with(["new", "at_version"]);
     for function in &schema.functions {

@@ -225,6 +225,9 @@ for (const [answer, code, kind] of [
   ["-KILLED (of_tomorrow) why\r\n", "killed", "of_tomorrow"],
   ["-TRYAGAIN later\r\n", "wrong_server"],
   ["-LOADING the server is shutting down\r\n", "shutting_down"],
+  ["-BUSY the worker has all the invocations that it can hold\r\n", "overloaded"],
+  ["-MISCONF the disk has failed\r\n", "not_durable"],
+  ["-OVERQUOTA requests_per_s\r\n", "over_quota"],
 ] as [string, string, string?][]) {
   said.push(answer);
   await fails(fake.integer(1), code, kind);

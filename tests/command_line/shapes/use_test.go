@@ -319,6 +319,9 @@ func TestAServerThatSaysWhatNoServerOfOursSays(t *testing.T) {
 		"-KILLED (of_tomorrow) why\r\n":         {Code: "killed", Cause: "of_tomorrow"},
 		"-TRYAGAIN later\r\n":                   {Code: "wrong_server"},
 		"-LOADING the server is stopping\r\n":   {Code: "shutting_down"},
+		"-BUSY the worker is full\r\n":          {Code: "overloaded"},
+		"-MISCONF the disk has failed\r\n":      {Code: "not_durable"},
+		"-OVERQUOTA requests_per_s\r\n":         {Code: "over_quota"},
 		"%1\r\n*0\r\n:1\r\n":                    {Code: "protocol"},
 		"*2\r\n:1\r\n-ERR inside of a list\r\n": {Code: "reply"},
 	} {

@@ -275,19 +275,20 @@ fn refused(error: TriggerError) -> ApiError {
     let message = error.to_string();
     match error {
         TriggerError::Invalid(_) => ApiError::invalid(message),
-        TriggerError::Exists(name) => ApiError::new(StatusCode::CONFLICT, "exists", message)
-            .hint(format!(
-                "`sandstorm trigger set {name}` changes it, `sandstorm trigger delete {name}` makes room for another"
-            )),
+        TriggerError::Exists(name) => ApiError::new(StatusCode::CONFLICT, "exists", message).hint(format!(
+            "`sandstorm trigger set {name}` changes it, `sandstorm trigger delete {name}` makes room for another"
+        )),
         TriggerError::Unknown(_) => {
             ApiError::not_found(message).hint("`sandstorm trigger list` shows those that there are")
         }
         TriggerError::TooMany(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message)
             .hint("one extension can do several things: it sees the table's changes"),
-        TriggerError::UnknownTable(table) => ApiError::new(StatusCode::NOT_FOUND, "unknown_table", message).hint(format!(
-            "`sandstorm table list` shows the tables; `sandstorm table create {table} --durability interval` makes one whose \
-             changes a trigger sees"
-        )),
+        TriggerError::UnknownTable(table) => {
+            ApiError::new(StatusCode::NOT_FOUND, "unknown_table", message).hint(format!(
+                "`sandstorm table list` shows the tables; `sandstorm table create {table} --durability interval` makes \
+                 one whose changes a trigger sees"
+            ))
+        }
         TriggerError::NotLogged(table) => not_logged(&table),
         TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
         TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)

@@ -80,7 +80,7 @@ event_codes! {
     SecretSet, "secret.set", "A secret of a tenant was set, or replaced.";
     SecretRemoved, "secret.removed", "A secret of a tenant was removed.";
     TriggerCreated, "trigger.created", "A trigger was created.";
-    TriggerChanged, "trigger.changed", "A trigger was changed, by `trigger set` or by a push whose manifest declares it.";
+    TriggerChanged, "trigger.changed", "A trigger was changed, by `trigger set` or by a push with its manifest.";
     TriggerDeleted, "trigger.deleted", "A trigger was deleted with its dead letters.";
     TriggerPaused, "trigger.paused", "A trigger makes no calls until it is resumed: by its tenant or the operator, or by itself; then the text says why.";
     TriggerResumed, "trigger.resumed", "A trigger makes calls again.";

@@ -145,8 +145,8 @@ impl ActiveTrigger {
         }
     }
 
-    /// The same trigger with another definition: position, dead letters and counts stay. Its calls begin anew, and those
-    /// that still run are not its own.
+    /// The same trigger with another definition: position, dead letters and counts stay. Its calls begin anew, and
+    /// those that still run are not its own.
     pub(super) fn redefined(&self, spec: TriggerDefinition, now_ms: u64) -> Result<ActiveTrigger, String> {
         let keeps_schedule = (&spec.every, &spec.cron) == (&self.spec.every, &self.spec.cron);
         let last_due_ms = if keeps_schedule { self.last_due_ms } else { now_ms };

@@ -1,5 +1,5 @@
-//! Calling a tenant's extensions: `FCALL name numkeys key... arg...` (`name@7`: a kept version of it), and `FCALL_COST`, whose answer tells what the
-//! call cost besides.
+//! Calling a tenant's extensions: `FCALL name numkeys key... arg...` (`name@7`: a kept version of it), and
+//! `FCALL_COST`, whose answer tells what the call cost besides.
 
 use std::sync::Arc;
 use std::time::Instant;
