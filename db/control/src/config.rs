@@ -39,6 +39,7 @@ mod cluster;
 mod error;
 mod exposure;
 mod key_locations;
+mod log_failure;
 mod network;
 mod otlp;
 mod protocol_ports;
@@ -61,6 +62,8 @@ use error::{at_most, describe_parse_error, in_range, seconds};
 pub use exposure::{BUILDER_PORT, CONTROL_PORT, PROTOCOL_PORTS, PortTls, TlsOverrides, TlsPort};
 use exposure::{TlsSection, check_control_exposure, check_service_exposure, is_public};
 use key_locations::KeyLocations;
+pub use log_failure::LogFailurePolicy;
+use log_failure::LogSection;
 use network::NetSection;
 #[cfg(not(feature = "dpdk"))]
 pub use network::WITHOUT_DPDK;
@@ -137,6 +140,8 @@ pub struct ServerSettings {
     pub limits: CapacityLimits,
     /// Durability of new tables for which none is given.
     pub durability: DefaultDurability,
+    /// What it does once its log has failed.
+    pub on_log_failure: LogFailurePolicy,
     /// Quotas of a tenant for which none are given.
     pub quotas: Quotas,
     /// The code that a new tenant may have if nothing else is said of it.
@@ -246,6 +251,7 @@ struct ConfigFile {
     etcd: EtcdAccess,
     limits: LimitsSection,
     durability: DurabilitySection,
+    log: LogSection,
     quotas: QuotaChanges,
     builder: BuilderSection,
     tenants: Vec<TenantSettings>,
@@ -352,6 +358,7 @@ impl ServerSettings {
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
             durability: file.durability.settings(),
+            on_log_failure: file.log.on_failure,
             quotas,
             code: over.code.or(file.code).unwrap_or_default(),
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,

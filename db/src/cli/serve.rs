@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use sandstorm_catalog::Directory;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
-    CliOverrides, ClusterOverrides, DriverName, EtcdAccess, NetOverrides, ServerSettings, TlsOverrides, parse_listen,
-    parse_socket_mode, prepare_state_dir,
+    CliOverrides, ClusterOverrides, DriverName, EtcdAccess, LogFailurePolicy, NetOverrides, ServerSettings,
+    TlsOverrides, parse_listen, parse_socket_mode, prepare_state_dir,
 };
 use sandstorm_dialects::Protocol;
 use sandstorm_instance::DataPlane;
@@ -273,11 +274,15 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     let prepared = DataPlane::prepare(&config).map_err(|error| start(&error))?;
     // Before the workers: otherwise a client could be told that an extension does not exist.
     let extensions = RestoredExtensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
+    let directory = Arc::clone(&prepared.directory);
     let mut data = prepared.start(&config).map_err(|error| start(&error))?;
     for port in data.ports_without_target() {
         tracing::warn!("{port}");
     }
     let stop = Arc::new(Notify::new());
+    if config.on_log_failure == LogFailurePolicy::Exit {
+        stop_when_the_log_fails(&directory, &stop);
+    }
     let stop_request = stop.clone();
     let served = data.served();
     let control = ControlPlane::start_loaded(&config, extensions, served, move || stop_request.notify_one())
@@ -294,7 +299,33 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &OutputPrinter)
     // Control first: no push is accepted while the workers finish the requests in flight.
     drop(control);
     data.finish();
+    if config.on_log_failure == LogFailurePolicy::Exit
+        && let Some(why) = log_failure(&directory)
+    {
+        return Err(CliError::new(format!("the log of the records has failed: {why}"))
+            .code("log_failed")
+            .hint("see to the disk, and start the server again: it reads what is there"));
+    }
     if out.json { Ok(()) } else { out.line("stopped") }
+}
+
+/// Has the server stop in order once a write of its log has failed.
+fn stop_when_the_log_fails(directory: &Arc<Directory>, stop: &Arc<Notify>) {
+    // The directory has the log, and the log has this.
+    let (known, stop) = (Arc::downgrade(directory), Arc::clone(stop));
+    let look = move || {
+        if known.upgrade().is_some_and(|directory| log_failure(&directory).is_some()) {
+            stop.notify_one();
+        }
+    };
+    let look = Arc::new(look);
+    directory.on_log_progress(look.clone());
+    // It may have failed since it was started.
+    look();
+}
+
+fn log_failure(directory: &Directory) -> Option<String> {
+    directory.change_log()?.failure().map(ToString::to_string)
 }
 
 /// The log filter where `RUST_LOG` is not set. Of rustls only errors are logged: it warns of every client that sends no

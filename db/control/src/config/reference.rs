@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 mod targets;
 
 use super::tests::parse;
-use super::{CliOverrides, DEFAULT_CONTROL, DEFAULT_DATA, ServerSettings};
+use super::{CliOverrides, DEFAULT_CONTROL, DEFAULT_DATA, LogFailurePolicy, ServerSettings};
 use sandstorm_builder::CompileLimits;
 use sandstorm_builder::limits::MAX_COMPILERS;
 use sandstorm_catalog::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
@@ -430,10 +430,18 @@ fn tenants() -> Vec<ReferenceSection> {
     ]
 }
 
+fn log() -> ReferenceSection {
+    let default = format!("`{}`", LogFailurePolicy::default().name());
+    let about = "once a write of the [log](durability.md#when-the-disk-fails) has failed: `serve-reads` refuses writes \
+                 to tables with durability and goes on with the rest, `exit` stops the server with an error";
+    let rows = vec![row("on_failure", "", default, about)];
+    ReferenceSection { title: "[log]", about: "The log of the records.", before: "[log]\n", rows }
+}
+
 fn sections() -> Vec<ReferenceSection> {
     let mut all = vec![root()];
     all.extend(ports());
-    all.extend([net(), limits(), durability(), cluster_rows::etcd(), builder()]);
+    all.extend([net(), limits(), durability(), log(), cluster_rows::etcd(), builder()]);
     all.extend(tenants());
     all.extend([targets::webhooks(), targets::otlp()]);
     all
@@ -487,6 +495,7 @@ fn the_page_has_all_keys_and_no_others() {
     let below = [
         "limits",
         "durability",
+        "log",
         "quotas",
         "builder",
         "tenants",
