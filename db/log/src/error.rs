@@ -65,6 +65,19 @@ impl LogError {
         LogError::System { action, file, error: error.to_string(), is_full }
     }
 
+    /// Adds how many bytes a log needs to begin, if the reason is a full disk.
+    pub(crate) fn with_needed_bytes(self, bytes: u64) -> LogError {
+        match self {
+            LogError::System { action, file, error, is_full: true } => {
+                let needed = bytes.div_ceil(1 << 20);
+                let error =
+                    format!("{error}; the log of tables with durability needs {needed} MiB to begin: make room");
+                LogError::System { action, file, error, is_full: true }
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> LogError {
         LogError::Damaged { file: file.to_owned(), offset, what: what.into() }
     }

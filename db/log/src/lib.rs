@@ -11,6 +11,7 @@
 //! - [`scrub`]: looks again whether what is on the disk is what has to be there.
 #![forbid(unsafe_code)]
 
+mod broken_rules;
 pub mod change;
 mod change_log;
 mod checkpoint;
@@ -20,6 +21,8 @@ pub mod disk;
 mod error;
 mod file_reader;
 pub mod frame;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 pub mod limits;
 mod log_copy;
 mod positions;

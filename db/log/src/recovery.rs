@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::broken_rules::{RecoveryRule, is_broken};
 use crate::change::{LoggedChange, UnitParse, parse_unit};
 use crate::damaged_tables::TableNames;
 use crate::disk::LogDisk;
@@ -288,11 +289,12 @@ pub(crate) fn read_log_pieces(
     (end.log_id, end.segments) =
         (first.1, heads.iter().map(|head| (head.header.number, head.header.first_position)).collect());
     end.needed_from = needed_from.unwrap_or(first.0);
+    // Before a file is read: that it does not go on in another log's would be told as the loss of what it lacks.
+    if let Some(head) = heads.iter().find(|head| head.header.log_id != end.log_id) {
+        return Err(LogError::damaged(&head.path, 0, "it is of another log than the segment before"));
+    }
     let mut stream = UnitStream::new(first.0, needed_from.unwrap_or(0));
     for (head, limit) in with_limits(heads) {
-        if head.header.log_id != end.log_id {
-            return Err(LogError::damaged(&head.path, 0, "it is of another log than the segment before"));
-        }
         let mut reader = head.open(&**disk)?;
         (reading.tap)(&LogPiece::File(&reader.header))?;
         if limit.is_some_and(|limit| limit <= head.header.first_position) {
@@ -303,8 +305,14 @@ pub(crate) fn read_log_pieces(
     }
     end.summary = reading.summary;
     end.summary.torn_bytes += (stream.bytes.len() - stream.shown) as u64;
-    stream.bytes.truncate(stream.shown);
+    if !is_broken(RecoveryRule::UnitsAreWhole) {
+        stream.bytes.truncate(stream.shown);
+    }
     (end.position, end.tail) = (stream.start, stream.bytes);
+    if is_broken(RecoveryRule::TailIsWrittenAgain) {
+        end.position += end.tail.len() as u64;
+        end.tail.clear();
+    }
     Ok(end)
 }
 
@@ -342,7 +350,7 @@ fn needed_segments(
     let Some(first) = heads.first() else {
         return if needed_from.is_some() { Err(missing(1)) } else { Ok(None) };
     };
-    if first.header.first_position > from {
+    if first.header.first_position > from && !is_broken(RecoveryRule::NeededSegmentsAreThere) {
         return Err(missing(first.header.number.saturating_sub(1)));
     }
     for pair in heads.windows(2) {
@@ -400,7 +408,7 @@ impl LogReading<'_, '_, '_> {
     ) -> Result<(), LogError> {
         let file = reader.header;
         let mut position = file.first_position;
-        if !stream.goes_on_at(position) {
+        if !stream.goes_on_at(position) && !is_broken(RecoveryRule::SegmentsGoOn) {
             return Err(LogError::damaged(&reader.path, 0, "its first position is not where the segment before ends"));
         }
         // Everything before a segment was synced before the segment was made.
@@ -412,7 +420,10 @@ impl LogReading<'_, '_, '_> {
             let (header, pushed) = match reader.next_frame(position)? {
                 FrameRead::Nothing(why) => {
                     let promised = match limit {
+                        Some(_) if is_broken(RecoveryRule::SegmentsGoOn) => 0,
                         Some(limit) => limit,
+                        None if is_broken(RecoveryRule::PromisedIsThere) => stream.needed_from,
+                        None if is_broken(RecoveryRule::CheckpointBoundIsThere) => reader.promised_behind()?,
                         // A checkpoint promises the log up to its position.
                         None => reader.promised_behind()?.max(stream.needed_from),
                     };

@@ -148,7 +148,7 @@ impl SegmentWriter {
     pub(crate) fn start(disk: Arc<dyn LogDisk>, start: SegmentStart, tail: &[u8]) -> Result<SegmentWriter, LogError> {
         // Large enough for the tail, which may be as long as what can be pending.
         let bytes = start.segment_bytes.max(BLOCK_BYTES + whole_frames_bytes(tail.len()) + BLOCK_BYTES);
-        let spare = make_spare(&*disk, start.number, bytes)?;
+        let spare = make_spare(&*disk, start.number, bytes).map_err(|error| error.with_needed_bytes(bytes))?;
         let mut writer = SegmentWriter {
             path: disk.path_of(&spare.name),
             disk,

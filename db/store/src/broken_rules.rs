@@ -15,6 +15,8 @@ pub(crate) enum LogRule {
     UnitsAreNoted,
     /// A reader waits until what it has read is in the log.
     UnitsAreWaitedFor,
+    /// Of a key's changes that are made again the one with the highest version wins.
+    HigherVersionWins,
     /// A start skips the versions that a crash may have taken.
     VersionsLeaveAGap,
     /// That a record of the disk is removed is noted while its slot is copied to another server.

@@ -189,6 +189,11 @@ proptest! {
         let _intact = FrameHeader::is_intact(&bytes, FileKind::Segment);
     }
 
+    #[test]
+    fn files_whose_checksums_are_right_are_read_or_refused(input in proptest::collection::vec(any::<u8>(), 0..600)) {
+        crate::fuzzing::log_files(&input);
+    }
+
     /// A segment in which anything was overwritten is read as far as it is sound, or is damage.
     #[test]
     fn an_overwritten_segment_is_never_read_as_something_else(

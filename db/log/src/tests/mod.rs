@@ -1,5 +1,6 @@
 //! What the log promises, against a model of what was acknowledged.
 
+mod broken_rules;
 mod copies;
 mod format;
 mod replicas;

@@ -79,22 +79,26 @@ impl SimulatedRun {
     }
 
     /// Checks that a disk has what was acknowledged, and of the rest a prefix. The run goes on from there.
-    fn check(&mut self, disk: &SimulatedDisk) {
+    fn check(&mut self, disk: &SimulatedDisk) -> Result<(), String> {
         let found = read(&(Arc::new(disk.clone()) as Arc<dyn LogDisk>));
-        let (model, _) = found.unwrap_or_else(|error| panic!("after {} units: {error}", self.acknowledged));
+        let (model, _) = found.map_err(|error| format!("after {} units: {error}", self.acknowledged))?;
         let kept = (self.acknowledged..=self.units.len()).find(|units| self.state(*units) == model);
         let kept =
-            kept.unwrap_or_else(|| panic!("{} of {} acknowledged: {model:?}", self.acknowledged, self.units.len()));
+            kept.ok_or_else(|| format!("{} of {} acknowledged: {model:?}", self.acknowledged, self.units.len()))?;
         self.units.truncate(kept);
         self.acknowledged = kept;
+        Ok(())
     }
 }
 
-#[test]
-fn a_crash_at_every_operation_takes_nothing_that_was_acknowledged() {
+/// Crashes of a run at each of its operations, and a second one of what goes on from there.
+///
+/// # Errors
+/// Something that was acknowledged is gone, or what is there cannot be read.
+pub(super) fn crash_at_every_operation() -> Result<(), String> {
     let all = {
         let disk = SimulatedDisk::default();
-        SimulatedRun::default().go(&disk, &mut SmallRng::seed_from_u64(1), 40).expect("no fault");
+        SimulatedRun::default().go(&disk, &mut SmallRng::seed_from_u64(1), 40).map_err(|error| error.to_string())?;
         disk.operations()
     };
     assert!(all > 100, "{all} operations");
@@ -104,55 +108,81 @@ fn a_crash_at_every_operation_takes_nothing_that_was_acknowledged() {
             let (mut run, mut random) = (SimulatedRun::default(), SmallRng::seed_from_u64(1));
             run.go(&disk, &mut random, 40).expect_err("it crashes");
             let disk = disk.after_crash(at * 10 + seed);
-            run.check(&disk);
+            run.check(&disk)?;
             // It goes on, crashes again soon, also while it recovers, and goes on.
             disk.fail_after(random.random_range(1..30), DiskFault::Crash);
             let _crashes = run.go(&disk, &mut random, 10);
             let disk = disk.after_crash(at + seed);
-            run.check(&disk);
-            run.go(&disk, &mut random, 5).expect("no fault");
-            run.check(&disk.after_crash(seed));
+            run.check(&disk)?;
+            run.go(&disk, &mut random, 5).map_err(|error| format!("operation {at}: {error}"))?;
+            run.check(&disk.after_crash(seed))?;
             assert_eq!(run.acknowledged, run.units.len());
         }
     }
+    Ok(())
 }
 
-#[test]
-fn a_failed_or_short_write_or_sync_acknowledges_nothing_and_a_later_success_proves_nothing() {
-    for fault in [DiskFault::Error, DiskFault::ShortWrite] {
-        for at in 1..120 {
-            let disk = SimulatedDisk::with_faults(&[(at, fault)]);
-            let (mut run, mut random) = (SimulatedRun::default(), SmallRng::seed_from_u64(1));
-            // A short write is only possible of a write.
-            let failed = run.go(&disk, &mut random, 40);
-            assert!(failed.is_err() || fault == DiskFault::ShortWrite, "operation {at}");
-            // The process ends, another one reads what the system shows; then the machine loses power.
-            let disk = disk.after_kill();
-            run.check(&disk);
-            run.go(&disk, &mut random, 1).expect("the disk works again");
-            run.check(&disk.after_crash(at));
-        }
+/// A write or sync that fails at each operation of a run; another process goes on with what the system shows, and then
+/// the machine loses power.
+///
+/// # Errors
+/// As above.
+pub(super) fn fail_at_every_operation(fault: DiskFault) -> Result<(), String> {
+    for at in 1..120 {
+        let disk = SimulatedDisk::with_faults(&[(at, fault)]);
+        let (mut run, mut random) = (SimulatedRun::default(), SmallRng::seed_from_u64(1));
+        // A short write is only possible of a write.
+        let failed = run.go(&disk, &mut random, 40);
+        assert!(failed.is_err() || fault == DiskFault::ShortWrite, "operation {at}");
+        let disk = disk.after_kill();
+        run.check(&disk)?;
+        run.go(&disk, &mut random, 1).map_err(|error| format!("operation {at}: {error}"))?;
+        run.check(&disk.after_crash(at))?;
     }
+    Ok(())
 }
 
-#[test]
-fn writes_that_go_astray_or_change_on_their_way_are_damage_and_never_read_as_something_else() {
+/// Writes that go astray or change on their way, one in each run. Returns how many were found to be damage.
+///
+/// # Errors
+/// One was read as something that was not written.
+fn spoil_every_operation() -> Result<usize, String> {
     let mut found = 0;
     for fault in [DiskFault::Misdirected, DiskFault::Flipped] {
         for at in 1..200 {
             let disk = SimulatedDisk::with_faults(&[(at, fault)]);
             let (mut run, mut random) = (SimulatedRun::default(), SmallRng::seed_from_u64(1));
-            run.go(&disk, &mut random, 60).expect("nobody notices");
+            run.go(&disk, &mut random, 60).expect("no operation fails");
             match read(&(Arc::new(disk.after_kill()) as Arc<dyn LogDisk>)) {
                 // It met zeros, or padding; or the last frame, which nothing behind it proves to have been there.
                 Ok((model, _)) => {
-                    let states = run.promised..=run.units.len();
-                    assert!(states.into_iter().any(|units| run.state(units) == model), "operation {at}");
+                    let mut states = run.promised..=run.units.len();
+                    if !states.any(|units| run.state(units) == model) {
+                        return Err(format!("{fault:?} at operation {at} of a run is taken for a record"));
+                    }
                 }
                 Err(LogError::Damaged { .. }) => found += 1,
-                Err(error) => panic!("{error}"),
+                Err(error) => return Err(error.to_string()),
             }
         }
     }
+    Ok(found)
+}
+
+#[test]
+fn a_crash_at_every_operation_takes_nothing_that_was_acknowledged() {
+    crash_at_every_operation().unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn a_failed_or_short_write_or_sync_acknowledges_nothing_and_a_later_success_proves_nothing() {
+    for fault in [DiskFault::Error, DiskFault::ShortWrite] {
+        fail_at_every_operation(fault).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
+    }
+}
+
+#[test]
+fn writes_that_go_astray_or_change_on_their_way_are_damage_and_never_read_as_something_else() {
+    let found = spoil_every_operation().unwrap_or_else(|why| panic!("{why}"));
     assert!(found > 50, "{found} found");
 }

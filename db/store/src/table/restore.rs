@@ -49,7 +49,7 @@ impl RecordTable {
         let hash = self.hash(key);
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
-            if found.is_some_and(|found| found.record.version() >= version) {
+            if found.is_some_and(|found| found.record.version() >= version) && !is_broken(LogRule::HigherVersionWins) {
                 return Ok(());
             }
             locked.restored_version = Some(version);
@@ -66,7 +66,7 @@ impl RecordTable {
         self.write(participant, hash, key, |locked| {
             locked.state.last_version = locked.state.last_version.max(version);
             if let Some(found) = locked.find(hash, key)
-                && found.record.version() <= version
+                && (found.record.version() <= version || is_broken(LogRule::HigherVersionWins))
             {
                 locked.remove(hash, found);
             }
@@ -93,7 +93,7 @@ impl RecordTable {
             let mut keys = Vec::new();
             let guard = participant.guard();
             cursor = self.scan(&guard, at, RESTORE_BATCH, 0, &mut |record| {
-                if record.version() <= version {
+                if record.version() <= version || is_broken(LogRule::HigherVersionWins) {
                     keys.push(record.key().to_vec());
                 }
             });

@@ -12,6 +12,7 @@ use sandstorm_log::disk::simulated::SimulatedDisk;
 use sandstorm_log::{ChangeKind, ChangeLog, CheckpointWriter, LogOptions, LoggedChange, RecoveredLog};
 
 use super::{StorageMode, scaled};
+use crate::broken_rules::{LogRule, break_rule};
 use crate::transactions::{KeyChange, NewRecord, commit};
 use crate::{
     Epochs, Participant, RecordTable, RecordUpdate, RestoredRecord, StoreCondition, StoreError, StripeSet, TableConfig,
@@ -265,6 +266,30 @@ fn restored_table(epochs: &Arc<Epochs>, participant: &Participant, records: u64,
 fn restore_put(table: &RecordTable, participant: &Participant, version: u64) -> Result<(), StoreError> {
     let record = RestoredRecord { version, key: &version.to_le_bytes(), value: &[7; 100], flags: 0, expires_at_ms: 0 };
     table.restore_record(participant, &record, 0)
+}
+
+/// Makes an older change again behind a record that a checkpoint has seen meanwhile. Returns whether the record stays.
+fn a_seen_record_stays(rule: Option<LogRule>, older: &LoggedChange<'_>) -> bool {
+    let epochs = Epochs::new();
+    let mut participant = epochs.register();
+    let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
+    let seen = RestoredRecord { version: 5, key: b"key", value: b"seen", flags: 0, expires_at_ms: 0 };
+    table.restore_record(&participant, &seen, 0).expect("room");
+    break_rule(rule);
+    restore(&table, &mut participant, older, 0).expect("room");
+    break_rule(None);
+    let found = content(&table, &participant, 0);
+    found.get(&b"key"[..]).is_some_and(|(value, version, ..)| value == b"seen" && *version == 5)
+}
+
+#[test]
+fn an_older_change_that_is_made_again_takes_nothing_from_a_newer_one() {
+    let put = LoggedChange { kind: ChangeKind::Put, value: b"old", ..LoggedChange::delete(1, 3, b"key") };
+    let clear = LoggedChange::of_table(ChangeKind::Clear, 1, 4, b"");
+    for older in [put, LoggedChange::delete(1, 4, b"key"), clear] {
+        assert!(a_seen_record_stays(None, &older), "{older:?}");
+        assert!(!a_seen_record_stays(Some(LogRule::HigherVersionWins), &older), "the rule is checked: {older:?}");
+    }
 }
 
 #[test]
