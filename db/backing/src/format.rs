@@ -111,6 +111,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const RECORD: ObjectRecord<'static> =
@@ -130,6 +132,47 @@ mod tests {
         }
         ObjectRecord::decode(&[&bytes[..], b"x"].concat(), b"a/key").expect_err("it is too long");
         assert_eq!(ObjectRecord::decode(&bytes, b"b/key"), Err("it is the record of another key"));
+    }
+
+    #[test]
+    fn an_object_of_format_1_is_what_was_written_and_is_read_as_what_it_was() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/object-format-1.bin");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, RECORD.encode()).expect("written");
+        }
+        let golden = std::fs::read(path).expect("the file of that format");
+        assert!(golden == RECORD.encode(), "the format has changed: give it a new number, and keep reading this one");
+        assert_eq!(ObjectRecord::decode(&golden, RECORD.key), Ok(RECORD));
+        let newer = [&golden[..4], &[FORMAT + 1], &golden[5..]].concat();
+        assert_eq!(ObjectRecord::decode(&newer, RECORD.key), Err("its format is of another version of this program"));
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_decoded_without_a_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            key in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let _either = ObjectRecord::decode(&bytes, &key);
+            // As far as its lengths are looked at, too.
+            let begins = [&MAGIC[..], &[FORMAT], &bytes].concat();
+            prop_assert!(ObjectRecord::decode(&begins, &key).is_err(), "its checksum would have to be right");
+        }
+
+        #[test]
+        fn a_record_comes_back_and_with_anything_overwritten_is_none(
+            (writer, version, expires_at_ms, flags) in any::<(u64, u64, u64, u32)>(),
+            key in proptest::collection::vec(any::<u8>(), 0..300),
+            value in proptest::collection::vec(any::<u8>(), 0..300),
+            (at, other) in any::<(prop::sample::Index, [u8; 6])>(),
+        ) {
+            let record = ObjectRecord { writer, version, expires_at_ms, flags, key: &key, value: &value };
+            let bytes = record.encode();
+            prop_assert_eq!(ObjectRecord::decode(&bytes, &key), Ok(record));
+            let mut changed = bytes.clone();
+            changed.iter_mut().skip(at.index(bytes.len())).zip(other).for_each(|(byte, other)| *byte = other);
+            prop_assert!(changed == bytes || ObjectRecord::decode(&changed, &key).is_err());
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tests that sources become modules of the form that the rest of the sandboxed tier relies on.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use sandstorm_api::abi;
 use wasmparser::{ExternalKind, Name, Operator, Parser, Payload, TypeRef, ValType};
@@ -215,5 +216,34 @@ fn ordinary_extensions_become_modules() {
     for (name, source) in ordinary() {
         let built = build_module(toolchain(), &source, &job()).unwrap_or_else(|error| panic!("{name}: {error}"));
         is_a_module(&name, &built.wasm);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(400))]
+
+    /// A real module in which something was overwritten, cut off or repeated is translated or refused.
+    #[test]
+    fn no_mutant_of_a_module_upsets_the_translator(
+        places in proptest::collection::vec(proptest::prelude::any::<(proptest::sample::Index, u8)>(), 1..5),
+        cut in proptest::option::of(proptest::prelude::any::<proptest::sample::Index>()),
+    ) {
+        static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
+        let whole = MODULE.get_or_init(|| {
+            let (_, source) = extensions().into_iter().find(|(name, _)| name.ends_with("chain")).expect("ext/chain");
+            let built = build_module(toolchain(), &source, &job()).expect("it builds");
+            // Without the sections of names, which are most of it.
+            sandstorm_translator::split_debug_sections(&built.wasm).0
+        });
+        sandstorm_translator::translate(whole).expect("as it was built it is translated");
+        let mut mutant = whole.clone();
+        for (place, byte) in places {
+            let place = place.index(mutant.len());
+            mutant[place] = byte;
+        }
+        if let Some(cut) = cut {
+            mutant.truncate(cut.index(whole.len()));
+        }
+        let _answer = sandstorm_translator::translate(&mutant);
     }
 }
