@@ -17,8 +17,9 @@ pub enum ErrorKind {
     Conflict = abi::STATUS_CONFLICT,
     /// The tenant has no such table, or the grant of it has ended.
     UnknownTable = abi::STATUS_UNKNOWN_TABLE,
-    /// The table's memory quota is reached, or the server's machine has no memory left. Or too many of the table's
-    /// replaced records are still being read, which is over in a moment.
+    /// The table's memory quota is reached, the server's machine has no memory left, or the disk of its log is full and
+    /// the table's records are kept there. Or too many of the table's replaced records are still being read, which is
+    /// over in a moment.
     OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
     /// A key, value or reply is longer than its limit.
     TooLarge = abi::STATUS_TOO_LARGE,
@@ -180,8 +181,8 @@ impl Error {
             abi::STATUS_UNKNOWN_TABLE => (ErrorKind::UnknownTable, "the tenant has no such table"),
             abi::STATUS_OUT_OF_MEMORY => (
                 ErrorKind::OutOfMemory,
-                "the table's memory quota is reached, or the machine has no memory left, or too many replaced records are still being \
-                 read: call again in a moment",
+                "the table's memory quota is reached, or the machine has no memory left, or the disk of the server's log is full, or \
+                 too many replaced records are still being read: call again in a moment",
             ),
             abi::STATUS_TOO_LARGE => (
                 ErrorKind::TooLarge,

@@ -30,6 +30,13 @@ impl SmallDisk {
         }
     }
 
+    /// Gives so many bytes back of what [`SmallDisk::fill`] has taken.
+    pub fn leave(&self, bytes: u64) {
+        let ballast = fs::OpenOptions::new().write(true).open(self.0.join("ballast")).unwrap();
+        let taken = ballast.metadata().unwrap().len();
+        ballast.set_len(taken - bytes).unwrap();
+    }
+
     /// Removes what [`SmallDisk::fill`] has written.
     pub fn make_room(&self) {
         fs::remove_file(self.0.join("ballast")).unwrap();

@@ -219,6 +219,93 @@ fn a_backup_is_restored_to_a_moment_that_it_has_and_a_damaged_one_not_at_all() {
     assert!(String::from_utf8_lossy(&nowhere.stderr).contains("is it the state directory of a server"));
 }
 
+/// The segments of a server's log, in their order.
+fn segments(state: &Path) -> Vec<PathBuf> {
+    let mut segments: Vec<PathBuf> =
+        fs::read_dir(state.join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("log-"));
+    segments.sort();
+    segments
+}
+
+/// The offset of a byte of a segment that is in the midst of its frames, and no padding.
+fn within_frames(segment: &[u8]) -> usize {
+    let used = segment.iter().rposition(|byte| *byte != 0).unwrap();
+    (used / 2..used).find(|at| segment[*at] != 0).expect("frames")
+}
+
+/// What `sandstorm log` says of a state directory.
+fn log_command(state: &Path, words: &[&str]) -> Output {
+    sandstorm(&[&["log"], words, &["--state", state.to_str().unwrap()]].concat())
+}
+
+/// The reason for which it refuses a log.
+fn log_refusal(state: &Path) -> String {
+    let outputs = ["check", "show"].map(|word| log_command(state, &[word]));
+    assert!(outputs.iter().all(|output| !output.status.success() && output.stdout.is_empty()));
+    let [check, show] = outputs.map(|output| String::from_utf8(output.stderr).unwrap());
+    assert_eq!(check, show);
+    check
+}
+
+#[test]
+fn the_log_is_checked_and_shown_beside_a_server_and_what_is_wrong_with_it_is_said() {
+    let server = server_with_tables();
+    let (writer, items, _) = client(&server);
+    (0..100).for_each(|number| put(&writer, items, number));
+    (0..7_u32).for_each(|number| assert!(writer.delete(items, &number.to_be_bytes()).unwrap()));
+    put(&writer, items, 100);
+    wait_logged(&server.state(), 100);
+    let check = log_command(&server.state(), &["check"]);
+    let text = String::from_utf8(check.stdout).unwrap();
+    assert!(
+        check.status.success() && text.contains("sound") && text.contains(server.state().to_str().unwrap()),
+        "{text}"
+    );
+    let shown: Value = serde_json::from_slice(&log_command(&server.state(), &["show", "--json"]).stdout).unwrap();
+    let tables: Vec<&Value> = shown["tables"].as_object().unwrap().values().collect();
+    let [table] = &tables[..] else { panic!("the one table with durability: {shown}") };
+    let counts = ["puts", "deletes", "clears"].map(|count| table[count].as_u64());
+    assert_eq!((table["name"].as_str(), counts), (Some("shop/items"), [Some(101), Some(7), Some(0)]), "{shown}");
+    let text = String::from_utf8(log_command(&server.state(), &["show"]).stdout).unwrap();
+    assert!(text.lines().any(|line| line.contains("shop/items") && line.contains("101")), "{text}");
+
+    // A second segment, after a kill.
+    let (folder, state) = (Arc::clone(&server.folder), server.state());
+    drop(server);
+    let server = start(&folder);
+    put(&client(&server).0, items, 101);
+    wait_logged(&state, 101);
+    drop(server);
+    let all = segments(&state);
+    let [first, .., last] = &all[..] else { panic!("two segments: {all:?}") };
+    let sound = [first, last].map(|path| fs::read(path).unwrap());
+    assert!(log_command(&state, &["check"]).status.success());
+
+    // A byte of a frame that a later one relies on.
+    let (mut damaged, at) = (sound[0].clone(), within_frames(&sound[0]));
+    damaged[at] ^= 1;
+    fs::write(first, &damaged).unwrap();
+    let refused = log_refusal(&state);
+    for part in ["is damaged at byte", first.to_str().unwrap(), "shop/items", "--salvage"] {
+        assert!(refused.contains(part), "{part:?}: {refused}");
+    }
+    // A sound segment, but of another server.
+    let other = server_with_tables();
+    put(&client(&other).0, client(&other).1, 1);
+    wait_logged(&other.state(), 1);
+    fs::copy(segments(&other.state()).last().unwrap(), first).unwrap();
+    let refused = log_refusal(&state);
+    assert!(refused.contains("is of another log than") && refused.contains(last.to_str().unwrap()), "{refused}");
+    fs::remove_file(first).unwrap();
+    let refused = log_refusal(&state);
+    assert!(refused.contains("is not there") && refused.contains(first.to_str().unwrap()), "{refused}");
+    fs::write(first, &sound[0]).unwrap();
+    assert!(log_command(&state, &["check"]).status.success(), "it was only read");
+    let nowhere = log_refusal(&folder.path().join("nowhere"));
+    assert!(nowhere.contains("there is no log in"), "{nowhere}");
+}
+
 #[test]
 fn a_damaged_log_stops_a_start_and_what_is_sound_of_it_is_salvaged() {
     let server = server_with_tables();
@@ -231,15 +318,10 @@ fn a_damaged_log_stops_a_start_and_what_is_sound_of_it_is_salvaged() {
     let folder = Arc::clone(&server.folder);
     let state = server.state();
     drop(server);
-    let mut segments: Vec<PathBuf> =
-        fs::read_dir(state.join("log")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    segments.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("log-"));
-    segments.sort();
+    let segments = segments(&state);
     let segment = segments.last().unwrap();
     let mut bytes = fs::read(segment).unwrap();
-    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    // A frame's, and no padding.
-    let damaged = (used / 2..used).find(|at| bytes[*at] != 0).expect("frames");
+    let damaged = within_frames(&bytes);
     bytes[damaged] ^= 1;
     fs::write(segment, &bytes).unwrap();
     let started = |more: &[&str]| {

@@ -27,6 +27,7 @@ mod code_tiers;
 mod culprits;
 mod disk;
 mod feeds;
+mod full_disk;
 mod histories;
 mod hostile_text;
 mod http;
