@@ -141,7 +141,7 @@ fn so_have_those_of_what_is_on_the_disk() {
     if !is_there("redis-server") {
         return;
     }
-    measure_all(&[("durable", (vec![7, 5, 3, 2], 7, 0)), ("recovery", (vec![3], 2, 0))]);
+    measure_all(&[("durable", (vec![7, 5, 3, 2, 2], 9, 0)), ("recovery", (vec![3], 2, 0))]);
 }
 
 #[test]

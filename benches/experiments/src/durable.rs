@@ -1,21 +1,23 @@
 //! `sandstorm bench durable`: what it costs that writes are on the disk. Puts to tables of each durability, one at a
-//! time and many, beside a bare synchronous write of 4 KiB and Redis with its log; gets while all tables are durable.
+//! time and many, beside a bare synchronous write of 4 KiB and Redis with its log; gets while all tables are durable,
+//! and while checkpoints are written.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use sandstorm_client::control::{DurabilityLevel, TableMode, TableSpec};
+use sandstorm_client::control::{Control, DurabilityLevel, TableMode, TablePatch, TableSpec};
 use sandstorm_client::load::peer::{PeerLoad, PeerProtocol, PeerWorkload};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 
 use super::measure::{
-    FigureFn, LoadMeasurement, MeasuredSide, P50_US, P99_US, P999_US, THOUSAND_PER_S, measure_interleaved, run_peer,
-    run_single_class,
+    FigureFn, LoadMeasurement, MeasuredSide, P50_US, P99_US, P999_US, THOUSAND_PER_S, measure_interleaved,
+    resident_bytes, run_peer, run_single_class,
 };
 use super::peer_server::PeerServer;
 use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
@@ -38,6 +40,13 @@ const RAW_FILE_BYTES: usize = 32 << 20;
 const LOGGED_BYTES: (usize, usize) = (30, 100);
 /// What a durable put may take beyond a bare write, microseconds at the median.
 const BEYOND_RAW_US: f64 = 15.0;
+/// What gets may take during checkpoints, over quiet ones, at the 99.9th percentile; and the process' memory.
+const CHECKPOINT_P999: f64 = 1.5;
+const CHECKPOINT_MEMORY: f64 = 1.03;
+/// An empty table. Each time that it becomes durable a checkpoint of all durable tables is written.
+const SCRATCH: &str = "scratch";
+/// Time between two looks at the process' memory: a checkpoint takes far longer.
+const MEMORY_EVERY: Duration = Duration::from_millis(2);
 
 const LEVELS: [(&str, DurabilityLevel); 3] =
     [("none", DurabilityLevel::None), ("interval", DurabilityLevel::Interval), ("disk", DurabilityLevel::Disk)];
@@ -149,6 +158,9 @@ impl DurableSetup {
             fill(&server.client(&tenant), &data, &mut |_, _| {})?;
             tables.push(data);
         }
+        let (name, durability) = (SCRATCH.to_owned(), Some(DurabilityLevel::None));
+        let scratch = TableSpec { name, durability, quota_bytes: Some(1 << 20), ..TableSpec::default() };
+        server.control().create_table("bench", &scratch)?;
         let redis = [
             PeerServer::redis_with_log(&folder.path().join("everysec"), "everysec")?,
             PeerServer::redis_with_log(&folder.path().join("always"), "always")?,
@@ -233,6 +245,81 @@ impl DurableSetup {
         let seconds = args.seconds(SECONDS);
         measure_interleaved(args.rounds(ROUNDS), &names, |side| self.own(side, Class::Get, (DEPTH, 1), seconds))
     }
+
+    /// Gets of a durable table, without checkpoints and with them.
+    fn checkpoints(&self, args: &BenchArgs) -> Result<CheckpointCost, CliError> {
+        let names = ["get, disk, quiet", "get, disk, while checkpoints are written"];
+        let (seconds, control) = (args.seconds(SECONDS), self.server.control());
+        let (mut before, mut most, mut written) = (Vec::new(), Vec::new(), 0);
+        let gets = measure_interleaved(args.rounds(ROUNDS), &names, |side| {
+            if side == 0 {
+                return self.own(2, Class::Get, (DEPTH, 1), seconds);
+            }
+            before.push(resident_bytes()?);
+            let is_over = AtomicBool::new(false);
+            let (gets, checkpoints, memory) = std::thread::scope(|scope| {
+                let checkpoints = scope.spawn(|| checkpoint_on(control, &is_over));
+                let memory = scope.spawn(|| most_resident_bytes(&is_over));
+                let gets = self.own(2, Class::Get, (DEPTH, 1), seconds);
+                is_over.store(true, Ordering::Relaxed);
+                (gets, checkpoints.join(), memory.join())
+            });
+            let panicked = |_| CliError::new("a thread of the measurement has panicked");
+            written += checkpoints.map_err(panicked)??;
+            most.push(memory.map_err(panicked)??);
+            gets
+        })?;
+        Ok(CheckpointCost { gets, before, most, written })
+    }
+}
+
+/// What checkpoints cost those who read meanwhile.
+struct CheckpointCost {
+    /// Quiet ones, and those during checkpoints.
+    gets: Vec<MeasuredSide>,
+    /// Resident bytes of the process before the checkpoints of each round, and at most during them.
+    before: Vec<f64>,
+    most: Vec<f64>,
+    /// The checkpoints.
+    written: usize,
+}
+
+/// Has checkpoints of all durable tables written, one after the other. Returns how many.
+fn checkpoint_on(control: &Control, is_over: &AtomicBool) -> Result<usize, CliError> {
+    let mut written = 0;
+    loop {
+        for level in [DurabilityLevel::Interval, DurabilityLevel::None] {
+            let patch = TablePatch { durability: Some(level), ..TablePatch::default() };
+            control.change_table("bench", SCRATCH, &patch)?;
+        }
+        written += 1;
+        if is_over.load(Ordering::Relaxed) {
+            return Ok(written);
+        }
+    }
+}
+
+/// Looks at this process' memory until it is over: the server's, and the generator's.
+fn most_resident_bytes(is_over: &AtomicBool) -> Result<f64, CliError> {
+    let mut most = resident_bytes()?;
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(MEMORY_EVERY);
+        most = most.max(resident_bytes()?);
+    }
+    Ok(most)
+}
+
+/// The ratios of what checkpoints cost, with their targets.
+fn checkpoint_ratios(CheckpointCost { gets, before, most, .. }: CheckpointCost) -> Vec<RatioResult> {
+    let [quiet, beside] = gets.as_slice() else { return Vec::new() };
+    let sides = [&beside.spread(P999_US), &quiet.spread(P999_US)];
+    let target = Some(RatioTarget::AtMost(CHECKPOINT_P999));
+    let late = RatioResult::of("gets, during checkpoints / quiet, p99.9", "us", sides, target);
+    let mib = |bytes: Vec<f64>| RoundSpread::of(bytes.iter().map(|bytes| bytes / f64::from(1 << 20)).collect());
+    let target = Some(RatioTarget::AtMost(CHECKPOINT_MEMORY));
+    let memory =
+        RatioResult::of("resident memory, during checkpoints / before", "MiB", [&mib(most), &mib(before)], target);
+    vec![late, memory]
 }
 
 fn table_of(title: &str, sides: &[MeasuredSide]) -> ReportTable {
@@ -257,7 +344,9 @@ pub(super) fn durable(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     let about = format!(
         "Puts to tables of each durability, of {records} records, in one log on the disk of the temporary folder: one at a time, and {DEPTH} \
          messages of {BATCH} under way; at Redis {DEPTH} connections with pipelines of {BATCH}. Bare writes go to a file that is full of zeros. \
-         Gets with {DEPTH} under way. The log's own threads have the generator's core. The log alone gets {} changes at a time from one thread, which \
+         Gets with {DEPTH} under way, quiet and while checkpoints of all durable tables are written one after the \
+         other. The log's own threads have the generator's core. The log alone gets {} changes at a time from one \
+         thread, which \
          then waits until they are on the disk.",
         DEPTH * BATCH
     );
@@ -265,10 +354,13 @@ pub(super) fn durable(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
     let single = setup.one_at_a_time(args)?;
     let many = setup.many_at_once(args)?;
     let gets = setup.gets(args)?;
+    let checkpoints = setup.checkpoints(args)?;
     let alone = setup.log_alone(args)?;
     findings.tables.push(table_of("A write at a time", &single));
     findings.tables.push(table_of("Many at once", &many));
     findings.tables.push(table_of("Gets", &gets));
+    let title = format!("Gets beside {} checkpoints", checkpoints.written);
+    findings.tables.push(table_of(&title, &checkpoints.gets));
     findings.tables.push(table_of("The log alone", &alone));
     if let [raw, _, _, _, disk, ..] = single.as_slice() {
         let allowed = raw.spread(P50_US).rounds.iter().map(|raw_us| raw_us + BEYOND_RAW_US).collect();
@@ -285,5 +377,6 @@ pub(super) fn durable(args: &BenchArgs) -> Result<ExperimentFindings, CliError> 
         rates("gets, disk / none", &gets, [2, 0], 0.97),
     ];
     findings.ratios.extend(ratios.into_iter().flatten());
+    findings.ratios.extend(checkpoint_ratios(checkpoints));
     Ok(findings)
 }
