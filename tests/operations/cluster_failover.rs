@@ -113,7 +113,7 @@ impl CopyingCluster {
         let told = |server: &Server| {
             let status = status(server);
             let suspected = status["copies"]["suspected"].as_array().cloned().unwrap_or_default();
-            suspected.into_iter().find(|one| one["server"] == of && one["hurdle"].is_string())
+            suspected.into_iter().find(|one| one["server"] == of && one["obstacle"].is_string())
         };
         self.servers.iter().find_map(told)
     }
@@ -185,7 +185,7 @@ fn was_stopped_in_order(cluster: &mut CopyingCluster) -> bool {
     let is_kept = |silent_ms: u64| {
         let found = cluster.suspicion(&stopped);
         let is_long = |one: &Value| one["silent_ms"].as_u64() > Some(silent_ms);
-        found.is_some_and(|one| one["hurdle"].to_string().contains("in order") && is_long(&one))
+        found.is_some_and(|one| one["obstacle"].to_string().contains("in order") && is_long(&one))
     };
     let is_taken = || owns_nothing(&shown(cluster.last(), &stopped));
     assert!(eventually(|| is_kept(0) || is_taken()), "{}", status(cluster.last()));
@@ -248,7 +248,7 @@ fn where_failover_is_by_command_nothing_takes_the_place_of_a_server_that_is_kill
     let slots = shown(&cluster.servers[1], &killed)["slots"].clone();
     cluster.kill_first();
     // The others know that it is gone, and say so.
-    let is_known = || cluster.suspicion(&killed).is_some_and(|one| one["hurdle"].to_string().contains("by command"));
+    let is_known = || cluster.suspicion(&killed).is_some_and(|one| one["obstacle"].to_string().contains("by command"));
     assert!(eventually(is_known), "{}", status(&cluster.servers[1]));
     assert!(eventually(|| cluster.has_event("cluster.failover_not_possible", &killed)));
     let by = &cluster.servers[1];

@@ -247,8 +247,8 @@ fn has_waited_for_etcd(lab: &mut NetworkLab, round: &ClientRound) -> bool {
     println!("a move while etcd is away: {}", refused.trim_end());
     lab.kill(OWNER);
     // They know that it is gone.
-    assert!(eventually(|| lab.hurdle(OWNER).is_some()), "{}", status(lab.cluster.last()));
-    println!("a place is not taken: {:?}", lab.hurdle(OWNER));
+    assert!(eventually(|| lab.obstacle(OWNER).is_some()), "{}", status(lab.cluster.last()));
+    println!("a place is not taken: {:?}", lab.obstacle(OWNER));
     assert!(lab.owns_slots(OWNER));
     lab.links.mend();
     lab.cluster.await_replaced(lab.id(OWNER));

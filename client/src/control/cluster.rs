@@ -245,7 +245,7 @@ pub struct SuspectedServerReport {
     pub gone: bool,
     /// Why the server that answers does not take its place by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hurdle: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 /// A copy of this server's log.

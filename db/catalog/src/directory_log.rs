@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 use sandstorm_store::RecordTable;
 
-use super::scrub_desk::ScrubDesk;
+use super::scrub_progress::ScrubProgress;
 use super::table_durability::TableDurability;
 
 /// Called by the log's thread after the log has got on.
@@ -21,7 +21,7 @@ pub(super) struct DirectoryLog {
     /// Held while a table's durability changes.
     pub(super) changing: Mutex<()>,
     pub(super) checkpoints: CheckpointRequests,
-    pub(super) scrub: ScrubDesk,
+    pub(super) scrub: ScrubProgress,
 }
 
 #[derive(Default)]

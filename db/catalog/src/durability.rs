@@ -9,7 +9,7 @@ use sandstorm_store::TableLogging;
 use super::directory_log::{CheckpointRequests, LogProgressHook};
 use super::directory_state::ChangeEffect;
 use super::error::{DirectoryError, unknown_table};
-use super::scrub_desk::ScrubDesk;
+use super::scrub_progress::ScrubProgress;
 use super::table_backing::check_policy;
 use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
@@ -43,7 +43,7 @@ impl Directory {
     }
 
     /// What is known of the disk that has the log, and copies of others' logs.
-    pub fn scrub_desk(&self) -> &ScrubDesk {
+    pub fn scrub_progress(&self) -> &ScrubProgress {
         &self.log.scrub
     }
 

@@ -10,7 +10,7 @@ use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog, by
 use sandstorm_store::{Participant, RecordTable, StoreError};
 
 use super::directory_log::log_name;
-use super::restore_lanes::RestoreLanes;
+use super::restore_threads::RestoreThreads;
 use super::snapshot::DirectorySnapshot;
 use super::{Directory, TableEntry};
 use crate::limits::{CHANGE_DURABILITY_MOST, RESTORE_LOG_EVERY};
@@ -59,7 +59,7 @@ impl Directory {
         let (begun, mut shown, mut changes, mut dropped) = (Instant::now(), Instant::now(), 0_u64, 0_u64);
         let (path, all_bytes, mut bytes) = (disk.path_of(""), bytes_to_read(&*disk)?, 0);
         let recovered = std::thread::scope(|scope| {
-            let mut lanes = RestoreLanes::start(scope, &tables, &self.epochs, now_ms)
+            let mut threads = RestoreThreads::start(scope, &tables, &self.epochs, now_ms)
                 .map_err(|error| LogError::unusable(&path, &format!("the system gives no thread: {error}")))?;
             let failed =
                 |error: StoreError| LogError::unusable(&path, &format!("a record cannot be restored: {error}"));
@@ -67,7 +67,7 @@ impl Directory {
                 changes += 1;
                 bytes += single_unit_bytes(change.key.len(), change.value.len());
                 match tables.get(&change.table) {
-                    Some(table) => lanes.take(table, change).map_err(failed)?,
+                    Some(table) => threads.take(table, change).map_err(failed)?,
                     None => dropped += 1,
                 }
                 // The clock is looked at once in a while.
@@ -81,7 +81,7 @@ impl Directory {
                 }
                 Ok(())
             })?;
-            lanes.finish().map_err(failed)?;
+            threads.finish().map_err(failed)?;
             Ok::<_, LogError>(recovered)
         })?;
         let participant = self.epochs.register();

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_store::slots::SlotOwnership;
 
-use crate::copy_depot::CopyDepot;
-use crate::copy_keeper::CopyKeeper;
 use crate::copy_notes::CopyNotes;
+use crate::copy_replicator::CopyReplicator;
+use crate::copy_store::CopyStore;
 use crate::copy_watcher::CopyWatcher;
 use crate::etcd::EtcdStore;
 use crate::failover_mode::FailoverMode;
@@ -19,7 +19,7 @@ use crate::limits::{
     COPY_SILENCE, LOG_INTERVAL, POLL_INTERVAL, RENEWAL_INTERVAL, SUCCESSION_POLL, SUCCESSION_POLLED, TARGET_SILENCE,
 };
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_mover::SlotMover;
 use crate::succession::SuccessorThread;
 use crate::{ClusterAddress, EtcdEndpoint};
@@ -45,7 +45,7 @@ pub enum ClusterStartError {
 pub struct JoiningServer {
     store: EtcdStore,
     member: ClusterMember,
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     notes: CopyNotes,
     copies: CopySettings,
 }
@@ -72,19 +72,19 @@ impl JoiningServer {
     ) -> Result<JoiningServer, ClusterStartError> {
         let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
-        let desk = Arc::new(MoveDesk::new(Arc::clone(slots), rand::random()));
-        desk.copies_part().set_depot(CopyDepot::new(state));
-        let mut member = ClusterMember::new(Arc::clone(&desk), founders);
+        let coordinator = Arc::new(MoveCoordinator::new(Arc::clone(slots), rand::random()));
+        coordinator.copies_view().set_depot(CopyStore::new(state));
+        let mut member = ClusterMember::new(Arc::clone(&coordinator), founders);
         member.step(&mut store).map_err(|error| match error {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
             error => ClusterStartError::State(etcd.address.clone(), error),
         })?;
-        Ok(JoiningServer { store, member, desk, notes, copies })
+        Ok(JoiningServer { store, member, coordinator, notes, copies })
     }
 
     /// The server's part in moves of slots.
-    pub fn desk(&self) -> &Arc<MoveDesk> {
-        &self.desk
+    pub fn coordinator(&self) -> &Arc<MoveCoordinator> {
+        &self.coordinator
     }
 
     /// Tells the others of this server, and starts its thread. `digest` gives the number of the newest change of its
@@ -100,14 +100,14 @@ impl JoiningServer {
         digest: impl Fn(u64) -> (u64, Option<String>) + Send + 'static,
         follow: impl Fn(u64) -> Result<(), String> + Send + 'static,
     ) -> Result<ClusterAgent, ClusterStartError> {
-        let JoiningServer { store, mut member, desk, notes, copies } = self;
+        let JoiningServer { store, mut member, coordinator, notes, copies } = self;
         let of_log = Arc::clone(member.copies());
         member.set_addresses(addresses);
         let stop = Arc::new(AtomicBool::new(false));
         let run = AgentLoop {
             store,
             member,
-            desk: Arc::clone(&desk),
+            coordinator: Arc::clone(&coordinator),
             digest: Box::new(digest),
             follow: Box::new(follow),
             digest_of: u64::MAX,
@@ -117,15 +117,16 @@ impl JoiningServer {
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("cluster".to_owned()).spawn(move || run.run())?;
-        desk.set_agent(thread.thread().clone());
+        coordinator.set_agent(thread.thread().clone());
         let mut agent =
             ClusterAgent { stop, thread: Some(thread), mover: None, keeper: None, successor: None, watcher: None };
-        agent.mover = Some(SlotMover::start(Arc::clone(&desk), Arc::clone(directory), notes)?);
+        agent.mover = Some(SlotMover::start(Arc::clone(&coordinator), Arc::clone(directory), notes)?);
         let CopySettings { copies, failover } = copies;
-        agent.keeper = Some(CopyKeeper::start(Arc::clone(directory), Arc::clone(&desk), Arc::clone(&of_log), copies)?);
-        let (own, known) = (Arc::clone(&desk), Arc::clone(&of_log));
+        agent.keeper =
+            Some(CopyReplicator::start(Arc::clone(directory), Arc::clone(&coordinator), Arc::clone(&of_log), copies)?);
+        let (own, known) = (Arc::clone(&coordinator), Arc::clone(&of_log));
         agent.successor = Some(SuccessorThread::start(own, known, Arc::clone(directory))?);
-        agent.watcher = Some(CopyWatcher::start(desk, of_log, Arc::clone(directory), failover)?);
+        agent.watcher = Some(CopyWatcher::start(coordinator, of_log, Arc::clone(directory), failover)?);
         Ok(agent)
     }
 }
@@ -136,7 +137,7 @@ pub struct ClusterAgent {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     mover: Option<SlotMover>,
-    keeper: Option<CopyKeeper>,
+    keeper: Option<CopyReplicator>,
     successor: Option<SuccessorThread>,
     watcher: Option<CopyWatcher>,
 }
@@ -157,7 +158,7 @@ impl Drop for ClusterAgent {
 struct AgentLoop {
     store: EtcdStore,
     member: ClusterMember,
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     digest: Box<dyn Fn(u64) -> (u64, Option<String>) + Send>,
     follow: Box<dyn Fn(u64) -> Result<(), String> + Send>,
     /// The change of the digest that was told.
@@ -197,11 +198,11 @@ impl AgentLoop {
         while !self.stop.load(Ordering::Relaxed) {
             match self.turn() {
                 Ok(()) => {
-                    if self.desk.slots().trouble().is_some() {
+                    if self.coordinator.slots().trouble().is_some() {
                         tracing::warn!("the cluster's state can be read again");
                     }
-                    (self.logged, _) = (None, self.desk.slots().set_trouble(None));
-                    self.desk.slots().note_look();
+                    (self.logged, _) = (None, self.coordinator.slots().set_trouble(None));
+                    self.coordinator.slots().note_look();
                 }
                 Err(error) => self.note(&error),
             }
@@ -216,7 +217,7 @@ impl AgentLoop {
 
     fn turn(&mut self) -> Result<(), MemberError> {
         // Also where etcd does not answer.
-        self.desk.end_silent(COPY_SILENCE, TARGET_SILENCE);
+        self.coordinator.end_silent(COPY_SILENCE, TARGET_SILENCE);
         if self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL_INTERVAL) {
             let key = self.member.live_key();
             self.store.keep_alive(&key, "1")?;
@@ -242,9 +243,9 @@ impl AgentLoop {
             self.logged = Some(Instant::now());
         }
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        self.desk.slots().set_trouble(Some((now_ms, text)));
+        self.coordinator.slots().set_trouble(Some((now_ms, text)));
         // Nothing is handed over now: what is frozen is served, unless a hand-over was sent.
-        self.desk.end_silent(COPY_SILENCE, Duration::ZERO);
+        self.coordinator.end_silent(COPY_SILENCE, Duration::ZERO);
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) enum MemberRule {
     /// A server that was stopped knows nothing of the others when it wakes.
     SleepersForget,
     /// A server that was stopped does not take a place that it wanted before.
-    WishesEnd,
+    SuccessionRequestsEnd,
     /// A copy that is sealed is read only when the leases that it gave are over.
     #[cfg(test)]
     LeasesAreWaitedFor,

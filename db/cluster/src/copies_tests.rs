@@ -18,17 +18,17 @@ use sandstorm_log::{PositionState, ReplicaBatch, ReplicaError};
 use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
-use crate::copy_depot::CopyDepot;
-use crate::copy_desk::CopyName;
-use crate::copy_keeper::CopyKeeper;
+use crate::copy_coordinator::CopyName;
 use crate::copy_notes::CopyNotes;
+use crate::copy_replicator::CopyReplicator;
+use crate::copy_store::CopyStore;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
 use crate::limits::{COPY_IDLE, LEASE};
 use crate::log_scrubber::LogScrubber;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::peer_link::PEER_KEY_HEADER;
 use crate::replica_messages::ReplicaHead;
 use crate::slot_mover::MoverLoop;
@@ -54,7 +54,7 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 /// Answers questions about copies, as a control port does.
-fn serve(stream: &TcpStream, desk: &MoveDesk, is_slow: &AtomicBool) -> std::io::Result<()> {
+fn serve(stream: &TcpStream, coordinator: &MoveCoordinator, is_slow: &AtomicBool) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut length, mut key) = (0, String::new());
@@ -77,8 +77,8 @@ fn serve(stream: &TcpStream, desk: &MoveDesk, is_slow: &AtomicBool) -> std::io::
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
-        assert!(desk.is_peer_key(&key), "servers show each other the cluster's key");
-        let answer = desk.copies_part().depot().unwrap().answer(&body).unwrap();
+        assert!(coordinator.is_peer_key(&key), "servers show each other the cluster's key");
+        let answer = coordinator.copies_view().copy_store().unwrap().answer(&body).unwrap();
         let has_pieces = ReplicaHead::decode(&body)
             .is_ok_and(|(_, pieces)| ReplicaBatch::decode(pieces).is_some_and(|batch| !batch.is_empty()));
         if has_pieces && is_slow.load(Ordering::Acquire) {
@@ -94,13 +94,13 @@ fn serve(stream: &TcpStream, desk: &MoveDesk, is_slow: &AtomicBool) -> std::io::
 struct TestServer {
     folder: PathBuf,
     directory: Arc<Directory>,
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     member: Mutex<ClusterMember>,
     /// Whether it hears the others, and they hear it.
     is_reached: Arc<AtomicBool>,
     /// Whether its copies' disk is slow.
     is_slow: Arc<AtomicBool>,
-    threads: Mutex<Option<(CopyKeeper, SuccessorThread)>>,
+    threads: Mutex<Option<(CopyReplicator, SuccessorThread)>>,
 }
 
 impl TestServer {
@@ -112,11 +112,11 @@ impl TestServer {
         std::fs::create_dir_all(&folder).unwrap();
         let slots = Arc::new(SlotOwnership::new(id_of(number)));
         slots.set_owned(|_| false);
-        let desk = Arc::new(MoveDesk::new(slots, 1 + number as u64));
-        desk.copies_part().set_depot(CopyDepot::new(&folder));
+        let coordinator = Arc::new(MoveCoordinator::new(slots, 1 + number as u64));
+        coordinator.copies_view().set_depot(CopyStore::new(&folder));
         let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
         let directory = Directory::with_options(Epochs::new(), options);
-        directory.join_cluster(desk.slots());
+        directory.join_cluster(coordinator.slots());
         let found = AgreedImage::read(&**agreement, &Default::default()).unwrap();
         found.iter().for_each(|found| directory.restore(&found.image).unwrap());
         directory.agree_with(agreement, found.as_ref()).unwrap();
@@ -125,26 +125,27 @@ impl TestServer {
         let control = format!("http://{}", listener.local_addr().unwrap());
         let is_reached = Arc::new(AtomicBool::new(true));
         let is_slow = Arc::new(AtomicBool::new(false));
-        let (answering, reached, slow) = (Arc::clone(&desk), Arc::clone(&is_reached), Arc::clone(&is_slow));
+        let (answering, reached, slow) = (Arc::clone(&coordinator), Arc::clone(&is_reached), Arc::clone(&is_slow));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (desk, reached, slow) = (Arc::clone(&answering), Arc::clone(&reached), Arc::clone(&slow));
+                let (coordinator, reached, slow) = (Arc::clone(&answering), Arc::clone(&reached), Arc::clone(&slow));
                 std::thread::spawn(move || {
                     if reached.load(Ordering::Acquire) {
-                        let _ended = serve(&stream, &desk, &slow);
+                        let _ended = serve(&stream, &coordinator, &slow);
                     }
                 });
             }
         });
-        let mut member = ClusterMember::new(Arc::clone(&desk), SERVERS);
+        let mut member = ClusterMember::new(Arc::clone(&coordinator), SERVERS);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
         let fingerprint = String::new();
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
         let copies = Arc::clone(member.copies());
-        let keeper = CopyKeeper::start(Arc::clone(&directory), Arc::clone(&desk), Arc::clone(&copies), 1).unwrap();
-        let successor = SuccessorThread::start(Arc::clone(&desk), copies, Arc::clone(&directory)).unwrap();
+        let keeper =
+            CopyReplicator::start(Arc::clone(&directory), Arc::clone(&coordinator), Arc::clone(&copies), 1).unwrap();
+        let successor = SuccessorThread::start(Arc::clone(&coordinator), copies, Arc::clone(&directory)).unwrap();
         let threads = Mutex::new(Some((keeper, successor)));
-        TestServer { folder, directory, desk, member: Mutex::new(member), is_reached, is_slow, threads }
+        TestServer { folder, directory, coordinator, member: Mutex::new(member), is_reached, is_slow, threads }
     }
 
     /// Writes a record, and returns what its answer waits for.
@@ -175,11 +176,18 @@ impl TestServer {
     }
 
     fn owns_all(&self) -> bool {
-        self.desk.slots().owns_all()
+        self.coordinator.slots().owns_all()
     }
 
     fn copies_of(&self, owner: usize) -> usize {
-        self.desk.copies_part().depot().unwrap().list().iter().filter(|copy| copy.owner == id_of(owner)).count()
+        self.coordinator
+            .copies_view()
+            .copy_store()
+            .unwrap()
+            .list()
+            .iter()
+            .filter(|copy| copy.owner == id_of(owner))
+            .count()
     }
 }
 
@@ -210,10 +218,10 @@ impl TestCluster {
                         let _later = server.member.lock().step(&mut *store);
                         drop(store);
                         let _later = server.directory.catch_up();
-                        if let Some((move_id, span)) = server.desk.next_to_clear() {
+                        if let Some((move_id, span)) = server.coordinator.next_to_clear() {
                             // It is online as long as it lives, and others wait for it to rest.
                             MoverLoop::new(
-                                Arc::clone(&server.desk),
+                                Arc::clone(&server.coordinator),
                                 Arc::clone(&server.directory),
                                 CopyNotes::default(),
                             )
@@ -295,7 +303,7 @@ fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
     drop(first.threads.lock().take());
     let asleep = first.put(b"apple", b"4");
     let other = (1..SERVERS).find(|number| *number != holder).unwrap();
-    assert!(eventually(|| cluster.servers[other].desk.fail_over(&id_of(0), None).is_ok()));
+    assert!(eventually(|| cluster.servers[other].coordinator.fail_over(&id_of(0), None).is_ok()));
     let successor = &cluster.servers[holder];
     assert!(eventually(|| successor.owns_all()), "{}", cluster.store.lock().get("slots"));
     for (key, value) in [(&b"apple"[..], &b"3"[..]), (b"pear", b"4"), (&7_u32.to_le_bytes(), &[7; 300])] {
@@ -319,8 +327,9 @@ fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
     let copies = Arc::clone(first.member.lock().copies());
     first.is_reached.store(true, Ordering::Release);
     assert!(eventually(|| !first.owns_all() && copies.has_lost()));
-    let keeper = CopyKeeper::start(Arc::clone(&first.directory), Arc::clone(&first.desk), Arc::clone(&copies), 1);
-    let heir = SuccessorThread::start(Arc::clone(&first.desk), copies, Arc::clone(&first.directory)).unwrap();
+    let keeper =
+        CopyReplicator::start(Arc::clone(&first.directory), Arc::clone(&first.coordinator), Arc::clone(&copies), 1);
+    let heir = SuccessorThread::start(Arc::clone(&first.coordinator), copies, Arc::clone(&first.directory)).unwrap();
     *first.threads.lock() = Some((keeper.unwrap(), heir));
     assert!(eventually(|| cluster.holder(0).is_some()));
     let log = first.directory.change_log().unwrap();
@@ -358,15 +367,15 @@ fn a_copy_that_is_lost_is_replaced_and_what_waits_is_acknowledged() {
     let holder = cluster.holder(0).expect("it has a copy");
     cluster.cut_off(holder);
     // A server that has a connection still is heard: it ends.
-    let depot = cluster.servers[holder].desk.copies_part().depot().unwrap();
-    let name = (id_of(0), depot.list().iter().find(|copy| copy.owner == id_of(0)).unwrap().copy);
-    depot.seal(&name).unwrap();
+    let copy_store = cluster.servers[holder].coordinator.copies_view().copy_store().unwrap();
+    let name = (id_of(0), copy_store.list().iter().find(|copy| copy.owner == id_of(0)).unwrap().copy);
+    copy_store.seal(&name).unwrap();
     let position = first.put(b"apple", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let other = cluster.holder(0).expect("it has another copy");
     assert_ne!(other, holder);
     assert_eq!(cluster.servers[other].copies_of(0), 1);
-    let status = || first.desk.copies_part().status();
+    let status = || first.coordinator.copies_view().status();
     assert!(eventually(|| status().is_on && !status().is_stalled && status().generation >= 2), "{:?}", status());
 }
 
@@ -379,9 +388,9 @@ fn writes_that_no_copy_confirms_are_refused_and_taken_again() {
     // No server is left that could have a copy.
     (1..SERVERS).for_each(|number| cluster.cut_off(number));
     for number in 1..SERVERS {
-        let depot = cluster.servers[number].desk.copies_part().depot().unwrap();
-        depot.list().iter().filter(|copy| copy.owner == id_of(0)).for_each(|copy| {
-            depot.seal(&(copy.owner.clone(), copy.copy)).unwrap();
+        let copy_store = cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
+        copy_store.list().iter().filter(|copy| copy.owner == id_of(0)).for_each(|copy| {
+            copy_store.seal(&(copy.owner.clone(), copy.copy)).unwrap();
         });
     }
     let position = first.put(b"apple", b"4");
@@ -412,30 +421,30 @@ fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let depot_of = |name: &CopyName| {
         let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
-        let depot = cluster.servers[number].desk.copies_part().depot().unwrap();
-        let is_there = depot.list().iter().any(|copy| copy.owner == id_of(0) && copy.copy == name.1);
-        (depot, (id_of(0), name.1), is_there)
+        let copy_store = cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
+        let is_there = copy_store.list().iter().any(|copy| copy.owner == id_of(0) && copy.copy == name.1);
+        (copy_store, (id_of(0), name.1), is_there)
     };
     // Its folder is swept.
     let gone = other_copy(&cluster, &[]);
-    let (depot, at_holder, _) = depot_of(&gone);
-    depot.remove_unneeded(|name| *name != at_holder, Instant::now() + 2 * COPY_IDLE);
+    let (copy_store, at_holder, _) = depot_of(&gone);
+    copy_store.remove_unneeded(|name| *name != at_holder, Instant::now() + 2 * COPY_IDLE);
     let second = other_copy(&cluster, std::slice::from_ref(&gone));
     assert!(!depot_of(&gone).2, "it was made again");
     let position = first.put(b"apple", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
 
     // Its folder is what it was before the last write.
-    let (depot, at_holder, _) = depot_of(&second);
+    let (copy_store, at_holder, _) = depot_of(&second);
     let backup = first.folder.join("backup");
     std::fs::create_dir_all(&backup).unwrap();
-    for entry in std::fs::read_dir(depot.folder_of(&at_holder)).unwrap() {
+    for entry in std::fs::read_dir(copy_store.folder_of(&at_holder)).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), backup.join(entry.file_name())).unwrap();
     }
     let position = first.put(b"pear", &[5; 9_000]);
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
-    depot.put_back(&at_holder, &backup);
+    copy_store.put_back(&at_holder, &backup);
     let third = other_copy(&cluster, &[gone, second]);
     let position = first.put(b"apple", b"5");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
@@ -443,8 +452,8 @@ fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
 }
 
 /// A byte of the newest segment of a copy is another one.
-fn flip_byte(depot: &CopyDepot, name: &CopyName) {
-    let folder = depot.folder_of(name);
+fn flip_byte(copy_store: &CopyStore, name: &CopyName) {
+    let folder = copy_store.folder_of(name);
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let path = folder.join(names.filter(|name| name.starts_with("log-")).max().unwrap());
     let mut bytes = std::fs::read(&path).unwrap();
@@ -461,36 +470,36 @@ fn a_copy_whose_disk_changes_a_byte_is_found_told_and_replaced_and_never_read() 
     let needed = other_copy(&cluster, &[]);
     let holder = cluster.holder(0).unwrap();
     let server = &cluster.servers[holder];
-    let depot = server.desk.copies_part().depot().unwrap();
+    let copy_store = server.coordinator.copies_view().copy_store().unwrap();
     let name = (id_of(0), needed.1);
-    let scrubber = LogScrubber::start(Arc::clone(&server.directory), Some(Arc::clone(&server.desk))).unwrap();
-    let desk = server.directory.scrub_desk();
+    let scrubber = LogScrubber::start(Arc::clone(&server.directory), Some(Arc::clone(&server.coordinator))).unwrap();
+    let coordinator = server.directory.scrub_progress();
     let passes = |damage: u64| {
-        assert!(eventually(|| desk.ask()));
-        eventually(|| desk.status().last.is_some_and(|last| last.damage == damage) && !desk.is_asked())
+        assert!(eventually(|| coordinator.ask()));
+        eventually(|| coordinator.status().last.is_some_and(|last| last.damage == damage) && !coordinator.is_asked())
     };
-    assert!(passes(0), "{:?}", desk.status());
-    let shown = || depot.list().into_iter().find(|copy| (&copy.owner, copy.copy) == (&name.0, name.1)).unwrap();
+    assert!(passes(0), "{:?}", coordinator.status());
+    let shown = || copy_store.list().into_iter().find(|copy| (&copy.owner, copy.copy) == (&name.0, name.1)).unwrap();
     assert!(shown().checked.is_some() && shown().damage.is_none());
-    assert_eq!((depot.take_damage(), depot.damage_counts()), (vec![], [0, 0]));
+    assert_eq!((copy_store.take_damage(), copy_store.damage_counts()), (vec![], [0, 0]));
 
-    flip_byte(depot, &name);
-    assert!(passes(1), "{:?}", desk.status());
+    flip_byte(copy_store, &name);
+    assert!(passes(1), "{:?}", coordinator.status());
     assert!(shown().damage.is_some_and(|text| text.contains("byte 4096")), "{:?}", shown());
-    assert!(!depot.heard(&name).confirms, "it takes no place with it");
-    assert!(matches!(depot.seal(&name), Err(ReplicaError::Damaged(_))));
-    assert!(matches!(depot.read(&name, &mut |_| Ok(())), Err(ReplicaError::Damaged(_))));
-    let told = depot.take_damage();
-    assert!(told.len() == 1 && told[0].0 == id_of(0) && depot.damage_counts() == [1, 1], "{told:?}");
+    assert!(!copy_store.heard(&name).confirms, "it takes no place with it");
+    assert!(matches!(copy_store.seal(&name), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(copy_store.read(&name, &mut |_| Ok(())), Err(ReplicaError::Damaged(_))));
+    let told = copy_store.take_damage();
+    assert!(told.len() == 1 && told[0].0 == id_of(0) && copy_store.damage_counts() == [1, 1], "{told:?}");
     // Another copy takes its place, with all that was acknowledged.
     let second = other_copy(&cluster, std::slice::from_ref(&needed));
     let position = first.put(b"pear", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     assert_ne!(second.1, needed.1);
-    assert!(eventually(|| !depot.heard(&name).confirms));
+    assert!(eventually(|| !copy_store.heard(&name).confirms));
     // What is not needed any more is removed, and counts as damage no longer.
-    depot.remove_unneeded(|known| *known != name, Instant::now() + 2 * COPY_IDLE);
-    assert_eq!(depot.damage_counts(), [0, 1]);
+    copy_store.remove_unneeded(|known| *known != name, Instant::now() + 2 * COPY_IDLE);
+    assert_eq!(copy_store.damage_counts(), [0, 1]);
     drop(scrubber);
 }
 
@@ -501,16 +510,16 @@ fn a_copy_that_is_damaged_when_it_is_opened_is_shown_and_replaced() {
     let position = first.put(b"apple", b"3");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let needed = other_copy(&cluster, &[]);
-    let depot = cluster.servers[cluster.holder(0).unwrap()].desk.copies_part().depot().unwrap();
+    let copy_store = cluster.servers[cluster.holder(0).unwrap()].coordinator.copies_view().copy_store().unwrap();
     let name = (id_of(0), needed.1);
-    let promise = depot.folder_of(&name).join("promise");
+    let promise = copy_store.folder_of(&name).join("promise");
     let mut bytes = std::fs::read(&promise).unwrap();
     bytes[20] ^= 1;
     std::fs::write(&promise, bytes).unwrap();
-    depot.close(&name);
+    copy_store.close(&name);
     let second = other_copy(&cluster, std::slice::from_ref(&needed));
     assert_ne!(second.1, needed.1);
-    let shown = depot.list().into_iter().find(|copy| copy.copy == name.1).expect("it is shown");
+    let shown = copy_store.list().into_iter().find(|copy| copy.copy == name.1).expect("it is shown");
     assert!(shown.bytes > 0 && shown.damage.is_some_and(|text| text.contains("promise")));
     let position = first.put(b"apple", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
@@ -533,6 +542,6 @@ fn without_a_table_that_needs_copies_there_is_no_generation() {
     // Clients that wait learn that nothing is known. No server takes its place with what the copy had once.
     let log = first.directory.change_log().unwrap();
     assert!(eventually(|| first.state_of(log.copied_position(log.end())) == PositionState::Uncertain));
-    let refused = || cluster.servers[1].desk.fail_over(&id_of(0), None).unwrap_err();
+    let refused = || cluster.servers[1].coordinator.fail_over(&id_of(0), None).unwrap_err();
     assert!(eventually(|| refused().contains("no other server has a copy")), "{}", refused());
 }

@@ -16,11 +16,11 @@ use rand::{Rng, SeedableRng};
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::broken_rules::{BROKEN, MemberRule, is_broken};
-use crate::copy_desk::{CopiedUpTo, CopyName, HeldCopy};
+use crate::copy_coordinator::{CopiedUpTo, CopyName, CopyPosition};
 use crate::map_requests::MapRequest;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use watching::ModelWatch;
 
 /// Runs without a broken rule; the environment's `COPY_SEEDS` says another number, or `FIRST-LAST`.
@@ -79,14 +79,14 @@ impl ModelCopy {
 
 struct CopyingServer {
     id: String,
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     member: ClusterMember,
     /// All that a crash leaves: its log, and the copies of others' logs.
     log: Vec<ModelChange>,
     copies: BTreeMap<CopyName, ModelCopy>,
     /// How much of the log a copy may have: so much is on the disk.
     shipped: usize,
-    held: BTreeMap<CopyName, HeldCopy>,
+    held: BTreeMap<CopyName, CopyPosition>,
     /// When it has read the map last.
     read_at: u64,
     records: BTreeMap<u16, u64>,
@@ -106,8 +106,8 @@ impl CopyingServer {
     fn start(number: usize, boot: u64, log: Vec<ModelChange>, copies: BTreeMap<CopyName, ModelCopy>) -> CopyingServer {
         let slots = Arc::new(SlotOwnership::new(id_of(number)));
         slots.set_owned(|_| false);
-        let desk = Arc::new(MoveDesk::new(slots, boot));
-        let mut member = ClusterMember::new(Arc::clone(&desk), SERVERS);
+        let coordinator = Arc::new(MoveCoordinator::new(slots, boot));
+        let mut member = ClusterMember::new(Arc::clone(&coordinator), SERVERS);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
         let (control, fingerprint) = (String::new(), String::new());
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
@@ -124,7 +124,7 @@ impl CopyingServer {
         let (read_at, watching) = (0, ModelWatch::default());
         CopyingServer {
             id,
-            desk,
+            coordinator,
             member,
             log,
             copies,
@@ -229,7 +229,7 @@ impl CopyWorld {
     fn client(&mut self, at: usize) -> Result<(), u16> {
         let slot = SLOTS[self.random.random_range(0..SLOTS.len())];
         let (now, server) = (self.now, &mut self.servers[at]);
-        if !server.desk.slots().owns_slot(slot) {
+        if !server.coordinator.slots().owns_slot(slot) {
             return Ok(());
         }
         if self.random.random_ratio(1, 2) {
@@ -301,7 +301,7 @@ impl CopyWorld {
         if let Some(held) = answer {
             // What is there, and not what was sent, counts: an earlier question may have come meanwhile.
             let held = held.min(server.log.len() as u64);
-            server.held.insert(name, HeldCopy { held: Some(held), asked_ns });
+            server.held.insert(name, CopyPosition { held: Some(held), asked_ns });
         }
         server.copied = server.member.copies().publish(&server.held);
     }
@@ -329,13 +329,13 @@ impl CopyWorld {
         if self.random.random_ratio(1, 2) {
             // A new one is filled first.
             if server.held.len() < 4 {
-                server.held.insert((id_of(other), self.numbers), HeldCopy::default());
+                server.held.insert((id_of(other), self.numbers), CopyPosition::default());
             }
             return;
         }
         let mut all: Vec<CopyName> = known.clone();
         // One that has not answered for long is no choice: it may be removed by now.
-        let is_well = |copy: &HeldCopy| self.now < copy.asked_ns + LEASE;
+        let is_well = |copy: &CopyPosition| self.now < copy.asked_ns + LEASE;
         let others = server.held.iter().filter(|(name, copy)| !known.contains(name) && is_well(copy));
         all.extend(others.map(|(name, _)| name.clone()));
         let wanted: Vec<CopyName> = all.into_iter().filter(|_| self.random.random_ratio(1, 2)).take(2).collect();
@@ -399,7 +399,7 @@ impl CopyWorld {
             3 if self.random.random_ratio(1, 2) => {
                 let owner = self.random.random_range(0..SERVERS);
                 let to = self.random.random_ratio(1, 3).then(|| id_of(self.random.random_range(0..SERVERS)));
-                drop(self.servers[at].desk.ask(MapRequest::FailOver(id_of(owner), to)));
+                drop(self.servers[at].coordinator.ask(MapRequest::FailOver(id_of(owner), to)));
                 if at != owner && self.random.random_ratio(1, 2) {
                     let is_quick = self.random.random_ratio(1, 2);
                     let steps_left = HURRIED_STEPS;
@@ -471,7 +471,8 @@ impl CopyWorld {
             return Ok(());
         }
         for slot in SLOTS {
-            let owner = self.servers.iter().find(|server| server.desk.slots().owns_slot(slot)).expect("an owner");
+            let owner =
+                self.servers.iter().find(|server| server.coordinator.slots().owns_slot(slot)).expect("an owner");
             let found = owner.records.get(&slot).copied().unwrap_or(0);
             if found < self.truth.get(&slot).copied().unwrap_or(0) {
                 return Err(slot);
@@ -497,7 +498,7 @@ impl CopyWorld {
         let server = &mut self.servers[at];
         if good.is_empty() {
             self.numbers += 1;
-            server.held.insert((id_of((at + 1) % SERVERS), self.numbers), HeldCopy::default());
+            server.held.insert((id_of((at + 1) % SERVERS), self.numbers), CopyPosition::default());
         } else {
             let _later = server.member.copies().want(good[..1].to_vec(), &server.held);
         }
@@ -515,7 +516,7 @@ impl CopyWorld {
         self.servers.iter().all(|server| {
             let map = server.member.copies().peers().map;
             map.succession().is_none() && SLOTS.iter().all(|slot| map.ranges.iter().any(|one| one.0 <= *slot))
-        }) && SLOTS.iter().all(|slot| self.servers.iter().any(|server| server.desk.slots().owns_slot(*slot)))
+        }) && SLOTS.iter().all(|slot| self.servers.iter().any(|server| server.coordinator.slots().owns_slot(*slot)))
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Instant;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ReplicaError, ScrubDamage, ScrubStep, ScrubbedFile};
 
-use crate::copy_depot::{CopyAccess, CopyDepot, of_files};
-use crate::copy_desk::CopyName;
+use crate::copy_coordinator::CopyName;
+use crate::copy_store::{CopyAccess, CopyStore, of_files};
 
-impl CopyDepot {
+impl CopyStore {
     /// The folder and the files of a copy, as they have to be; `None`: it is gone, or known to be damaged. One that is
     /// not open is opened.
     pub(crate) fn scrubbed(&self, name: &CopyName) -> Option<(Arc<dyn LogDisk>, Vec<ScrubbedFile>)> {

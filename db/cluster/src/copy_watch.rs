@@ -37,7 +37,7 @@ impl TickPace {
 
 /// The owner of a copy that is here, as it is in a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SeenOwner {
+pub(crate) struct ObservedOwner {
     pub(crate) owner: String,
     /// The start that the others know of.
     pub(crate) boot: u64,
@@ -98,7 +98,7 @@ pub(crate) struct CopyWatch {
 
 impl CopyWatch {
     /// A tick: these are the owners of copies that are here. Returns the questions that are to be asked.
-    pub(crate) fn tick(&mut self, pace: TickPace, seen: &[SeenOwner]) -> Vec<LifeQuestion> {
+    pub(crate) fn tick(&mut self, pace: TickPace, seen: &[ObservedOwner]) -> Vec<LifeQuestion> {
         if pace == TickPace::Slept && !is_broken(MemberRule::SleepersForget) {
             // Also what was asked: its time has run out while this server could not look.
             self.owners.clear();
@@ -107,7 +107,7 @@ impl CopyWatch {
         self.ticks += u64::from(counts);
         self.owners.retain(|owner, _| seen.iter().any(|one| one.owner == *owner));
         let mut questions = Vec::new();
-        for SeenOwner { owner, boot, questions: heard, is_asking } in seen {
+        for ObservedOwner { owner, boot, questions: heard, is_asking } in seen {
             let fresh = WatchedOwner { boot: *boot, questions: *heard, ..WatchedOwner::default() };
             let known = self.owners.entry(owner.clone()).or_insert_with(|| fresh.clone());
             if *is_asking || (known.boot, known.questions) != (*boot, *heard) {
@@ -216,7 +216,7 @@ mod tests {
 
         fn tick(&mut self, at: usize, pace: TickPace, hears: bool) {
             let questions = if hears { self.heard[at] } else { 0 };
-            let seen = SeenOwner { owner: "a".to_owned(), boot: 7, questions, is_asking: false };
+            let seen = ObservedOwner { owner: "a".to_owned(), boot: 7, questions, is_asking: false };
             let asked = self.watches[at].tick(pace, &[seen]);
             if let Some(question) = asked.into_iter().next() {
                 self.asked[at] = Some((question, self.now));
@@ -284,8 +284,8 @@ mod tests {
         assert!(is_noticed, "the test has not noticed");
     }
 
-    fn silent(boot: u64, questions: u64) -> Vec<SeenOwner> {
-        vec![SeenOwner { owner: "a".to_owned(), boot, questions, is_asking: false }]
+    fn silent(boot: u64, questions: u64) -> Vec<ObservedOwner> {
+        vec![ObservedOwner { owner: "a".to_owned(), boot, questions, is_asking: false }]
     }
 
     /// The first question that a watcher asks which hears nothing.
@@ -331,7 +331,7 @@ mod tests {
             assert_eq!(watch.gone().count(), 0);
         }
         // While a question of it is answered it is there: the disk here may be slow.
-        let asks = [SeenOwner { is_asking: true, ..silent(8, 4).remove(0) }];
+        let asks = [ObservedOwner { is_asking: true, ..silent(8, 4).remove(0) }];
         (0..50).for_each(|_| assert_eq!(watch.tick(TickPace::Timely, &asks), []));
     }
 

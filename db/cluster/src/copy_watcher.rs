@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use sandstorm_catalog::Directory;
 use sandstorm_log::boot_time;
 
-use crate::copies_part::{FailoverNote, SuspectedServer};
-use crate::copy_depot::CopyDepot;
-use crate::copy_desk::{CopyDesk, CopyOwner, MapHurdle, PlaceWish};
-use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, SeenOwner, TickPace};
+use crate::copies_view::{FailoverNote, SuspectedServer};
+use crate::copy_coordinator::{CopyCoordinator, CopyOwner, MapObstacle, SuccessionRequest};
+use crate::copy_store::CopyStore;
+use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, ObservedOwner, TickPace};
 use crate::failover_mode::FailoverMode;
 use crate::life_link::ask_life;
 use crate::limits::{FAILED_TICKS, IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, WATCH_TICK};
 use crate::losing_tables::losing_tables;
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 
-/// Names of tables that a hurdle has, at most.
+/// Names of tables that an obstacle has, at most.
 const TABLES_SHOWN: usize = 3;
 /// Ticks for which something stands in the way, until it is told to the log and as an event: two seconds. The next
 /// looks at the map, or the end of another succession, take most of it away.
@@ -38,13 +38,13 @@ pub(crate) struct CopyWatcher {
 
 impl CopyWatcher {
     pub(crate) fn start(
-        desk: Arc<MoveDesk>,
-        copies: Arc<CopyDesk>,
+        coordinator: Arc<MoveCoordinator>,
+        copies: Arc<CopyCoordinator>,
         directory: Arc<Directory>,
         mode: FailoverMode,
     ) -> std::io::Result<CopyWatcher> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut run = WatcherLoop::new(desk, copies, directory, mode);
+        let mut run = WatcherLoop::new(coordinator, copies, directory, mode);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("copy-watch".to_owned()).spawn(move || run.run(&stopped))?;
         Ok(CopyWatcher { stop, thread: Some(thread) })
@@ -63,9 +63,9 @@ impl Drop for CopyWatcher {
 
 /// Why this server does not take the place of an owner that is gone by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum PlaceHurdle {
+enum SuccessionObstacle {
     ByCommand,
-    Map(MapHurdle),
+    Map(MapObstacle),
     /// The copy that would be read has confirmed nothing since it was opened, or not what it was asked last.
     CopyIsUnsure,
     /// Changes of tables are to be applied here first.
@@ -77,58 +77,58 @@ enum PlaceHurdle {
     SuccessorIsGone(String),
 }
 
-impl std::fmt::Display for PlaceHurdle {
+impl std::fmt::Display for SuccessionObstacle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = match self {
-            PlaceHurdle::ByCommand => "failover is by command here",
-            PlaceHurdle::CopyIsUnsure => {
+            SuccessionObstacle::ByCommand => "failover is by command here",
+            SuccessionObstacle::CopyIsUnsure => {
                 "the copy here that would be read has confirmed nothing since this server has begun, was refused, or is \
                  damaged: it may have less than it had confirmed"
             }
-            PlaceHurdle::DirectoryIsOld => "changes of tables are to be applied here first",
-            PlaceHurdle::LosesRecords(tables) => {
+            SuccessionObstacle::DirectoryIsOld => "changes of tables are to be applied here first",
+            SuccessionObstacle::LosesRecords(tables) => {
                 let shown = tables.iter().take(TABLES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
                 return write!(f, "tables with another durability than `copies` would lose records: {shown}");
             }
-            PlaceHurdle::IsCutOff => "no third server answers this one: it may be cut off itself",
-            PlaceHurdle::SuccessorIsGone(successor) => {
+            SuccessionObstacle::IsCutOff => "no third server answers this one: it may be cut off itself",
+            SuccessionObstacle::SuccessorIsGone(successor) => {
                 return write!(
                     f,
                     "server {successor} was to take it, and is gone: start that one, or have another take it"
                 );
             }
-            PlaceHurdle::Map(hurdle) => match hurdle {
-                MapHurdle::MapIsOld => "this server cannot read the cluster's state",
-                MapHurdle::IsReplaced => "this server was removed or replaced itself",
-                MapHurdle::IsNotKnown => "this server does not count as one that lives",
-                MapHurdle::IsDraining => "this server is drained",
-                MapHurdle::IsOnProbation => {
+            SuccessionObstacle::Map(obstacle) => match obstacle {
+                MapObstacle::MapIsOld => "this server cannot read the cluster's state",
+                MapObstacle::IsReplaced => "this server was removed or replaced itself",
+                MapObstacle::IsNotKnown => "this server does not count as one that lives",
+                MapObstacle::IsDraining => "this server is drained",
+                MapObstacle::IsOnProbation => {
                     "this server's own place was taken lately: it has to be well for ten minutes, or to be added, first"
                 }
-                MapHurdle::WasStopped => "it was stopped in order: start it again",
-                MapHurdle::HasChanged => "it begins again, or has other copies now",
-                MapHurdle::OwnsNothing => "it owns no slots",
-                MapHurdle::SuccessionUnderWay(of) => return write!(f, "the place of server {of} is taken first"),
-                MapHurdle::NoThirdServer => "there is no third server that could have a copy of this one's log",
+                MapObstacle::WasStopped => "it was stopped in order: start it again",
+                MapObstacle::HasChanged => "it begins again, or has other copies now",
+                MapObstacle::OwnsNothing => "it owns no slots",
+                MapObstacle::SuccessionUnderWay(of) => return write!(f, "the place of server {of} is taken first"),
+                MapObstacle::NoThirdServer => "there is no third server that could have a copy of this one's log",
             },
         };
         f.write_str(text)
     }
 }
 
-impl PlaceHurdle {
+impl SuccessionObstacle {
     /// Whether an operator has to hear of it: the server is gone, and its place stays empty.
     fn needs_operator(&self) -> bool {
-        use MapHurdle::{HasChanged, OwnsNothing, SuccessionUnderWay, WasStopped};
-        !matches!(self, PlaceHurdle::Map(OwnsNothing | WasStopped | HasChanged | SuccessionUnderWay(_)))
+        use MapObstacle::{HasChanged, OwnsNothing, SuccessionUnderWay, WasStopped};
+        !matches!(self, SuccessionObstacle::Map(OwnsNothing | WasStopped | HasChanged | SuccessionUnderWay(_)))
     }
 }
 
 /// An owner that is gone, and what stands in the way.
 #[derive(Debug, Default)]
-struct GoneOwner {
+struct DeadOwner {
     /// What has stood in the way last, and for how many ticks.
-    hurdle: Option<(PlaceHurdle, u32)>,
+    obstacle: Option<(SuccessionObstacle, u32)>,
     is_told: bool,
 }
 
@@ -144,12 +144,12 @@ enum AskedServer {
 type LifeReply = (AskedServer, LifeAnswer);
 
 struct WatcherLoop {
-    desk: Arc<MoveDesk>,
-    copies: Arc<CopyDesk>,
+    coordinator: Arc<MoveCoordinator>,
+    copies: Arc<CopyCoordinator>,
     directory: Arc<Directory>,
     mode: FailoverMode,
     watch: CopyWatch,
-    gone: BTreeMap<String, GoneOwner>,
+    gone: BTreeMap<String, DeadOwner>,
     answers: (Sender<LifeReply>, Receiver<LifeReply>),
     /// Ticks since a third server has answered, and whether some are asked.
     reached: Option<u64>,
@@ -181,9 +181,14 @@ impl WellTime {
 }
 
 impl WatcherLoop {
-    fn new(desk: Arc<MoveDesk>, copies: Arc<CopyDesk>, directory: Arc<Directory>, mode: FailoverMode) -> WatcherLoop {
+    fn new(
+        coordinator: Arc<MoveCoordinator>,
+        copies: Arc<CopyCoordinator>,
+        directory: Arc<Directory>,
+        mode: FailoverMode,
+    ) -> WatcherLoop {
         WatcherLoop {
-            desk,
+            coordinator,
             copies,
             directory,
             mode,
@@ -214,7 +219,7 @@ impl WatcherLoop {
                 std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
             }
         }
-        self.copies.wish_place(None);
+        self.copies.request_succession(None);
     }
 
     fn tick(&mut self, pace: TickPace, owners: &[CopyOwner]) {
@@ -223,14 +228,14 @@ impl WatcherLoop {
         }
         self.reached = self.reached.map(|ticks| ticks + 1).filter(|ticks| *ticks < REACHED_TICKS);
         self.others_pause = self.others_pause.saturating_sub(1);
-        let desk = Arc::clone(&self.desk);
-        let Some(depot) = desk.copies_part().depot() else { return };
+        let coordinator = Arc::clone(&self.coordinator);
+        let Some(copy_store) = coordinator.copies_view().copy_store() else { return };
         let seen = |one: &CopyOwner| {
-            let heard = depot.heard(&(one.owner.clone(), one.copy));
+            let heard = copy_store.heard(&(one.owner.clone(), one.copy));
             let (owner, boot) = (one.owner.clone(), one.boot);
-            SeenOwner { owner, boot, questions: heard.questions, is_asking: heard.asking > 0 }
+            ObservedOwner { owner, boot, questions: heard.questions, is_asking: heard.asking > 0 }
         };
-        let seen: Vec<SeenOwner> = owners.iter().map(seen).collect();
+        let seen: Vec<ObservedOwner> = owners.iter().map(seen).collect();
         for question in self.watch.tick(pace, &seen) {
             let owner = question.owner.clone();
             match self.copies.server(&owner) {
@@ -253,36 +258,36 @@ impl WatcherLoop {
                 }
             }
         }
-        self.judge(depot, self.desk.directory_revision());
+        self.judge(copy_store, self.coordinator.directory_revision());
         self.show();
     }
 
     /// Looks at each owner that is gone, and wants the first place that nothing speaks against.
     /// `directory_revision` was read before tables are looked at: where one is changed in between, it is another one.
-    fn judge(&mut self, depot: &CopyDepot, directory_revision: u64) {
+    fn judge(&mut self, copy_store: &CopyStore, directory_revision: u64) {
         let gone: Vec<(String, u64)> = self.watch.gone().map(|(owner, boot)| (owner.to_owned(), boot)).collect();
         let stalled = self.copies.stalled_succession();
         let is_stalled = |owner: &String| stalled.as_ref().is_some_and(|(of, _)| of == owner);
         self.gone.retain(|known, _| is_stalled(known) || gone.iter().any(|(owner, _)| owner == known));
-        let mut wish = None;
+        let mut request = None;
         for (owner, boot) in &gone {
             // The one that is read, which may be of another log than the one that is watched.
-            let copy = self.copies.place_copy(owner).filter(|copy| depot.heard(copy).confirms);
-            let hurdle = self.hurdle((owner, *boot), copy.is_some(), directory_revision);
-            if let Some(copy) = copy.filter(|_| hurdle.is_none() && wish.is_none()) {
+            let copy = self.copies.place_copy(owner).filter(|copy| copy_store.heard(copy).confirms);
+            let obstacle = self.obstacle((owner, *boot), copy.is_some(), directory_revision);
+            if let Some(copy) = copy.filter(|_| obstacle.is_none() && request.is_none()) {
                 let (until, silent_ms) = (Instant::now() + PLACE_WISH_AGE, self.silent_ms(owner));
                 let (owner, boot) = (owner.clone(), *boot);
-                wish = Some(PlaceWish { owner, copy, boot, directory_revision, until, silent_ms });
+                request = Some(SuccessionRequest { owner, copy, boot, directory_revision, until, silent_ms });
             }
-            self.note(owner, hurdle);
+            self.note(owner, obstacle);
         }
         // Whoever could go on with it wants it above, and has it long before the successor counts as gone.
         if let Some((owner, successor)) = stalled {
-            self.note(&owner, Some(PlaceHurdle::SuccessorIsGone(successor)));
+            self.note(&owner, Some(SuccessionObstacle::SuccessorIsGone(successor)));
         }
-        let is_wished = wish.is_some();
-        if self.copies.wish_place(wish) && is_wished {
-            self.desk.wake_agent();
+        let is_wished = request.is_some();
+        if self.copies.request_succession(request) && is_wished {
+            self.coordinator.wake_agent();
         }
     }
 
@@ -303,35 +308,40 @@ impl WatcherLoop {
     }
 
     /// Why this server does not take a place by itself.
-    fn hurdle(&mut self, (owner, boot): (&str, u64), is_sure: bool, directory_revision: u64) -> Option<PlaceHurdle> {
+    fn obstacle(
+        &mut self,
+        (owner, boot): (&str, u64),
+        is_sure: bool,
+        directory_revision: u64,
+    ) -> Option<SuccessionObstacle> {
         if self.mode == FailoverMode::ByCommand {
-            return Some(PlaceHurdle::ByCommand);
+            return Some(SuccessionObstacle::ByCommand);
         }
         let now = Instant::now();
         let since = now.checked_sub(PLACE_MAP_AGE).unwrap_or(now);
-        if let Some(hurdle) = self.copies.place_hurdle(owner, boot, since) {
-            return Some(PlaceHurdle::Map(hurdle));
+        if let Some(obstacle) = self.copies.place_hurdle(owner, boot, since) {
+            return Some(SuccessionObstacle::Map(obstacle));
         }
         if !is_sure {
-            return Some(PlaceHurdle::CopyIsUnsure);
+            return Some(SuccessionObstacle::CopyIsUnsure);
         }
         if self.directory.is_behind(directory_revision) {
-            return Some(PlaceHurdle::DirectoryIsOld);
+            return Some(SuccessionObstacle::DirectoryIsOld);
         }
         let newest = self.directory.generation();
         if self.losing.as_ref().is_none_or(|(known, _)| *known != newest) {
             self.losing = Some((newest, losing_tables(&self.directory)));
         }
         if let Some((_, tables)) = self.losing.as_ref().filter(|(_, tables)| !tables.is_empty()) {
-            return Some(PlaceHurdle::LosesRecords(tables.clone()));
+            return Some(SuccessionObstacle::LosesRecords(tables.clone()));
         }
-        (!self.reaches_others(owner)).then_some(PlaceHurdle::IsCutOff)
+        (!self.reaches_others(owner)).then_some(SuccessionObstacle::IsCutOff)
     }
 
     /// Whether a third server has been heard a moment ago. If none of those that have copies of this one's log was,
     /// others are asked.
     fn reaches_others(&mut self, owner: &str) -> bool {
-        let status = self.desk.copies_part().status();
+        let status = self.coordinator.copies_view().status();
         let is_fresh = |silent_ms: u64| u128::from(silent_ms) < LEASE.as_millis();
         let confirms = status.copies.iter().any(|copy| copy.server != owner && copy.silent_ms.is_some_and(is_fresh));
         if confirms || self.reached.is_some() {
@@ -357,17 +367,17 @@ impl WatcherLoop {
     }
 
     /// Tells of an owner that is gone what stands in the way for long.
-    fn note(&mut self, owner: &str, hurdle: Option<PlaceHurdle>) {
+    fn note(&mut self, owner: &str, obstacle: Option<SuccessionObstacle>) {
         let known = self.gone.entry(owner.to_owned()).or_default();
-        let before = known.hurdle.take();
-        let Some(hurdle) = hurdle else { return };
-        let ticks = before.filter(|(before, _)| *before == hurdle).map_or(1, |(_, ticks)| ticks + 1);
-        if ticks >= HURDLE_TICKS && hurdle.needs_operator() && !known.is_told {
+        let before = known.obstacle.take();
+        let Some(obstacle) = obstacle else { return };
+        let ticks = before.filter(|(before, _)| *before == obstacle).map_or(1, |(_, ticks)| ticks + 1);
+        if ticks >= HURDLE_TICKS && obstacle.needs_operator() && !known.is_told {
             known.is_told = true;
-            tracing::error!("server {owner} is gone, and this one does not take its place: {hurdle}");
-            self.desk.copies_part().note_failover(FailoverNote::not_possible(owner, &hurdle.to_string()));
+            tracing::error!("server {owner} is gone, and this one does not take its place: {obstacle}");
+            self.coordinator.copies_view().note_failover(FailoverNote::not_possible(owner, &obstacle.to_string()));
         }
-        known.hurdle = Some((hurdle, ticks));
+        known.obstacle = Some((obstacle, ticks));
     }
 
     fn show(&self) {
@@ -381,15 +391,15 @@ impl WatcherLoop {
                 server: owner.to_owned(),
                 silent_ms: ticks * WATCH_TICK.as_millis() as u64,
                 is_gone: gone.is_some(),
-                hurdle: gone.and_then(|gone| gone.hurdle.as_ref().map(|(hurdle, _)| hurdle.to_string())),
+                obstacle: gone.and_then(|gone| gone.obstacle.as_ref().map(|(obstacle, _)| obstacle.to_string())),
                 needs_operator: gone.is_some_and(|gone| {
-                    gone.hurdle
+                    gone.obstacle
                         .as_ref()
-                        .is_some_and(|(hurdle, ticks)| hurdle.needs_operator() && *ticks >= HURDLE_TICKS)
+                        .is_some_and(|(obstacle, ticks)| obstacle.needs_operator() && *ticks >= HURDLE_TICKS)
                 }),
             }
         });
-        self.desk.copies_part().set_suspected(shown.collect());
+        self.coordinator.copies_view().set_suspected(shown.collect());
     }
 }
 

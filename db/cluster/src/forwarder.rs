@@ -18,7 +18,7 @@ use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::forward_link::{ForwardLink, LinkAnswer};
 use crate::forward_queue::{ForwardPart, ForwardQueue, ThreadNeed};
 use crate::limits::{FORWARD_IDLE, FORWARD_TIMEOUT};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 
 /// What waits for a server, and the link to it.
 struct ForwardTarget {
@@ -31,7 +31,7 @@ struct ForwardTarget {
 
 /// What the threads share.
 struct ForwarderState {
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     answers: Arc<AnswerBudget>,
     targets: Mutex<HashMap<String, Arc<ForwardTarget>>>,
 }
@@ -52,11 +52,11 @@ impl std::fmt::Debug for ClusterForwarder {
 }
 
 impl ClusterForwarder {
-    /// The forwarder of the server that has this desk.
-    pub fn start(desk: &Arc<MoveDesk>) -> Arc<dyn CommandForwarder> {
-        let desk = Arc::clone(desk);
+    /// The forwarder of the server that has this coordinator.
+    pub fn start(coordinator: &Arc<MoveCoordinator>) -> Arc<dyn CommandForwarder> {
+        let coordinator = Arc::clone(coordinator);
         Arc::new(ClusterForwarder(Arc::new(ForwarderState {
-            desk,
+            coordinator,
             answers: Arc::default(),
             targets: Mutex::default(),
         })))
@@ -77,7 +77,7 @@ impl CommandForwarder for ClusterForwarder {
 impl ForwarderState {
     /// The id of the server that owns the slot of a command. One of a slot without an owner waits here for one.
     fn owner(&self, batch: &ForwardedBatch, number: usize) -> String {
-        let (slots, slot) = (self.desk.slots(), batch.commands.get(number).map_or(0, |command| command.slot));
+        let (slots, slot) = (self.coordinator.slots(), batch.commands.get(number).map_or(0, |command| command.slot));
         slots.map().owner(slot).map_or_else(|| slots.own_id().to_owned(), |server| server.id.clone())
     }
 
@@ -191,10 +191,10 @@ impl ForwarderState {
             let (tries, why) = (part.tries + 1, ForwardFailure::Moving);
             return self.route(ForwardPart { numbers: rest, tries, why, ..part }, None);
         }
-        let open = if id == self.desk.slots().own_id() {
+        let open = if id == self.coordinator.slots().own_id() {
             // The connection runs it itself, once the slot is this server's to serve.
             let slot = under_way.batch.commands.get(numbers[0]).map_or(0, |command| command.slot);
-            if self.desk.slots().owns_slot(slot) {
+            if self.coordinator.slots().owns_slot(slot) {
                 return under_way.give_back(&[numbers, rest].concat());
             }
             Some(OpenCommands { numbers, why: ForwardFailure::Moving })
@@ -202,7 +202,7 @@ impl ForwarderState {
             self.ask(target, &under_way, &numbers, left)
         };
         let Some(open) = open else { return self.route(ForwardPart { numbers: rest, ..part }, None) };
-        self.desk.wake_agent();
+        self.coordinator.wake_agent();
         let (pause, tries) = (part.next_pause(), part.tries + 1);
         let (numbers, paused) = ([open.numbers, rest].concat(), part.paused + pause);
         let again = ForwardPart { numbers, tries, paused, why: open.why, ..part };
@@ -221,7 +221,7 @@ impl ForwarderState {
         let id = target.id.as_str();
         let all = |why| Some(OpenCommands { numbers: numbers.to_vec(), why });
         // One that has just joined, or was removed.
-        let Some((server, key)) = self.desk.peer(id) else { return all(ForwardFailure::Moving) };
+        let Some((server, key)) = self.coordinator.peer(id) else { return all(ForwardFailure::Moving) };
         let link = {
             let mut link = target.link.lock();
             if link.as_ref().is_none_or(|link| !link.leads_to(&server)) {

@@ -13,19 +13,19 @@ mod answer_budget;
 #[cfg(test)]
 mod backed_move_tests;
 pub mod backed_moves;
-mod balance_desk;
+mod balance_requests;
 mod broken_rules;
-pub mod copies_part;
 #[cfg(test)]
 mod copies_tests;
-pub mod copy_depot;
-mod copy_desk;
+pub mod copies_view;
+mod copy_coordinator;
 mod copy_format;
-mod copy_keeper;
 #[cfg(test)]
 mod copy_model;
 mod copy_notes;
+mod copy_replicator;
 mod copy_scrub;
+pub mod copy_store;
 mod copy_watch;
 mod copy_watcher;
 mod directory;
@@ -50,7 +50,7 @@ pub mod member;
 pub mod metadata;
 #[cfg(test)]
 mod model;
-pub mod move_desk;
+pub mod move_coordinator;
 #[cfg(test)]
 mod move_model;
 pub mod move_progress;
@@ -84,5 +84,5 @@ pub use forward_link::FORWARD_PATH;
 pub use forwarder::ClusterForwarder;
 pub use life_link::LIFE_PATH;
 pub use log_scrubber::LogScrubber;
-pub use move_desk::MoveDesk;
+pub use move_coordinator::MoveCoordinator;
 pub use state::server_id;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::copy_watch::LifeAnswer;
 use crate::limits::{ASK_TIMEOUT, LIFE_ANSWER_BYTES};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::peer_link::{PEER_KEY_HEADER, peer_agent};
 use crate::state::ServerState;
 
@@ -24,7 +24,7 @@ struct LifeReport {
     boot: u64,
 }
 
-impl MoveDesk {
+impl MoveCoordinator {
     /// What this server answers to others that ask whether it is there.
     ///
     /// # Errors

@@ -178,7 +178,7 @@ pub const FAILED_TICKS: u64 = 10;
 pub const ASK_AGAIN_TICKS: u64 = 25;
 /// Age of the map above which no place is taken: some looks of [`POLL_INTERVAL`].
 pub const PLACE_MAP_AGE: Duration = Duration::from_millis(500);
-/// Time for which the wish to take a place holds, unless it is wished again in the next tick.
+/// Time for which the request to take a place holds, unless it is made again in the next tick.
 pub const PLACE_WISH_AGE: Duration = Duration::from_millis(100);
 /// Time for which a server whose place was taken by itself has to be well without a break, until it takes places by
 /// itself again. Two servers that hang by turns move each other's records once, and then no more.

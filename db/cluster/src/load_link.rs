@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::limits::{LOAD_ANSWER_BYTES, LOAD_WINDOW, PEER_TIMEOUT};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::peer_link::{PEER_KEY_HEADER, peer_agent, read_answer};
 use crate::slot_balance::ServerLoadReport;
 use crate::state::ServerState;
@@ -25,8 +25,8 @@ fn ask(server: &ServerState, key: &str, timeout: Duration) -> Result<ServerLoadR
 }
 
 /// Asks all other servers that live for their loads. It takes [`LOAD_WINDOW`] and a request.
-pub fn loads_of_others(desk: &MoveDesk) -> Vec<ToldLoad> {
-    let (others, key) = desk.live_others();
+pub fn loads_of_others(coordinator: &MoveCoordinator) -> Vec<ToldLoad> {
+    let (others, key) = coordinator.live_others();
     thread::scope(|scope| {
         let asked: Vec<_> = others
             .into_iter()

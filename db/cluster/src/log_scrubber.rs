@@ -13,10 +13,10 @@ use sandstorm_catalog::Directory;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ChangeLog, ScrubDamage, ScrubStep, ScrubbedFile};
 
-use crate::copy_depot::CopyDepot;
-use crate::copy_desk::CopyName;
+use crate::copy_coordinator::CopyName;
+use crate::copy_store::CopyStore;
 use crate::limits::{SCRUB_BYTES_PER_S, SCRUB_FIRST, SCRUB_LOOK, SCRUB_PERIOD, SCRUB_REPAIR_AGAIN, SCRUB_REST_BYTES};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 
 /// The thread. Stops when dropped.
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub struct LogScrubber {
 }
 
 impl LogScrubber {
-    /// Starts the thread. `desk`: this server's part in its cluster, if it is in one.
+    /// Starts the thread. `coordinator`: this server's part in its cluster, if it is in one.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(directory: Arc<Directory>, desk: Option<Arc<MoveDesk>>) -> std::io::Result<LogScrubber> {
+    pub fn start(directory: Arc<Directory>, coordinator: Option<Arc<MoveCoordinator>>) -> std::io::Result<LogScrubber> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut run = ScrubLoop { directory, desk, stop: Arc::clone(&stop), debt: 0, repair: None };
+        let mut run = ScrubLoop { directory, coordinator, stop: Arc::clone(&stop), debt: 0, repair: None };
         let thread = std::thread::Builder::new().name("log-scrub".to_owned()).spawn(move || run.run())?;
         Ok(LogScrubber { stop, thread: Some(thread) })
     }
@@ -65,7 +65,7 @@ struct LogRepair {
 
 struct ScrubLoop {
     directory: Arc<Directory>,
-    desk: Option<Arc<MoveDesk>>,
+    coordinator: Option<Arc<MoveCoordinator>>,
     stop: Arc<AtomicBool>,
     /// Bytes that were read since the last rest.
     debt: u64,
@@ -74,12 +74,12 @@ struct ScrubLoop {
 
 impl ScrubLoop {
     fn run(&mut self) {
-        self.directory.scrub_desk().set_thread(std::thread::current());
+        self.directory.scrub_progress().set_thread(std::thread::current());
         let mut next = Instant::now() + SCRUB_FIRST;
         while !self.stops() {
             self.look_at_repair();
             let now = Instant::now();
-            if now >= next || self.directory.scrub_desk().is_asked() {
+            if now >= next || self.directory.scrub_progress().is_asked() {
                 next = now + SCRUB_PERIOD;
                 self.pass();
             }
@@ -94,19 +94,19 @@ impl ScrubLoop {
     /// Reads everything once.
     fn pass(&mut self) {
         let directory = Arc::clone(&self.directory);
-        directory.scrub_desk().begin();
+        directory.scrub_progress().begin();
         let mut damage = 0;
         if let Some(log) = directory.change_log() {
             damage += self.read_log(&log);
         }
-        let desk = self.desk.clone();
-        if let Some(depot) = desk.as_ref().and_then(|desk| desk.copies_part().depot()) {
-            for name in depot.names() {
-                damage += u64::from(!self.read_copy(depot, &name));
+        let coordinator = self.coordinator.clone();
+        if let Some(copy_store) = coordinator.as_ref().and_then(|coordinator| coordinator.copies_view().copy_store()) {
+            for name in copy_store.names() {
+                damage += u64::from(!self.read_copy(copy_store, &name));
             }
         }
         if !self.stops() {
-            directory.scrub_desk().end(damage);
+            directory.scrub_progress().end(damage);
         }
     }
 
@@ -123,13 +123,13 @@ impl ScrubLoop {
             };
             if again && log.needs_file(&file) {
                 tracing::error!("{seen}. A checkpoint of the records in memory takes the place of what is damaged");
-                self.directory.scrub_desk().note_damage();
+                self.directory.scrub_progress().note_damage();
                 damaged.push((file, seen.to_string()));
             }
         }
         let found = damaged.len() as u64;
         if let Some((_, text)) = damaged.first() {
-            self.directory.scrub_desk().set_log_damage(Some(text.clone()));
+            self.directory.scrub_progress().set_log_damage(Some(text.clone()));
             let files = damaged.into_iter().map(|(file, _)| file).collect();
             self.repair = Some(LogRepair { files, asked: None });
         }
@@ -152,25 +152,25 @@ impl ScrubLoop {
         }
         tracing::warn!("a checkpoint has taken the place of what was damaged of the log");
         self.repair = None;
-        self.directory.scrub_desk().set_log_damage(None);
+        self.directory.scrub_progress().set_log_damage(None);
     }
 
     /// Reads a copy. Returns whether nothing of it is known to be damaged.
-    fn read_copy(&mut self, depot: &CopyDepot, name: &CopyName) -> bool {
-        let Some((disk, files)) = depot.scrubbed(name) else { return !depot.is_damaged(name) };
+    fn read_copy(&mut self, copy_store: &CopyStore, name: &CopyName) -> bool {
+        let Some((disk, files)) = copy_store.scrubbed(name) else { return !copy_store.is_damaged(name) };
         let mut is_read = true;
         for file in files {
             match self.read_file(&*disk, &file) {
                 FileOutcome::Sound => {}
-                FileOutcome::Damaged(seen) if depot.confirm_damage(name, &file, &seen) => return false,
+                FileOutcome::Damaged(seen) if copy_store.confirm_damage(name, &file, &seen) => return false,
                 // It was removed or replaced meanwhile.
                 FileOutcome::Damaged(_) => {}
                 FileOutcome::Unread => is_read = false,
             }
         }
-        let is_sound = depot.confirm_promise(name);
+        let is_sound = copy_store.confirm_promise(name);
         if is_sound && is_read {
-            depot.note_checked(name);
+            copy_store.note_checked(name);
         }
         is_sound
     }
@@ -187,7 +187,7 @@ impl ScrubLoop {
         loop {
             match opened.step() {
                 ScrubStep::Sound(bytes) => {
-                    self.directory.scrub_desk().note_sound(bytes);
+                    self.directory.scrub_progress().note_sound(bytes);
                     self.rest(bytes);
                 }
                 ScrubStep::End => return FileOutcome::Sound,
@@ -255,9 +255,9 @@ mod tests {
         log.request(position);
         assert!(log.wait(position, Duration::from_secs(60)));
         let stop = Arc::new(AtomicBool::new(false));
-        let mut scrub = ScrubLoop { directory: Arc::clone(&directory), desk: None, stop, debt: 0, repair: None };
+        let mut scrub = ScrubLoop { directory: Arc::clone(&directory), coordinator: None, stop, debt: 0, repair: None };
         scrub.pass();
-        let status = directory.scrub_desk().status();
+        let status = directory.scrub_progress().status();
         assert!(status.log_damage.is_none() && status.last.is_some_and(|last| last.damage == 0 && last.bytes > 0));
 
         let segment = files_of(&folder.join("log"), "log-").pop().unwrap();
@@ -265,9 +265,9 @@ mod tests {
         bytes[4_100] ^= 1;
         std::fs::write(&segment, &bytes).unwrap();
         scrub.pass();
-        let status = directory.scrub_desk().status();
+        let status = directory.scrub_progress().status();
         assert!(status.log_damage.as_ref().is_some_and(|text| text.contains("byte 4096")), "{status:?}");
-        assert_eq!((directory.scrub_desk().take_notes().len(), directory.scrub_desk().counts()[1]), (1, 1));
+        assert_eq!((directory.scrub_progress().take_notes().len(), directory.scrub_progress().counts()[1]), (1, 1));
         // The damaged part is in the segment that is written: the log goes on with another one first.
         assert!(directory.checkpoint_requests().pending().is_none());
         while directory.checkpoint_requests().pending().is_none() {
@@ -275,14 +275,14 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         scrub.look_at_repair();
-        assert!(directory.scrub_desk().status().log_damage.is_some(), "there is no checkpoint yet");
+        assert!(directory.scrub_progress().status().log_damage.is_some(), "there is no checkpoint yet");
         sandstorm_log::CheckpointWriter::begin(&log).unwrap().finish().unwrap();
         scrub.look_at_repair();
-        assert!(directory.scrub_desk().status().log_damage.is_none());
+        assert!(directory.scrub_progress().status().log_damage.is_none());
         let read = LogFolder::read(&folder.join("log"));
         RecoveredLog::read(Arc::new(read), LogOptions::default(), &mut |_, _| Ok(())).expect("a start could read it");
         scrub.pass();
-        assert!(directory.scrub_desk().status().last.is_some_and(|last| last.damage == 0));
+        assert!(directory.scrub_progress().status().last.is_some_and(|last| last.damage == 0));
         log.close();
         let _left = std::fs::remove_dir_all(folder);
     }

@@ -15,11 +15,11 @@ use data_encoding::HEXLOWER;
 use sandstorm_store::limits::CLUSTER_SERVERS;
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::copies_part::FailoverNote;
-use crate::copy_desk::{CopyDesk, PlaceWish};
+use crate::copies_view::FailoverNote;
+use crate::copy_coordinator::{CopyCoordinator, SuccessionRequest};
 use crate::limits::CHANGES_PER_LOOK;
 use crate::metadata::{MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_plans::KnownServers;
 use crate::state::{
     DIRECTORY_KEY, FORMAT, LIVE, MEMBERS_END, PEER_KEY, SERVERS, SLOTS_KEY, STOPPED, ServerState, StoredSlots,
@@ -64,8 +64,8 @@ pub struct MemberAddresses {
 /// A member of a cluster.
 #[derive(Debug)]
 pub struct ClusterMember {
-    desk: Arc<MoveDesk>,
-    copies: Arc<CopyDesk>,
+    coordinator: Arc<MoveCoordinator>,
+    copies: Arc<CopyCoordinator>,
     /// Servers among which the slots are divided when the cluster is founded.
     founders: usize,
     /// What the others are told, once the ports are bound.
@@ -128,29 +128,29 @@ fn slots_change(map: &StoredSlots, revision: u64, rule: MemberRule) -> Result<Me
 }
 
 impl ClusterMember {
-    /// A server that has not looked yet. `desk` has the slots that its tables ask; `founders` is how many servers the
-    /// cluster has when it is founded.
-    pub fn new(desk: Arc<MoveDesk>, founders: usize) -> ClusterMember {
+    /// A server that has not looked yet. `coordinator` has the slots that its tables ask; `founders` is how many
+    /// servers the cluster has when it is founded.
+    pub fn new(coordinator: Arc<MoveCoordinator>, founders: usize) -> ClusterMember {
         let founders = founders.clamp(1, CLUSTER_SERVERS);
-        let copies = Arc::new(CopyDesk::new(desk.slots().own_id(), desk.boot()));
-        ClusterMember { desk, copies, founders, own: None, is_registered: false, directory_revision: 0 }
+        let copies = Arc::new(CopyCoordinator::new(coordinator.slots().own_id(), coordinator.boot()));
+        ClusterMember { coordinator, copies, founders, own: None, is_registered: false, directory_revision: 0 }
     }
 
     /// What moves and places are told by.
     #[cfg(test)]
-    pub(crate) fn desk(&self) -> &MoveDesk {
-        &self.desk
+    pub(crate) fn coordinator(&self) -> &MoveCoordinator {
+        &self.coordinator
     }
 
     /// How far the copies of this server's log are.
-    pub(crate) fn copies(&self) -> &Arc<CopyDesk> {
+    pub(crate) fn copies(&self) -> &Arc<CopyCoordinator> {
         &self.copies
     }
 
     /// Sets where the others reach this server, which is told in the next step.
     pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
         let MemberAddresses { data, redis, memcached, control, fingerprint } = addresses.clone();
-        let (format, boot, directory, taken_over) = (FORMAT, self.desk.boot(), String::new(), 0);
+        let (format, boot, directory, taken_over) = (FORMAT, self.coordinator.boot(), String::new(), 0);
         self.own =
             Some(ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over });
     }
@@ -177,7 +177,7 @@ impl ClusterMember {
 
     /// The key that says that this server lives.
     pub fn live_key(&self) -> String {
-        format!("{LIVE}{}", self.desk.slots().own_id())
+        format!("{LIVE}{}", self.coordinator.slots().own_id())
     }
 
     /// Looks at the state, and does what it asks for.
@@ -203,10 +203,10 @@ impl ClusterMember {
 
     /// A server that was removed owns nothing and changes nothing, also one that was only thought to be dead.
     fn check_removed(&self, state: &ClusterState) -> Result<(), MemberError> {
-        let id = self.desk.slots().own_id();
+        let id = self.coordinator.slots().own_id();
         let is_removed = state.slots.as_ref().is_some_and(|(_, slots)| slots.removed.iter().any(|other| other == id));
         if is_removed {
-            self.desk.set_replaced();
+            self.coordinator.set_replaced();
             self.copies.set_replaced();
             return Err(MemberError::Removed(id.to_owned()));
         }
@@ -221,7 +221,7 @@ impl ClusterMember {
         store: &mut impl MetadataStore,
     ) -> Result<bool, MemberError> {
         let Some((revision, _)) = &state.slots else { return Ok(false) };
-        let Some(change) = self.desk.next_change(*revision) else {
+        let Some(change) = self.coordinator.next_change(*revision) else {
             return Ok(self.change_copies(*revision, store)? || self.take_place(state, (*revision, read_at), store)?);
         };
         let mut wanted = slots_change(&change.map, *revision, MemberRule::MovesCompare)?;
@@ -261,18 +261,18 @@ impl ClusterMember {
         (revision, read_at): (u64, Instant),
         store: &mut impl MetadataStore,
     ) -> Result<bool, MemberError> {
-        let Some((map, wish)) = self.copies.place_change(revision, read_at) else { return Ok(false) };
+        let Some((map, request)) = self.copies.place_change(revision, read_at) else { return Ok(false) };
         // Another table may lose records: it is looked at first.
-        if wish.directory_revision != state.directory_revision {
+        if request.directory_revision != state.directory_revision {
             return Ok(false);
         }
         let mut wanted = slots_change(&map, revision, MemberRule::GenerationsCompare)?;
-        let (owner, known) = (wish.owner.clone(), state.revisions.get(&wish.owner).copied().unwrap_or(0));
-        wanted.compared.push((DIRECTORY_KEY.to_owned(), wish.directory_revision));
+        let (owner, known) = (request.owner.clone(), state.revisions.get(&request.owner).copied().unwrap_or(0));
+        wanted.compared.push((DIRECTORY_KEY.to_owned(), request.directory_revision));
         // If it has started again meanwhile, its key has changed; if it was stopped in order, it has said so.
         wanted.compared.push((format!("{SERVERS}{owner}"), known));
         wanted.compared.push((format!("{STOPPED}{owner}"), 0));
-        self.copies.ask_place(revision, wish);
+        self.copies.ask_place(revision, request);
         Ok(store.change(&wanted)?.is_some())
     }
 
@@ -281,12 +281,12 @@ impl ClusterMember {
     /// # Errors
     /// [`MemberError`]: whether it is said is not known.
     pub fn say_stopped(&self, store: &mut impl MetadataStore) -> Result<(), MemberError> {
-        let id = self.desk.slots().own_id();
+        let id = self.coordinator.slots().own_id();
         let key = format!("{SERVERS}{id}");
         let listed = store.list(MetadataRange::of(&key, &format!("{key}0")))?;
         let is_own = |known: &StoredValue| {
             let told: Result<ServerState, _> = serde_json::from_str(&known.value);
-            told.is_ok_and(|told| told.boot == self.desk.boot())
+            told.is_ok_and(|told| told.boot == self.coordinator.boot())
         };
         if let Some(known) = listed.values.into_iter().find(is_own) {
             let (compared, put) = (vec![(key, known.revision)], vec![(format!("{STOPPED}{id}"), "1".to_owned())]);
@@ -298,7 +298,7 @@ impl ClusterMember {
     /// Tells the others where this server is, and notices another process with its id.
     fn register(&mut self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         let Some(own) = &self.own else { return Ok(()) };
-        let id = self.desk.slots().own_id();
+        let id = self.coordinator.slots().own_id();
         let known = state.servers.get(id);
         let is_stopped = state.stopped.contains(id);
         if known == Some(own) && !is_stopped {
@@ -306,7 +306,7 @@ impl ClusterMember {
             return Ok(());
         }
         if self.is_registered && known.is_some_and(|known| known.boot != own.boot) {
-            self.desk.set_replaced();
+            self.coordinator.set_replaced();
             self.copies.set_replaced();
             return Err(MemberError::Replaced(id.to_owned()));
         }
@@ -347,18 +347,18 @@ impl ClusterMember {
     /// Takes over what was read.
     fn adopt(&self, state: &ClusterState, read_at: Instant) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
-        self.desk.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        self.coordinator.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
         let known = KnownServers { all: &state.servers, live: &state.live };
-        self.desk.adopt((revision, stored.clone()), known, &state.peer_key);
+        self.coordinator.adopt((revision, stored.clone()), known, &state.peer_key);
         self.copies.set_stopped(&state.stopped);
         // Behind the owners: that a place was taken is acted on where its slots are served no more.
         self.copies.adopt((revision, &stored), (&state.servers, &state.live), &state.peer_key, read_at);
-        self.desk.set_directory_revision(state.directory_revision);
-        if let Some(PlaceWish { owner, copy: (place, _), silent_ms, .. }) = self.copies.begun_place() {
+        self.coordinator.set_directory_revision(state.directory_revision);
+        if let Some(SuccessionRequest { owner, copy: (place, _), silent_ms, .. }) = self.copies.begun_place() {
             tracing::warn!(
                 "nothing was heard of server {owner} for {silent_ms} ms: this one takes the place of server {place}"
             );
-            self.desk.copies_part().note_failover(FailoverNote::begun(&place, &owner, silent_ms));
+            self.coordinator.copies_view().note_failover(FailoverNote::begun(&place, &owner, silent_ms));
         }
     }
 }
@@ -371,8 +371,8 @@ mod tests {
     use crate::model::ModelEtcd;
 
     fn member(id: &str, boot: u64) -> ClusterMember {
-        let desk = Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(id.to_owned())), boot));
-        let mut member = ClusterMember::new(desk, 1);
+        let coordinator = Arc::new(MoveCoordinator::new(Arc::new(SlotOwnership::new(id.to_owned())), boot));
+        let mut member = ClusterMember::new(coordinator, 1);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000));
         let (control, fingerprint) = (String::new(), String::new());
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });

@@ -13,7 +13,7 @@ use sandstorm_store::slots::SlotOwnership;
 use crate::broken_rules::{BROKEN, MemberRule};
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::metadata::{ListedValues, MetadataChange, MetadataRange, MetadataStore, NoAnswer, StoredValue};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 
 /// Runs with each number of servers.
 const RUNS: u64 = 100;
@@ -144,8 +144,8 @@ impl ModelServer {
         let id = format!("{number:040x}");
         let slots = Arc::new(SlotOwnership::new(id.clone()));
         slots.set_owned(|_| false);
-        let desk = Arc::new(MoveDesk::new(Arc::clone(&slots), boot));
-        let mut member = ClusterMember::new(desk, founders);
+        let coordinator = Arc::new(MoveCoordinator::new(Arc::clone(&slots), boot));
+        let mut member = ClusterMember::new(coordinator, founders);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
         let (control, fingerprint) = (String::new(), String::new());
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });

@@ -18,7 +18,7 @@ use crate::limits::CHANGES_ABOVE_BYTES;
 use crate::map_requests::MapRequest;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
 use crate::slot_moves::WantedMove;
 use crate::slot_plans::ServerChange;
@@ -41,7 +41,7 @@ type ModelRecords = BTreeMap<ModelKey, (u64, u64)>;
 
 struct MovingServer {
     id: String,
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     member: ClusterMember,
     copy: Option<(SlotCopy, usize)>,
     /// Keys that have changed while they are copied.
@@ -53,18 +53,18 @@ struct MovingServer {
     records: ModelRecords,
 }
 
-impl MoveDesk {
-    /// As [`MoveDesk::request_move`], without waiting.
+impl MoveCoordinator {
+    /// As [`MoveCoordinator::request_move`], without waiting.
     fn request_move_later(&self, wanted: WantedMove) {
         drop(self.ask(MapRequest::Begin(wanted)));
     }
 
-    /// As [`MoveDesk::change_server`], without waiting.
+    /// As [`MoveCoordinator::change_server`], without waiting.
     fn change_server_later(&self, id: &str, change: ServerChange) {
         drop(self.ask(MapRequest::Server(id.to_owned(), change)));
     }
 
-    /// As [`MoveDesk::cancel_moves`], without waiting.
+    /// As [`MoveCoordinator::cancel_moves`], without waiting.
     fn cancel_moves_later(&self, spans: Vec<SlotSpan>) {
         drop(self.ask(MapRequest::Cancel(spans)));
     }
@@ -78,14 +78,14 @@ impl MovingServer {
     fn start(number: usize, boot: u64, records: ModelRecords) -> MovingServer {
         let slots = Arc::new(SlotOwnership::new(id_of(number)));
         slots.set_owned(|_| false);
-        let desk = Arc::new(MoveDesk::new(slots, boot));
-        let mut member = ClusterMember::new(Arc::clone(&desk), SERVERS);
+        let coordinator = Arc::new(MoveCoordinator::new(slots, boot));
+        let mut member = ClusterMember::new(Arc::clone(&coordinator), SERVERS);
         let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
         let (control, fingerprint) = (String::new(), String::new());
         member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
         MovingServer {
             id: id_of(number),
-            desk,
+            coordinator,
             member,
             copy: None,
             noted: BTreeSet::new(),
@@ -96,11 +96,11 @@ impl MovingServer {
     }
 
     fn owns(&self, slot: u16) -> bool {
-        self.desk.slots().owns_slot(slot)
+        self.coordinator.slots().owns_slot(slot)
     }
 
     fn note(&mut self, key: ModelKey) {
-        if self.desk.slots().copied().is_some_and(|span| span.contains(key.0)) {
+        if self.coordinator.slots().copied().is_some_and(|span| span.contains(key.0)) {
             self.noted.insert(key);
         }
     }
@@ -124,13 +124,13 @@ impl MovingServer {
         let tables = || vec![CopiedTable { tenant: 1, table: 1, serial: 1, version: 0, backing: None }];
         match &request.ask {
             CopyAsk::Begin => {
-                self.desk.begin(request.move_id, request.attempt, &request.target)?;
+                self.coordinator.begin(request.move_id, request.attempt, &request.target)?;
                 self.noted.clear();
                 self.was_emptied = false;
                 answer.head = CopyHead { tables: tables(), ..CopyHead::default() };
             }
             CopyAsk::Page { cursor, .. } => {
-                let span = self.desk.span_of(request.attempt)?;
+                let span = self.coordinator.span_of(request.attempt)?;
                 let from = ((*cursor >> 16) as u16, *cursor as u16);
                 let mut keys = self.records.range(from..).filter(|(key, _)| span.contains(key.0)).map(|(key, _)| *key);
                 let (found, next) = (keys.next(), keys.next());
@@ -140,7 +140,7 @@ impl MovingServer {
                 answer.head.noted = (self.noted.len() as u64 / 2) * (CHANGES_ABOVE_BYTES + 1);
             }
             CopyAsk::Changes => {
-                self.desk.span_of(request.attempt)?;
+                self.coordinator.span_of(request.attempt)?;
                 let key = self.noted.pop_first();
                 if std::mem::take(&mut self.was_emptied) {
                     answer.head.emptied.push(EmptiedTable { tenant: 1, table: 1, serial: 1 });
@@ -149,21 +149,21 @@ impl MovingServer {
                 (answer.head.has_more, answer.head.noted) = (!self.noted.is_empty(), self.noted.len() as u64);
             }
             CopyAsk::Freeze => {
-                self.desk.freeze(request.attempt)?;
+                self.coordinator.freeze(request.attempt)?;
                 answer.head.tables = tables();
                 // Now and then something is not written in time, and the slots are served again.
                 self.freezes += 1;
                 if self.freezes.is_multiple_of(5) {
-                    self.desk.thaw(request.attempt);
+                    self.coordinator.thaw(request.attempt);
                     answer.head.waits = true;
                 }
             }
             CopyAsk::Ready => {
-                self.desk.set_ready(request.attempt)?;
-                answer.head.handed_over = self.desk.is_handed_over(request.attempt);
+                self.coordinator.set_ready(request.attempt)?;
+                answer.head.handed_over = self.coordinator.is_handed_over(request.attempt);
             }
-            CopyAsk::Alive => drop(self.desk.span_of(request.attempt)?),
-            CopyAsk::Abandon => self.desk.abandon(request.attempt),
+            CopyAsk::Alive => drop(self.coordinator.span_of(request.attempt)?),
+            CopyAsk::Abandon => self.coordinator.abandon(request.attempt),
         }
         Ok(answer)
     }
@@ -309,20 +309,20 @@ impl MoveWorld {
     fn mover(&mut self, at: usize) {
         let outcomes = self.outcomes(40);
         let server = &mut self.servers[at];
-        if let Some((move_id, span)) = server.desk.next_to_clear() {
+        if let Some((move_id, span)) = server.coordinator.next_to_clear() {
             server.records.retain(|key, _| !span.contains(key.0));
-            server.desk.set_cleared(move_id);
+            server.coordinator.set_cleared(move_id);
             return;
         }
         if server.copy.is_none() {
-            let Some((wanted, _, _)) = server.desk.next_copy() else { return };
+            let Some((wanted, _, _)) = server.coordinator.next_copy() else { return };
             let source = (0..SERVERS).find(|number| id_of(*number) == wanted.source).unwrap();
             let copy = SlotCopy::new(&server.id, wanted.id, wanted.span(), self.random.random());
             server.copy = Some((copy, source));
         }
         let Some((mut copy, number)) = server.copy.take() else { return };
         let mut records = std::mem::take(&mut server.records);
-        let is_wanted = server.desk.is_to_be_copied(copy.move_id());
+        let is_wanted = server.coordinator.is_to_be_copied(copy.move_id());
         let source = &mut self.servers[number];
         let mut link = ModelLink { source, outcomes, late: &mut self.late, number };
         let is_cancelled = copy.is_served() && !is_wanted;
@@ -352,13 +352,13 @@ impl MoveWorld {
                 let (source, request) = self.late.swap_remove(late);
                 let _nobody_waits = self.servers[source].answer(&request);
             }
-            3 => self.servers[at].desk.end_silent(Duration::ZERO, Duration::ZERO),
+            3 => self.servers[at].coordinator.end_silent(Duration::ZERO, Duration::ZERO),
             4 => {
                 let mut ends = [0, 1].map(|_| SLOTS[self.random.random_range(0..SLOTS.len())]);
                 ends.sort_unstable();
                 let spans = vec![SlotSpan { first: ends[0], last: ends[1] }];
                 let target = id_of(self.random.random_range(0..SERVERS));
-                self.servers[at].desk.request_move_later(WantedMove { spans, target, mib_per_s: 0 });
+                self.servers[at].coordinator.request_move_later(WantedMove { spans, target, mib_per_s: 0 });
             }
             5 if self.random.random_ratio(1, 4) => {
                 let server = id_of(self.random.random_range(0..SERVERS));
@@ -367,11 +367,11 @@ impl MoveWorld {
                     true => ServerChange::Drain { mib_per_s },
                     false => ServerChange::Add { mib_per_s },
                 };
-                self.servers[at].desk.change_server_later(&server, change);
+                self.servers[at].coordinator.change_server_later(&server, change);
             }
             6 if self.random.random_ratio(1, 8) => {
                 let span = SlotSpan { first: 0, last: 16_383 };
-                self.servers[at].desk.cancel_moves_later(vec![span]);
+                self.servers[at].coordinator.cancel_moves_later(vec![span]);
             }
             7 => self.empty(at),
             _ => {}
@@ -381,7 +381,7 @@ impl MoveWorld {
     /// The table is emptied at a server, which refuses that where records come or are about to go.
     fn empty(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        let slots = Arc::clone(server.desk.slots());
+        let slots = Arc::clone(server.coordinator.slots());
         if slots.is_arriving() || slots.is_frozen() || self.random.random_ratio(1, 2) {
             return;
         }
@@ -413,7 +413,7 @@ impl MoveWorld {
         self.has_faults = false;
         self.store.between.clear();
         self.late.clear();
-        let is_quiet = |server: &MovingServer| server.desk.slots().map().moves.is_empty();
+        let is_quiet = |server: &MovingServer| server.coordinator.slots().map().moves.is_empty();
         for round in 0..400 {
             for at in 0..SERVERS {
                 self.look(at);
@@ -425,10 +425,10 @@ impl MoveWorld {
             }
         }
         for at in 0..SERVERS {
-            assert!(self.servers[at].desk.slots().map().moves.is_empty(), "a move has not ended");
+            assert!(self.servers[at].coordinator.slots().map().moves.is_empty(), "a move has not ended");
         }
         for server in &self.servers {
-            let map = server.desk.slots().map();
+            let map = server.coordinator.slots().map();
             let is_draining = map.servers.iter().any(|one| one.id == server.id && one.is_draining);
             let owned = SLOTS.into_iter().find(|slot| server.owns(*slot));
             assert!(!is_draining || owned.is_none(), "a server that is drained owns slot {owned:?}");

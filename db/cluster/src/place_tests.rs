@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use sandstorm_store::slots::SlotOwnership;
 
 use crate::broken_rules::{BROKEN, MemberRule};
-use crate::copies_part::FailoverNote;
-use crate::copy_desk::{CopyName, HeldCopy, MapHurdle, PlaceWish};
+use crate::copies_view::FailoverNote;
+use crate::copy_coordinator::{CopyName, CopyPosition, MapObstacle, SuccessionRequest};
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::{ModelEtcd, QuestionOutcome};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_plans::{KnownServers, ServerChange};
 use crate::state::{DIRECTORY_KEY, SLOTS_KEY, STOPPED, ServerState, StoredSlots};
 
@@ -28,7 +28,7 @@ fn id_of(number: usize) -> String {
 fn member(number: usize, boot: u64) -> ClusterMember {
     let slots = Arc::new(SlotOwnership::new(id_of(number)));
     slots.set_owned(|_| false);
-    let mut member = ClusterMember::new(Arc::new(MoveDesk::new(slots, boot)), SERVERS);
+    let mut member = ClusterMember::new(Arc::new(MoveCoordinator::new(slots, boot)), SERVERS);
     let data = SocketAddr::from(([127, 0, 0, 1], 7000 + number as u16));
     let (control, fingerprint) = (String::new(), String::new());
     member.set_addresses(&MemberAddresses { data, redis: None, memcached: None, control, fingerprint });
@@ -54,7 +54,7 @@ impl WatchingCluster {
 
     /// Gives a server's log copies.
     fn want(&mut self, number: usize, copies: Vec<CopyName>) {
-        let held = copies.iter().map(|name| (name.clone(), HeldCopy { held: Some(0), asked_ns: 1 })).collect();
+        let held = copies.iter().map(|name| (name.clone(), CopyPosition { held: Some(0), asked_ns: 1 })).collect();
         assert!(self.members[number].copies().want(copies, &held));
         self.look(number);
         (0..SERVERS).for_each(|number| self.look(number));
@@ -64,11 +64,11 @@ impl WatchingCluster {
         self.members[number].step(&mut self.store).unwrap();
     }
 
-    fn wish(&self, number: usize, boot: u64, directory_revision: u64, until: Instant) {
+    fn request(&self, number: usize, boot: u64, directory_revision: u64, until: Instant) {
         let copies = self.members[number].copies();
         // One that has no copy may name any.
         let copy = copies.place_copy(&id_of(0)).unwrap_or((id_of(0), 12));
-        copies.wish_place(Some(PlaceWish {
+        copies.request_succession(Some(SuccessionRequest {
             owner: id_of(0),
             copy,
             boot,
@@ -80,7 +80,7 @@ impl WatchingCluster {
 
     /// What a server has told of failovers since it was asked last.
     fn notes(&self, number: usize) -> Vec<FailoverNote> {
-        self.members[number].desk().copies_part().take_notes()
+        self.members[number].coordinator().copies_view().take_notes()
     }
 
     fn map(&self) -> StoredSlots {
@@ -102,7 +102,7 @@ fn of_two_that_want_a_place_one_takes_it_and_the_other_sees_that() {
     let known = cluster.members[2].copies().copy_owners();
     assert_eq!((known.len(), known[0].owner.clone(), known[0].copy, known[0].boot), (1, id_of(0), 12, 1));
     // Both have read the same map, and one is first.
-    [1, 2].iter().for_each(|number| cluster.wish(*number, 1, 0, soon()));
+    [1, 2].iter().for_each(|number| cluster.request(*number, 1, 0, soon()));
     cluster.look(2);
     cluster.look(1);
     assert_eq!(cluster.successor(), Some(id_of(2)));
@@ -112,7 +112,7 @@ fn of_two_that_want_a_place_one_takes_it_and_the_other_sees_that() {
     assert_eq!(cluster.members[1].copies().copy_owners(), [], "nothing is left to take");
     // One that has no copy never takes it.
     let mut cluster = WatchingCluster::start();
-    cluster.wish(3, 1, 0, soon());
+    cluster.request(3, 1, 0, soon());
     cluster.look(3);
     assert_eq!(cluster.successor(), None);
 }
@@ -121,7 +121,7 @@ fn of_two_that_want_a_place_one_takes_it_and_the_other_sees_that() {
 fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a_table_has_changed() {
     let taken = |change: &dyn Fn(&mut WatchingCluster)| {
         let mut cluster = WatchingCluster::start();
-        cluster.wish(1, 1, 0, soon());
+        cluster.request(1, 1, 0, soon());
         change(&mut cluster);
         cluster.look(1);
         cluster.successor().is_some()
@@ -134,11 +134,11 @@ fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a
     assert!(!taken(&came_back));
     assert!(!taken(&|cluster| cluster.store.put(&format!("{STOPPED}{}", id_of(0)), "1")));
     assert!(!taken(&|cluster| cluster.store.put(DIRECTORY_KEY, "{}")));
-    assert!(!taken(&|cluster| assert!(cluster.members[1].copies().wish_place(None))));
-    // The server was stopped between its wish and its look.
-    let old = |cluster: &mut WatchingCluster| cluster.wish(1, 1, 0, Instant::now());
+    assert!(!taken(&|cluster| assert!(cluster.members[1].copies().request_succession(None))));
+    // The server was stopped between its request and its look.
+    let old = |cluster: &mut WatchingCluster| cluster.request(1, 1, 0, Instant::now());
     assert!(!taken(&old));
-    BROKEN.set(Some(MemberRule::WishesEnd));
+    BROKEN.set(Some(MemberRule::SuccessionRequestsEnd));
     let is_taken = taken(&old);
     BROKEN.set(None);
     assert!(is_taken, "the test has not noticed");
@@ -148,14 +148,14 @@ fn a_wish_is_void_once_it_is_old_or_its_server_has_come_back_or_has_stopped_or_a
 fn a_wish_is_void_once_another_copy_than_the_one_that_was_looked_at_would_be_read() {
     let mut cluster = WatchingCluster::start();
     cluster.want(1, vec![(id_of(2), 21), (id_of(3), 22)]);
-    let wish = |copy: CopyName| {
+    let request = |copy: CopyName| {
         let (directory_revision, until, silent_ms) = (0, soon(), SILENT_MS);
-        PlaceWish { owner: id_of(1), copy, boot: 2, directory_revision, until, silent_ms }
+        SuccessionRequest { owner: id_of(1), copy, boot: 2, directory_revision, until, silent_ms }
     };
     assert_eq!(cluster.members[2].copies().place_copy(&id_of(1)), Some((id_of(1), 21)));
-    cluster.members[2].copies().wish_place(Some(wish((id_of(1), 21))));
+    cluster.members[2].copies().request_succession(Some(request((id_of(1), 21))));
     // The one that is gone begins to take a place itself just before, and so that place is taken first.
-    cluster.wish(1, 1, 0, soon());
+    cluster.request(1, 1, 0, soon());
     cluster.look(1);
     cluster.look(2);
     assert_eq!(cluster.successor(), Some(id_of(1)), "of that copy nothing was known");
@@ -163,7 +163,7 @@ fn a_wish_is_void_once_another_copy_than_the_one_that_was_looked_at_would_be_rea
     cluster.look(3);
     assert_eq!(cluster.members[3].copies().place_copy(&id_of(1)), None);
     assert_eq!(cluster.notes(2), []);
-    cluster.members[2].copies().wish_place(Some(wish((id_of(0), 12))));
+    cluster.members[2].copies().request_succession(Some(request((id_of(0), 12))));
     cluster.look(2);
     assert_eq!(cluster.successor(), Some(id_of(2)));
     assert_eq!(cluster.notes(2), [FailoverNote::begun(&id_of(0), &id_of(1), SILENT_MS)]);
@@ -175,7 +175,7 @@ fn that_a_place_is_taken_is_told_once_the_map_shows_it_also_where_the_answer_was
     // The first question of a look asks for the state, the second one is the change. The last fate is the first.
     let looked = |fate: QuestionOutcome| {
         let mut cluster = WatchingCluster::start();
-        cluster.wish(1, 1, 0, soon());
+        cluster.request(1, 1, 0, soon());
         let is_answered = cluster.store.look(&mut cluster.members[1], vec![fate, QuestionOutcome::Answered]);
         (cluster, is_answered)
     };
@@ -188,7 +188,7 @@ fn that_a_place_is_taken_is_told_once_the_map_shows_it_also_where_the_answer_was
     // The change comes late, or another server changes the map before.
     for is_first in [true, false] {
         let (mut cluster, _) = looked(QuestionOutcome::QuestionLost);
-        cluster.members[1].copies().wish_place(None);
+        cluster.members[1].copies().request_succession(None);
         cluster.look(1);
         assert_eq!(cluster.notes(1), [], "it may be made still");
         if !is_first {
@@ -206,17 +206,17 @@ fn that_a_place_is_taken_is_told_once_the_map_shows_it_also_where_the_answer_was
 fn what_stands_in_the_way_is_named() {
     let cluster = WatchingCluster::start();
     let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap_or_else(Instant::now);
-    let hurdle = |number: usize, boot| cluster.members[number].copies().place_hurdle(&id_of(0), boot, long_ago);
-    assert_eq!((hurdle(1, 1), hurdle(1, 2)), (None, Some(MapHurdle::HasChanged)));
-    assert_eq!(hurdle(3, 1), Some(MapHurdle::HasChanged), "it has no copy");
+    let obstacle = |number: usize, boot| cluster.members[number].copies().place_hurdle(&id_of(0), boot, long_ago);
+    assert_eq!((obstacle(1, 1), obstacle(1, 2)), (None, Some(MapObstacle::HasChanged)));
+    assert_eq!(obstacle(3, 1), Some(MapObstacle::HasChanged), "it has no copy");
     let copies = cluster.members[1].copies();
-    assert_eq!(copies.place_hurdle(&id_of(0), 1, soon()), Some(MapHurdle::MapIsOld));
+    assert_eq!(copies.place_hurdle(&id_of(0), 1, soon()), Some(MapObstacle::MapIsOld));
     copies.set_stopped(&BTreeSet::from([id_of(0)]));
-    assert_eq!(hurdle(1, 1), Some(MapHurdle::WasStopped));
+    assert_eq!(obstacle(1, 1), Some(MapObstacle::WasStopped));
     copies.set_stopped(&BTreeSet::from([id_of(2), id_of(3)]));
-    assert_eq!(hurdle(1, 1), Some(MapHurdle::NoThirdServer));
+    assert_eq!(obstacle(1, 1), Some(MapObstacle::NoThirdServer));
     copies.set_replaced();
-    assert_eq!(hurdle(1, 1), Some(MapHurdle::IsReplaced));
+    assert_eq!(obstacle(1, 1), Some(MapObstacle::IsReplaced));
 }
 
 /// A map in which each of three servers has a copy of the others' logs.

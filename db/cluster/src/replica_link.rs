@@ -2,7 +2,7 @@
 
 use sandstorm_log::{LogError, ReplicaBatch, ReplicaError, ReplicaState};
 
-use crate::copy_desk::CopyName;
+use crate::copy_coordinator::CopyName;
 use crate::limits::{REPLICA_ANSWER_BYTES, REPLICA_TIMEOUT};
 use crate::peer_link::{PEER_KEY_HEADER, PeerRefusal, peer_agent, read_answer};
 use crate::replica_messages::{DAMAGED_QUESTION, LEASE_MS, ReplicaAnswer, ReplicaAsk, ReplicaHead};

@@ -13,7 +13,7 @@ use crate::copy_format::{CopyAnswer, CopyAsk, CopyRequest};
 use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_copy::{CopySource, SlotCopy};
 use crate::slot_mover::{MoverLoop, OwnTables};
 use crate::slot_plans::KnownServers;
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 /// The source and the target of a move of all slots.
 pub(crate) struct TwoServers {
-    pub(crate) desks: [Arc<MoveDesk>; 2],
+    pub(crate) desks: [Arc<MoveCoordinator>; 2],
     pub(crate) directories: [Arc<Directory>; 2],
 }
 
@@ -49,7 +49,8 @@ fn moving() -> StoredMove {
 impl TwoServers {
     pub(crate) fn start() -> TwoServers {
         let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::over(SharedStore::default()));
-        let desks = [0, 1].map(|number| Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(id_of(number))), BOOT)));
+        let desks =
+            [0, 1].map(|number| Arc::new(MoveCoordinator::new(Arc::new(SlotOwnership::new(id_of(number))), BOOT)));
         let directories = [0, 1].map(|number| {
             let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
             directory.join_cluster(desks[number].slots());
@@ -73,9 +74,9 @@ impl TwoServers {
         let range =
             |(first, last, owner): &(u16, u16, String)| SlotRange { first: *first, last: *last, server: place(owner) };
         let ranges: Vec<SlotRange> = map.ranges.iter().map(range).collect();
-        for desk in &self.desks {
-            desk.slots().set_map(SlotMap::new(map.epoch, servers.clone(), &ranges));
-            desk.adopt((revision, map.clone()), known, "key");
+        for coordinator in &self.desks {
+            coordinator.slots().set_map(SlotMap::new(map.epoch, servers.clone(), &ranges));
+            coordinator.adopt((revision, map.clone()), known, "key");
         }
     }
 
@@ -226,30 +227,30 @@ fn a_late_question_takes_nothing_from_the_next_attempt() {
 #[test]
 fn what_no_hand_over_was_sent_for_is_served_again() {
     let servers = TwoServers::start();
-    let desk = &servers.desks[0];
+    let coordinator = &servers.desks[0];
     servers.ask(1, CopyAsk::Begin).unwrap();
-    desk.end_silent(LONG, Duration::ZERO);
+    coordinator.end_silent(LONG, Duration::ZERO);
     assert!(servers.ask(1, CopyAsk::Alive).is_ok(), "a target that is busy is waited for");
-    desk.end_silent(Duration::ZERO, LONG);
+    coordinator.end_silent(Duration::ZERO, LONG);
     assert!(servers.ask(1, CopyAsk::Alive).is_err());
 
     servers.ask(2, CopyAsk::Begin).unwrap();
-    desk.slots().set_trouble(Some((1, "away".to_owned())));
+    coordinator.slots().set_trouble(Some((1, "away".to_owned())));
     assert!(servers.ask(2, CopyAsk::Freeze).is_ok_and(|answer| answer.head.waits));
-    assert!(desk.slots().owns_all(), "nothing is frozen while etcd is away");
-    desk.slots().set_trouble(None);
+    assert!(coordinator.slots().owns_all(), "nothing is frozen while etcd is away");
+    coordinator.slots().set_trouble(None);
     servers.ask(2, CopyAsk::Freeze).unwrap();
-    desk.set_ready(2).unwrap();
+    coordinator.set_ready(2).unwrap();
     assert_eq!(servers.write("old", b"a"), Err(StoreError::WrongServer));
-    desk.end_silent(LONG, Duration::ZERO);
-    assert!(desk.slots().owns_all(), "nothing was sent");
+    coordinator.end_silent(LONG, Duration::ZERO);
+    assert!(coordinator.slots().owns_all(), "nothing was sent");
 
     servers.ask(3, CopyAsk::Begin).unwrap();
     servers.ask(3, CopyAsk::Freeze).unwrap();
-    desk.set_ready(3).unwrap();
-    assert!(desk.next_change(1).is_some(), "the hand-over");
-    desk.end_silent(Duration::ZERO, Duration::ZERO);
-    assert!(!desk.slots().owns_slot(0), "nobody knows what became of it");
+    coordinator.set_ready(3).unwrap();
+    assert!(coordinator.next_change(1).is_some(), "the hand-over");
+    coordinator.end_silent(Duration::ZERO, Duration::ZERO);
+    assert!(!coordinator.slots().owns_slot(0), "nobody knows what became of it");
 }
 
 #[test]
@@ -294,13 +295,13 @@ fn slots_of_a_lost_server_are_served_once_old_copies_are_removed() {
         MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]), CopyNotes::default());
     let taken = StoredMove { source: id_of(1), handed_over: true, boot: 0, ..moving() };
     servers.adopt(2, &map_of(1, vec![taken]));
-    let desk = &servers.desks[1];
-    assert!(!desk.slots().owns_slot(0), "it would serve an old value");
-    let (move_id, span) = desk.next_to_clear().unwrap();
+    let coordinator = &servers.desks[1];
+    assert!(!coordinator.slots().owns_slot(0), "it would serve an old value");
+    let (move_id, span) = coordinator.next_to_clear().unwrap();
     mover.clear(move_id, span);
-    assert_eq!((servers.arrived("old"), desk.slots().owns_slot(0)), (0, false));
-    let change = desk.next_change(2).expect("the map without it");
+    assert_eq!((servers.arrived("old"), coordinator.slots().owns_slot(0)), (0, false));
+    let change = coordinator.next_change(2).expect("the map without it");
     assert!(change.map.moves.is_empty());
     servers.adopt(3, &change.map);
-    assert!(desk.slots().owns_all() && !mover.may_remove(move_id, span), "what is written now stays");
+    assert!(coordinator.slots().owns_all() && !mover.may_remove(move_id, span), "what is written now stays");
 }

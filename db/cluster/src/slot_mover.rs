@@ -16,7 +16,7 @@ use crate::copy_notes::CopyNotes;
 use crate::limits::{
     CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL, SPILL_WAIT,
 };
-use crate::move_desk::{CopyProgress, MoveDesk};
+use crate::move_coordinator::{CopyProgress, MoveCoordinator};
 use crate::peer_link::PeerLink;
 use crate::slot_copy::{CopyTables, SlotCopy};
 use crate::slot_source::tables_of;
@@ -53,11 +53,11 @@ pub(crate) struct SlotMover {
 
 impl SlotMover {
     pub(crate) fn start(
-        desk: Arc<MoveDesk>,
+        coordinator: Arc<MoveCoordinator>,
         directory: Arc<Directory>,
         notes: CopyNotes,
     ) -> std::io::Result<SlotMover> {
-        let mover = MoverLoop::new(desk, directory, notes);
+        let mover = MoverLoop::new(coordinator, directory, notes);
         let stop = Arc::clone(&mover.stop);
         let thread = std::thread::Builder::new().name("slot-mover".to_owned()).spawn(move || mover.run())?;
         Ok(SlotMover { stop, thread: Some(thread) })
@@ -75,7 +75,7 @@ impl Drop for SlotMover {
 }
 
 pub(crate) struct MoverLoop {
-    desk: Arc<MoveDesk>,
+    coordinator: Arc<MoveCoordinator>,
     own: OwnTables,
     /// The moves that were copied here, until it is known what became of them.
     pub(crate) notes: CopyNotes,
@@ -85,22 +85,22 @@ pub(crate) struct MoverLoop {
 }
 
 impl MoverLoop {
-    pub(crate) fn new(desk: Arc<MoveDesk>, directory: Arc<Directory>, notes: CopyNotes) -> MoverLoop {
+    pub(crate) fn new(coordinator: Arc<MoveCoordinator>, directory: Arc<Directory>, notes: CopyNotes) -> MoverLoop {
         let stop = Arc::new(AtomicBool::new(false));
-        MoverLoop { own: OwnTables::new(directory), desk, notes, logged: None, stop }
+        MoverLoop { own: OwnTables::new(directory), coordinator, notes, logged: None, stop }
     }
 
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             self.own.participant.offline();
-            self.desk.slots().set_awaited(None);
+            self.coordinator.slots().set_awaited(None);
             self.remove_cancelled();
-            if let Some((move_id, span)) = self.desk.next_to_clear() {
+            if let Some((move_id, span)) = self.coordinator.next_to_clear() {
                 self.clear(move_id, span);
-            } else if let Some((wanted, source, key)) = self.desk.next_copy() {
+            } else if let Some((wanted, source, key)) = self.coordinator.next_copy() {
                 self.copy(&wanted, source, key);
             } else {
-                self.own.forget_noted(&self.desk);
+                self.own.forget_noted(&self.coordinator);
                 std::thread::park_timeout(MOVE_POLL_INTERVAL);
             }
         }
@@ -118,16 +118,16 @@ impl MoverLoop {
         }
         self.remove(move_id, span);
         if !self.stops() {
-            self.desk.set_cleared(move_id);
+            self.coordinator.set_cleared(move_id);
         }
     }
 
     /// Removes what was copied for moves that were cancelled, maybe before this start: it is worth nothing.
     pub(crate) fn remove_cancelled(&mut self) {
         let mut gone = self.notes.copies();
-        gone.retain(|(move_id, _)| self.desk.is_gone(*move_id));
+        gone.retain(|(move_id, _)| self.coordinator.is_gone(*move_id));
         for (move_id, span) in gone {
-            for part in self.desk.foreign_parts(span) {
+            for part in self.coordinator.foreign_parts(span) {
                 self.remove(move_id, part);
             }
             if self.stops() {
@@ -139,7 +139,7 @@ impl MoverLoop {
 
     /// Whether nothing that this server has of some slots is worth anything.
     pub(crate) fn may_remove(&self, move_id: u64, span: SlotSpan) -> bool {
-        let is_worthless = self.desk.is_foreign(span) || self.desk.clears_before_serving(move_id);
+        let is_worthless = self.coordinator.is_foreign(span) || self.coordinator.clears_before_serving(move_id);
         is_worthless && !self.own.owns_any(span)
     }
 
@@ -148,7 +148,7 @@ impl MoverLoop {
         self.own.cursor = ClearCursor::default();
         while !self.stops() {
             // A successor waits for it before it takes records over: the next look finds that they stay.
-            let removal = self.desk.removal();
+            let removal = self.coordinator.removal();
             if !self.may_remove(move_id, span) {
                 return;
             }
@@ -170,14 +170,14 @@ impl MoverLoop {
             Ok(link) => link,
             Err(why) => return self.pause(wanted.id, &why),
         };
-        let mut copy = SlotCopy::new(self.desk.slots().own_id(), wanted.id, wanted.span(), rand::random());
+        let mut copy = SlotCopy::new(self.coordinator.slots().own_id(), wanted.id, wanted.span(), rand::random());
         self.own.cursor = ClearCursor::default();
         if let Err(why) = self.notes.add(wanted.id, wanted.span()) {
             return self.pause(wanted.id, &why);
         }
         let begun = Instant::now();
         while !copy.is_over() && !self.stops() {
-            if copy.is_served() && !self.desk.is_to_be_copied(wanted.id) {
+            if copy.is_served() && !self.coordinator.is_to_be_copied(wanted.id) {
                 // It was cancelled: `remove_cancelled` follows.
                 return copy.abandon(&mut link);
             }
@@ -190,7 +190,7 @@ impl MoverLoop {
                 return self.pause(wanted.id, &why);
             }
             let (records, bytes, state) = (copy.records, copy.bytes, copy.state());
-            self.desk.set_progress(CopyProgress { move_id: wanted.id, records, bytes, state });
+            self.coordinator.set_progress(CopyProgress { move_id: wanted.id, records, bytes, state });
             if copy.is_served()
                 && let Err(why) = self.keep_rate(wanted.mib_per_s, begun, &copy, &mut link)
             {
@@ -199,9 +199,9 @@ impl MoverLoop {
             }
         }
         // This server reads that it owns them now.
-        self.desk.wake_agent();
+        self.coordinator.wake_agent();
         self.logged = None;
-        while self.desk.is_to_be_copied(wanted.id) && copy.is_over() && !self.stops() {
+        while self.coordinator.is_to_be_copied(wanted.id) && copy.is_over() && !self.stops() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
     }
@@ -210,7 +210,7 @@ impl MoverLoop {
     /// come here.
     fn attend(&self, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
         if copy.is_ready() {
-            self.desk.slots().set_awaited(Some(copy.span()));
+            self.coordinator.slots().set_awaited(Some(copy.span()));
         }
         if copy.waits {
             std::thread::park_timeout(COPY_PAUSE);
@@ -224,7 +224,7 @@ impl MoverLoop {
             return Ok(());
         }
         let due = Duration::from_secs_f64(copy.bytes as f64 / (mib_per_s << 20) as f64);
-        while begun.elapsed() < due && !self.stops() && self.desk.is_to_be_copied(copy.move_id()) {
+        while begun.elapsed() < due && !self.stops() && self.coordinator.is_to_be_copied(copy.move_id()) {
             std::thread::park_timeout((due - begun.elapsed().min(due)).min(MOVE_POLL_INTERVAL));
             if link.is_quiet() {
                 copy.keep_alive(link)?;
@@ -245,7 +245,11 @@ impl MoverLoop {
             tracing::info!("slots are not moved yet: {why}; it is tried again");
             self.logged = Some(Instant::now());
         }
-        self.desk.set_progress(CopyProgress { move_id, state: format!("waits: {why}"), ..CopyProgress::default() });
+        self.coordinator.set_progress(CopyProgress {
+            move_id,
+            state: format!("waits: {why}"),
+            ..CopyProgress::default()
+        });
     }
 }
 
@@ -351,10 +355,10 @@ impl OwnTables {
     }
 
     /// Gives memory back of a copy that has ended.
-    pub(crate) fn forget_noted(&self, desk: &MoveDesk) {
+    pub(crate) fn forget_noted(&self, coordinator: &MoveCoordinator) {
         // None begins meanwhile.
-        let _turn = desk.turn();
-        if desk.slots().copied().is_none() && desk.slots().noted_bytes() > 0 {
+        let _turn = coordinator.turn();
+        if coordinator.slots().copied().is_none() && coordinator.slots().noted_bytes() > 0 {
             all_tables(&self.directory).iter().for_each(|entry| entry.table.forget_copied_keys());
         }
     }

@@ -13,7 +13,7 @@ use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, 
 use crate::limits::{
     COPY_CHANGES, COPY_PAGE_BYTES, COPY_READS, COPY_SCAN_RECORDS, FLUSH_BEFORE_FREEZE, FLUSH_FROZEN, FREEZE_BELOW_DIRTY,
 };
-use crate::move_desk::{CopyProgress, MoveDesk};
+use crate::move_coordinator::{CopyProgress, MoveCoordinator};
 pub use crate::peer_link::{COPY_PATH, PEER_KEY_HEADER};
 use crate::source_walk::SourceWalk;
 
@@ -48,7 +48,7 @@ fn table_heads(tables: &[TenantTable]) -> Result<Vec<CopiedTable>, String> {
     tables.iter().map(head).collect()
 }
 
-impl MoveDesk {
+impl MoveCoordinator {
     /// Answers what the target of a move from here asks. Takes some milliseconds; for a hand-over as long as etcd does.
     ///
     /// # Errors

@@ -17,13 +17,13 @@ use sandstorm_store::RestoredRecord;
 use sandstorm_store::limits::RESTART_VERSIONS;
 use sandstorm_store::slots::SlotSpan;
 
-use crate::copies_part::FailoverNote;
-use crate::copy_depot::CopyDepot;
-use crate::copy_desk::{CopyDesk, CopyName};
+use crate::copies_view::FailoverNote;
+use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::copy_store::CopyStore;
 use crate::last_changes::LastChanges;
 use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, LOG_INTERVAL, REPLICA_PAUSE};
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_copy::CopyTables;
 use crate::slot_mover::OwnTables;
 
@@ -36,13 +36,13 @@ pub(crate) struct SuccessorThread {
 
 impl SuccessorThread {
     pub(crate) fn start(
-        desk: Arc<MoveDesk>,
-        copies: Arc<CopyDesk>,
+        coordinator: Arc<MoveCoordinator>,
+        copies: Arc<CopyCoordinator>,
         directory: Arc<Directory>,
     ) -> std::io::Result<SuccessorThread> {
         let (stop, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&copies));
         let own = OwnTables::new(Arc::clone(&directory));
-        let mut run = SuccessorLoop { desk, copies, directory, own, logged: None, stop: Arc::clone(&stop) };
+        let mut run = SuccessorLoop { coordinator, copies, directory, own, logged: None, stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name("successor".to_owned()).spawn(move || run.run())?;
         woken.wake_with_the_map(thread.thread().clone());
         Ok(SuccessorThread { stop, thread: Some(thread) })
@@ -60,8 +60,8 @@ impl Drop for SuccessorThread {
 }
 
 struct SuccessorLoop {
-    desk: Arc<MoveDesk>,
-    copies: Arc<CopyDesk>,
+    coordinator: Arc<MoveCoordinator>,
+    copies: Arc<CopyCoordinator>,
     directory: Arc<Directory>,
     own: OwnTables,
     /// The time of the last line in the log about trouble.
@@ -121,8 +121,8 @@ impl SuccessorLoop {
                 if self.logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                     tracing::error!("the place of server {} is not taken yet: {why}; it is tried again", name.0);
                     if self.check(&name).is_ok() {
-                        let hurdle = format!("what takes it fails, and is tried again: {why}");
-                        self.desk.copies_part().note_failover(FailoverNote::not_possible(&name.0, &hurdle));
+                        let obstacle = format!("what takes it fails, and is tried again: {why}");
+                        self.coordinator.copies_view().note_failover(FailoverNote::not_possible(&name.0, &obstacle));
                     }
                     self.logged = Some(Instant::now());
                 }
@@ -143,9 +143,9 @@ impl SuccessorLoop {
         let begun = Instant::now();
         // Afterwards the map tells no more whether an operator has asked for it.
         let is_automatic = self.copies.is_on_probation(&name.0);
-        let desk = Arc::clone(&self.desk);
-        let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
-        let left = depot.seal(name).map_err(|error| error.to_string())?;
+        let coordinator = Arc::clone(&self.coordinator);
+        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
+        let left = copy_store.seal(name).map_err(|error| error.to_string())?;
         let mut parts = vec![("seal", begun.elapsed())];
         let until = Instant::now() + left;
         while Instant::now() < until {
@@ -155,7 +155,7 @@ impl SuccessorLoop {
         parts.push(("lease", begun.elapsed()));
         self.directory.catch_up().map_err(|error| error.to_string())?;
         // What is removed of an earlier move to that server is removed before its records come, or not at all.
-        drop(desk.removal());
+        drop(coordinator.removal());
         let map = self.copies.peers().map;
         let mut spans: Vec<SlotSpan> = map.spans_of(&name.0).collect();
         spans.sort_unstable_by_key(|span| span.first);
@@ -168,7 +168,7 @@ impl SuccessorLoop {
         self.check(name)?;
         parts.push(("disk", begun.elapsed()));
         self.copies.set_succeeded(&name.0);
-        self.desk.wake_agent();
+        self.coordinator.wake_agent();
         while self.check(name).is_ok() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
@@ -177,7 +177,7 @@ impl SuccessorLoop {
             parts.push(("map", begun.elapsed()));
             let took = took(&parts);
             tracing::warn!("this server has taken the place of server {}, {took}", name.0);
-            self.desk.copies_part().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
+            self.coordinator.copies_view().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
         }
         self.logged = None;
         Ok(())
@@ -217,12 +217,12 @@ impl SuccessorLoop {
                 }
             }
         }
-        let desk = Arc::clone(&self.desk);
-        let depot = desk.copies_part().depot().ok_or("there are no copies here")?;
+        let coordinator = Arc::clone(&self.coordinator);
+        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let mut last = LastChanges::of_slots(spans);
-        self.note_last(depot, name, &mut last)?;
+        self.note_last(copy_store, name, &mut last)?;
         let mut taken = TakenCopy { spans, last, known, page: CopyAnswer::default() };
-        let read = depot.read(name, &mut |change| self.inherit_change(name, change, &mut taken));
+        let read = copy_store.read(name, &mut |change| self.inherit_change(name, change, &mut taken));
         read.map_err(|error| error.to_string())?;
         if !taken.last.is_whole() {
             return Err("the copy was read twice, and had other changes the second time: is its disk sound?".to_owned());
@@ -239,9 +239,9 @@ impl SuccessorLoop {
     }
 
     /// Finds out which change of each key is the last one.
-    fn note_last(&self, depot: &CopyDepot, name: &CopyName, last: &mut LastChanges) -> Result<(), String> {
+    fn note_last(&self, copy_store: &CopyStore, name: &CopyName, last: &mut LastChanges) -> Result<(), String> {
         let mut looked = 0_u64;
-        let read = depot.read(name, &mut |change| {
+        let read = copy_store.read(name, &mut |change| {
             if is_of_record(change.kind) {
                 last.note(change.table, change.key);
             }

@@ -12,7 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sandstorm_catalog::Directory;
 use sandstorm_catalog::journal::{DirectoryImage, Journal, JournalError};
 use sandstorm_cluster::member::MemberAddresses;
-use sandstorm_cluster::{ClusterAgent, ClusterForwarder, ClusterStartError, JoiningServer, LogScrubber, MoveDesk};
+use sandstorm_cluster::{
+    ClusterAgent, ClusterForwarder, ClusterStartError, JoiningServer, LogScrubber, MoveCoordinator,
+};
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
@@ -57,7 +59,7 @@ pub struct DataPlane {
     cluster: Option<ClusterAgent>,
     joining: Option<JoiningServer>,
     /// The server's part in moves of slots, in a cluster.
-    moves: Option<Arc<MoveDesk>>,
+    moves: Option<Arc<MoveCoordinator>>,
     /// Moves tenants between the workers, unless it is turned off or there is only one worker.
     _homes: Option<HomeBalancer>,
     workers: Workers,
@@ -287,7 +289,7 @@ impl PreparedDataPlane {
                 .map(ServerCertificate::worker_tls_config)
                 .transpose()
                 .map_err(std::io::Error::other)?,
-            forwarder: joining.as_ref().map(|joining| ClusterForwarder::start(joining.desk())),
+            forwarder: joining.as_ref().map(|joining| ClusterForwarder::start(joining.coordinator())),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.set_network(workers.network(), workers.device());
@@ -311,7 +313,7 @@ impl PreparedDataPlane {
         let (_janitor, _checkpointer, profiler) = (janitor, checkpointer, Profiler::new(&watchdog));
         Ok(DataPlane {
             cluster: None,
-            moves: joining.as_ref().map(|joining| Arc::clone(joining.desk())),
+            moves: joining.as_ref().map(|joining| Arc::clone(joining.coordinator())),
             joining,
             _homes: start_homes(config, &directory, &metrics)?,
             workers,
@@ -350,8 +352,8 @@ fn start_scrubber(
     if config.ephemeral {
         return Ok(None);
     }
-    let desk = joining.map(|joining| Arc::clone(joining.desk()));
-    Ok(Some(config.beside_workers(|| LogScrubber::start(Arc::clone(directory), desk))?))
+    let coordinator = joining.map(|joining| Arc::clone(joining.coordinator()));
+    Ok(Some(config.beside_workers(|| LogScrubber::start(Arc::clone(directory), coordinator))?))
 }
 
 /// A directory with the stored tenants and the configured ones, without records; of a cluster with the slots of this

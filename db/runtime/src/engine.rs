@@ -14,7 +14,6 @@ use std::sync::Arc;
 use super::Watchdog;
 use super::begin_error::BeginError;
 use super::cpu_meter::CpuMeter;
-use super::crowd_trust::CrowdTrust;
 use super::guest_memory_pool::GuestMemoryPool;
 #[cfg(test)]
 use super::guest_runner::PollLimits;
@@ -24,6 +23,7 @@ use super::idle_lists::IdleLists;
 use super::invocation::{InvocationHandle, InvocationStage, InvocationState, NextPoll, PreemptedStack};
 use super::kill_trace::note_killed;
 use super::sandbox_calls::host_function;
+use super::shared_trust::SharedTrust;
 use super::stack_switch::SavedContext;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 pub(super) use poll_steps::finish_poll;
@@ -67,7 +67,7 @@ pub struct Engine {
     /// The state of the directory that the worker sees; `None`: the worker has not set it.
     generation: Option<u64>,
     meter: CpuMeter,
-    crowd: CrowdTrust,
+    crowd: SharedTrust,
     /// See [`Engine::limit_slices`].
     longest_slice_ns: u64,
 }
@@ -93,7 +93,7 @@ impl Engine {
             soiled,
             generation: None,
             meter,
-            crowd: CrowdTrust::of_worker(worker),
+            crowd: SharedTrust::of_worker(worker),
             longest_slice_ns: u64::MAX,
         })
     }

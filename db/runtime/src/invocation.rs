@@ -97,7 +97,7 @@ pub(super) struct InvocationState {
     pub(super) switches: u32,
     /// See [`sandstorm_extension::LoadedExtension::begun`].
     pub(super) trust: CallTrust,
-    /// When it was looked up: see [`super::crowd_trust::CrowdTrust::epoch`].
+    /// When it was looked up: see [`super::shared_trust::SharedTrust::epoch`].
     pub(super) trust_epoch: u64,
     /// The tenant of this invocation, or of the last one, by its serial number: another tenant may have its id by now.
     /// 0: none.

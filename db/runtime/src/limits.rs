@@ -90,9 +90,9 @@ pub const WATCHDOG_NAP_US: u64 = 4_000;
 pub const WATCHDOG_SHORT_NAP_US: u64 = 1_000;
 /// Calls of unproven extensions on a worker, of all tenants, that pay for one short nap beside them. They take 20 ms of
 /// the worker's time at least, so at most a twentieth of that is lost to polls that are seen late.
-pub const CROWD_KNOWN_AFTER_CALLS: u64 = 20_480;
+pub const SHARED_TRUST_AFTER_CALLS: u64 = 20_480;
 /// Short naps that such calls can save up: so many polls may be seen late one after the other.
-pub const CROWD_NAPS_SAVED: u64 = 4;
+pub const SHARED_TRUST_NAPS: u64 = 4;
 /// Time after the last code ran that does not allow a nap until the watchdog takes it, microseconds.
 pub const WATCHDOG_NAP_AFTER_US: u64 = 5_000;
 /// Maximum charge of a poll beyond its slice, microseconds: the watchdog's delay, and that of a host call that it waits

@@ -8,7 +8,7 @@
 //! second for a rare event costs the processor's other users more than it saves. A worker that is about to enter other
 //! code ends the nap. So the first long poll after thousands of short calls may continue for a nap, and there are
 //! thousands of calls between that and the next. Code that is *known* allows shorter naps, for fewer calls or for those
-//! of all tenants together (`crowd_trust`): so new tenants do not keep the thread awake, either.
+//! of all tenants together (`shared_trust`): so new tenants do not keep the thread awake, either.
 //!
 //! (A timer for each worker would interrupt all of them all the time instead. In a prototype on a shared virtual
 //! machine, arming and disarming one took 17-43 us. A thread that slept for 100 us took 6-12 % of one processor and,

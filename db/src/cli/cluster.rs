@@ -375,8 +375,8 @@ fn describe_copies(copies: &CopiesReport) -> String {
         text += &format!("\n{}", columns(&["kept here of", "size", "read again", "state"], &rows));
     }
     let row = |one: &SuspectedServerReport| {
-        let state = match (&one.hurdle, one.gone) {
-            (Some(hurdle), _) => format!("gone; its place is not taken: {hurdle}"),
+        let state = match (&one.obstacle, one.gone) {
+            (Some(obstacle), _) => format!("gone; its place is not taken: {obstacle}"),
             (None, true) => "gone; this server takes its place".to_owned(),
             (None, false) => "is asked whether it is there".to_owned(),
         };

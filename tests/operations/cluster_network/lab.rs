@@ -178,12 +178,12 @@ impl NetworkLab {
     }
 
     /// What hinders another server from taking the place of one, as that server tells.
-    pub(super) fn hurdle(&self, at: usize) -> Option<String> {
+    pub(super) fn obstacle(&self, at: usize) -> Option<String> {
         let told = |other: usize| {
             let status = status(&self.cluster.servers[other]);
             let suspected = status["copies"]["suspected"].as_array().cloned().unwrap_or_default();
             let own = suspected.into_iter().find(|one| one["server"] == self.id(at))?;
-            own["hurdle"].as_str().map(str::to_owned)
+            own["obstacle"].as_str().map(str::to_owned)
         };
         (0..SERVERS).filter(|other| *other != at).find_map(told)
     }

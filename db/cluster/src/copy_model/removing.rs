@@ -29,13 +29,13 @@ impl CopyWorld {
 
     pub(super) fn clear(&mut self, at: usize) {
         let server = &mut self.servers[at];
-        if let Some((move_id, span)) = server.desk.next_to_clear() {
+        if let Some((move_id, span)) = server.coordinator.next_to_clear() {
             for slot in SLOTS.into_iter().filter(|slot| span.contains(*slot)) {
-                if !server.desk.slots().owns_slot(slot) && server.desk.is_foreign(span) {
+                if !server.coordinator.slots().owns_slot(slot) && server.coordinator.is_foreign(span) {
                     server.set(slot, None);
                 }
             }
-            server.desk.set_cleared(move_id);
+            server.coordinator.set_cleared(move_id);
         }
     }
 }

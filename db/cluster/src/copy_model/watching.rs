@@ -8,8 +8,8 @@ use rand::Rng;
 
 use super::{CopyWorld, LEASE, SERVERS, SLOTS, id_of};
 use crate::broken_rules::BROKEN;
-use crate::copy_desk::{CopyName, HeldCopy, PlaceWish};
-use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, SeenOwner, TickPace};
+use crate::copy_coordinator::{CopyName, CopyPosition, SuccessionRequest};
+use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, ObservedOwner, TickPace};
 use crate::limits::ASK_TICKS_LEAST;
 
 /// Rounds in which all that can be taken is taken.
@@ -52,11 +52,11 @@ impl CopyWorld {
         let silent: Vec<bool> = owners.iter().map(|one| self.is_silent(&one.owner)).collect();
         let server = &mut self.servers[at];
         let own = &mut server.watching;
-        let seen = |one: &crate::copy_desk::CopyOwner| {
+        let seen = |one: &crate::copy_coordinator::CopyOwner| {
             let heard = own.heard.get(&(one.owner.clone(), one.copy)).map_or(0, |heard| heard.0);
-            SeenOwner { owner: one.owner.clone(), boot: one.boot, questions: heard, is_asking: false }
+            ObservedOwner { owner: one.owner.clone(), boot: one.boot, questions: heard, is_asking: false }
         };
-        let seen: Vec<SeenOwner> = owners.iter().map(seen).collect();
+        let seen: Vec<ObservedOwner> = owners.iter().map(seen).collect();
         let pace = if now >= own.ticked + LEASE { TickPace::Slept } else { TickPace::Timely };
         own.ticked = now;
         let questions = own.watch.tick(pace, &seen);
@@ -73,7 +73,7 @@ impl CopyWorld {
         let gone: Vec<(String, u64)> = own.watch.gone().map(|(owner, boot)| (owner.to_owned(), boot)).collect();
         let may = |(owner, boot): &(String, u64)| self.hurdle_of(at, owner, *boot).is_none();
         let wished = gone.into_iter().find(may);
-        self.wish(at, wished);
+        self.request(at, wished);
     }
 
     /// Why a server does not take the place of one that is gone.
@@ -81,8 +81,8 @@ impl CopyWorld {
         let server = &self.servers[at];
         let copies = server.member.copies();
         let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap_or_else(Instant::now);
-        if let Some(hurdle) = copies.place_hurdle(owner, boot, long_ago) {
-            return Some(format!("{hurdle:?}"));
+        if let Some(obstacle) = copies.place_hurdle(owner, boot, long_ago) {
+            return Some(format!("{obstacle:?}"));
         }
         let copy = copies.place_copy(owner);
         let confirms = copy.and_then(|name| server.watching.heard.get(&name)).is_some_and(|heard| heard.1);
@@ -90,21 +90,21 @@ impl CopyWorld {
     }
 
     /// Sets which place a server wants to take.
-    pub(super) fn wish(&mut self, at: usize, owner: Option<(String, u64)>) {
+    pub(super) fn request(&mut self, at: usize, owner: Option<(String, u64)>) {
         let until = Instant::now() + Duration::from_secs(60);
         let copies = self.servers[at].member.copies();
-        let wish = owner.and_then(|(owner, boot)| {
+        let request = owner.and_then(|(owner, boot)| {
             let copy = copies.place_copy(&owner)?;
-            Some(PlaceWish { owner, copy, boot, directory_revision: 0, until, silent_ms: 0 })
+            Some(SuccessionRequest { owner, copy, boot, directory_revision: 0, until, silent_ms: 0 })
         });
-        copies.wish_place(wish);
+        copies.request_succession(request);
     }
 
     /// A server wants any place, whatever it has heard: what is safe does not depend on that.
     pub(super) fn wish_any(&mut self, at: usize) {
         let owner = id_of(self.random.random_range(0..SERVERS));
         let boot = self.servers[at].member.copies().server(&owner).map_or(0, |(server, _)| server.boot);
-        self.wish(at, Some((owner, boot)));
+        self.request(at, Some((owner, boot)));
     }
 
     /// A server never comes back, and the others have no faults. Its place is taken, or each of them that could says
@@ -131,7 +131,7 @@ impl CopyWorld {
         }
         if self.is_buried(&others, &gone) {
             for slot in SLOTS {
-                let owner = others.iter().find(|at| self.servers[**at].desk.slots().owns_slot(slot));
+                let owner = others.iter().find(|at| self.servers[**at].coordinator.slots().owns_slot(slot));
                 let Some(owner) = owner else { continue };
                 let found = self.servers[*owner].records.get(&slot).copied().unwrap_or(0);
                 if found < self.truth.get(&slot).copied().unwrap_or(0) {
@@ -144,9 +144,9 @@ impl CopyWorld {
         let is_under_way = map.succession().is_some();
         for at in others {
             let boot = self.servers[at].member.copies().server(&gone).map_or(0, |(server, _)| server.boot);
-            let hurdle = self.hurdle_of(at, &gone, boot);
+            let obstacle = self.hurdle_of(at, &gone, boot);
             // A succession that a lost copy, or the dead server itself, has begun does not end.
-            let is_explained = hurdle.is_some() || is_under_way || BROKEN.get().is_some();
+            let is_explained = obstacle.is_some() || is_under_way || BROKEN.get().is_some();
             assert!(is_explained, "a place is not taken, and nothing stands in the way");
         }
         Ok(false)
@@ -176,7 +176,7 @@ impl CopyWorld {
             Some(name) => drop(server.member.copies().want(vec![name], &server.held)),
             None => {
                 self.numbers += 1;
-                server.held.insert((living, self.numbers), HeldCopy::default());
+                server.held.insert((living, self.numbers), CopyPosition::default());
             }
         }
     }

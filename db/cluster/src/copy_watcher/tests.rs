@@ -10,7 +10,7 @@ use sandstorm_store::Epochs;
 use sandstorm_store::slots::SlotOwnership;
 
 use super::*;
-use crate::copy_desk::CopyName;
+use crate::copy_coordinator::CopyName;
 use crate::limits::SILENT_TICKS;
 use crate::replica_messages::{LEASE_MS, ReplicaAsk, ReplicaHead};
 use crate::state::{ServerState, StoredSlots};
@@ -36,11 +36,11 @@ impl WatchingServer {
         let _left = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let own = id_of('c');
-        let desk = Arc::new(MoveDesk::new(Arc::new(SlotOwnership::new(own.clone())), BOOT));
-        desk.copies_part().set_depot(CopyDepot::new(&folder));
-        let copies = Arc::new(CopyDesk::new(&own, BOOT));
+        let coordinator = Arc::new(MoveCoordinator::new(Arc::new(SlotOwnership::new(own.clone())), BOOT));
+        coordinator.copies_view().set_depot(CopyStore::new(&folder));
+        let copies = Arc::new(CopyCoordinator::new(&own, BOOT));
         let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
-        let mut run = WatcherLoop::new(desk, copies, directory, FailoverMode::Automatic);
+        let mut run = WatcherLoop::new(coordinator, copies, directory, FailoverMode::Automatic);
         run.reached = Some(0);
         let ids = ['a', 'b', 'c', 'd'].map(id_of);
         let mut map = StoredSlots::divided(&ids);
@@ -76,7 +76,7 @@ impl WatchingServer {
     fn ask(&self, owner: char, copy: u64, ask: ReplicaAsk) {
         let head = ReplicaHead { owner: id_of(owner), copy, epoch: 1, ask, lease_ms: LEASE_MS };
         let question = head.encode(&ReplicaBatch::default().encode()).unwrap();
-        self.run.desk.copies_part().depot().unwrap().answer(&question).unwrap();
+        self.run.coordinator.copies_view().copy_store().unwrap().answer(&question).unwrap();
     }
 
     fn confirm(&self, owner: char, copy: u64) {
@@ -86,25 +86,25 @@ impl WatchingServer {
 
     /// A server is found to be gone.
     fn lose(&mut self, owner: char) {
-        let seen = [SeenOwner { owner: id_of(owner), boot: BOOT, questions: 0, is_asking: false }];
+        let seen = [ObservedOwner { owner: id_of(owner), boot: BOOT, questions: 0, is_asking: false }];
         let asked = (0..=SILENT_TICKS).find_map(|_| self.run.watch.tick(TickPace::Timely, &seen).pop());
         self.run.watch.answer(&asked.expect("it is asked"), LifeAnswer::Refused);
     }
 
     /// What this server wants now, by the tables as they were at a revision.
-    fn wish(&mut self, directory_revision: u64) -> Option<PlaceWish> {
-        let (read_at, desk) = (Instant::now(), Arc::clone(&self.run.desk));
-        self.run.judge(desk.copies_part().depot().unwrap(), directory_revision);
-        self.run.copies.place_change(self.revision, read_at).map(|(_, wish)| wish)
+    fn request(&mut self, directory_revision: u64) -> Option<SuccessionRequest> {
+        let (read_at, coordinator) = (Instant::now(), Arc::clone(&self.run.coordinator));
+        self.run.judge(coordinator.copies_view().copy_store().unwrap(), directory_revision);
+        self.run.copies.place_change(self.revision, read_at).map(|(_, request)| request)
     }
 
     /// The copy with which it takes a place now.
     fn wished(&mut self) -> Option<CopyName> {
-        self.wish(0).map(|wish| wish.copy)
+        self.request(0).map(|request| request.copy)
     }
 
-    fn hurdle(&self, owner: char) -> Option<PlaceHurdle> {
-        self.run.gone.get(&id_of(owner)).and_then(|one| one.hurdle.clone()).map(|(hurdle, _)| hurdle)
+    fn obstacle(&self, owner: char) -> Option<SuccessionObstacle> {
+        self.run.gone.get(&id_of(owner)).and_then(|one| one.obstacle.clone()).map(|(obstacle, _)| obstacle)
     }
 }
 
@@ -118,16 +118,16 @@ impl Drop for WatchingServer {
 fn the_copy_that_is_read_has_to_be_whole_and_not_that_of_the_successor_that_is_gone() {
     let mut server = WatchingServer::start("reads");
     server.lose('b');
-    assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+    assert_eq!((server.wished(), server.obstacle('b')), (None, Some(SuccessionObstacle::CopyIsUnsure)));
     server.confirm('b', 21);
-    assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('b'), 21)), None));
+    assert_eq!((server.wished(), server.obstacle('b')), (Some((id_of('b'), 21)), None));
     // It was to take another one's place: this server takes that first, by the copy of that one's log.
     server.begin('a', 'b');
-    assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+    assert_eq!((server.wished(), server.obstacle('b')), (None, Some(SuccessionObstacle::CopyIsUnsure)));
     server.ask('a', 11, ReplicaAsk::State { makes: true });
-    assert_eq!((server.wished(), server.hurdle('b')), (None, Some(PlaceHurdle::CopyIsUnsure)));
+    assert_eq!((server.wished(), server.obstacle('b')), (None, Some(SuccessionObstacle::CopyIsUnsure)));
     server.ask('a', 11, ReplicaAsk::Append);
-    assert_eq!((server.wished(), server.hurdle('b')), (Some((id_of('a'), 11)), None));
+    assert_eq!((server.wished(), server.obstacle('b')), (Some((id_of('a'), 11)), None));
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn a_wish_names_the_tables_that_were_looked_at_and_how_long_nothing_was_heard_an
     server.confirm('b', 21);
     server.lose('b');
     // A table changes while they are looked at.
-    server.run.desk.set_directory_revision(9);
-    let wish = server.wish(7).expect("nothing speaks against it");
-    assert_eq!((wish.directory_revision, wish.silent_ms), (7, SILENT_TICKS * WATCH_TICK.as_millis() as u64));
-    assert_eq!(server.run.desk.copies_part().take_notes(), [], "whether it is made is not known");
+    server.run.coordinator.set_directory_revision(9);
+    let request = server.request(7).expect("nothing speaks against it");
+    assert_eq!((request.directory_revision, request.silent_ms), (7, SILENT_TICKS * WATCH_TICK.as_millis() as u64));
+    assert_eq!(server.run.coordinator.copies_view().take_notes(), [], "whether it is made is not known");
 }
 
 #[test]
@@ -193,15 +193,15 @@ fn a_succession_whose_successor_is_gone_is_told_to_the_operator() {
     // Only the one that takes the place has a copy of that log.
     map.generations.get_mut(&id_of('a')).unwrap().copies.retain(|(holder, _)| *holder == id_of('b'));
     let part = |server: &WatchingServer| {
-        let found = server.run.desk.copies_part().suspected();
-        found.into_iter().map(|one| (one.server, one.needs_operator, one.hurdle.is_some())).collect::<Vec<_>>()
+        let found = server.run.coordinator.copies_view().suspected();
+        found.into_iter().map(|one| (one.server, one.needs_operator, one.obstacle.is_some())).collect::<Vec<_>>()
     };
     let look = |server: &mut WatchingServer, ticks: u32| {
         let mut notes = Vec::new();
         for _ in 0..ticks {
             assert_eq!(server.wished(), None);
             server.run.show();
-            notes.extend(server.run.desk.copies_part().take_notes());
+            notes.extend(server.run.coordinator.copies_view().take_notes());
         }
         notes
     };
@@ -210,8 +210,8 @@ fn a_succession_whose_successor_is_gone_is_told_to_the_operator() {
     server.read(map.clone(), &['a', 'c', 'd']);
     assert_eq!(look(&mut server, HURDLE_TICKS - 1), [], "it may be back in a moment");
     assert_eq!(part(&server), [(id_of('a'), false, true)]);
-    let hurdle = PlaceHurdle::SuccessorIsGone(id_of('b')).to_string();
-    assert_eq!(look(&mut server, HURDLE_TICKS), [FailoverNote::not_possible(&id_of('a'), &hurdle)], "once");
+    let obstacle = SuccessionObstacle::SuccessorIsGone(id_of('b')).to_string();
+    assert_eq!(look(&mut server, HURDLE_TICKS), [FailoverNote::not_possible(&id_of('a'), &obstacle)], "once");
     assert_eq!(part(&server), [(id_of('a'), true, true)]);
     // It is back and goes on.
     server.read(map, &['b', 'c', 'd']);

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlState;
 use super::body::RawBody;
-use super::call_desk::{CallOrder, CallOutcome, CallRefusal, MisdirectedCall};
 use super::caller::RequestCaller;
 use super::error::ApiError;
+use super::pending_calls::{CallOrder, CallOutcome, CallRefusal, MisdirectedCall};
 use crate::limits::{
     CALL_KEY_BYTES, HTTP_CALL_TIMEOUT_MS, HTTP_CALL_TIMEOUT_MS_MAX, HTTP_REPLY_JSON_BYTES, IDEMPOTENCY_KEY_BYTES,
 };
@@ -86,7 +86,7 @@ pub(super) async fn call(
 ) -> Response {
     let called = call_extension(&control, &caller, path, &query, &headers, body).await;
     let mut response = called.unwrap_or_else(IntoResponse::into_response);
-    if let Ok(start) = HeaderValue::from_str(control.call_desk.start()) {
+    if let Ok(start) = HeaderValue::from_str(control.pending_calls.start()) {
         response.headers_mut().insert(START, start);
     }
     response
@@ -122,7 +122,7 @@ async fn call_extension(
     let (version, about) = (query.version, subject.map(call_key));
     let order = CallOrder { tenant, extension, version, args, key, sent_to, about };
     let elsewhere = || MisdirectedCall::of(control.directory.slots()?, subject?);
-    let (is_repeat, mut pending) = match control.call_desk.begin(workers, order, elsewhere) {
+    let (is_repeat, mut pending) = match control.pending_calls.begin(workers, order, elsewhere) {
         Ok(begun) => begun,
         Err(refusal) => return Ok(refused(refusal)),
     };

@@ -39,7 +39,7 @@ fn read_cluster(control: &ControlState) -> Result<ClusterResponse, ApiError> {
     let Some(own) = control.directory.slots() else { return Err(no_cluster()) };
     let map = own.map();
     let mut shown = describe(own, &map);
-    let progress = control.moves.as_ref().map(|desk| desk.progress()).unwrap_or_default();
+    let progress = control.moves.as_ref().map(|coordinator| coordinator.progress()).unwrap_or_default();
     let move_of = |one: &SlotMove| {
         let own_progress = (progress.move_id == one.id && !one.handed_over).then(|| progress.clone());
         let is_target = one.target == own.own_id();
@@ -106,7 +106,7 @@ pub(super) async fn begin_moves(
     let note = EventNote { subject: Some(shown(&slots)), text: format!("to {target}"), ..EventNote::default() };
     let wanted = WantedMove { spans: spans(&slots)?, target, mib_per_s };
     check_movable(&control)?;
-    let moves = change(&control, NOT_MOVED, move |desk| desk.request_move(wanted)).await?;
+    let moves = change(&control, NOT_MOVED, move |coordinator| coordinator.request_move(wanted)).await?;
     Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn cancel_moves(
 ) -> Result<impl IntoResponse, ApiError> {
     let spans = spans(&request.slots)?;
     let note = EventNote { subject: Some(shown(&request.slots)), ..EventNote::default() };
-    let moves = change(&control, NOT_MOVED, move |desk| desk.cancel_moves(spans)).await?;
+    let moves = change(&control, NOT_MOVED, move |coordinator| coordinator.cancel_moves(spans)).await?;
     Ok((Extension(note), axum::Json(MovesResponse { moves })))
 }
 
@@ -168,8 +168,8 @@ async fn change_server(
     }
     let id = request.server;
     if request.plan {
-        let desk = control.moves.as_ref().ok_or_else(no_cluster)?;
-        let planned = desk.plan_server(&id, wanted).map_err(refused)?;
+        let coordinator = control.moves.as_ref().ok_or_else(no_cluster)?;
+        let planned = coordinator.plan_server(&id, wanted).map_err(refused)?;
         let planned: Vec<PlannedMoveResponse> = planned.into_iter().map(PlannedMoveResponse::from).collect();
         let (slots, moving) = part_of(control, &id);
         let note = EventNote { is_no_change: true, ..EventNote::default() };
@@ -177,7 +177,7 @@ async fn change_server(
         return Ok((Extension(note), axum::Json(shown)));
     }
     let server = id.clone();
-    let moves = change(control, NOT_MOVED, move |desk| desk.change_server(&id, wanted)).await?;
+    let moves = change(control, NOT_MOVED, move |coordinator| coordinator.change_server(&id, wanted)).await?;
     let (slots, moving) = part_of(control, &server);
     let text = match wanted {
         ServerChange::Remove { gives_up_records: true } => "its records were given up".to_owned(),
@@ -200,10 +200,10 @@ fn part_of(control: &ControlState, id: &str) -> (usize, usize) {
 /// What another server of the cluster asks as the target of a move.
 pub(super) async fn copy(
     State(control): State<Arc<ControlState>>,
-    ClusterPeer(desk): ClusterPeer,
+    ClusterPeer(coordinator): ClusterPeer,
     RawBody(body): RawBody,
 ) -> Result<Vec<u8>, ApiError> {
-    off_thread(move || desk.answer(&control.directory, &body)).await?.map_err(refused)
+    off_thread(move || coordinator.answer(&control.directory, &body)).await?.map_err(refused)
 }
 
 /// Waits until all that other servers have changed before this moment holds here. Returns whether it does: false

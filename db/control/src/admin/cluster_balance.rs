@@ -91,7 +91,8 @@ pub(super) async fn balance(
     let mut note = EventNote { is_no_change: true, ..EventNote::default() };
     if !is_plan && !plan.moves.is_empty() {
         let moves = plan.moves.clone();
-        let begun = change(&control, NOT_MOVED, move |desk| desk.begin_balance(&moves, mib_per_s)).await?;
+        let begun =
+            change(&control, NOT_MOVED, move |coordinator| coordinator.begin_balance(&moves, mib_per_s)).await?;
         note = EventNote { text: format!("moves begun: {begun}"), ..EventNote::default() };
     }
     Ok((Extension(note), Json(answer(plan, !is_plan))))
@@ -113,16 +114,16 @@ fn read_plan(moves: &[PlannedMoveResponse]) -> Result<BalancePlan, ApiError> {
 }
 
 async fn make_plan(control: &Arc<ControlState>, within: f64) -> Result<BalancePlan, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let coordinator = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
     let own_id = control.directory.slots().map(|slots| slots.own_id().to_owned()).ok_or_else(no_cluster)?;
-    let asked = Arc::clone(&desk);
+    let asked = Arc::clone(&coordinator);
     let (own, others) = tokio::join!(measure(control), off_thread(move || loads_of_others(&asked)));
     let mut reports = BTreeMap::from([(own_id, own?)]);
     for (id, told) in others? {
         let told = told.map_err(|why| refused(format!("server {id} does not tell its load: {why}")))?;
         reports.insert(id, told);
     }
-    let planned = off_thread(move || desk.plan_balance(&reports, within)).await?;
+    let planned = off_thread(move || coordinator.plan_balance(&reports, within)).await?;
     planned.map_err(refused)
 }
 

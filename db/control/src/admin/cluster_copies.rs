@@ -21,8 +21,8 @@ use super::types::{
 };
 use crate::events::{EventCode, EventLog, NewEvent};
 use crate::http_listener::HttpPeer;
-use sandstorm_cluster::MoveDesk;
-use sandstorm_cluster::copies_part::{FailoverNote, FailoverStep};
+use sandstorm_cluster::MoveCoordinator;
+use sandstorm_cluster::copies_view::{FailoverNote, FailoverStep};
 use sandstorm_cluster::limits::REPLICA_QUESTION_BYTES;
 use sandstorm_cluster::losing_tables::losing_tables;
 use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
@@ -60,54 +60,57 @@ pub(super) async fn fail_over(
         text: to.as_ref().map_or_else(String::new, |to| format!("to {to}")),
         ..EventNote::default()
     };
-    change(&control, "not_failed_over", move |desk| desk.fail_over(&server, to.as_deref())).await?;
+    change(&control, "not_failed_over", move |coordinator| coordinator.fail_over(&server, to.as_deref())).await?;
     Ok((Extension(note), axum::Json(FailOverResponse { begun: true })))
 }
 
 /// Another server of the cluster, which has shown the cluster's key. It is looked at before the body is read, which is
 /// large.
-pub(super) struct ClusterPeer(pub(super) Arc<MoveDesk>);
+pub(super) struct ClusterPeer(pub(super) Arc<MoveCoordinator>);
 
 impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<ClusterPeer, ApiError> {
-        let desk = peer_desk(parts, control)?;
+        let coordinator = peer_desk(parts, control)?;
         // Its connection is not closed for another one's while it is served.
         if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
             visit.serve(true);
         }
-        Ok(ClusterPeer(desk))
+        Ok(ClusterPeer(coordinator))
     }
 }
 
 /// This server's part in the cluster, for a request that has shown the cluster's key.
-pub(super) fn peer_desk(parts: &Parts, control: &ControlState) -> Result<Arc<MoveDesk>, ApiError> {
-    let desk = control.moves.as_ref().ok_or_else(no_cluster)?;
+pub(super) fn peer_desk(parts: &Parts, control: &ControlState) -> Result<Arc<MoveCoordinator>, ApiError> {
+    let coordinator = control.moves.as_ref().ok_or_else(no_cluster)?;
     let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
-    match desk.is_peer_key(key) {
-        true => Ok(Arc::clone(desk)),
+    match coordinator.is_peer_key(key) {
+        true => Ok(Arc::clone(coordinator)),
         false => Err(ApiError::unauthorized("this is for servers of the cluster only")),
     }
 }
 
 /// What another server of the cluster asks about the copy of its log that is here.
-pub(super) async fn replica(ClusterPeer(desk): ClusterPeer, RawBody(body): RawBody) -> Result<Vec<u8>, ApiError> {
-    let answered = off_thread(move || match desk.copies_part().depot() {
-        Some(depot) => depot.answer(&body),
+pub(super) async fn replica(
+    ClusterPeer(coordinator): ClusterPeer,
+    RawBody(body): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    let answered = off_thread(move || match coordinator.copies_view().copy_store() {
+        Some(copy_store) => copy_store.answer(&body),
         None => Err("this server has no place for copies".to_owned()),
     });
     answered.await?.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
 }
 
 /// What another server of the cluster asks that hears nothing of this one: whether it is there.
-pub(super) async fn life(ClusterPeer(desk): ClusterPeer) -> Result<Vec<u8>, ApiError> {
-    desk.answer_life().map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "no_answer", why))
+pub(super) async fn life(ClusterPeer(coordinator): ClusterPeer) -> Result<Vec<u8>, ApiError> {
+    coordinator.answer_life().map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "no_answer", why))
 }
 
 /// Records what has become of servers' places since the last look.
-pub(super) fn record_failovers(desk: &MoveDesk, events: &EventLog) {
-    for FailoverNote { server, step, text, .. } in desk.copies_part().take_notes() {
+pub(super) fn record_failovers(coordinator: &MoveCoordinator, events: &EventLog) {
+    for FailoverNote { server, step, text, .. } in coordinator.copies_view().take_notes() {
         let code = match step {
             FailoverStep::Begun => EventCode::ClusterFailoverBegun,
             FailoverStep::Done => EventCode::ClusterFailoverDone,
@@ -118,8 +121,8 @@ pub(super) fn record_failovers(desk: &MoveDesk, events: &EventLog) {
 }
 
 /// What there is of copies, for `GET /v1/cluster`. It waits for writes to the copies that are here.
-pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
-    let part = desk.copies_part();
+pub(super) fn describe_copies(coordinator: &MoveCoordinator) -> CopiesResponse {
+    let part = coordinator.copies_view();
     let status = part.status();
     let copies = status.copies.iter().map(|copy| CopyResponse {
         server: copy.server.clone(),
@@ -135,7 +138,7 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         servers: one.servers.clone(),
         successor: one.successor.clone(),
     });
-    let kept = part.depot().map(|depot| depot.list()).unwrap_or_default();
+    let kept = part.copy_store().map(|copy_store| copy_store.list()).unwrap_or_default();
     let kept = kept.into_iter().map(|copy| StoredCopyResponse {
         owner: copy.owner,
         bytes: copy.bytes,
@@ -147,7 +150,7 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
         server: one.server,
         silent_ms: one.silent_ms,
         gone: one.is_gone,
-        hurdle: one.hurdle,
+        obstacle: one.obstacle,
     });
     CopiesResponse {
         wanted: if status.is_on { status.wanted } else { 0 },
@@ -165,10 +168,10 @@ pub(super) fn describe_copies(desk: &MoveDesk) -> CopiesResponse {
 pub(super) async fn change<T: Send + 'static>(
     control: &ControlState,
     refusal: &'static str,
-    ask: impl FnOnce(&MoveDesk) -> Result<T, String> + Send + 'static,
+    ask: impl FnOnce(&MoveCoordinator) -> Result<T, String> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let desk = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
-    let asked = off_thread(move || ask(&desk)).await?;
+    let coordinator = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
+    let asked = off_thread(move || ask(&coordinator)).await?;
     asked.map_err(|why| ApiError::new(StatusCode::CONFLICT, refusal, why))
 }
 

@@ -23,7 +23,7 @@ use crate::otlp::OtlpSender;
 use crate::triggers::TriggerRunner;
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
-use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::MoveCoordinator;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 
@@ -196,7 +196,7 @@ pub struct DataPlaneView {
     /// Looks where extensions' code is; `None`: nothing runs code.
     pub profiler: Option<sandstorm_runtime::Profiler>,
     /// The server's part in moves of slots, in a cluster.
-    pub moves: Option<Arc<MoveDesk>>,
+    pub moves: Option<Arc<MoveCoordinator>>,
 }
 
 impl ControlPlane {

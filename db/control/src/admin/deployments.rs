@@ -1,6 +1,6 @@
-//! Trying a version on a share of the calls: the route, and the judge.
+//! Trying a version on a share of the calls: the route, and the monitor.
 //!
-//! The judge compares, several times a second, what the tried version and the other one did within the last
+//! The monitor compares, several times a second, what the tried version and the other one did within the last
 //! [`DEPLOY_WINDOW_MS`]. A version that is killed or fails more often, or is slower, by more than the limits say, gets
 //! no calls any more; the tenant is told why, and the event says so.
 
@@ -129,18 +129,18 @@ struct Trial {
     looks: VecDeque<(u64, VersionCounts, VersionCounts)>,
 }
 
-/// The judge: see the head of this file.
+/// The monitor: see the head of this file.
 #[derive(Debug, Default)]
-pub(super) struct DeploymentJudge(Mutex<JudgeState>);
+pub(super) struct DeploymentMonitor(Mutex<MonitorState>);
 
 #[derive(Debug, Default)]
-struct JudgeState {
+struct MonitorState {
     looked_ms: u64,
     /// By the tenant's serial number and the extension.
     trials: HashMap<(u64, Box<str>), Trial>,
 }
 
-impl DeploymentJudge {
+impl DeploymentMonitor {
     /// Looks at all deployments, if that was not done just now.
     pub(super) fn look(&self, control: &ControlState, now_ms: u64) {
         let mut state = self.0.lock();
@@ -163,7 +163,7 @@ impl DeploymentJudge {
     }
 }
 
-/// Judges one deployment. `None`: there is nothing to judge, or it is over.
+/// Judges one deployment. `None`: there is nothing to monitor, or it is over.
 fn look_at(
     control: &ControlState,
     view: &TenantView,

@@ -17,7 +17,6 @@ mod backing;
 mod big;
 mod body;
 mod build_turn;
-mod call_desk;
 mod caller;
 mod calls;
 mod catalogue;
@@ -53,6 +52,7 @@ mod overview;
 mod overview_page;
 mod page;
 mod page_sessions;
+mod pending_calls;
 mod persistence_status;
 mod profile;
 mod prometheus;
@@ -112,11 +112,10 @@ use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
-use call_desk::CallDesk;
 use cluster_commands::CommandLimiter;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
-use deployments::DeploymentJudge;
+use deployments::DeploymentMonitor;
 pub use finding::{FindingSeverity, ServerFinding};
 use findings::LiveSamples;
 use hot::HotWatches;
@@ -125,12 +124,13 @@ pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
 use page_sessions::PageSessions;
+use pending_calls::PendingCalls;
 use rebuild::RebuildJobs;
 use request_limiter::RequestLimiter;
 pub use role::AccessRole;
 use sandstorm_builder::BuildQueue;
 use sandstorm_catalog::Directory;
-use sandstorm_cluster::MoveDesk;
+use sandstorm_cluster::MoveCoordinator;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_runtime::Profiler;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
@@ -188,7 +188,7 @@ pub struct ControlState {
     /// What has happened.
     pub events: EventLog,
     collector: EventCollector,
-    deployment_judge: DeploymentJudge,
+    deployment_judge: DeploymentMonitor,
     usage_history: UsageHistory,
     incidents: IncidentLog,
     isolation: IsolationMeter,
@@ -199,7 +199,7 @@ pub struct ControlState {
     /// `None`: nothing runs code here.
     profiler: Option<Profiler>,
     /// The server's part in moves of slots, in a cluster.
-    moves: Option<Arc<MoveDesk>>,
+    moves: Option<Arc<MoveCoordinator>>,
     /// Pages of records and of changes that are made, or wait for their clients to take them.
     record_pages: Arc<RequestLimiter>,
     /// Requests that wait for changes of a table.
@@ -210,7 +210,7 @@ pub struct ControlState {
     trigger_changes: Arc<RequestLimiter>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
-    call_desk: Arc<CallDesk>,
+    pending_calls: Arc<PendingCalls>,
     /// Calls by the clock and for changes, once the workers run.
     triggers: OnceLock<TriggerRunner>,
 }
@@ -269,7 +269,7 @@ impl ControlState {
             rebuilds: RebuildJobs::default(),
             events,
             collector: EventCollector::default(),
-            deployment_judge: DeploymentJudge::default(),
+            deployment_judge: DeploymentMonitor::default(),
             usage_history,
             incidents,
             isolation: IsolationMeter::default(),
@@ -282,7 +282,7 @@ impl ControlState {
             change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
             calls,
-            call_desk: Arc::default(),
+            pending_calls: Arc::default(),
             triggers: OnceLock::new(),
         })
     }
@@ -301,7 +301,7 @@ impl ControlState {
         self.history.settle();
         self.deployment_judge.look(self, now_ms());
         self.collector.look(&self.directory, &self.events, now_ms());
-        self.moves.iter().for_each(|desk| cluster_copies::record_failovers(desk, &self.events));
+        self.moves.iter().for_each(|coordinator| cluster_copies::record_failovers(coordinator, &self.events));
         scrub::record_damage(self);
         self.incidents.look(&self.directory, &self.metrics.slow);
         self.live_samples.look(self);

@@ -8,8 +8,8 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use sandstorm_cluster::MoveDesk;
-use sandstorm_cluster::move_desk::LaggingServer;
+use sandstorm_cluster::MoveCoordinator;
+use sandstorm_cluster::move_coordinator::LaggingServer;
 
 use super::ControlState;
 use super::cluster::newer_state;
@@ -33,10 +33,10 @@ pub(super) async fn confirm_everywhere(
     request: Request,
     next: Next,
 ) -> Response {
-    let desk = control.moves.clone().filter(|_| is_revocation(&request));
+    let coordinator = control.moves.clone().filter(|_| is_revocation(&request));
     let response = next.run(request).await;
-    let Some(desk) = desk.filter(|_| response.status().is_success()) else { return response };
-    match confirmed(&control, &desk).await {
+    let Some(coordinator) = coordinator.filter(|_| response.status().is_success()) else { return response };
+    match confirmed(&control, &coordinator).await {
         Ok(()) => response,
         Err(why) => why.into_response(),
     }
@@ -50,21 +50,21 @@ fn is_revocation(request: &Request) -> bool {
 /// Waits as the layer does. Returns what its error would say: `None`, if all that was agreed before this moment holds
 /// at every server, or there is no cluster.
 pub(super) async fn why_not_everywhere(control: &ControlState) -> Option<String> {
-    let desk = control.moves.as_ref()?;
-    confirmed(control, desk).await.err().map(|error| error.message().to_owned())
+    let coordinator = control.moves.as_ref()?;
+    confirmed(control, coordinator).await.err().map(|error| error.message().to_owned())
 }
 
 /// Waits until every server has taken over all that was agreed before this moment.
-async fn confirmed(control: &ControlState, desk: &MoveDesk) -> Result<(), ApiError> {
-    desk.wake_agent();
+async fn confirmed(control: &ControlState, coordinator: &MoveCoordinator) -> Result<(), ApiError> {
+    coordinator.wake_agent();
     if !newer_state(control).await {
         return Err(not_confirmed(
             "this server cannot read the cluster's state, and does not know who has taken it over",
         ));
     }
-    let (wanted, begun) = (desk.directory_revision(), Instant::now());
+    let (wanted, begun) = (coordinator.directory_revision(), Instant::now());
     loop {
-        let behind = desk.servers_behind(wanted);
+        let behind = coordinator.servers_behind(wanted);
         if behind.is_empty() {
             return Ok(());
         }
@@ -72,7 +72,7 @@ async fn confirmed(control: &ControlState, desk: &MoveDesk) -> Result<(), ApiErr
             let shown: Vec<String> = behind.iter().map(describe).collect();
             return Err(not_confirmed(&shown.join("; ")));
         }
-        desk.wake_agent();
+        coordinator.wake_agent();
         tokio::time::sleep(EVERYWHERE_PAUSE).await;
     }
 }

@@ -77,12 +77,12 @@ pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
 
 /// What there is of copies of logs, in the order of the series. It waits for writes to the copies that are here.
 fn copies_readings(control: &ControlState) -> [u64; 11] {
-    let Some(part) = control.moves.as_ref().map(|desk| desk.copies_part()) else { return [0; 11] };
+    let Some(part) = control.moves.as_ref().map(|coordinator| coordinator.copies_view()) else { return [0; 11] };
     let status = part.status();
     let needed = || status.copies.iter().filter(|copy| copy.is_needed);
     let confirmed = needed().filter(|copy| copy.confirms()).count();
     let behind = needed().map(|copy| copy.behind).max().unwrap_or(0);
-    let kept = part.depot().map(|depot| depot.list()).unwrap_or_default();
+    let kept = part.copy_store().map(|copy_store| copy_store.list()).unwrap_or_default();
     let without_successor = part.suspected().iter().filter(|one| one.needs_operator).count();
     let [by_itself, by_command] = part.places_taken();
     [

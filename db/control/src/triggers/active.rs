@@ -6,7 +6,7 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 
 use super::batch_size::{BatchOutcome, BatchSize};
-use super::call_queue::{BegunInvocation, CallEnd, CallFate, CallQueue, TriggerCall};
+use super::call_queue::{BegunInvocation, CallEnd, CallQueue, TriggerCall, TriggerCallOutcome};
 use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
 use super::schedule::Schedule;
 use super::state_file::{DeadLetter, StoredTrigger};
@@ -329,20 +329,20 @@ impl ActiveTrigger {
         let fate = self.queue.end(place, end, (self.spec.retries, now_ms));
         if let Some(batch) = &mut self.batch {
             let (calls, outcome) = match &fate {
-                Some(CallFate::Over { calls, .. }) => (*calls, BatchOutcome::Fits),
-                Some(CallFate::Split(calls)) if takes_too_much(status) => (*calls, BatchOutcome::TooMuch),
+                Some(TriggerCallOutcome::Over { calls, .. }) => (*calls, BatchOutcome::Fits),
+                Some(TriggerCallOutcome::Split(calls)) if takes_too_much(status) => (*calls, BatchOutcome::TooMuch),
                 _ => (0, BatchOutcome::Unknown),
             };
             batch.ended(place, calls, outcome);
         }
         match fate {
-            Some(CallFate::Over { calls, letter }) => {
+            Some(TriggerCallOutcome::Over { calls, letter }) => {
                 self.counts.succeeded += calls as u64;
                 letter.into_iter().for_each(|id| self.forget_letter(id));
                 false
             }
-            Some(CallFate::Split(_) | CallFate::Again) | None => false,
-            Some(CallFate::GivenUp(call)) => self.bury(&call, now_ms),
+            Some(TriggerCallOutcome::Split(_) | TriggerCallOutcome::Again) | None => false,
+            Some(TriggerCallOutcome::GivenUp(call)) => self.bury(&call, now_ms),
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum CallEnd {
 
 /// What becomes of the calls of an invocation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CallFate {
+pub(crate) enum TriggerCallOutcome {
     /// So many succeeded; the dead letter that was replayed, which is then the only one.
     Over { calls: usize, letter: Option<u64> },
     /// They are made again later.
@@ -262,7 +262,7 @@ impl CallQueue {
         (first, invocation): (usize, u64),
         end: CallEnd,
         (retries, now_ms): (u32, u64),
-    ) -> Option<CallFate> {
+    ) -> Option<TriggerCallOutcome> {
         let leader = self.slots.get(first)?;
         if leader.under_way == 0 || leader.invocation != invocation {
             return None;
@@ -270,17 +270,19 @@ impl CallQueue {
         let members = leader.members;
         let calls = slots_of(members).map(|at| self.slots[at].under_way).sum();
         let fate = match end {
-            CallEnd::Done => CallFate::Over { calls, letter: self.take_over(members).and_then(|call| call.letter) },
+            CallEnd::Done => {
+                TriggerCallOutcome::Over { calls, letter: self.take_over(members).and_then(|call| call.letter) }
+            }
             CallEnd::NotRun => {
                 self.each_under_way(members, |call| {
                     call.delays += 1;
                     call.not_before_ms = now_ms + pause_ms(call.delays);
                 });
-                CallFate::Again
+                TriggerCallOutcome::Again
             }
             CallEnd::Failed if calls > 1 => {
                 self.each_under_way(members, |call| (call.most_together, call.delays) = (calls.div_ceil(2), 0));
-                CallFate::Split(calls)
+                TriggerCallOutcome::Split(calls)
             }
             CallEnd::Failed => {
                 let mut is_given_up = false;
@@ -290,7 +292,7 @@ impl CallQueue {
                     is_given_up = call.failures > retries;
                 });
                 let given_up = if is_given_up { self.take_over(members) } else { None };
-                given_up.map_or(CallFate::Again, CallFate::GivenUp)
+                given_up.map_or(TriggerCallOutcome::Again, TriggerCallOutcome::GivenUp)
             }
         };
         for at in slots_of(members) {

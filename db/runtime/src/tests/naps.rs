@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sandstorm_api::abi;
 
 use super::*;
-use crate::limits::CROWD_KNOWN_AFTER_CALLS;
+use crate::limits::SHARED_TRUST_AFTER_CALLS;
 use sandstorm_extension::CallTrust;
 use sandstorm_extension::limits::TRUSTED_AFTER_CALLS;
 
@@ -65,7 +65,7 @@ fn new_code_of_ever_new_tenants_does_not_keep_the_watchdog_awake_and_is_ended_wh
             assert_eq!(world.run(&new, b"", long()).0, PollOutcome::Done);
         }
         calls += CALLS;
-        calls > CROWD_KNOWN_AFTER_CALLS
+        calls > SHARED_TRUST_AFTER_CALLS
     };
     for _ in 0..3 {
         while !runs_new_code(&mut world) {}

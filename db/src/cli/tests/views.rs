@@ -439,7 +439,7 @@ fn client_and_server_have_the_same_clusters() {
                 server: "b".into(),
                 silent_ms: 9,
                 gone: true,
-                hurdle: Some("by command".into()),
+                obstacle: Some("by command".into()),
             }],
         },
         trouble: Some("no answer".into()),

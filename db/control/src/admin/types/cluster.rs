@@ -238,7 +238,7 @@ pub struct SuspectedServerResponse {
     pub gone: bool,
     /// Why this server does not take its place by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hurdle: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 /// A copy of this server's log.

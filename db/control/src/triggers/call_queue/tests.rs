@@ -119,13 +119,13 @@ impl Simulation {
         }
         let count = changes.len();
         match (end, self.queue.end(place, end, (RETRIES, self.now_ms)).expect("it is under way")) {
-            (CallEnd::Done, CallFate::Over { calls, letter: None }) if calls == count => {
+            (CallEnd::Done, TriggerCallOutcome::Over { calls, letter: None }) if calls == count => {
                 self.succeeded.extend(changes);
             }
-            (CallEnd::NotRun, CallFate::Again) => {}
-            (CallEnd::Failed, CallFate::Split(calls)) if calls == count && count > 1 => {}
-            (CallEnd::Failed, CallFate::Again) if count == 1 => {}
-            (CallEnd::Failed, CallFate::GivenUp(call)) if count == 1 => {
+            (CallEnd::NotRun, TriggerCallOutcome::Again) => {}
+            (CallEnd::Failed, TriggerCallOutcome::Split(calls)) if calls == count && count > 1 => {}
+            (CallEnd::Failed, TriggerCallOutcome::Again) if count == 1 => {}
+            (CallEnd::Failed, TriggerCallOutcome::GivenUp(call)) if count == 1 => {
                 assert_eq!(call.failures, RETRIES + 1);
                 self.given_up.extend(changes);
             }
@@ -205,7 +205,10 @@ fn a_batch_has_so_many_bytes_at_most_and_a_large_change_goes_alone() {
         let begun = queue.begin(0, Some(8)).expect("it may begin");
         assert_eq!(Changes::decode(&begun.args).expect("changes").len(), count);
         assert_eq!(queue.begin(0, Some(8)), None, "one at a time of a key");
-        assert_eq!(queue.end(begun.place, CallEnd::Done, (1, 0)), Some(CallFate::Over { calls: 1, letter: None }));
+        assert_eq!(
+            queue.end(begun.place, CallEnd::Done, (1, 0)),
+            Some(TriggerCallOutcome::Over { calls: 1, letter: None })
+        );
     }
 }
 
@@ -217,15 +220,15 @@ fn pauses_grow_up_to_a_bound_and_only_failures_are_counted() {
     let mut now_ms = 0;
     for _ in 0..50 {
         let place = queue.begin(now_ms, None).expect("it is due").place;
-        assert_eq!(queue.end(place, CallEnd::NotRun, (1, now_ms)), Some(CallFate::Again));
+        assert_eq!(queue.end(place, CallEnd::NotRun, (1, now_ms)), Some(TriggerCallOutcome::Again));
         assert!(queue.begin(now_ms, None).is_none());
         now_ms = queue.next_begin_ms().expect("it waits");
     }
     let place = queue.begin(now_ms, None).expect("it is due").place;
-    assert_eq!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(CallFate::Again));
+    assert_eq!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(TriggerCallOutcome::Again));
     now_ms = queue.next_begin_ms().expect("it waits");
     let place = queue.begin(now_ms, None).expect("it is due").place;
-    assert!(matches!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(CallFate::GivenUp(_))));
+    assert!(matches!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(TriggerCallOutcome::GivenUp(_))));
     assert_eq!(queue.end(place, CallEnd::Done, (1, now_ms)), None, "it is over");
 }
 
@@ -247,7 +250,7 @@ fn a_dead_letter_is_replayed_alone() {
     while let Some(begun) = queue.begin(0, Some(8)) {
         seen.push(Changes::decode(&begun.args).expect("changes").map(|change| change.version).collect::<Vec<_>>());
         let letter = (seen.last() == Some(&vec![1])).then_some(9);
-        assert_eq!(queue.end(begun.place, CallEnd::Done, (1, 0)), Some(CallFate::Over { calls: 1, letter }));
+        assert_eq!(queue.end(begun.place, CallEnd::Done, (1, 0)), Some(TriggerCallOutcome::Over { calls: 1, letter }));
     }
     seen.sort_unstable();
     assert_eq!(seen, [vec![1], vec![2]]);
@@ -260,7 +263,7 @@ fn a_call_that_waits_keeps_no_list_of_those_that_are_over() {
     let call = |number: u64| TriggerCall::of_change(Vec::new(), (number, number + 1));
     queue.push(Some(b"k"), call(0));
     let failed = queue.begin(0, None).expect("it may begin").place;
-    assert_eq!(queue.end(failed, CallEnd::Failed, (1, 0)), Some(CallFate::Again));
+    assert_eq!(queue.end(failed, CallEnd::Failed, (1, 0)), Some(TriggerCallOutcome::Again));
     let changes = 3 * TRIGGER_QUEUE_NUMBERS as u64;
     for number in 1..changes {
         queue.push(Some(b"other"), call(number));

@@ -14,7 +14,7 @@ use sandstorm_log::{
     ReplicaState, boot_time,
 };
 
-use crate::copy_desk::CopyName;
+use crate::copy_coordinator::CopyName;
 use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, DAMAGE_NOTES, EARLIER_LEASE, LEASE};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
@@ -61,7 +61,7 @@ struct KnownDamage {
 
 /// What was heard of the owner of a copy since this process has begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeardOwner {
+pub(crate) struct OwnerContact {
     /// Its questions.
     pub(crate) questions: u64,
     /// Those that are being answered.
@@ -100,20 +100,20 @@ pub struct StoredCopyState {
 }
 
 /// See the head of this file.
-pub struct CopyDepot {
+pub struct CopyStore {
     folder: PathBuf,
     /// The start of this process: an earlier one may have answered just before.
     made: (Duration, Instant),
     pub(crate) open: Mutex<KnownCopies>,
     /// Of each copy here. Never held while a disk is waited for.
-    heard: Mutex<HashMap<CopyName, HeardOwner>>,
+    heard: Mutex<HashMap<CopyName, OwnerContact>>,
     /// Locked last of all, and for a moment.
     damage: Mutex<KnownDamage>,
 }
 
-impl std::fmt::Debug for CopyDepot {
+impl std::fmt::Debug for CopyStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CopyDepot").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("CopyStore").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
@@ -143,12 +143,12 @@ fn folder_bytes(path: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
 }
 
-impl CopyDepot {
+impl CopyStore {
     /// The copies in a state directory.
-    pub fn new(state: &Path) -> CopyDepot {
+    pub fn new(state: &Path) -> CopyStore {
         let made = (boot_time(), Instant::now());
         let (open, heard, damage) = (Mutex::default(), Mutex::default(), Mutex::default());
-        CopyDepot { folder: state.join(COPIES_FOLDER), made, open, heard, damage }
+        CopyStore { folder: state.join(COPIES_FOLDER), made, open, heard, damage }
     }
 
     pub(crate) fn path_of(&self, name: &CopyName) -> PathBuf {
@@ -271,7 +271,7 @@ impl CopyDepot {
     }
 
     /// What was heard of the owner of a copy. It waits for no disk.
-    pub(crate) fn heard(&self, name: &CopyName) -> HeardOwner {
+    pub(crate) fn heard(&self, name: &CopyName) -> OwnerContact {
         self.heard.lock().get(name).copied().unwrap_or_default()
     }
 
@@ -390,7 +390,7 @@ impl CopyDepot {
 }
 
 #[cfg(test)]
-impl CopyDepot {
+impl CopyStore {
     /// Puts another folder in the place of a copy's, as a process that has ended and begun again finds it.
     pub(crate) fn put_back(&self, name: &CopyName, from: &Path) {
         let mut open = self.open.lock();
@@ -418,93 +418,93 @@ mod tests {
     use super::*;
     use crate::replica_messages::LEASE_MS;
 
-    fn depot(name: &str) -> (PathBuf, CopyDepot, ReplicaHead) {
-        let folder = std::env::temp_dir().join(format!("sandstorm-depot-{name}-{}", std::process::id()));
+    fn copy_store(name: &str) -> (PathBuf, CopyStore, ReplicaHead) {
+        let folder = std::env::temp_dir().join(format!("sandstorm-copy_store-{name}-{}", std::process::id()));
         let _left = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let ask = ReplicaAsk::State { makes: true };
         let head = ReplicaHead { owner: "a".repeat(40), copy: 7, epoch: 1, ask, lease_ms: LEASE_MS };
-        (folder.clone(), CopyDepot::new(&folder), head)
+        (folder.clone(), CopyStore::new(&folder), head)
     }
 
     #[test]
     fn a_copy_that_is_missed_is_not_made_again() {
-        let (folder, depot, head) = depot("missed");
+        let (folder, copy_store, head) = copy_store("missed");
         let uses = ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() };
         let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        assert_eq!(depot.ask(&uses, b""), Err(ReplicaError::Missing));
-        assert_eq!(depot.ask(&appends, b""), Err(ReplicaError::Missing));
-        assert!(depot.ask(&head, b"").is_ok() && depot.ask(&uses, b"").is_ok());
-        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+        assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
+        assert_eq!(copy_store.ask(&appends, b""), Err(ReplicaError::Missing));
+        assert!(copy_store.ask(&head, b"").is_ok() && copy_store.ask(&uses, b"").is_ok());
+        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
         let name = (head.owner.clone(), head.copy);
-        depot.seal(&name).unwrap();
+        copy_store.seal(&name).unwrap();
         // What was asked for lately stays, also where it is looked at only from then on.
-        depot.remove_unneeded(|_| false, Instant::now());
-        assert_eq!(depot.list().len(), 1);
-        depot.remove_unneeded(|_| true, Instant::now() + COPY_IDLE);
-        assert_eq!(depot.list().len(), 1);
-        depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
-        assert_eq!(depot.list(), []);
-        assert_eq!(depot.ask(&uses, b""), Err(ReplicaError::Missing));
-        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
+        copy_store.remove_unneeded(|_| false, Instant::now());
+        assert_eq!(copy_store.list().len(), 1);
+        copy_store.remove_unneeded(|_| true, Instant::now() + COPY_IDLE);
+        assert_eq!(copy_store.list().len(), 1);
+        copy_store.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
+        assert_eq!(copy_store.list(), []);
+        assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
+        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
         let _left = std::fs::remove_dir_all(folder);
     }
 
     #[test]
     fn what_was_opened_again_tells_what_it_has_before_it_takes_more() {
-        let (folder, depot, head) = depot("opened");
-        assert!(depot.ask(&head, b"").is_ok());
-        depot.open.lock().clear();
-        assert_eq!(depot.list().len(), 1);
+        let (folder, copy_store, head) = copy_store("opened");
+        assert!(copy_store.ask(&head, b"").is_ok());
+        copy_store.open.lock().clear();
+        assert_eq!(copy_store.list().len(), 1);
         let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        assert!(matches!(depot.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Gap(_))));
-        assert!(depot.ask(&head, b"").is_ok());
-        assert_eq!(depot.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+        assert!(matches!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Gap(_))));
+        assert!(copy_store.ask(&head, b"").is_ok());
+        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
         let _left = std::fs::remove_dir_all(folder);
     }
 
     #[test]
     fn what_is_heard_of_an_owner_waits_for_no_disk_and_a_seal_confirms_nothing() {
-        let (folder, depot, head) = depot("heard");
+        let (folder, copy_store, head) = copy_store("heard");
         let name = (head.owner.clone(), head.copy);
-        assert_eq!(depot.heard(&name), HeardOwner::default());
-        let ask = |head: &ReplicaHead| depot.answer(&head.encode(b"").unwrap()).unwrap();
+        assert_eq!(copy_store.heard(&name), OwnerContact::default());
+        let ask = |head: &ReplicaHead| copy_store.answer(&head.encode(b"").unwrap()).unwrap();
         ask(&head);
         // It has told what it has, and its owner may find that this is less than it had confirmed.
-        assert_eq!(depot.heard(&name), HeardOwner { questions: 1, asking: 0, confirms: false });
+        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 1, asking: 0, confirms: false });
         let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        let append = || depot.answer(&appends.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
+        let append = || copy_store.answer(&appends.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
         append();
-        assert!(depot.heard(&name).confirms);
+        assert!(copy_store.heard(&name).confirms);
         ask(&head);
-        assert!(!depot.heard(&name).confirms, "it is compared anew");
+        assert!(!copy_store.heard(&name).confirms, "it is compared anew");
         append();
-        assert_eq!(depot.heard(&name), HeardOwner { questions: 4, asking: 0, confirms: true });
-        let busy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
+        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 4, asking: 0, confirms: true });
+        let busy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
         {
-            let (_open, _hangs) = (depot.open.lock(), busy.lock());
-            assert_eq!(depot.heard(&name).questions, 4);
+            let (_open, _hangs) = (copy_store.open.lock(), busy.lock());
+            assert_eq!(copy_store.heard(&name).questions, 4);
         }
-        depot.seal(&name).unwrap();
+        copy_store.seal(&name).unwrap();
         ask(&ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() });
-        assert_eq!(depot.heard(&name), HeardOwner { questions: 5, asking: 0, confirms: false });
-        depot.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
-        assert_eq!(depot.heard(&name), HeardOwner::default());
+        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 5, asking: 0, confirms: false });
+        copy_store.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
+        assert_eq!(copy_store.heard(&name), OwnerContact::default());
         let _left = std::fs::remove_dir_all(folder);
     }
 
     #[test]
     fn an_owner_that_needs_other_leases_is_refused_by_name_and_still_heard() {
-        let (folder, depot, head) = depot("lease");
+        let (folder, copy_store, head) = copy_store("lease");
         let name = (head.owner.clone(), head.copy);
         let append = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
         let ask = |head: &ReplicaHead| {
-            let answer = depot.answer(&head.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
+            let answer = copy_store.answer(&head.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
             serde_json::from_slice::<ReplicaAnswer>(&answer).unwrap().read().map(drop)
         };
         assert_eq!((ask(&head), ask(&append)), (Ok(()), Ok(())));
-        assert!(depot.heard(&name).confirms);
-        let until = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap().lock().leased_until;
+        assert!(copy_store.heard(&name).confirms);
+        let until = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap().lock().leased_until;
         for (lease_ms, said) in [(500, "needs leases of 500 ms"), (LEASE_MS - 1, "249 ms"), (0, "does not say")] {
             for head in [&head, &append] {
                 let Err(ReplicaError::Log(refused)) = ask(&ReplicaHead { lease_ms, ..head.clone() }) else { panic!() };
@@ -513,43 +513,44 @@ mod tests {
                 assert!(refused.contains(&head.owner), "{refused}");
             }
             // It lives, and its place is not taken by what has not confirmed the last question.
-            assert!(!depot.heard(&name).confirms);
+            assert!(!copy_store.heard(&name).confirms);
         }
-        assert_eq!(depot.heard(&name).questions, 8);
-        let copy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
+        assert_eq!(copy_store.heard(&name).questions, 8);
+        let copy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
         assert_eq!(copy.lock().leased_until, until, "none was given");
         let _left = std::fs::remove_dir_all(folder);
     }
 
     #[test]
     fn a_copy_is_not_read_before_the_lease_ends_that_the_process_before_may_have_given() {
-        let (folder, mut depot, head) = depot("earlier");
+        let (folder, mut copy_store, head) = copy_store("earlier");
         let name = (head.owner.clone(), head.copy);
-        assert!(depot.ask(&head, b"").is_ok());
-        depot.open.lock().clear();
-        depot.made.0 = boot_time() + Duration::from_secs(600);
-        let copy = depot.copy(&mut depot.open.lock(), &name, CopyAccess::Uses).unwrap();
-        assert_eq!(copy.lock().leased_until, depot.made.0 + EARLIER_LEASE);
+        assert!(copy_store.ask(&head, b"").is_ok());
+        copy_store.open.lock().clear();
+        copy_store.made.0 = boot_time() + Duration::from_secs(600);
+        let copy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
+        assert_eq!(copy.lock().leased_until, copy_store.made.0 + EARLIER_LEASE);
         // A lease that is given ends no earlier one.
-        assert!(depot.ask(&head, b"").is_ok());
-        assert_eq!(copy.lock().leased_until, depot.made.0 + EARLIER_LEASE);
+        assert!(copy_store.ask(&head, b"").is_ok());
+        assert_eq!(copy.lock().leased_until, copy_store.made.0 + EARLIER_LEASE);
         let _left = std::fs::remove_dir_all(folder);
     }
 
     #[test]
     fn a_question_behind_a_disk_that_hangs_is_answered() {
-        let (folder, depot, head) = depot("hangs");
-        assert!(depot.ask(&head, b"").is_ok());
-        let busy = depot.copy(&mut depot.open.lock(), &(head.owner.clone(), head.copy), CopyAccess::Uses).unwrap();
+        let (folder, copy_store, head) = copy_store("hangs");
+        assert!(copy_store.ask(&head, b"").is_ok());
+        let busy =
+            copy_store.copy(&mut copy_store.open.lock(), &(head.owner.clone(), head.copy), CopyAccess::Uses).unwrap();
         {
             let _hangs = busy.lock();
-            assert!(matches!(depot.ask(&head, b""), Err(ReplicaError::Log(_))));
+            assert!(matches!(copy_store.ask(&head, b""), Err(ReplicaError::Log(_))));
         }
         {
-            let _hangs = depot.open.lock();
-            assert!(matches!(depot.ask(&head, b""), Err(ReplicaError::Log(_))));
+            let _hangs = copy_store.open.lock();
+            assert!(matches!(copy_store.ask(&head, b""), Err(ReplicaError::Log(_))));
         }
-        assert!(depot.ask(&head, b"").is_ok());
+        assert!(copy_store.ask(&head, b"").is_ok());
         let _left = std::fs::remove_dir_all(folder);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::copy_depot::CopyDepot;
+use crate::copy_store::CopyStore;
 use crate::limits::{FAILOVER_NOTES, REPLACE_AFTER};
 
 /// A copy of this server's log on another one.
@@ -77,7 +77,7 @@ pub struct SuspectedServer {
     /// Whether it is gone: nothing listens where it was, or it leaves questions unanswered.
     pub is_gone: bool,
     /// Why this server does not take its place by itself; `None`: it does, or it is not gone yet.
-    pub hurdle: Option<String>,
+    pub obstacle: Option<String>,
     /// Whether it stays so until somebody decides.
     pub needs_operator: bool,
 }
@@ -123,26 +123,26 @@ impl FailoverNote {
         FailoverNote { server: server.to_owned(), step: FailoverStep::Done, text, is_automatic }
     }
 
-    pub(crate) fn not_possible(server: &str, hurdle: &str) -> FailoverNote {
-        let text = hurdle.to_owned();
+    pub(crate) fn not_possible(server: &str, obstacle: &str) -> FailoverNote {
+        let text = obstacle.to_owned();
         FailoverNote { server: server.to_owned(), step: FailoverStep::NotPossible, text, is_automatic: true }
     }
 }
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct CopiesPart {
+pub struct CopiesView {
     status: Mutex<CopiesStatus>,
-    depot: OnceLock<CopyDepot>,
+    copy_store: OnceLock<CopyStore>,
     suspected: Mutex<Vec<SuspectedServer>>,
     notes: Mutex<VecDeque<FailoverNote>>,
     /// Places that this server has taken since its start: by itself, and by command.
     taken: [AtomicU64; 2],
 }
 
-impl CopiesPart {
-    pub(crate) fn set_depot(&self, depot: CopyDepot) {
-        let _once = self.depot.set(depot);
+impl CopiesView {
+    pub(crate) fn set_depot(&self, copy_store: CopyStore) {
+        let _once = self.copy_store.set(copy_store);
     }
 
     pub(crate) fn set_status(&self, status: CopiesStatus) {
@@ -185,7 +185,7 @@ impl CopiesPart {
     }
 
     /// The copies of other servers' logs that are here, once this server has joined its cluster.
-    pub fn depot(&self) -> Option<&CopyDepot> {
-        self.depot.get()
+    pub fn copy_store(&self) -> Option<&CopyStore> {
+        self.copy_store.get()
     }
 }

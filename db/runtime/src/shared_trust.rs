@@ -8,11 +8,11 @@
 
 use sandstorm_extension::CallTrust;
 
-use crate::limits::{CROWD_KNOWN_AFTER_CALLS, CROWD_NAPS_SAVED, WATCHDOG_SHORT_NAP_US};
+use crate::limits::{SHARED_TRUST_AFTER_CALLS, SHARED_TRUST_NAPS, WATCHDOG_SHORT_NAP_US};
 
 /// The calls of one worker's extensions that are not proven.
 #[derive(Debug)]
-pub(super) struct CrowdTrust {
+pub(super) struct SharedTrust {
     /// Names the worker, and the number of its polls that exceeded their slices.
     epoch: u64,
     /// Calls that no long poll has used up.
@@ -20,11 +20,11 @@ pub(super) struct CrowdTrust {
 }
 
 /// The calls that a worker saves up at most: a few late looks may follow each other.
-const MAX_CALLS: u64 = CROWD_NAPS_SAVED * CROWD_KNOWN_AFTER_CALLS;
+const MAX_CALLS: u64 = SHARED_TRUST_NAPS * SHARED_TRUST_AFTER_CALLS;
 
-impl CrowdTrust {
-    pub(super) fn of_worker(worker: usize) -> CrowdTrust {
-        CrowdTrust { epoch: (worker as u64) << 48, calls: 0 }
+impl SharedTrust {
+    pub(super) fn of_worker(worker: usize) -> SharedTrust {
+        SharedTrust { epoch: (worker as u64) << 48, calls: 0 }
     }
 
     /// The time between two polls that exceeded their slices, on whichever worker.
@@ -36,7 +36,7 @@ impl CrowdTrust {
     /// Returns the trust in a poll of an extension that has so much of its own.
     #[inline]
     pub(super) fn now(&self, own: CallTrust) -> CallTrust {
-        if self.calls > CROWD_KNOWN_AFTER_CALLS { own.max(CallTrust::Known) } else { own }
+        if self.calls > SHARED_TRUST_AFTER_CALLS { own.max(CallTrust::Known) } else { own }
     }
 
     /// Counts a call of an extension with so much trust.
@@ -49,7 +49,7 @@ impl CrowdTrust {
     /// more was measured, the machine took it.
     pub(super) fn note_long_poll(&mut self, over_ns: u64) {
         const NAP_NS: u64 = WATCHDOG_SHORT_NAP_US * 1000;
-        let used_up = (over_ns.min(NAP_NS) * CROWD_KNOWN_AFTER_CALLS).div_ceil(NAP_NS);
+        let used_up = (over_ns.min(NAP_NS) * SHARED_TRUST_AFTER_CALLS).div_ceil(NAP_NS);
         self.calls = self.calls.saturating_sub(used_up);
         self.epoch += 1;
     }
@@ -62,15 +62,15 @@ mod tests {
     /// Longer than any nap.
     const LONG_NS: u64 = 1_000_000_000;
 
-    fn calls(crowd: &mut CrowdTrust, calls: u64) {
+    fn calls(crowd: &mut SharedTrust, calls: u64) {
         (0..calls).for_each(|_| crowd.begun(CallTrust::Unknown));
     }
 
     #[test]
     fn many_short_calls_of_new_code_earn_short_naps_once() {
-        let mut crowd = CrowdTrust::of_worker(1);
+        let mut crowd = SharedTrust::of_worker(1);
         for _ in 0..3 {
-            calls(&mut crowd, CROWD_KNOWN_AFTER_CALLS);
+            calls(&mut crowd, SHARED_TRUST_AFTER_CALLS);
             assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown);
             calls(&mut crowd, 1);
             assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Known);
@@ -79,22 +79,22 @@ mod tests {
             crowd.note_long_poll(LONG_NS);
             assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown, "those that are under way, too");
             assert_ne!(crowd.epoch(), epoch, "what calls had when they began is looked up anew");
-            assert_ne!(CrowdTrust::of_worker(2).epoch(), crowd.epoch());
+            assert_ne!(SharedTrust::of_worker(2).epoch(), crowd.epoch());
             crowd.note_long_poll(LONG_NS);
         }
     }
 
     #[test]
     fn what_is_proven_neither_adds_to_that_nor_needs_it() {
-        let mut crowd = CrowdTrust::of_worker(1);
-        (0..2 * CROWD_KNOWN_AFTER_CALLS).for_each(|_| crowd.begun(CallTrust::Proven));
+        let mut crowd = SharedTrust::of_worker(1);
+        (0..2 * SHARED_TRUST_AFTER_CALLS).for_each(|_| crowd.begun(CallTrust::Proven));
         assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown);
         assert_eq!(crowd.now(CallTrust::Known), CallTrust::Known, "its own");
     }
 
     #[test]
     fn late_looks_take_no_more_time_than_the_calls_have_paid_for() {
-        let mut crowd = CrowdTrust::of_worker(1);
+        let mut crowd = SharedTrust::of_worker(1);
         for (calls_between, over_us) in [(0, 1), (10, 60), (1_000, 60), (3_000, 900), (40_000, 10_000)] {
             let (mut made, mut late_ns) = (0, 0);
             for _ in 0..1_000 {
@@ -106,21 +106,21 @@ mod tests {
                 }
                 crowd.note_long_poll(over_us * 1_000);
             }
-            let paid_ns = (made + MAX_CALLS) * WATCHDOG_SHORT_NAP_US * 1_000 / CROWD_KNOWN_AFTER_CALLS;
+            let paid_ns = (made + MAX_CALLS) * WATCHDOG_SHORT_NAP_US * 1_000 / SHARED_TRUST_AFTER_CALLS;
             assert!(late_ns <= paid_ns, "{late_ns} ns late, {paid_ns} ns paid: {calls_between} calls, {over_us} us");
         }
     }
 
     #[test]
     fn microseconds_that_a_machine_takes_now_and_then_do_not_take_the_trust() {
-        let mut crowd = CrowdTrust::of_worker(1);
-        calls(&mut crowd, 2 * CROWD_KNOWN_AFTER_CALLS);
+        let mut crowd = SharedTrust::of_worker(1);
+        calls(&mut crowd, 2 * SHARED_TRUST_AFTER_CALLS);
         for _ in 0..1_000 {
             calls(&mut crowd, 2_000);
             crowd.note_long_poll(60_000);
             assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Known);
         }
-        (0..CROWD_NAPS_SAVED).for_each(|_| crowd.note_long_poll(LONG_NS));
+        (0..SHARED_TRUST_NAPS).for_each(|_| crowd.note_long_poll(LONG_NS));
         assert_eq!(crowd.now(CallTrust::Unknown), CallTrust::Unknown, "what was saved up is used up");
     }
 }

@@ -92,22 +92,22 @@ pub(super) struct CallOrder {
     pub(super) about: Option<u64>,
 }
 
-/// The desk: see the head of this file.
+/// The calls: see the head of this file.
 #[derive(Debug)]
-pub(super) struct CallDesk {
+pub(super) struct PendingCalls {
     /// A number of this start of the server: what it knows of keys begins with it.
     start: String,
-    state: Mutex<DeskState>,
+    state: Mutex<PendingCallsState>,
 }
 
-impl Default for CallDesk {
-    fn default() -> CallDesk {
-        CallDesk { start: format!("{:016x}", random_seed()), state: Mutex::default() }
+impl Default for PendingCalls {
+    fn default() -> PendingCalls {
+        PendingCalls { start: format!("{:016x}", random_seed()), state: Mutex::default() }
     }
 }
 
 #[derive(Debug, Default)]
-struct DeskState {
+struct PendingCallsState {
     under_way: HashMap<u32, usize>,
     keyed: HashMap<TenantKey, KeyedCall>,
     /// The keys in the order of their calls.
@@ -128,13 +128,13 @@ struct KeyedCall {
 
 /// A call under way; it counts until it is dropped.
 struct CallPermit {
-    desk: Arc<CallDesk>,
+    calls: Arc<PendingCalls>,
     tenant: u32,
 }
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        release(&mut self.desk.state.lock().under_way, self.tenant, 1);
+        release(&mut self.calls.state.lock().under_way, self.tenant, 1);
     }
 }
 
@@ -153,7 +153,7 @@ fn entry_bytes(key: &str) -> usize {
     2 * key.len() + size_of::<KeyedCall>() + size_of::<(Instant, TenantKey)>() + size_of::<CallOutcome>()
 }
 
-impl DeskState {
+impl PendingCallsState {
     /// Whether a tenant may take so many bytes more.
     fn has_room(&self, tenant: u32, size: usize) -> bool {
         let own = self.bytes_of.get(&tenant).copied().unwrap_or(0);
@@ -195,7 +195,7 @@ impl DeskState {
     }
 }
 
-impl CallDesk {
+impl PendingCalls {
     /// The number of this start of the server, as answers have it.
     pub(super) fn start(&self) -> &str {
         &self.start
@@ -243,7 +243,7 @@ impl CallDesk {
             state.permit(tenant)?;
         }
         drop(state);
-        let permit = CallPermit { desk: Arc::clone(self), tenant };
+        let permit = CallPermit { calls: Arc::clone(self), tenant };
         let (done, ended) = oneshot::channel();
         let done = Box::new(move |result| {
             // Its task waits for it, unless the control port has stopped.
@@ -294,7 +294,7 @@ async fn follow(
         },
     };
     let outcome = match key {
-        Some(key) => permit.desk.settle(&key, outcome),
+        Some(key) => permit.calls.settle(&key, outcome),
         None => Arc::new(outcome),
     };
     publish.send_replace(Some(outcome));
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn whatever_tenants_take_another_one_gets_calls_and_keys() {
-        let mut state = DeskState::default();
+        let mut state = PendingCallsState::default();
         for tenant in 0..4 {
             let mut own = 0;
             while state.permit(tenant).is_ok() {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_key_is_forgotten_after_its_time_with_its_bytes() {
-        let mut state = DeskState::default();
+        let mut state = PendingCallsState::default();
         let (begun, key) = (Instant::now(), (1, "key".to_owned()));
         let call = KeyedCall { begun, digest: [0; 32], bytes: 10, outcome: watch::channel(None).1 };
         state.charge(1, 10);

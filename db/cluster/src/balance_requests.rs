@@ -1,14 +1,15 @@
-//! What the desk of a server has to do with plans that level loads: whom to ask, what would be moved, how it begins.
+//! What the coordinator of a server has to do with plans that level loads: whom to ask, what would be moved, how it
+//! begins.
 
 use std::collections::BTreeMap;
 
 use crate::map_requests::MapRequest;
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::slot_balance::{BalancePlan, ServerLoadReport};
 use crate::slot_plans::{KnownServers, PlannedMove};
 use crate::state::ServerState;
 
-impl MoveDesk {
+impl MoveCoordinator {
     /// What would level the servers, as each of those that live has told of its load: none is over `within` above the
     /// mean then, as a part of it.
     ///
@@ -19,7 +20,7 @@ impl MoveDesk {
         reports: &BTreeMap<String, ServerLoadReport>,
         within: f64,
     ) -> Result<BalancePlan, String> {
-        // The plan takes its time, and the desk is on the way of each look at the map.
+        // The plan takes its time, and the coordinator is on the way of each look at the map.
         let (map, servers, live, _) = self.read_last();
         map.balance(KnownServers { all: &servers, live: &live }, reports, within)
     }

@@ -17,7 +17,7 @@ use crate::limits::{RESTORE_ATTEMPTS, RESTORE_BATCH_BYTES, RESTORE_BATCHES, REST
 type LoggedTables<'t> = HashMap<u64, &'t RecordTable>;
 
 /// What a thread is given.
-enum LaneWork {
+enum RestoreWork {
     /// Changes of its keys, encoded as a unit.
     Changes(Vec<u8>),
     /// It answers once it has made all before.
@@ -25,42 +25,42 @@ enum LaneWork {
 }
 
 /// The way to a thread.
-struct RestoreLane {
+struct RestoreThread {
     unit: UnitBuilder,
-    work: SyncSender<LaneWork>,
+    work: SyncSender<RestoreWork>,
     arrived: Receiver<()>,
 }
 
 /// The threads: see the head of this file. They end when this is dropped.
-pub(super) struct RestoreLanes {
-    lanes: Vec<RestoreLane>,
+pub(super) struct RestoreThreads {
+    threads: Vec<RestoreThread>,
     failure: Arc<OnceLock<StoreError>>,
     participant: Participant,
 }
 
-impl RestoreLanes {
+impl RestoreThreads {
     /// Starts [`RESTORE_THREADS`] of them; on a machine of fewer processors one for each.
     pub(super) fn start<'scope, 'env: 'scope>(
         scope: &'scope Scope<'scope, 'env>,
         tables: &'env LoggedTables<'env>,
         epochs: &Arc<Epochs>,
         now_ms: u64,
-    ) -> io::Result<RestoreLanes> {
+    ) -> io::Result<RestoreThreads> {
         let count = std::thread::available_parallelism().map_or(1, |count| count.get()).min(RESTORE_THREADS);
-        RestoreLanes::start_with(scope, tables, epochs, (now_ms, count))
+        RestoreThreads::start_with(scope, tables, epochs, (now_ms, count))
     }
 
-    /// As [`RestoreLanes::start`] with so many threads.
+    /// As [`RestoreThreads::start`] with so many threads.
     fn start_with<'scope, 'env: 'scope>(
         scope: &'scope Scope<'scope, 'env>,
         tables: &'env LoggedTables<'env>,
         epochs: &Arc<Epochs>,
         (now_ms, count): (u64, usize),
-    ) -> io::Result<RestoreLanes> {
+    ) -> io::Result<RestoreThreads> {
         let failure = Arc::new(OnceLock::new());
         let mut participant = epochs.register();
         participant.offline();
-        let mut lanes = Vec::with_capacity(count);
+        let mut threads = Vec::with_capacity(count);
         for number in 0..count {
             let (work, given) = sync_channel(RESTORE_BATCHES);
             let (arrive, arrived) = channel();
@@ -70,15 +70,15 @@ impl RestoreLanes {
                 let mut thread = LaneThread { tables, participant, now_ms, failure };
                 while let Some(work) = thread.next(&given) {
                     match work {
-                        LaneWork::Changes(unit) => thread.make(&unit),
+                        RestoreWork::Changes(unit) => thread.make(&unit),
                         // Nobody waits any more if the reader has failed.
-                        LaneWork::Barrier => drop(arrive.send(())),
+                        RestoreWork::Barrier => drop(arrive.send(())),
                     }
                 }
             })?;
-            lanes.push(RestoreLane { unit: UnitBuilder::default(), work, arrived });
+            threads.push(RestoreThread { unit: UnitBuilder::default(), work, arrived });
         }
-        Ok(RestoreLanes { lanes, failure, participant })
+        Ok(RestoreThreads { threads, failure, participant })
     }
 
     /// Takes a change of a table, to be made after all changes of the same key that were taken before.
@@ -87,11 +87,11 @@ impl RestoreLanes {
             ChangeKind::Put | ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Arrive | ChangeKind::Leave => {
                 // By the lower half of the hash. The upper one decides the place in the table: if one thread were ahead
                 // of another there, a part of the table would be crowded while the whole is too empty to grow.
-                let lane = ((table.hash(change.key) & u64::from(u32::MAX)) as usize * self.lanes.len()) >> 32;
-                let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
-                lane.unit.push(change);
-                if lane.unit.bytes() >= RESTORE_BATCH_BYTES {
-                    lane.send();
+                let thread = ((table.hash(change.key) & u64::from(u32::MAX)) as usize * self.threads.len()) >> 32;
+                let Some(thread) = self.threads.get_mut(thread) else { return Ok(()) };
+                thread.unit.push(change);
+                if thread.unit.bytes() >= RESTORE_BATCH_BYTES {
+                    thread.send();
                     return self.failure();
                 }
                 Ok(())
@@ -120,13 +120,13 @@ impl RestoreLanes {
     }
 
     fn wait(&mut self) -> Result<(), StoreError> {
-        for lane in &mut self.lanes {
-            lane.send();
-            let _ended = lane.work.send(LaneWork::Barrier);
+        for thread in &mut self.threads {
+            thread.send();
+            let _ended = thread.work.send(RestoreWork::Barrier);
         }
-        for lane in &self.lanes {
+        for thread in &self.threads {
             // A thread that has ended has panicked, which the end of the scope passes on.
-            let _ended = lane.arrived.recv();
+            let _ended = thread.arrived.recv();
         }
         self.failure()
     }
@@ -136,10 +136,10 @@ impl RestoreLanes {
     }
 }
 
-impl RestoreLane {
+impl RestoreThread {
     fn send(&mut self) {
         if !self.unit.is_empty() {
-            let _ended = self.work.send(LaneWork::Changes(self.unit.take()));
+            let _ended = self.work.send(RestoreWork::Changes(self.unit.take()));
         }
     }
 }
@@ -154,7 +154,7 @@ struct LaneThread<'t> {
 
 impl LaneThread<'_> {
     /// Waits for work. Nobody's memory waits for a thread that has none.
-    fn next(&mut self, given: &Receiver<LaneWork>) -> Option<LaneWork> {
+    fn next(&mut self, given: &Receiver<RestoreWork>) -> Option<RestoreWork> {
         if let Ok(work) = given.try_recv() {
             return Some(work);
         }
@@ -240,15 +240,15 @@ mod tests {
         let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
         let by_number: LoggedTables<'_> = [(1, &table)].into_iter().collect();
         std::thread::scope(|scope| {
-            let mut lanes = RestoreLanes::start_with(scope, &by_number, &epochs, (1, 2)).expect("threads");
+            let mut threads = RestoreThreads::start_with(scope, &by_number, &epochs, (1, 2)).expect("threads");
             for version in 1..100_u64 {
                 let key = version.to_le_bytes();
                 let put = LoggedChange { kind: ChangeKind::Put, ..LoggedChange::delete(1, version, &key) };
-                lanes.take(&table, &put).expect("room");
+                threads.take(&table, &put).expect("room");
             }
             let clear = LoggedChange::of_table(ChangeKind::Clear, 1, 100, b"");
-            lanes.take(&table, &clear).expect("room");
-            lanes.finish().expect("room");
+            threads.take(&table, &clear).expect("room");
+            threads.finish().expect("room");
         });
         table.stats().records
     }
@@ -271,14 +271,15 @@ mod tests {
             let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), seed);
             let by_number: LoggedTables<'_> = [(1, &table)].into_iter().collect();
             std::thread::scope(|scope| {
-                let mut lanes = RestoreLanes::start_with(scope, &by_number, &epochs, (1, THREADS)).expect("threads");
+                let mut threads =
+                    RestoreThreads::start_with(scope, &by_number, &epochs, (1, THREADS)).expect("threads");
                 for number in 0..RECORDS {
                     let (key, version) = (number.to_le_bytes(), u64::from(number) + 1);
                     let (kind, value) = (ChangeKind::Put, &[7; 8]);
                     let put = LoggedChange { kind, table: 1, version, expires_at_ms: 0, flags: 0, key: &key, value };
-                    lanes.take(&table, &put).expect("room");
+                    threads.take(&table, &put).expect("room");
                 }
-                lanes.finish().expect("room");
+                threads.finish().expect("room");
             });
             assert_eq!(table.stats().records, u64::from(RECORDS));
         }
@@ -291,18 +292,18 @@ mod tests {
         let table = RecordTable::with_seed(TableConfig::default(), Arc::clone(&epochs), 1);
         let by_number: LoggedTables<'_> = [(1, &table)].into_iter().collect();
         std::thread::scope(|scope| {
-            let mut lanes = RestoreLanes::start_with(scope, &by_number, &epochs, (1, 2)).expect("threads");
+            let mut threads = RestoreThreads::start_with(scope, &by_number, &epochs, (1, 2)).expect("threads");
             let made = LoggedChange::of_table(ChangeKind::MakeTable, 1, 7, b"t");
-            lanes.take(&table, &LoggedChange { flags: RECORDS, ..made }).expect("room");
+            threads.take(&table, &LoggedChange { flags: RECORDS, ..made }).expect("room");
             let capacity = table.stats().capacity;
             assert!(capacity * 3 >= u64::from(RECORDS) * 4, "{capacity}");
             for number in 0..RECORDS {
                 let (key, version) = (number.to_le_bytes(), u64::from(number) + 8);
                 let (kind, value) = (ChangeKind::Put, &[7; 8]);
                 let put = LoggedChange { kind, table: 1, version, expires_at_ms: 0, flags: 0, key: &key, value };
-                lanes.take(&table, &put).expect("room");
+                threads.take(&table, &put).expect("room");
             }
-            lanes.finish().expect("room");
+            threads.finish().expect("room");
             assert_eq!((table.stats().records, table.stats().capacity), (u64::from(RECORDS), capacity));
         });
         // A number that the quota has no room for is not believed.
@@ -323,7 +324,7 @@ mod tests {
             let by_number: LoggedTables<'_> = (1..).zip(&tables).collect();
             let mut model: BTreeMap<(u64, Vec<u8>), (u64, Vec<u8>)> = BTreeMap::new();
             std::thread::scope(|scope| {
-                let mut lanes = RestoreLanes::start(scope, &by_number, &epochs, 1).expect("threads");
+                let mut threads = RestoreThreads::start(scope, &by_number, &epochs, 1).expect("threads");
                 for (version, (table, kind, key, bytes)) in (1..).zip(&steps) {
                     let (number, key, value) = (table + 1, key.to_le_bytes(), vec![version as u8; *bytes]);
                     let put = LoggedChange {
@@ -339,9 +340,9 @@ mod tests {
                         ChangeKind::Delete => drop(model.remove(&(number, key.to_vec()))),
                         _ => model.retain(|(table, _), _| *table != number),
                     }
-                    lanes.take(by_number[&number], &change).expect("room");
+                    threads.take(by_number[&number], &change).expect("room");
                 }
-                lanes.finish().expect("room");
+                threads.finish().expect("room");
             });
             let participant = epochs.register();
             let mut found = BTreeMap::new();

@@ -12,19 +12,19 @@ use sandstorm_catalog::Directory;
 use sandstorm_log::frame::FileKind;
 use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaState, boot_time};
 
-use crate::copies_part::{CopiesStatus, CopyStatus, GenerationStatus};
-use crate::copy_desk::{CopyDesk, CopyName, HeldCopy, KnownPeers};
+use crate::copies_view::{CopiesStatus, CopyStatus, GenerationStatus};
+use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyPosition, KnownPeers};
 use crate::limits::{
     COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_REFUSED, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL,
     LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
-use crate::move_desk::MoveDesk;
+use crate::move_coordinator::MoveCoordinator;
 use crate::replica_link::ReplicaLink;
 
 /// A link to a copy.
 struct CopyLink {
-    held: HeldCopy,
+    held: CopyPosition,
     /// When it was begun.
     begun: Instant,
     /// Whether the copy is a new one: it is made, until it has confirmed something.
@@ -55,15 +55,15 @@ impl CopyLink {
 type CopyLinks = BTreeMap<CopyName, CopyLink>;
 
 /// How far the copies are.
-fn held_of(links: &CopyLinks) -> BTreeMap<CopyName, HeldCopy> {
+fn held_of(links: &CopyLinks) -> BTreeMap<CopyName, CopyPosition> {
     links.iter().map(|(name, link)| (name.clone(), link.held)).collect()
 }
 
 /// What the threads share.
-pub(crate) struct CopyKeeping {
+pub(crate) struct CopyReplication {
     directory: Arc<Directory>,
-    desk: Arc<MoveDesk>,
-    copies: Arc<CopyDesk>,
+    coordinator: Arc<MoveCoordinator>,
+    copies: Arc<CopyCoordinator>,
     /// Copies that are wanted.
     wanted: usize,
     links: Mutex<CopyLinks>,
@@ -79,27 +79,27 @@ pub(crate) struct CopyKeeping {
 }
 
 /// The threads. Stop when dropped.
-pub(crate) struct CopyKeeper {
-    keeping: Arc<CopyKeeping>,
+pub(crate) struct CopyReplicator {
+    keeping: Arc<CopyReplication>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for CopyKeeper {
+impl std::fmt::Debug for CopyReplicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CopyKeeper").finish_non_exhaustive()
+        f.debug_struct("CopyReplicator").finish_non_exhaustive()
     }
 }
 
-impl CopyKeeper {
+impl CopyReplicator {
     pub(crate) fn start(
         directory: Arc<Directory>,
-        desk: Arc<MoveDesk>,
-        copies: Arc<CopyDesk>,
+        coordinator: Arc<MoveCoordinator>,
+        copies: Arc<CopyCoordinator>,
         wanted: usize,
-    ) -> std::io::Result<CopyKeeper> {
-        let keeping = Arc::new(CopyKeeping {
+    ) -> std::io::Result<CopyReplicator> {
+        let keeping = Arc::new(CopyReplication {
             directory,
-            desk,
+            coordinator,
             copies,
             wanted,
             links: Mutex::default(),
@@ -121,11 +121,11 @@ impl CopyKeeper {
         let thread = std::thread::Builder::new().name("copies".to_owned()).spawn(move || keep(&run))?;
         let _once = keeping.chooser.set(thread.thread().clone());
         keeping.copies.wake_with_the_map(thread.thread().clone());
-        Ok(CopyKeeper { keeping, thread: Some(thread) })
+        Ok(CopyReplicator { keeping, thread: Some(thread) })
     }
 }
 
-impl Drop for CopyKeeper {
+impl Drop for CopyReplicator {
     fn drop(&mut self) {
         self.keeping.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -136,7 +136,7 @@ impl Drop for CopyKeeper {
 }
 
 /// The thread that chooses copies.
-fn keep(keeping: &Arc<CopyKeeping>) {
+fn keep(keeping: &Arc<CopyReplication>) {
     let (mut confirmed, mut swept, mut logged) = (Instant::now(), Instant::now(), None::<Instant>);
     let (mut looked_at, mut is_on) = (u64::MAX, false);
     while !keeping.stop.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ fn keep(keeping: &Arc<CopyKeeping>) {
 
 /// No table needs copies any more: the generation ends, so that no other server takes this one's place with what a copy
 /// had once, and nothing waits for copies.
-fn end_copies(keeping: &CopyKeeping) {
+fn end_copies(keeping: &CopyReplication) {
     stop_links(&mut keeping.links.lock(), |_| true);
     let Some(log) = keeping.directory.change_log() else { return };
     let (_, members) = keeping.copies.generation();
@@ -195,7 +195,7 @@ fn end_copies(keeping: &CopyKeeping) {
         log.set_copied(log.copied(), Duration::ZERO, true);
     }
     if keeping.copies.want(Vec::new(), &BTreeMap::new()) {
-        keeping.desk.wake_agent();
+        keeping.coordinator.wake_agent();
     }
 }
 
@@ -212,7 +212,7 @@ fn stop_links(links: &mut CopyLinks, is_over: impl Fn(&CopyName) -> bool) {
 
 /// Chooses copies: each of the generation has a link, new ones are filled where some are missing, and those that
 /// confirm nothing are replaced.
-fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
+fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     let peers = keeping.copies.peers();
     let acknowledged = keeping.copies.note_log(log.end());
     let (_, members) = keeping.copies.generation();
@@ -252,7 +252,7 @@ fn choose(keeping: &Arc<CopyKeeping>, log: &Arc<ChangeLog>) {
     next.truncate(keeping.wanted);
     // The copies that there are stay where no other one could take their place.
     if !next.is_empty() && next != members && keeping.copies.want(next, &held_of(links)) {
-        keeping.desk.wake_agent();
+        keeping.coordinator.wake_agent();
     }
     if well.len() >= keeping.wanted {
         stop_links(links, is_new);
@@ -290,19 +290,19 @@ fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &[Strin
     free(false).or_else(|| free(true))
 }
 
-fn start_link(keeping: &Arc<CopyKeeping>, name: CopyName, is_new: bool) -> CopyLink {
+fn start_link(keeping: &Arc<CopyReplication>, name: CopyName, is_new: bool) -> CopyLink {
     let stop = Arc::new(AtomicBool::new(false));
     let (run, stopped) = (Arc::clone(keeping), Arc::clone(&stop));
     let thread = std::thread::Builder::new().name("copy-link".to_owned());
     let thread = thread.spawn(move || run_link(&run, &name, &stopped));
     let trouble = thread.as_ref().err().map(ToString::to_string);
-    let (held, begun, confirmed) = (HeldCopy::default(), Instant::now(), None);
+    let (held, begun, confirmed) = (CopyPosition::default(), Instant::now(), None);
     let (needs_from, behind, is_over) = (0, 0, trouble.is_some());
     CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, stop }
 }
 
 /// The thread of a copy.
-fn run_link(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) {
+fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
         let ended = ship(keeping, name, stop);
         let mut links = keeping.links.lock();
@@ -346,7 +346,7 @@ fn ends_at(state: &ReplicaState) -> u64 {
 }
 
 /// Sends the log to a copy until there is trouble, or the link is to stop.
-fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(), LinkEnd> {
+fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result<(), LinkEnd> {
     let again = |why: String| LinkEnd::Again(why);
     let broken = |error: sandstorm_log::LogError| LinkEnd::Again(error.to_string());
     let peers = keeping.copies.peers();
@@ -382,7 +382,7 @@ fn ship(keeping: &CopyKeeping, name: &CopyName, stop: &AtomicBool) -> Result<(),
     Ok(())
 }
 
-impl CopyKeeping {
+impl CopyReplication {
     /// The generation's number: what is sent to a copy has it.
     fn epoch(&self) -> u64 {
         self.copies.generation_number().max(1)
@@ -412,7 +412,7 @@ impl CopyKeeping {
         {
             let mut links = self.links.lock();
             let Some(link) = links.get_mut(name) else { return };
-            link.held = HeldCopy { held: shipper.held(), asked_ns };
+            link.held = CopyPosition { held: shipper.held(), asked_ns };
             (link.confirmed, link.trouble) = (Some(Instant::now()), None);
             (link.needs_from, link.behind) = (shipper.needs_from(), shipper.behind());
         }
@@ -438,7 +438,7 @@ impl CopyKeeping {
     }
 }
 
-fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
+fn show(keeping: &CopyReplication, log: Option<&Arc<ChangeLog>>) {
     let needed = keeping.copies.needed();
     let shown = |(name, link): (&CopyName, &CopyLink)| CopyStatus {
         server: name.0.clone(),
@@ -456,7 +456,7 @@ fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
         servers: one.copies.into_iter().map(|(server, _)| server).collect(),
         successor: one.successor,
     });
-    keeping.desk.copies_part().set_status(CopiesStatus {
+    keeping.coordinator.copies_view().set_status(CopiesStatus {
         is_on: log.is_some(),
         wanted: keeping.wanted,
         generation: keeping.copies.generation_number(),
@@ -468,16 +468,16 @@ fn show(keeping: &CopyKeeping, log: Option<&Arc<ChangeLog>>) {
 }
 
 /// Removes copies of others' logs that no generation has.
-fn sweep(keeping: &CopyKeeping) {
+fn sweep(keeping: &CopyReplication) {
     let peers = keeping.copies.peers();
     let Some(read_at) = peers.read_at.filter(|at| at.elapsed() < SWEEP_MAP_AGE) else { return };
-    let Some(depot) = keeping.desk.copies_part().depot() else { return };
+    let Some(copy_store) = keeping.coordinator.copies_view().copy_store() else { return };
     let own = keeping.copies.own_id();
     let is_needed = |(owner, copy): &CopyName| {
         let known = peers.map.generations.get(owner);
         known.is_some_and(|one| one.copies.iter().any(|(server, number)| server == own && number == copy))
     };
-    depot.remove_unneeded(is_needed, read_at);
+    copy_store.remove_unneeded(is_needed, read_at);
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 //! compared change of the map. Until then the copy is worth nothing, and is made again after any trouble; from then on
 //! the source's records are worth nothing.
 //!
-//! Only the source hands slots over, and only while it does not serve them: from [`MoveDesk::freeze`] on, unless it
-//! begins to serve them again, which it does only if no hand-over can be under way. So a process that starts, and does
-//! not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`): what
-//! was sent before fails then.
+//! Only the source hands slots over, and only while it does not serve them: from [`MoveCoordinator::freeze`] on, unless
+//! it begins to serve them again, which it does only if no hand-over can be under way. So a process that starts, and
+//! does not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`):
+//! what was sent before fails then.
 
 mod peer_lookup;
 
@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
-use crate::copies_part::CopiesPart;
+use crate::copies_view::CopiesView;
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
 use crate::map_requests::{FASTER, MapAnswer, MapChange, MapRequest, WaitingRequest};
 pub use crate::move_progress::{CopyProgress, LaggingServer};
@@ -60,7 +60,7 @@ struct SourceAttempt {
 type OwnedBasis = (u64, bool, Option<SlotSpan>);
 
 #[derive(Default)]
-struct MoveDeskState {
+struct MoveCoordinatorState {
     /// The map that was read last.
     map: StoredSlots,
     servers: BTreeMap<String, ServerState>,
@@ -86,49 +86,49 @@ struct MoveDeskState {
     agent: Option<Thread>,
 }
 
-impl MoveDeskState {
+impl MoveCoordinatorState {
     fn known(&self) -> KnownServers<'_> {
         KnownServers { all: &self.servers, live: &self.live }
     }
 }
 
 /// See the head of this file.
-pub struct MoveDesk {
+pub struct MoveCoordinator {
     slots: Arc<SlotOwnership>,
     /// A random number of this start.
     boot: u64,
-    state: Mutex<MoveDeskState>,
+    state: Mutex<MoveCoordinatorState>,
     changed: Condvar,
     /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
     /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
     turn: Mutex<SourceWalks>,
     /// Held while some of the records of slots that are other servers' are removed.
     removal: Mutex<()>,
-    copies: CopiesPart,
+    copies: CopiesView,
 }
 
-impl std::fmt::Debug for MoveDesk {
+impl std::fmt::Debug for MoveCoordinator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MoveDesk").field("boot", &self.boot).finish_non_exhaustive()
+        f.debug_struct("MoveCoordinator").field("boot", &self.boot).finish_non_exhaustive()
     }
 }
 
-impl MoveDesk {
-    /// The desk of a server that has not read the map. `boot` is a random number of this start, not 0.
-    pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveDesk {
-        MoveDesk {
+impl MoveCoordinator {
+    /// The coordinator of a server that has not read the map. `boot` is a random number of this start, not 0.
+    pub fn new(slots: Arc<SlotOwnership>, boot: u64) -> MoveCoordinator {
+        MoveCoordinator {
             slots,
             boot: boot.max(1),
             state: Mutex::default(),
             changed: Condvar::new(),
             turn: Mutex::default(),
             removal: Mutex::default(),
-            copies: CopiesPart::default(),
+            copies: CopiesView::default(),
         }
     }
 
     /// What there is of copies of logs.
-    pub fn copies_part(&self) -> &CopiesPart {
+    pub fn copies_view(&self) -> &CopiesView {
         &self.copies
     }
 
@@ -205,7 +205,7 @@ impl MoveDesk {
     }
 
     /// Sets the slots that this server owns.
-    fn own(&self, state: &mut MoveDeskState) {
+    fn own(&self, state: &mut MoveCoordinatorState) {
         let id = self.slots.own_id();
         self.slots.set_arriving(state.map.moves.iter().any(|one| !one.handed_over && one.target == id));
         let is_frozen = |attempt: &&SourceAttempt| attempt.stage != CopyStage::Copying;
@@ -236,7 +236,7 @@ impl MoveDesk {
         one.is_copied_from(self.slots.own_id()) && is_own
     }
 
-    fn end_attempt(&self, state: &mut MoveDeskState) {
+    fn end_attempt(&self, state: &mut MoveCoordinatorState) {
         state.attempt = None;
         self.slots.set_copied(None);
     }
@@ -322,7 +322,7 @@ impl MoveDesk {
         Ok(span)
     }
 
-    fn current(state: &mut MoveDeskState, attempt: u64) -> Result<&mut SourceAttempt, String> {
+    fn current(state: &mut MoveCoordinatorState, attempt: u64) -> Result<&mut SourceAttempt, String> {
         let current = state.attempt.as_mut().filter(|current| current.attempt == attempt);
         let current = current.ok_or("the source has ended this copy: it begins again")?;
         current.heard = Instant::now();

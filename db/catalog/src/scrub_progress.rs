@@ -34,7 +34,7 @@ pub struct ScrubPass {
 }
 
 #[derive(Debug, Default)]
-struct ScrubDeskState {
+struct ScrubProgressState {
     status: ScrubStatus,
     /// Whether a pass is to begin at once.
     is_asked: bool,
@@ -45,13 +45,13 @@ struct ScrubDeskState {
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct ScrubDesk {
-    state: Mutex<ScrubDeskState>,
+pub struct ScrubProgress {
+    state: Mutex<ScrubProgressState>,
     bytes: AtomicU64,
     damage: AtomicU64,
 }
 
-impl ScrubDesk {
+impl ScrubProgress {
     /// How far the reading is.
     pub fn status(&self) -> ScrubStatus {
         self.state.lock().status.clone()
@@ -128,24 +128,24 @@ mod tests {
 
     #[test]
     fn a_pass_is_counted_and_damage_is_told_once() {
-        let desk = ScrubDesk::default();
-        assert!(!desk.ask() && !desk.is_asked(), "there is no thread");
-        desk.set_thread(std::thread::current());
-        assert!(desk.ask() && desk.is_asked());
-        desk.begin();
-        desk.note_sound(5);
-        desk.note_sound(6);
-        desk.note_damage();
-        let status = desk.status();
-        assert!(!desk.is_asked() && status.is_under_way && status.last.is_none() && status.pass_bytes == 11);
-        desk.end(1);
-        let status = desk.status();
+        let progress = ScrubProgress::default();
+        assert!(!progress.ask() && !progress.is_asked(), "there is no thread");
+        progress.set_thread(std::thread::current());
+        assert!(progress.ask() && progress.is_asked());
+        progress.begin();
+        progress.note_sound(5);
+        progress.note_sound(6);
+        progress.note_damage();
+        let status = progress.status();
+        assert!(!progress.is_asked() && status.is_under_way && status.last.is_none() && status.pass_bytes == 11);
+        progress.end(1);
+        let status = progress.status();
         let last = status.last.expect("a pass has ended");
-        assert_eq!((status.is_under_way, last.bytes, last.damage, desk.counts()), (false, 11, 1, [11, 1]));
-        desk.set_log_damage(Some("a".to_owned()));
-        desk.set_log_damage(Some("a".to_owned()));
-        assert_eq!((desk.take_notes(), desk.take_notes()), (vec!["a".to_owned()], vec![]));
-        desk.set_log_damage(None);
-        assert_eq!((desk.take_notes(), desk.status().log_damage), (vec![], None));
+        assert_eq!((status.is_under_way, last.bytes, last.damage, progress.counts()), (false, 11, 1, [11, 1]));
+        progress.set_log_damage(Some("a".to_owned()));
+        progress.set_log_damage(Some("a".to_owned()));
+        assert_eq!((progress.take_notes(), progress.take_notes()), (vec!["a".to_owned()], vec![]));
+        progress.set_log_damage(None);
+        assert_eq!((progress.take_notes(), progress.status().log_damage), (vec![], None));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) type CopyName = (String, u64);
 
 /// What a link to a copy knows of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeldCopy {
+pub(crate) struct CopyPosition {
     /// The position up to which it has the log; `None`: it cannot be read yet.
     pub(crate) held: Option<u64>,
     /// When the last question was sent that it has answered, in nanoseconds of the clock of leases; 0: none.
@@ -37,7 +37,7 @@ pub(crate) struct CopiedUpTo {
 }
 
 #[derive(Debug, Default)]
-struct CopyDeskState {
+struct CopyCoordinatorState {
     map: StoredSlots,
     revision: u64,
     /// When the map was asked for that was read last.
@@ -62,17 +62,17 @@ struct CopyDeskState {
     /// The servers that were stopped in order.
     stopped: BTreeSet<String>,
     /// The place that this server wants to take by itself.
-    place: Option<PlaceWish>,
+    place: Option<SuccessionRequest>,
     /// The one that it has asked for, by a change of the map that had this revision.
-    asked_place: Option<(u64, PlaceWish)>,
+    asked_place: Option<(u64, SuccessionRequest)>,
     /// Whether this server has been well for as long as a probation takes, and the probations that it has seen begin.
     is_well: bool,
     probations: u64,
 }
 
-/// The wish of a server to take the place of one that is gone.
+/// The request of a server to take the place of one that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PlaceWish {
+pub(crate) struct SuccessionRequest {
     /// The server that is gone.
     pub(crate) owner: String,
     /// The copy that is sealed and read: of that server's log, or of the one whose place it was to take. It has
@@ -100,7 +100,7 @@ pub(crate) struct CopyOwner {
 
 /// Why a server does not take a place by itself, as the map has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MapHurdle {
+pub(crate) enum MapObstacle {
     /// This server does not know what the map is now.
     MapIsOld,
     /// This server belongs to the cluster no more, or its own place was taken.
@@ -122,10 +122,10 @@ pub(crate) enum MapHurdle {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct CopyDesk {
+pub(crate) struct CopyCoordinator {
     own_id: String,
     boot: u64,
-    state: Mutex<CopyDeskState>,
+    state: Mutex<CopyCoordinatorState>,
     /// The threads that act on another map.
     woken: Mutex<Vec<Thread>>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct KnownPeers {
     pub(crate) read_at: Option<Instant>,
 }
 
-impl CopyDeskState {
+impl CopyCoordinatorState {
     /// The generation of this start, if no other server takes this one's place.
     fn own(&self, owner: &str, boot: u64) -> Option<&StoredGeneration> {
         let is_own = |one: &&StoredGeneration| {
@@ -152,9 +152,9 @@ impl CopyDeskState {
     }
 }
 
-impl CopyDesk {
-    pub(crate) fn new(own_id: &str, boot: u64) -> CopyDesk {
-        CopyDesk { own_id: own_id.to_owned(), boot, state: Mutex::default(), woken: Mutex::default() }
+impl CopyCoordinator {
+    pub(crate) fn new(own_id: &str, boot: u64) -> CopyCoordinator {
+        CopyCoordinator { own_id: own_id.to_owned(), boot, state: Mutex::default(), woken: Mutex::default() }
     }
 
     pub(crate) fn own_id(&self) -> &str {
@@ -251,50 +251,53 @@ impl CopyDesk {
 
     /// Sets the place that this server wants to take by itself. It is wished again and again; returns whether it is
     /// another one.
-    pub(crate) fn wish_place(&self, wish: Option<PlaceWish>) -> bool {
-        let known = std::mem::replace(&mut self.state.lock().place, wish.clone());
-        known.map(|known| known.owner) != wish.map(|wish| wish.owner)
+    pub(crate) fn request_succession(&self, request: Option<SuccessionRequest>) -> bool {
+        let known = std::mem::replace(&mut self.state.lock().place, request.clone());
+        known.map(|known| known.owner) != request.map(|request| request.owner)
     }
 
-    /// The change of the map by which this server takes a place by itself, if it has this revision; and the wish. The
-    /// map was asked for at `read_at`.
-    pub(crate) fn place_change(&self, revision: u64, read_at: Instant) -> Option<(StoredSlots, PlaceWish)> {
+    /// The change of the map by which this server takes a place by itself, if it has this revision; and the request.
+    /// The map was asked for at `read_at`.
+    pub(crate) fn place_change(&self, revision: u64, read_at: Instant) -> Option<(StoredSlots, SuccessionRequest)> {
         let state = self.state.lock();
-        let wish = state.place.as_ref().filter(|wish| read_at < wish.until || is_broken(MemberRule::WishesEnd))?;
-        if state.revision != revision || self.map_hurdle(&state, &wish.owner, wish.boot).is_some() {
+        let request = state
+            .place
+            .as_ref()
+            .filter(|request| read_at < request.until || is_broken(MemberRule::SuccessionRequestsEnd))?;
+        if state.revision != revision || self.map_obstacle(&state, &request.owner, request.boot).is_some() {
             return None;
         }
         // Of another copy it is not known whether it has all.
-        if self.copy_to_read(&state, &wish.owner).as_ref() != Some(&wish.copy) {
+        if self.copy_to_read(&state, &request.owner).as_ref() != Some(&request.copy) {
             return None;
         }
-        state.map.take_place(&wish.owner, &self.own_id).map(|map| (map, wish.clone()))
+        state.map.take_place(&request.owner, &self.own_id).map(|map| (map, request.clone()))
     }
 
     /// This server asks for a place, by a change of the map that has this revision. A newer map shows whether it was
     /// made, since the answer may be lost.
-    pub(crate) fn ask_place(&self, revision: u64, wish: PlaceWish) {
-        self.state.lock().asked_place = Some((revision, wish));
+    pub(crate) fn ask_place(&self, revision: u64, request: SuccessionRequest) {
+        self.state.lock().asked_place = Some((revision, request));
     }
 
     /// The place that this server has asked for, if a newer map shows that it takes it. Once for each.
-    pub(crate) fn begun_place(&self) -> Option<PlaceWish> {
+    pub(crate) fn begun_place(&self) -> Option<SuccessionRequest> {
         let state = &mut *self.state.lock();
         // While the map is the one that was to be changed, the change may be made still.
-        let (_, wish) = state.asked_place.take_if(|(asked, _)| *asked != state.revision)?;
-        let (place, _) = &wish.copy;
+        let (_, request) = state.asked_place.take_if(|(asked, _)| *asked != state.revision)?;
+        let (place, _) = &request.copy;
         let is_successor = |one: &StoredGeneration| one.successor.as_deref() == Some(&self.own_id);
         let is_begun = state.map.generations.get(place).is_some_and(is_successor);
-        (is_begun && state.map.on_probation.contains(place)).then_some(wish)
+        (is_begun && state.map.on_probation.contains(place)).then_some(request)
     }
 
     /// Why this server does not take the place of an owner that is gone, as the map has it.
-    pub(crate) fn place_hurdle(&self, owner: &str, boot: u64, map_since: Instant) -> Option<MapHurdle> {
+    pub(crate) fn place_hurdle(&self, owner: &str, boot: u64, map_since: Instant) -> Option<MapObstacle> {
         let state = self.state.lock();
         if state.read_at.is_none_or(|at| at < map_since) {
-            return Some(MapHurdle::MapIsOld);
+            return Some(MapObstacle::MapIsOld);
         }
-        self.map_hurdle(&state, owner, boot)
+        self.map_obstacle(&state, owner, boot)
     }
 
     /// The copy here that is sealed and read if this server takes a place because an owner is gone: not that owner's,
@@ -303,14 +306,14 @@ impl CopyDesk {
         self.copy_to_read(&self.state.lock(), owner)
     }
 
-    fn copy_to_read(&self, state: &CopyDeskState, owner: &str) -> Option<CopyName> {
+    fn copy_to_read(&self, state: &CopyCoordinatorState, owner: &str) -> Option<CopyName> {
         let place = state.map.place_to_take(owner)?;
         let copies = &state.map.generations.get(place)?.copies;
         let (_, copy) = copies.iter().find(|(server, _)| *server == self.own_id)?;
         Some((place.to_owned(), *copy))
     }
 
-    fn map_hurdle(&self, state: &CopyDeskState, owner: &str, boot: u64) -> Option<MapHurdle> {
+    fn map_obstacle(&self, state: &CopyCoordinatorState, owner: &str, boot: u64) -> Option<MapObstacle> {
         let (own, map) = (&self.own_id, &state.map);
         let has_copy = map.generations.get(owner).is_some_and(|one| one.copies.iter().any(|(id, _)| id == own));
         let third = |id: &&String| {
@@ -319,22 +322,22 @@ impl CopyDesk {
         };
         // Where a third server takes a place, that is told below.
         let owns_nothing = map.place_to_take(owner).is_some_and(|place| map.spans_of(place).next().is_none());
-        let hurdles = [
-            (state.is_replaced || state.has_lost, MapHurdle::IsReplaced),
-            (!state.live.contains(own), MapHurdle::IsNotKnown),
-            (map.draining.contains_key(own), MapHurdle::IsDraining),
-            (map.on_probation.contains(own), MapHurdle::IsOnProbation),
-            (state.stopped.contains(owner), MapHurdle::WasStopped),
-            (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != boot), MapHurdle::HasChanged),
-            (owns_nothing, MapHurdle::OwnsNothing),
-            (!state.live.iter().any(|id| third(&id)), MapHurdle::NoThirdServer),
+        let obstacles = [
+            (state.is_replaced || state.has_lost, MapObstacle::IsReplaced),
+            (!state.live.contains(own), MapObstacle::IsNotKnown),
+            (map.draining.contains_key(own), MapObstacle::IsDraining),
+            (map.on_probation.contains(own), MapObstacle::IsOnProbation),
+            (state.stopped.contains(owner), MapObstacle::WasStopped),
+            (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != boot), MapObstacle::HasChanged),
+            (owns_nothing, MapObstacle::OwnsNothing),
+            (!state.live.iter().any(|id| third(&id)), MapObstacle::NoThirdServer),
         ];
-        let found = hurdles.into_iter().find(|(is_so, _)| *is_so).map(|(_, hurdle)| hurdle);
+        let found = obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle);
         found.or_else(|| match map.take_place(owner, own) {
             Some(_) => None,
             None => {
                 let under_way = map.succession().map(|(of, _)| of.to_owned()).unwrap_or_default();
-                Some(MapHurdle::SuccessionUnderWay(under_way))
+                Some(MapObstacle::SuccessionUnderWay(under_way))
             }
         })
     }
@@ -417,7 +420,7 @@ impl CopyDesk {
         self.needed_of(&self.state.lock())
     }
 
-    fn needed_of(&self, state: &CopyDeskState) -> BTreeSet<CopyName> {
+    fn needed_of(&self, state: &CopyCoordinatorState) -> BTreeSet<CopyName> {
         let read = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
         needed(read, state.wanted.as_deref().unwrap_or_default(), &state.sent)
     }
@@ -430,7 +433,7 @@ impl CopyDesk {
 
     /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they
     /// do.
-    pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, HeldCopy>) -> bool {
+    pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, CopyPosition>) -> bool {
         let state = &mut *self.state.lock();
         let known = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
         let acknowledged = state.published.max(state.found.unwrap_or(0));
@@ -447,15 +450,15 @@ impl CopyDesk {
     }
 
     /// Takes over how far the copies are. Returns what may be acknowledged.
-    pub(crate) fn publish(&self, held: &BTreeMap<CopyName, HeldCopy>) -> CopiedUpTo {
+    pub(crate) fn publish(&self, held: &BTreeMap<CopyName, CopyPosition>) -> CopiedUpTo {
         let state = &mut *self.state.lock();
         let has_generation = state.own(&self.own_id, self.boot).is_some_and(|own| !own.copies.is_empty());
         if !has_generation || state.has_lost {
             return CopiedUpTo { position: state.published, asked_ns: 0 };
         }
         let needed = self.needed_of(state);
-        let all: Vec<HeldCopy> = needed.iter().map(|name| held.get(name).copied().unwrap_or_default()).collect();
-        let of_all = |of: &dyn Fn(&HeldCopy) -> u64| match is_broken(MemberRule::AllCopiesConfirm) {
+        let all: Vec<CopyPosition> = needed.iter().map(|name| held.get(name).copied().unwrap_or_default()).collect();
+        let of_all = |of: &dyn Fn(&CopyPosition) -> u64| match is_broken(MemberRule::AllCopiesConfirm) {
             true => all.iter().map(of).max().unwrap_or(0),
             false => all.iter().map(of).min().unwrap_or(0),
         };
@@ -508,21 +511,21 @@ mod tests {
     use crate::broken_rules::BROKEN;
 
     /// What a start publishes that reads the generation of an earlier one, and the map that it wants.
-    fn first_look() -> (CopyDesk, CopiedUpTo, Option<StoredSlots>) {
+    fn first_look() -> (CopyCoordinator, CopiedUpTo, Option<StoredSlots>) {
         let (own, copy) = ("a".repeat(40), ("b".repeat(40), 7));
         let map = StoredSlots::divided(std::slice::from_ref(&own));
         let map = map.set_copies(&own, 1, std::slice::from_ref(&copy)).unwrap();
-        let desk = CopyDesk::new(&own, 2);
+        let coordinator = CopyCoordinator::new(&own, 2);
         let (servers, live) = (BTreeMap::new(), BTreeSet::new());
-        desk.adopt((5, &map), (&servers, &live), "", Instant::now());
-        let held = BTreeMap::from([(copy, HeldCopy { held: Some(9), asked_ns: 3 })]);
-        let published = desk.publish(&held);
-        let wanted = desk.next_change(5);
+        coordinator.adopt((5, &map), (&servers, &live), "", Instant::now());
+        let held = BTreeMap::from([(copy, CopyPosition { held: Some(9), asked_ns: 3 })]);
+        let published = coordinator.publish(&held);
+        let wanted = coordinator.next_change(5);
         if let Some(wanted) = &wanted {
-            desk.adopt((6, wanted), (&servers, &live), "", Instant::now());
-            assert_eq!(desk.publish(&held), CopiedUpTo { position: 9, asked_ns: 3 });
+            coordinator.adopt((6, wanted), (&servers, &live), "", Instant::now());
+            assert_eq!(coordinator.publish(&held), CopiedUpTo { position: 9, asked_ns: 3 });
         }
-        (desk, published, wanted)
+        (coordinator, published, wanted)
     }
 
     /// A change that the earlier start has sent may be made at any moment, with copies that this one does not know.
@@ -540,26 +543,27 @@ mod tests {
 
     #[test]
     fn a_place_is_lost_whatever_was_read_before_and_only_once() {
-        let (desk, _, map) = first_look();
+        let (coordinator, _, map) = first_look();
         let (own, mut map) = ("a".repeat(40), map.unwrap());
         let (servers, live) = (BTreeMap::new(), BTreeSet::new());
-        let adopt = |revision, map: &StoredSlots| desk.adopt((revision, map), (&servers, &live), "", Instant::now());
-        assert!(!desk.has_lost());
+        let adopt =
+            |revision, map: &StoredSlots| coordinator.adopt((revision, map), (&servers, &live), "", Instant::now());
+        assert!(!coordinator.has_lost());
         let generation = map.generations.get_mut(&own).unwrap();
         (generation.number, generation.successor) = (generation.number + 1, Some("b".repeat(40)));
         adopt(7, &map);
-        assert!(desk.has_lost());
-        desk.end_loss();
+        assert!(coordinator.has_lost());
+        coordinator.end_loss();
         adopt(8, &map);
-        assert!(!desk.has_lost());
+        assert!(!coordinator.has_lost());
         // One that has had no generation that it knew of: its first change was made, and the answer lost.
-        let fresh = CopyDesk::new(&own, 3);
+        let fresh = CopyCoordinator::new(&own, 3);
         let none = StoredSlots::divided(std::slice::from_ref(&own));
         fresh.adopt((1, &none), (&servers, &live), "", Instant::now());
         fresh.adopt((7, &map), (&servers, &live), "", Instant::now());
         assert!(fresh.has_lost());
         // A start that reads nothing else has shown nothing.
-        let late = CopyDesk::new(&own, 4);
+        let late = CopyCoordinator::new(&own, 4);
         late.adopt((7, &map), (&servers, &live), "", Instant::now());
         assert!(!late.has_lost());
     }
