@@ -181,7 +181,7 @@ fn so_has_that_of_slots_that_move() {
 fn nats_syncs_each_message() -> bool {
     let Ok(output) = Command::new("nats-server").arg("--version").output() else { return false };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut numbers = text.split('v').last().unwrap_or_default().split('.').map(|part| part.trim().parse::<u32>());
+    let mut numbers = text.rsplit('v').next().unwrap_or_default().split('.').map(|part| part.trim().parse::<u32>());
     matches!((numbers.next(), numbers.next()), (Some(Ok(2)), Some(Ok(10..))))
 }
 

@@ -143,7 +143,7 @@ impl ScrubLoop {
         let mut needed = repair.files.iter().filter(|file| log.needs_file(file)).peekable();
         if needed.peek().is_some() {
             // A start reads the segment of the checkpoint's position from its beginning: that has to be another one.
-            let is_written = needed.fold(false, |is_written, file| log.leave_segment(file) || is_written);
+            let is_written = needed.filter(|file| log.leave_segment(file)).count() > 0;
             if !is_written && repair.asked.is_none_or(|at| at.elapsed() >= SCRUB_REPAIR_AGAIN) {
                 repair.asked = Some(Instant::now());
                 self.directory.checkpoint_requests().ask();

@@ -32,7 +32,7 @@ impl<'i> FuzzInput<'i> {
 
     fn is(&mut self, one_in: u8) -> bool {
         let byte = self.byte();
-        byte != 0 && byte % one_in == 0
+        byte != 0 && byte.is_multiple_of(one_in)
     }
 }
 

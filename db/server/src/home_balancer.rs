@@ -20,6 +20,9 @@ use sandstorm_metrics::ServerMetrics;
 use crate::home_balance::{HomeBalance, HomeMove, TenantLoad};
 use crate::limits::homes::{HOME_BUSY_LOAD, HOME_WINDOW_MS};
 
+/// What each worker has done for each tenant, by its serial number.
+type TenantWork = HashMap<u64, Vec<WorkCounts>>;
+
 /// The running thread; stops when dropped.
 pub struct HomeBalancer {
     stop: Arc<AtomicBool>,
@@ -118,7 +121,7 @@ struct LoadMeter {
     /// Of each worker, the microseconds for which it was busy.
     busy_us: Vec<u64>,
     /// The counts at the end of the last window, by the tenants' serial numbers; empty if they were not read then.
-    counts: HashMap<u64, Vec<WorkCounts>>,
+    counts: TenantWork,
 }
 
 impl LoadMeter {
@@ -152,7 +155,7 @@ impl LoadMeter {
 /// The loads of all tenants. `shares`: the part of the window for which each worker was busy.
 fn loads(
     snapshot: &DirectorySnapshot,
-    (before, now): (&HashMap<u64, Vec<WorkCounts>>, &HashMap<u64, Vec<WorkCounts>>),
+    (before, now): (&TenantWork, &TenantWork),
     shares: &[f64],
     window_us: f64,
 ) -> Vec<TenantLoad> {
@@ -215,7 +218,7 @@ mod tests {
         let directory = directory();
         let snapshot = directory.snapshot();
         let view = |name: &str| snapshot.by_name(name).expect("a tenant");
-        let read = || -> HashMap<u64, Vec<WorkCounts>> {
+        let read = || -> TenantWork {
             let counts = |view: &Arc<TenantView>| (0..2).map(|worker| WorkCounts::of(view, worker)).collect();
             snapshot.iter().map(|view| (view.tenant.serial, counts(view))).collect()
         };

@@ -86,10 +86,13 @@ fn lose_the_first_segment() -> Result<(), String> {
     is_damaged(disk)
 }
 
+/// A run that breaks if its rule does.
+type RuleRun<'a> = &'a dyn Fn() -> Result<(), String>;
+
 #[test]
 fn each_rule_of_recovery_that_is_broken_on_purpose_is_found() {
     let fail = || fail_at_every_operation(DiskFault::Error);
-    let runs: [(RecoveryRule, &dyn Fn() -> Result<(), String>); 6] = [
+    let runs: [(RecoveryRule, RuleRun<'_>); 6] = [
         (RecoveryRule::UnitsAreWhole, &crash_at_every_operation),
         (RecoveryRule::TailIsWrittenAgain, &fail),
         (RecoveryRule::PromisedIsThere, &flip_what_a_later_frame_promises),

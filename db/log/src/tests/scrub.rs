@@ -85,7 +85,7 @@ fn each_byte_of_a_copy_that_a_disk_changes_is_found() {
 fn a_file_in_the_place_of_another_one_and_an_older_one_are_found() {
     let (disk, mut replica, mut source) = small_replica();
     let files = replica.scrubbed_files();
-    let last = files.iter().filter(|file| file.name().starts_with("log-")).next_back().unwrap().clone();
+    let last = files.iter().rfind(|file| file.name().starts_with("log-")).unwrap().clone();
     let before = disk.content(&last.name());
     // The same file as it was before: what was confirmed since is not there.
     source.write();
