@@ -117,14 +117,13 @@ impl<'a> Db<'a> {
         let Some(name) = CalleeName::parse(function).function else {
             return Err(Error::invalid(no_function_named(function)));
         };
-        let callee = Cow::Owned(CalleeName::with_types(function, &TypeText::of_call::<A, R>(name)));
+        let callee = Cow::Owned(CalleeName::with_types(function, &TypeText::of_call::<A, R>(name)?));
         let args = args.to_record();
         let call = ExtensionCall { host: self.host, extension: function, callee, args: &args, is_under_way: false };
         let reply = call.await?;
-        let mut from = Decoder::new(&reply);
-        let read = R::typed_read(&mut from)?;
-        from.finish()?;
-        Ok(read)
+        let mut from = Decoder::of_reply(&reply);
+        let read = R::typed_read(&mut from).and_then(|value| from.finish().map(|()| value));
+        read.map_err(|error| Error::invalid(format!("{function}: the reply is not of its type: {}", error.text())))
     }
 }
 

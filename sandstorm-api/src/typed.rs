@@ -27,10 +27,18 @@ const NESTING: u32 = 64;
 pub struct Decoder<'a> {
     rest: &'a [u8],
     len: usize,
-    /// Whether it is a record's value: fields at the end may be missing in it.
-    is_record: bool,
+    part: DecodedPart,
     /// Structs and enums around what is read.
     depth: u32,
+}
+
+/// What the bytes are, for the text of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DecodedPart {
+    Arguments,
+    Reply,
+    /// Fields at the end may be missing in it.
+    RecordValue,
 }
 
 /// Where in the bytes a struct begins.
@@ -73,17 +81,22 @@ numbers!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 impl<'a> Decoder<'a> {
     /// A reader of these arguments.
     pub fn new(args: &'a [u8]) -> Decoder<'a> {
-        Decoder { rest: args, len: args.len(), is_record: false, depth: 0 }
+        Decoder { rest: args, len: args.len(), part: DecodedPart::Arguments, depth: 0 }
     }
 
     /// A reader of the value of a record.
     pub fn of_record(value: &'a [u8]) -> Decoder<'a> {
-        Decoder { is_record: true, ..Decoder::new(value) }
+        Decoder { part: DecodedPart::RecordValue, ..Decoder::new(value) }
+    }
+
+    /// A reader of the reply of a function that was called.
+    pub(crate) fn of_reply(reply: &'a [u8]) -> Decoder<'a> {
+        Decoder { part: DecodedPart::Reply, ..Decoder::new(reply) }
     }
 
     /// Begins a struct or an enum.
     pub fn enter(&mut self) -> Result<StructPlace, Error> {
-        let may_end_early = self.is_record && self.depth == 0 && self.rest.len() == self.len;
+        let may_end_early = self.part == DecodedPart::RecordValue && self.depth == 0 && self.rest.len() == self.len;
         self.depth += 1;
         if self.depth > NESTING { Err(self.wrong("are nested too deep")) } else { Ok(StructPlace { may_end_early }) }
     }
@@ -171,7 +184,8 @@ impl<'a> Decoder<'a> {
         if count > self.rest.len() {
             return Err(self.wrong("have a list that ends too early"));
         }
-        let mut values = Vec::with_capacity(count);
+        // No more memory than the bytes themselves take, whatever the count says; a value may be larger than its bytes.
+        let mut values = Vec::with_capacity(count.min(self.rest.len() / size_of::<T>().max(1)));
         for _ in 0..count {
             values.push(read(self)?);
         }
@@ -198,10 +212,13 @@ impl<'a> Decoder<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.wrong("go on behind their end")) }
     }
 
-    /// The error of arguments that are not of the function's type.
+    /// The error of bytes that are not of their type, such as those of arguments.
     #[cold]
     pub fn wrong(&self, what: &str) -> Error {
-        let of = if self.is_record { "" } else { "the arguments are not of the function's types: " };
+        let of = match self.part {
+            DecodedPart::Arguments => "the arguments are not of the function's types: ",
+            DecodedPart::Reply | DecodedPart::RecordValue => "",
+        };
         Error::invalid(format!("{of}they {what} (at byte {} of {})", self.len - self.rest.len(), self.len))
     }
 
@@ -393,6 +410,17 @@ mod tests {
             to.u8(1);
         });
         assert_eq!(long.map_err(|error| error.kind()), Err(ErrorKind::TooLarge));
+    }
+
+    /// Values of 512 bytes that are one byte each: what a list reserves is bounded by its bytes, and then it grows.
+    #[test]
+    fn a_list_reserves_no_more_than_its_bytes() {
+        let bytes = [&1_000u32.to_le_bytes()[..], &[1; 1_000]].concat();
+        let list = Decoder::new(&bytes).list(|from| from.u8().map(|_| [0u64; 64])).expect("so many");
+        assert_eq!(list.len(), 1_000);
+        assert_ne!(list.capacity(), 1_000, "all were reserved at once");
+        let numbers = [&3u32.to_le_bytes()[..], &[1, 0, 2, 0, 3, 0]].concat();
+        assert_eq!(Decoder::new(&numbers).list(Decoder::u16), Ok(vec![1, 2, 3]));
     }
 
     #[test]

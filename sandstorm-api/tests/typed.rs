@@ -155,7 +155,7 @@ fn a_record_of_another_type_is_named() {
 
 #[test]
 fn the_text_of_a_calls_types_has_each_type_once() {
-    let text = TypeText::of_call::<Transfer, Option<Kind>>("move");
+    let text = TypeText::of_call::<Transfer, Option<Kind>>("move").unwrap();
     let expected = "sandstorm call 1
 move(Transfer) Option<Kind>
 struct Transfer { from: i64, type: Option<Kind>, notes: Vec<bytes>, lines: Vec<Line>, is_open: bool }
@@ -163,7 +163,7 @@ enum Kind { Gift, Loan { years: u8, in: Option<Line> }, Split(u64, Vec<Line>), O
 struct Line { name: String, share: f32 }
 ";
     assert_eq!(text, expected);
-    assert_eq!(TypeText::of_call::<(), Vec<u8>>("f"), "sandstorm call 1\nf(()) bytes\n");
+    assert_eq!(TypeText::of_call::<(), Vec<u8>>("f").unwrap(), "sandstorm call 1\nf(()) bytes\n");
 }
 
 async fn split(db: Db<'_>, args: Transfer) -> Result<Option<Kind>, Error> {
@@ -238,4 +238,78 @@ fn a_call_that_does_not_fit_says_what_to_do() {
     };
     assert_eq!(store.call(long, 1000), Ok(1000));
     assert_eq!(store.call(long, CALL_BYTES as u32).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+/// The name that the macro's own enum once had.
+#[derive(Debug, PartialEq)]
+enum Number {
+    Whole(i64),
+    Part { of: f64 },
+}
+typed!(enum Number { Whole(value), Part { of } });
+
+/// A type of the name of another one, which it does not have in it.
+mod same_name {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Line {
+        pub(super) name: u64,
+    }
+    typed!(struct Line { name });
+
+    #[derive(Default)]
+    pub(super) struct Both {
+        pub(super) one: Line,
+        pub(super) other: Vec<super::Line>,
+        pub(super) again: Line,
+    }
+    typed!(struct Both { one, other, again });
+}
+
+#[test]
+fn an_enum_may_have_any_name() {
+    for (number, first) in [(Number::Whole(-1), 0), (Number::Part { of: 0.5 }, 1)] {
+        let bytes = number.to_record();
+        assert_eq!((bytes[0], Number::from_record(&bytes)), (first, Ok(number)));
+    }
+}
+
+#[test]
+fn two_types_of_one_name_in_a_call_are_refused() {
+    let mut store = TestStore::new();
+    store.table("t");
+    store.typed_extension("bank.split", split);
+    let both = async |db: Db<'_>, ()| ask::<u64>(db, "bank.split", &same_name::Both::default()).await;
+    let error = store.call(both, ()).unwrap_err();
+    assert!(error.text().starts_with("two types of the call have the name Line: "), "{error}");
+    let reply = async |db: Db<'_>, ()| ask::<same_name::Line>(db, "bank.split", &Line::default()).await;
+    assert!(store.call(reply, ()).unwrap_err().text().contains("name Line"));
+}
+
+#[test]
+fn a_reply_of_another_type_is_named() {
+    /// Has the name of a number, as a faulty `Typed` of its own would.
+    struct Liar;
+    impl Typed for Liar {
+        fn typed_read(_: &mut sandstorm_api::typed::Decoder<'_>) -> Result<Liar, Error> {
+            Ok(Liar)
+        }
+        fn typed_write(&self, to: &mut Vec<u8>) {
+            to.push(7);
+        }
+        fn typed_empty() -> Liar {
+            Liar
+        }
+        fn typed_name(to: &mut sandstorm_api::typed::TypeText) {
+            to.push("u64");
+        }
+    }
+    let mut store = TestStore::new();
+    store.table("t");
+    store.typed_extension("bank.total", async |_: Db<'_>, ()| Ok(Liar));
+    let count = async |db: Db<'_>, ()| ask::<u64>(db, "bank.total", &()).await;
+    let error = store.call(count, ()).unwrap_err();
+    let text = "bank.total: the reply is not of its type: they end too early (at byte 0 of 1)";
+    assert_eq!((error.kind(), error.text()), (ErrorKind::Invalid, text));
 }

@@ -80,6 +80,12 @@ mod tests {
             assert_eq!(code, STATUS_INVALID);
             assert!(text.contains(&format!("db.call_typed(\"bank.{function}\"")), "{text}");
         }
+        // However long a caller makes it.
+        let many = CalleeName::with_types("bank.pay", &format!("{}{types}", "\n".repeat(55_000)));
+        let (code, text) = of(&many, b"x").unwrap_err();
+        assert!(code == STATUS_INVALID && text.contains("`` in the caller, `sandstorm call 1` there"), "{text}");
+        let (code, text) = of(&format!("bank.{}", "\u{7f}".repeat(60_000)), b"x").unwrap_err();
+        assert!(code == STATUS_NOT_FOUND && text.len() < 600, "{}", text.len());
         let (_, text) = callee_arguments(None, CalleeName::parse("bank.pay"), b"").unwrap_err();
         assert!(text.contains("db.call(\"bank\", bytes)"), "{text}");
         assert_eq!(callee_arguments(None, CalleeName::parse("bank"), b"any"), Ok(Cow::Borrowed(&b"any"[..])));

@@ -130,7 +130,7 @@ impl TestStore {
     /// ```
     ///
     /// # Panics
-    /// When the name has no dot.
+    /// When the name has no dot, or two of its types have one name.
     pub fn typed_extension<F, A, R>(&mut self, function: &str, run: F) -> &mut TestStore
     where
         F: for<'a> AsyncFn(Db<'a>, A) -> Result<R, Error> + 'static,
@@ -141,7 +141,10 @@ impl TestStore {
             panic!("{}", callee::no_function_named(function))
         };
         let run = Rc::new(run);
-        let types = TypeText::of_call::<A, R>(name);
+        let types = match TypeText::of_call::<A, R>(name) {
+            Ok(types) => types,
+            Err(error) => panic!("{}", error.text()),
+        };
         let run: ExtensionFunction = Rc::new(move |db, args| {
             let run = Rc::clone(&run);
             Box::pin(async move {

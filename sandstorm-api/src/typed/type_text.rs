@@ -5,16 +5,22 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Typed;
+use crate::Error;
 
 /// The first line of the text of a call's types.
 const HEAD: &str = "sandstorm call 1\n";
+
+/// A struct or an enum: its name, and where it was made a `Typed` one, which tells it from another of that name.
+type DescribedType = (&'static str, &'static str);
 
 /// A text of types that is being written: a line for the call, and one for each struct and enum in it.
 #[derive(Debug, Default)]
 pub struct TypeText {
     text: String,
     /// The structs and enums that are written down.
-    described: Vec<&'static str>,
+    described: Vec<DescribedType>,
+    /// A name that two of them have.
+    twice: Option<&'static str>,
     /// Whether a line is being written; else types in those of the line are.
     is_line: bool,
     /// Whether something stands before the next part of the line.
@@ -23,7 +29,10 @@ pub struct TypeText {
 
 impl TypeText {
     /// The types of a call of the function of that name.
-    pub fn of_call<A: Typed, R: Typed>(function: &str) -> String {
+    ///
+    /// # Errors
+    /// `Invalid`: two types in them have one name, so a schema cannot have them both.
+    pub fn of_call<A: Typed, R: Typed>(function: &str) -> Result<String, Error> {
         let mut to = TypeText { text: format!("{HEAD}{function}("), ..TypeText::default() };
         A::typed_name(&mut to);
         to.push(") ");
@@ -31,7 +40,12 @@ impl TypeText {
         to.push("\n");
         A::typed_describe(&mut to);
         R::typed_describe(&mut to);
-        to.text
+        match to.twice {
+            None => Ok(to.text),
+            Some(name) => Err(Error::invalid(format!(
+                "two types of the call have the name {name}: give each the name that it has in the other extension"
+            ))),
+        }
     }
 
     /// The text.
@@ -110,22 +124,27 @@ impl TypeText {
 pub struct TypePasses {
     kind: &'static str,
     name: &'static str,
+    place: &'static str,
     done: u8,
 }
 
 impl TypePasses {
-    /// Those of a `struct` or an `enum`.
-    pub fn of(kind: &'static str, name: &'static str) -> TypePasses {
-        TypePasses { kind, name, done: 0 }
+    /// Those of a `struct` or an `enum`, which was made a `Typed` one at that place.
+    pub fn of(kind: &'static str, name: &'static str, place: &'static str) -> TypePasses {
+        TypePasses { kind, name, place, done: 0 }
     }
 
     /// Begins the next one, if there is one.
     pub fn next(&mut self, to: &mut TypeText) -> bool {
         self.done += 1;
         match self.done {
-            1 if to.described.contains(&self.name) => false,
+            1 if to.described.contains(&(self.name, self.place)) => false,
+            1 if to.described.iter().any(|(name, _)| *name == self.name) => {
+                to.twice = Some(self.name);
+                false
+            }
             1 => {
-                to.described.push(self.name);
+                to.described.push((self.name, self.place));
                 to.push(self.kind);
                 to.push(" ");
                 to.push_name(self.name);

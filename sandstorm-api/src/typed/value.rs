@@ -342,6 +342,9 @@ pub(crate) fn wrong_record(key: &[u8], error: &Error) -> Error {
 /// ```
 #[macro_export]
 macro_rules! typed {
+    (@place) => {
+        ::core::concat!(::core::module_path!(), ":", ::core::line!(), ":", ::core::column!())
+    };
     (@kind) => { "" };
     (@kind ($($part:tt)*)) => { "(" };
     (@kind {$($part:tt)*}) => { "{" };
@@ -368,7 +371,8 @@ macro_rules! typed {
             }
 
             fn typed_describe(to: &mut $crate::typed::TypeText) {
-                let mut passes = $crate::typed::TypePasses::of("struct", ::core::stringify!($name));
+                let place = $crate::typed!(@place);
+                let mut passes = $crate::typed::TypePasses::of("struct", ::core::stringify!($name), place);
                 while passes.next(to) {
                     let _ = $name { $($field: to.field(::core::stringify!($field))),+ };
                 }
@@ -382,11 +386,11 @@ macro_rules! typed {
             fn typed_read(from: &mut $crate::typed::Decoder<'_>) -> ::core::result::Result<Self, $crate::Error> {
                 #[allow(non_camel_case_types)]
                 #[repr(u8)]
-                enum Number { $($variant),+ }
+                enum SandstormVariantNumber { $($variant),+ }
                 from.enter()?;
                 let number = from.u8()?;
                 let value = $(
-                    if number == Number::$variant as u8 {
+                    if number == SandstormVariantNumber::$variant as u8 {
                         $name::$variant
                             $( ( $( from.part(::core::stringify!($part))? ),+ ) )?
                             $( { $( $field: from.part(::core::stringify!($field))? ),+ } )?
@@ -401,11 +405,11 @@ macro_rules! typed {
             fn typed_write(&self, to: &mut $crate::typed::Bytes) {
                 #[allow(non_camel_case_types)]
                 #[repr(u8)]
-                enum Number { $($variant),+ }
+                enum SandstormVariantNumber { $($variant),+ }
                 match self {
                     $(
                         $name::$variant $( ( $($part),+ ) )? $( { $($field),+ } )? => {
-                            to.push(Number::$variant as u8);
+                            to.push(SandstormVariantNumber::$variant as u8);
                             $( $( $crate::Typed::typed_write($part, to); )+ )?
                             $( $( $crate::Typed::typed_write($field, to); )+ )?
                         }
@@ -427,7 +431,8 @@ macro_rules! typed {
             }
 
             fn typed_describe(to: &mut $crate::typed::TypeText) {
-                let mut passes = $crate::typed::TypePasses::of("enum", ::core::stringify!($name));
+                let place = $crate::typed!(@place);
+                let mut passes = $crate::typed::TypePasses::of("enum", ::core::stringify!($name), place);
                 while passes.next(to) {
                     $(
                         let kind = $crate::typed!(@kind $( ( $($part)+ ) )? $( { $($field)+ } )?);

@@ -4,13 +4,15 @@
 //! Guarantees: a caller is not polled while its callee runs; a callee is finished before its caller.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sandstorm_accounts::KillRecord;
 use sandstorm_accounts::limits::INVOCATION_UNITS;
 use sandstorm_api::abi::{self, STATUS_KILLED, STATUS_OUT_OF_MEMORY, STATUS_TOO_LARGE};
 use sandstorm_api::limits::{CALL_BYTES, TRANSACTION_TRIES};
-use sandstorm_extension::{Budget, InvocationOutcome, KillCause};
+use sandstorm_api::typed::callee::CalleeName;
+use sandstorm_extension::{Budget, InvocationOutcome, KillCause, callee_arguments};
 use sandstorm_store::Participant;
 
 use super::poll_steps::kill;
@@ -70,10 +72,13 @@ impl Engine {
     pub(super) fn begin_requested(&mut self, invocation: &mut InvocationHandle) {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
-        let Some(RequestedCall { extension, args, notes }) =
-            body.calls.as_mut().and_then(|calls| calls.requested.take())
-        else {
-            return;
+        let Some(request) = body.calls.as_mut().and_then(|calls| calls.requested.take()) else { return };
+        let RequestedCall { extension, args, notes, .. } = match with_fingerprint(body, request) {
+            Ok(request) => request,
+            Err(refused) => {
+                body.calls.get_or_insert_default().ended = Some(refused);
+                return;
+            }
         };
         let Some(view) = body.refs.as_ref().map(|refs| Arc::clone(&refs.view)) else { return };
         let own = view.budget(&extension);
@@ -175,6 +180,22 @@ impl Engine {
             arguments: callee.kept_arguments(),
         });
     }
+}
+
+/// A call with its arguments as its callee takes them: those of a typed one behind the function's fingerprint, if the
+/// types are the same. What that takes counts as the caller's CPU time, which chooses how long its types are.
+fn with_fingerprint(body: &mut InvocationState, request: RequestedCall) -> Result<RequestedCall, EndedCall> {
+    let RequestedCall { extension, name, args, notes } = request;
+    let begun_ticks = ticks();
+    let schema = extension.library.schema().map(|schema| &**schema);
+    let taken = match callee_arguments(schema, CalleeName::parse(&name), &args) {
+        Ok(Cow::Borrowed(_)) => Ok(None),
+        Ok(Cow::Owned(whole)) => Ok(Some(whole)),
+        Err((code, text)) => Err(EndedCall::failed(code, &text)),
+    };
+    body.spent_ns += TickLength::measured().ns(ticks().saturating_sub(begun_ticks));
+    let args = taken?.unwrap_or(args);
+    Ok(RequestedCall { extension, name, args, notes })
 }
 
 /// Begins all anew whose transaction has met the writes of others in a callee; one that was called itself leaves that

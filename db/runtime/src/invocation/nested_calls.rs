@@ -1,7 +1,6 @@
 //! Calls of the tenant's other extensions: what an invocation asks for, and what comes back. The engine runs them. Of a
 //! call nothing is believed but bounded bytes, which are copied.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use sandstorm_api::abi::{
@@ -10,7 +9,7 @@ use sandstorm_api::abi::{
 };
 use sandstorm_api::limits::{CALL_BYTES, CALL_DEPTH};
 use sandstorm_api::typed::callee::CalleeName;
-use sandstorm_extension::{LoadedExtension, callee_arguments};
+use sandstorm_extension::LoadedExtension;
 
 use super::{InvocationHandle, InvocationState};
 
@@ -48,6 +47,9 @@ pub(crate) struct NestedCalls {
 #[derive(Debug)]
 pub(crate) struct RequestedCall {
     pub(crate) extension: Arc<LoadedExtension>,
+    /// As the caller has named it, with its types in a typed call. They are compared when the call begins, on the
+    /// worker's stack: of the invocation's own no more is sure than a host call needs.
+    pub(crate) name: String,
     pub(crate) args: Vec<u8>,
     /// The transaction so far.
     pub(crate) notes: Vec<u8>,
@@ -77,7 +79,7 @@ impl InvocationState {
         if args.len() > CALL_BYTES || notes.len() > CALL_BYTES {
             return Err(STATUS_TOO_LARGE);
         }
-        let found = self.find_callee(name, args);
+        let found = self.find_callee(name);
         let calls = self.calls.get_or_insert_default();
         if calls.requested.is_some() || calls.callee.is_some() || calls.ended.is_some() {
             return Err(STATUS_BUSY);
@@ -85,27 +87,28 @@ impl InvocationState {
         calls.last = None;
         match found {
             Err(refused) => calls.ended = Some(refused),
-            Ok((extension, args)) => {
-                if !self.charge_call(args.len() + notes.len()) {
+            Ok((extension, name)) => {
+                if !self.charge_call(name.len() + args.len() + notes.len()) {
                     return Err(STATUS_OUT_OF_MEMORY);
                 }
-                let request = RequestedCall { extension, args: args.into_owned(), notes: notes.to_vec() };
+                let (name, args, notes) = (name.to_owned(), args.to_vec(), notes.to_vec());
+                let request = RequestedCall { extension, name, args, notes };
                 self.calls.get_or_insert_default().requested = Some(request);
             }
         }
         Ok(())
     }
 
-    /// The current version of the extension of that name, as it was when the whole call began, and what it is given.
-    fn find_callee<'a>(&self, name: &[u8], args: &'a [u8]) -> Result<(Arc<LoadedExtension>, Cow<'a, [u8]>), EndedCall> {
+    /// The current version of the extension of that name, as it was when the whole call began, and the name as a text.
+    fn find_callee<'n>(&self, name: &'n [u8]) -> Result<(Arc<LoadedExtension>, &'n str), EndedCall> {
         if self.call_depth() + 1 > CALL_DEPTH {
             let text = format!("extensions call each other {CALL_DEPTH} deep at most");
             return Err(EndedCall::failed(STATUS_INVALID, &text));
         }
         let unknown = || EndedCall::failed(STATUS_NOT_FOUND, "the tenant has no extension of this name");
         let view = self.refs.as_ref().map(|refs| &refs.view).ok_or_else(unknown)?;
-        let name = CalleeName::parse(std::str::from_utf8(name).map_err(|_| unknown())?);
-        let extension = view.extension(name.extension).ok_or_else(unknown)?;
+        let name = std::str::from_utf8(name).map_err(|_| unknown())?;
+        let extension = view.extension(CalleeName::parse(name).extension).ok_or_else(unknown)?;
         if let Some(refusal) = view.tenant.code.refusal() {
             return Err(EndedCall::failed(OTHER_ERROR, &refusal.text));
         }
@@ -117,9 +120,7 @@ impl InvocationState {
             let text = "its calls keep being killed, so only clients may call it; `sandstorm kills` shows why";
             return Err(EndedCall::failed(OTHER_ERROR, text));
         }
-        let schema = extension.library.schema().map(|schema| &**schema);
-        let args = callee_arguments(schema, name, args).map_err(|(code, text)| EndedCall::failed(code, &text))?;
-        Ok((Arc::clone(extension), args))
+        Ok((Arc::clone(extension), name))
     }
 
     /// Callers above it; 0: a client has called it.

@@ -267,3 +267,48 @@ fn signal_state() -> (usize, Vec<i32>) {
         (stack.ss_sp.addr(), blocked)
     }
 }
+
+/// A source of one function, whose types are as deep as they may be, and long.
+fn deepest_source() -> String {
+    const DEPTH: usize = 16;
+    let mut text = "#![no_std]\nuse sandstorm_api::prelude::*;\n".to_owned();
+    for at in 0..DEPTH {
+        let inner = if at + 1 == DEPTH { "u8".to_owned() } else { format!("T{}", at + 1) };
+        let others: String = (0..60).map(|field| format!(", pub field{field}: u64")).collect();
+        text.push_str(&format!("pub struct T{at} {{ pub x: {inner}{others} }}\n"));
+    }
+    text + "pub async fn f(db: Db<'_>, args: T0) -> Result<(), Error> { Ok(()) }\n"
+}
+
+/// Asks for a call by wrong types with ever less of its stack left; ends early if the host call has decided on it.
+unsafe extern "C" fn typed_calls_down_the_stack(slot: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
+    // Never true, but the compiler cannot know.
+    if black_box(slot.is_null()) {
+        return abi::POLL_DONE;
+    }
+    let (name, mut code) = (b"deep.f\0struct T { x: u8 }\n", 0);
+    // SAFETY: a live invocation, its host's functions, and a name and a code that outlive the calls.
+    unsafe {
+        let host = &*(*invocation).host;
+        let begun = (host.call_begin)(invocation, name.as_ptr(), name.len(), b"".as_ptr(), 0, b"".as_ptr(), 0);
+        let ended = (host.call_end)(invocation, black_box(&mut code));
+        if (begun, ended) != (abi::STATUS_OK, abi::STATUS_NOT_FOUND) {
+            return abi::POLL_FAILED;
+        }
+        (host.call_end)(invocation, std::ptr::null_mut());
+        black_box(typed_calls_down_the_stack(slot, invocation)) + code
+    }
+}
+
+/// On the invocation's stack, of which little is left perhaps, a typed call is noted and nothing else.
+#[test]
+fn types_are_compared_on_the_workers_stack() {
+    let mut world = World::new();
+    let deep = native(typed_calls_down_the_stack);
+    let schema = builder::schema_of(&source("deep", &deepest_source())).unwrap().unwrap();
+    deep.library.set_schema(Arc::new(schema));
+    let mut view = (*world.view).clone();
+    view.extensions.insert("deep".into(), Arc::clone(&deep));
+    world.view = Arc::new(view);
+    assert_eq!(world.run(&deep, b"", long()).0, PollOutcome::Killed(KillCause::StackOverflow));
+}
