@@ -33,6 +33,7 @@ mod deployments;
 mod error;
 mod event_scribe;
 mod events;
+mod extension_limits;
 mod extension_lookup;
 mod finding;
 mod findings;

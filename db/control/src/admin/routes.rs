@@ -25,15 +25,14 @@ use super::persistence_status::persistence_status;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse, off_thread};
 use super::revocations::{confirm_everywhere, why_not_everywhere};
 use super::types::{
-    ChangeBudgetRequest, ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest,
-    CreateTenantResponse, ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse,
-    TenantResponse,
+    ChangeTableRequest, ChangeTenantRequest, CreateTableRequest, CreateTenantRequest, CreateTenantResponse,
+    ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
-    cluster_balance, cluster_commands, cluster_copies, deployments, events, findings, grants, heat, history,
-    host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push, rebuild, recheck,
-    records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    cluster_balance, cluster_commands, cluster_copies, deployments, events, extension_limits, findings, grants, heat,
+    history, host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push, rebuild,
+    recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -180,9 +179,9 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     DELETE "/v1/tenants/{tenant}/extensions/{name}/share" Tenant catalogue::unshare;
     PUT "/v1/tenants/{tenant}/extensions/{name}/enabled" Tenant catalogue::enable;
     DELETE "/v1/tenants/{tenant}/extensions/{name}/enabled" Tenant catalogue::disable;
-    POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant suspend_extension;
-    POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant resume_extension;
-    PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator change_budget;
+    POST "/v1/tenants/{tenant}/extensions/{name}/suspend" Tenant extension_limits::suspend_extension;
+    POST "/v1/tenants/{tenant}/extensions/{name}/resume" Tenant extension_limits::resume_extension;
+    PUT "/v1/tenants/{tenant}/extensions/{name}/budget" Operator extension_limits::change_budget;
     GET "/v1/tenants/{tenant}/extensions/{name}/profile" TenantViewer profile::show;
 };
 
@@ -508,48 +507,6 @@ async fn unload_extension(
         Err(error) => return Err(error.into()),
     }
     kept.into_iter().for_each(|version| control.artifacts.forget(id, &name, version));
-    Ok(EMPTY_RESPONSE)
-}
-
-fn set_suspended(
-    control: &ControlState,
-    caller: &RequestCaller,
-    tenant: &str,
-    name: &str,
-    suspended: bool,
-) -> ApiResult<ExtensionResponse> {
-    let id = caller.authorize_change(control, tenant)?.tenant.id;
-    control.directory.set_suspended(id, name, suspended, caller.is_operator())?;
-    let snapshot = control.directory.snapshot();
-    let view = snapshot.find(id)?;
-    if let (false, Some(suspension)) = (suspended, view.suspension(name)) {
-        return Err(ApiError::forbidden(&*suspension.text).hint("ask the operator to resume it"));
-    }
-    Ok(axum::Json(control.history.show_in_full(view, &*find_extension(view, name)?)))
-}
-
-async fn suspend_extension(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Path((tenant, name)): Path<(String, String)>,
-) -> ApiResult<ExtensionResponse> {
-    set_suspended(&control, &caller, &tenant, &name, true)
-}
-
-async fn resume_extension(
-    State(control): State<Arc<ControlState>>,
-    caller: RequestCaller,
-    Path((tenant, name)): Path<(String, String)>,
-) -> ApiResult<ExtensionResponse> {
-    set_suspended(&control, &caller, &tenant, &name, false)
-}
-
-async fn change_budget(
-    State(control): State<Arc<ControlState>>,
-    Path((tenant, name)): Path<(String, String)>,
-    JsonBody(change): JsonBody<ChangeBudgetRequest>,
-) -> ApiResult<EmptyResponse> {
-    control.directory.set_budget(&tenant, &name, change.into())?;
     Ok(EMPTY_RESPONSE)
 }
 
