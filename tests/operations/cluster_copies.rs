@@ -147,7 +147,10 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     await_succession(by, &ids[0]);
     // It starts again with its files: it owns nothing, and removes what it had.
     servers.insert(0, start(state, &options));
-    let is_back = || shown(&servers[2], &ids[0])["lives"] == true && status(&servers[2])["moves"].is_null();
+    let is_back = || {
+        shown(&servers[2], &ids[0])["lives"] == true
+            && status(&servers[2])["moves"].as_array().is_some_and(Vec::is_empty)
+    };
     assert!(eventually(is_back), "{}", status(&servers[2]));
     assert!(eventually(|| have_copies(&servers[2], &all)), "{}", status(&servers[2]));
 

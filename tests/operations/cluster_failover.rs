@@ -81,7 +81,9 @@ impl CopyingCluster {
                 let server = shown(self.last(), id);
                 server["lives"] == true && !owns_nothing(&server)
             };
-            self.ids.iter().all(is_owner) && status(self.last())["moves"].is_null() && have_copies(self.last(), &all)
+            self.ids.iter().all(is_owner)
+                && status(self.last())["moves"].as_array().is_some_and(Vec::is_empty)
+                && have_copies(self.last(), &all)
         };
         assert!(eventually(is_whole), "{}", status(self.last()));
     }
@@ -158,7 +160,7 @@ fn a_server_that_is_killed_or_stopped_is_replaced_by_itself_and_loses_nothing() 
     // It starts again: it owns nothing, and is a member as any other.
     cluster.servers.insert(0, start(folder, &cluster.options));
     let by = &cluster.servers[2];
-    let is_back = || shown(by, &killed)["lives"] == true && status(by)["moves"].is_null();
+    let is_back = || shown(by, &killed)["lives"] == true && status(by)["moves"].as_array().is_some_and(Vec::is_empty);
     assert!(eventually(is_back), "{}", status(by));
     assert!(owns_nothing(&shown(&cluster.servers[0], &killed)));
     let client = blocking::Client::connect(Config::new(cluster.servers[0].data.parse().unwrap(), 1)).unwrap();

@@ -73,7 +73,7 @@ fn a_tables_trigger_calls_a_typed_function() {
     for number in 0..20 {
         server.json(&format!("put orders key{number} value{number} --token {token}"));
     }
-    server.json(&format!("delete orders key7 --token {token}"));
+    server.json(&format!("del orders key7 --token {token}"));
     let value = |table: &str, key: &str| {
         String::from_utf8(server.output(&format!("get {table} {key} --raw --token {token}")).stdout).unwrap()
     };
