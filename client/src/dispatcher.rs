@@ -233,6 +233,7 @@ impl RequestDispatcher {
             tracing::warn!("the home worker's port does not answer; staying with the first port");
             let mut state = self.shared.state.lock();
             (state.route, state.current) = (Route::Worker(0), 0);
+            state.sessions.iter_mut().for_each(ClientSession::stop_following);
         }
         self.shared.state.lock().is_connected = true;
         Ok(())
@@ -438,6 +439,8 @@ impl DispatcherShared {
         });
         let Some(session) = state.sessions.get_mut(place) else { return NEVER };
         if session.is_ready() || !state.is_connected {
+            // Its own last hello may tell of an older home, and requests would go back there.
+            session.learn_home(server);
             state.current = place;
             return NEVER;
         }

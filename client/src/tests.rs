@@ -271,6 +271,12 @@ async fn a_home_that_moves_is_followed_once_its_port_answers() {
         fake.move_home(home);
         follows(home).await;
     }
+    // The session with worker 1 was last told that the home is there, and is not asked again.
+    let left = fake.requests(1);
+    for _ in 0..100 {
+        client.increment(TABLE, b"n", 1).await.unwrap();
+    }
+    assert_eq!(fake.requests(1), left, "it stays where the home is");
     // At a port that does not answer there is nothing to be had: requests go on where they went.
     fake.move_home(2);
     let (begun, before) = (std::time::Instant::now(), fake.requests(0));

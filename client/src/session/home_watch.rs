@@ -1,6 +1,6 @@
 //! Notices that the tenant's home worker is another than the port of the session, and asks which one it is.
 
-use super::{ClientSession, SessionPhase};
+use super::{ClientSession, ServerTopology, SessionPhase};
 use crate::limits::{HOME_QUESTION_INTERVAL_US, REQUEST_DEADLINE};
 use sandstorm_net::r2p2::DatagramSink;
 use sandstorm_net::rpc::MESSAGE_FLAG_OTHER_HOME;
@@ -18,6 +18,16 @@ impl<T> ClientSession<T> {
     /// Has the session ask where the home is whenever an answer says that it is elsewhere.
     pub(crate) fn follow_home(&mut self) {
         self.home.follows = true;
+    }
+
+    /// Has it ask no more.
+    pub(crate) fn stop_following(&mut self) {
+        self.home.follows = false;
+    }
+
+    /// Tells it what the server has said in another session, after its own last hello.
+    pub(crate) fn learn_home(&mut self, server: ServerTopology) {
+        self.server = Some(server);
     }
 
     /// Whether requests go at once: the server has answered the hello.
