@@ -10,7 +10,6 @@ use super::ControlState;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::response::ApiResult;
-use super::role::AccessRole;
 use super::stat::{KillFilter, recent_kills};
 use super::types::{ExtensionSummaryResponse, KillResponse};
 use crate::limits::{EXTENSIONS_PER_PAGE, EXTENSIONS_PER_PAGE_MAX, KILLS_PER_PAGE};
@@ -77,9 +76,7 @@ fn kills(
     let filter = KillFilter { extension, cause: cause.filter(|cause| cause != NOTICE_CAUSE), notices, since_ms };
     let views = caller.views(control, tenant)?;
     let mut found = recent_kills(control, views.iter(), &filter, limit.unwrap_or(KILLS_PER_PAGE));
-    if caller.role() == AccessRole::Viewer {
-        found.iter_mut().for_each(KillResponse::withhold_text);
-    }
+    found.iter_mut().for_each(|kill| kill.withhold_from(caller.role()));
     Ok(axum::Json(found))
 }
 

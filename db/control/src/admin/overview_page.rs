@@ -153,6 +153,8 @@ fn common_overview(
     };
     let filter = KillFilter { extension: None, cause: None, notices: None, since_ms: 0 };
     let mut kills = recent_kills(control, views.iter(), &filter, PAGE_KILLS);
+    // The page is a viewer's, whatever the role.
+    kills.iter_mut().for_each(KillResponse::withhold_arguments);
     if withholds {
         kills.iter_mut().for_each(KillResponse::withhold_text);
     }

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use sandstorm_accounts::{CodePlace, KillRecord, PolicyEvent};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::role::AccessRole;
+
 /// An invocation that was ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillResponse {
@@ -54,9 +56,25 @@ impl KillResponse {
 }
 
 impl KillResponse {
-    /// Leaves out what the tenant's code said or was given: it may tell of records.
-    pub(in crate::admin) fn withhold_text(&mut self) {
+    /// Leaves out what this role does not see.
+    pub(in crate::admin) fn withhold_from(&mut self, role: AccessRole) {
+        match role {
+            AccessRole::Operator | AccessRole::Tenant => {}
+            AccessRole::TenantViewer => self.withhold_arguments(),
+            AccessRole::Viewer => {
+                self.withhold_arguments();
+                self.withhold_text();
+            }
+        }
+    }
+
+    /// Leaves out what the tenant's code was given: viewers do not see it.
+    pub(in crate::admin) fn withhold_arguments(&mut self) {
         self.arguments.clear();
+    }
+
+    /// Leaves out what the tenant's code said: it may tell of records.
+    pub(in crate::admin) fn withhold_text(&mut self) {
         if self.cause == "panic" {
             self.text = "(for the tenant and the operator)".to_owned();
         }
@@ -95,5 +113,29 @@ impl From<CodePlace> for CodePlaceResponse {
     fn from(place: CodePlace) -> CodePlaceResponse {
         let CodePlace { function, file, line } = place;
         CodePlaceResponse { function, file, line }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn viewers_see_no_arguments_and_those_of_the_server_no_texts() {
+        let notice =
+            PolicyEvent { extension: "orders".to_owned(), version: 1, what: "slowed", at_ms: 1, text: String::new() };
+        let kill = KillResponse {
+            cause: Cow::Borrowed("panic"),
+            text: "it said so".to_owned(),
+            arguments: "was given".to_owned(),
+            ..KillResponse::from_notice("shop", notice)
+        };
+        let seen = |role: AccessRole| {
+            let mut kill = kill.clone();
+            kill.withhold_from(role);
+            (kill.text == "it said so", kill.arguments == "was given")
+        };
+        let expected = [(true, true), (false, false), (true, true), (true, false)];
+        assert_eq!(AccessRole::ALL.map(seen), expected, "{:?}", AccessRole::ALL);
     }
 }
