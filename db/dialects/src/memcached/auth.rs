@@ -6,6 +6,7 @@ use sandstorm_net::memcached::text::{LineTokens, parse_u64};
 use super::super::{CommandContext, ConnectionIdentity, NextAction};
 use super::MemcachedSession;
 use super::answers::{UNAUTHENTICATED, push_line};
+use crate::first_command::FirstCommand;
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
 use sandstorm_accounts::Tally;
 
@@ -75,6 +76,10 @@ impl MemcachedSession {
             let tallies = view.tenant.usage.tallies(context.worker);
             tallies.add(Tally::Auths, 1);
             tallies.add(Tally::AuthErrors, u64::from(identity.is_none()));
+        }
+        if self.identity != identity {
+            // The answers of this batch count for the new tenant, which must not see keys of the one before.
+            self.first = FirstCommand::none("memcached");
         }
         self.identity = identity;
         if identity.is_some() {

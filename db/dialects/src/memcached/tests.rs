@@ -403,3 +403,35 @@ fn http_ends_a_connection_before_what_follows_it_is_run() {
         assert_eq!(world.send_text(&mut other, "get stolen\r\n"), "END\r\n", "{first}");
     }
 }
+
+/// A frame of the binary protocol.
+fn frame(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let (key_len, len) = ((key.len() as u16).to_be_bytes(), ((key.len() + value.len()) as u32).to_be_bytes());
+    let head = [&[sandstorm_net::memcached::binary::MAGIC, opcode], &key_len[..], &[0; 4], &len, &[0; 12]];
+    [&head.concat()[..], key, value].concat()
+}
+
+#[test]
+fn a_batch_that_ends_as_another_tenant_names_no_key_of_the_first() {
+    const GET: u8 = 0x00;
+    const SASL_AUTH: u8 = 0x21;
+    let world = World::new(GrantAccess::Read);
+    let log_in = |name: &str| {
+        let token = format!("a-token-of-some-length-{name}");
+        let new = NewTenant { token: Some(token.clone()), ..NewTenant::named(name) };
+        world.directory.create_tenant(new).expect("a tenant");
+        world.directory.create_table(name, NewTable::named("t")).expect("a table");
+        frame(SASL_AUTH, b"PLAIN", format!("\0{name}\0{token}").as_bytes())
+    };
+    let (first, second) = (log_in("first"), log_in("second"));
+    let service = PortService { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
+    let mut client = Client { session: MemcachedSession::new(&Arc::new(service)), input: Vec::new() };
+    assert!(world.send_bytes(&mut client, &first).0.contains("Authenticated"));
+    client.session.begin_answers();
+    world.send_bytes(&mut client, &frame(GET, b"secret", b""));
+    assert_eq!(client.session.first_command().key_prefix(), b"secret");
+    client.session.begin_answers();
+    let both = world.send_bytes(&mut client, &[frame(GET, b"secret", b""), second].concat()).0;
+    assert!(both.contains("Authenticated"), "{both}");
+    assert_eq!(client.session.first_command(), RequestSubject::of("memcached"));
+}

@@ -377,7 +377,7 @@ impl RedisSession {
                 &*many
             }
         };
-        let start = out.len();
+        let (start, identity) = (out.len(), self.state.identity);
         // A transaction is named by the first of its commands that is about a key.
         if self.state.multi.is_some() && self.first.is_without_key() {
             self.first.begin();
@@ -403,6 +403,10 @@ impl RedisSession {
         self.suppress_reply(start, out);
         if self.state.seen_generation != context.snapshot.generation() {
             view = self.state.refresh_identity(context.snapshot);
+        }
+        if self.state.identity != identity {
+            // The answers of this batch count for the new tenant, which must not see keys of the one before.
+            self.first = FirstCommand::none("redis");
         }
         CommandOutcome { view, rest: None }
     }

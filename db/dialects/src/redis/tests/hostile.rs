@@ -5,6 +5,7 @@ use crate::limits::protocols::AUTH_FAILURES;
 use crate::limits::redis::{
     ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SINGLE_STEP_ARGS, TRANSACTION_WORK, WATCHED_BYTES,
 };
+use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::QuotaChanges;
 
 /// One turn of a worker: the used bytes, and the next action.
@@ -266,4 +267,20 @@ fn a_tenant_is_told_what_its_clients_read() {
     world.typed(&mut client, "SET a 1\nMGET a b c\nGET a");
     let answer = world.typed(&mut client, "INFO stats");
     assert!(answer.contains("keyspace_hits:2\r\nkeyspace_misses:2\r\n"), "{answer}");
+}
+
+#[test]
+fn a_batch_that_ends_as_another_tenant_names_no_key_of_the_first() {
+    let mut world = World::new();
+    let new = NewTenant { token: Some("another-token-of-some-length".into()), ..NewTenant::named("other") };
+    world.directory.create_tenant(new).expect("a tenant");
+    let mut client = world.client(None);
+    assert_eq!(world.typed(&mut client, &format!("AUTH shop {TOKEN}")), "+OK\r\n");
+    client.session.begin_answers();
+    assert_eq!(world.typed(&mut client, &format!("GET secret\nAUTH shop {TOKEN}")), "$-1\r\n+OK\r\n");
+    assert_eq!(client.session.first_command().key_prefix(), b"secret", "it is the same tenant's");
+    client.session.begin_answers();
+    let both = world.typed(&mut client, "GET secret\nAUTH other another-token-of-some-length");
+    assert_eq!(both, "$-1\r\n+OK\r\n");
+    assert_eq!(client.session.first_command(), RequestSubject::of("redis"));
 }
