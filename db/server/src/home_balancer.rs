@@ -18,7 +18,7 @@ use sandstorm_catalog::{Directory, DirectorySnapshot, TenantView};
 use sandstorm_metrics::ServerMetrics;
 
 use crate::home_balance::{HomeBalance, HomeMove, TenantLoad};
-use crate::limits::homes::{HOME_BUSY_LOAD, HOME_WINDOW_MS};
+use crate::limits::homes::{HOME_BUSY_LOAD, HOME_WINDOW_MS, MOST_REQUEST_US};
 
 /// What each worker has done for each tenant, by its serial number.
 type TenantWork = HashMap<u64, Vec<WorkCounts>>;
@@ -95,14 +95,14 @@ fn make(one: &HomeMove, directory: &Directory, snapshot: &DirectorySnapshot) {
 struct WorkCounts {
     /// CPU time of its calls, nanoseconds.
     call_ns: u64,
-    /// Operations of its packets, and the work of its connections' commands.
+    /// The work of its packets, and that of its connections' commands, in plain requests.
     requests: u64,
 }
 
 impl WorkCounts {
     fn of(view: &TenantView, worker: usize) -> WorkCounts {
         let counters = view.tenant.usage.worker(worker);
-        let requests = counters.requests.get() + counters.connection_work.get();
+        let requests = counters.packet_work.get() + counters.connection_work.get();
         WorkCounts { call_ns: counters.invocation_cpu_ns.get(), requests }
     }
 
@@ -115,7 +115,7 @@ impl WorkCounts {
 }
 
 /// What tenants take of the workers' time, from counters that grow. A tenant has the CPU time of its calls. What a
-/// worker was busy beside calls is divided by the numbers of requests.
+/// worker was busy beside calls is divided by the numbers of requests, as far as requests explain it.
 struct LoadMeter {
     begun: Instant,
     /// Of each worker, the microseconds for which it was busy.
@@ -176,7 +176,9 @@ fn loads(
             let of = |sum: fn(&WorkCounts) -> f64| all.iter().map(|(_, counts)| sum(&counts[worker])).sum::<f64>();
             let calls = of(|counts| counts.call_ns as f64) / 1_000.0 / window_us;
             let requests = of(|counts| counts.requests as f64);
-            if requests > 0.0 { (share - calls).max(0.0) / requests } else { 0.0 }
+            // Handshakes and datagrams of no tenant must not make one with a few requests move.
+            let most = requests * MOST_REQUEST_US / window_us;
+            if requests > 0.0 { (share - calls).max(0.0).min(most) / requests } else { 0.0 }
         })
         .collect();
     let load_of = |(view, counts): (&TenantView, Vec<WorkCounts>)| {
@@ -222,13 +224,13 @@ mod tests {
             let counts = |view: &Arc<TenantView>| (0..2).map(|worker| WorkCounts::of(view, worker)).collect();
             snapshot.iter().map(|view| (view.tenant.serial, counts(view))).collect()
         };
-        view("plain").tenant.usage.worker(0).requests.add(1_000_000);
+        view("plain").tenant.usage.worker(0).packet_work.add(1_000_000);
         let before = read();
         // Of a second: worker 0 is busy for 0.8 s, half a second of it with calls; worker 1 has taken calls over.
         view("calls").tenant.usage.worker(0).invocation_cpu_ns.add(500_000_000);
         view("calls").tenant.usage.worker(1).invocation_cpu_ns.add(250_000_000);
-        view("plain").tenant.usage.worker(0).requests.add(100);
-        view("redis").tenant.usage.worker(0).connection_work.add(200);
+        view("plain").tenant.usage.worker(0).packet_work.add(100_000);
+        view("redis").tenant.usage.worker(0).connection_work.add(200_000);
         let loads = loads(&snapshot, (&before, &read()), &[0.8, 0.25], 1e6);
         let load = |name: &str| {
             let found = loads.iter().find(|one| one.tenant == view(name).tenant.id).expect("a load");
@@ -236,6 +238,26 @@ mod tests {
         };
         let found = ["calls", "plain", "redis", "fixed"].map(load);
         assert_eq!(found, [(750, false), (100, false), (200, false), (0, true)]);
+    }
+
+    #[test]
+    fn time_that_no_request_explains_is_no_tenants() {
+        let directory = directory();
+        let snapshot = directory.snapshot();
+        let view = |name: &str| snapshot.by_name(name).expect("a tenant");
+        let counts = |requests: [u64; 2]| -> TenantWork {
+            let of = |requests: u64| vec![WorkCounts { call_ns: 0, requests }, WorkCounts::default()];
+            [("plain", requests[0]), ("redis", requests[1])]
+                .map(|(name, requests)| (view(name).tenant.serial, of(requests)))
+                .into()
+        };
+        let load_of = |requests: [u64; 2], name: &str| {
+            let loads = loads(&snapshot, (&counts([0, 0]), &counts(requests)), &[0.9, 0.0], 1e6);
+            loads.iter().find(|one| one.tenant == view(name).tenant.id).expect("a load").load
+        };
+        let few = load_of([10, 0], "plain");
+        assert!(few > 0.0 && few <= 10.0 * MOST_REQUEST_US / 1e6 + 1e-9, "{few}: the rest were handshakes");
+        assert!((load_of([450_000, 450_000], "redis") - 0.45).abs() < 1e-6, "all of it, where requests explain it");
     }
 
     #[test]

@@ -7,6 +7,9 @@ pub const HOME_WINDOW_MS: u64 = 400;
 pub const HOME_WINDOWS: usize = 2;
 /// Load of a worker from which tenants leave it, as a part of its time: below it requests seldom wait for each other.
 pub const HOME_BUSY_LOAD: f64 = 0.5;
+/// Microseconds of a worker's time that one plain request can explain: it takes 0.2, and what receiving and sending it
+/// alone by system calls takes, which is less than ten. The rest is no tenant's, such as handshakes.
+pub const MOST_REQUEST_US: f64 = 20.0;
 /// What the larger load of two workers has to lose by a move, as a part of a worker's time: less is noise, and a move
 /// makes each client of the tenant change its port or its connections' worker.
 pub const HOME_LEAST_GAIN: f64 = 0.1;

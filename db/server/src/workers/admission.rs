@@ -242,6 +242,7 @@ pub(super) fn admit<'d>(
         return reject_unavailable(admission, view, request, header, (remembered, within_rate), port, response);
     }
     view.tenant.usage.worker(admission.worker).requests.add(u64::from(header.operations));
+    view.tenant.usage.worker(admission.worker).packet_work.add(u64::from(requests));
     let R2p2Request { peer, request_id, .. } = *request;
     let origin = RequestOrigin { peer, request_id, header, remembered, query, received_ns: incoming.received_ns };
     let response_id = invokes.then(|| port.assembly.open(origin, usize::from(header.operations)));

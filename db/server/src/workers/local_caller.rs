@@ -151,6 +151,7 @@ fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, 
         return refuse(RpcStatus::OverQuota, "quota requests_per_s: too many requests a second");
     }
     usage.requests.add(1);
+    usage.packet_work.add(1);
     let operation =
         Operation { key: extension.as_bytes(), value: &args, number: version, ..Operation::new(OpKind::Invoke) };
     let target = ReplyTarget::Local { call: number };
