@@ -23,15 +23,19 @@ pub(super) fn measure_finished(context: &WorkerContext, task: &InvocationTask, o
     view.tenant.usage.latency(context.index).of(RequestClass::Call).record(waiting_ns, cpu_ns, 1);
     extension.latency.record(context.index, waiting_ns, cpu_ns);
     if total_ns >= context.shared.properties.metrics.slow.ns()
-        && let Some(ended) = ended_call(task, outcome, now_ns)
+        && let Some(ended) = ended_call(task, outcome, (now_ns, true))
     {
         keep_slow(context, ended, now_ns);
     }
 }
 
-/// A task that ended, to be counted once its reply may leave.
+/// A task that ended at `now_ns`, to be counted once its reply may leave; with its arguments if it may be slow.
 #[cold]
-pub(super) fn ended_call(task: &InvocationTask, outcome: &PollOutcome, now_ns: u64) -> Option<EndedCall> {
+pub(super) fn ended_call(
+    task: &InvocationTask,
+    outcome: &PollOutcome,
+    (now_ns, may_be_slow): (u64, bool),
+) -> Option<EndedCall> {
     let invocation = &task.invocation;
     let (view, extension) = (invocation.view()?, invocation.extension()?);
     let trace = invocation.trace();
@@ -56,7 +60,7 @@ pub(super) fn ended_call(task: &InvocationTask, outcome: &PollOutcome, now_ns: u
         nested_calls: trace.nested_calls,
         nested_cpu_ns: trace.nested_cpu_ns,
         first_turn_ns: now_ns.saturating_sub(task.received_ns()).saturating_sub(since_first_poll_ns),
-        arguments: invocation.kept_arguments(),
+        arguments: if may_be_slow { invocation.kept_arguments() } else { Vec::new() },
     };
     Some(EndedCall {
         tenant: view.tenant.id,

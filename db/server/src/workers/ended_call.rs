@@ -34,6 +34,11 @@ impl EndedCall {
         add_answer_wait(&mut self.waits, position, now_ns.saturating_sub(self.ended_ns));
     }
 
+    /// The bytes of memory that it takes. They do not change while it waits.
+    pub(super) fn size(&self) -> usize {
+        size_of::<EndedCall>() + self.did.extension.len() + self.did.arguments.len()
+    }
+
     /// What it is among slow requests, if its reply was ready to leave at `now_ns`.
     pub(super) fn answer(&self, now_ns: u64) -> SlowAnswer {
         let total_ns = now_ns.saturating_sub(self.received_ns);

@@ -81,6 +81,11 @@ impl ReadyCall {
     pub(super) fn again(self, ready_ns: u64) -> ReadyCall {
         ReadyCall { ready_ns, ..self }
     }
+
+    /// The bytes of memory that it takes.
+    pub(super) fn size(&self) -> usize {
+        size_of::<ReadyCall>() + self.ended.as_deref().map_or(0, EndedCall::size)
+    }
 }
 
 /// The ledger: see the head of this file. It holds no more than one turn answers.
@@ -229,11 +234,13 @@ impl LatencyLedger {
         }
     }
 
-    /// Notes what the requests that were noted last have waited for beside their turn, for the case that they are slow.
+    /// Notes what the requests that were noted last have waited for beside their turn, for the case that they are slow;
+    /// of several that are one entry, what the first has waited for.
     #[cold]
     pub(super) fn note_waits(&mut self, waits: RequestWaits) {
         if self.slow_ns != SlowThreshold::OFF
             && let Some(last) = self.entries.len().checked_sub(1)
+            && self.waits.last().is_none_or(|(of, _)| *of != last)
         {
             self.waits.push((last, waits));
         }
@@ -260,11 +267,10 @@ impl LatencyLedger {
                     && let Some(subject) = self.subjects.get(number)
                 {
                     let subject = *subject;
-                    let waits = self
-                        .waits
-                        .iter()
-                        .find(|(of, _)| *of == number)
-                        .map_or_else(Default::default, |(_, waits)| *waits);
+                    // Their numbers only grow. Many may be slow at once: when answers are released together.
+                    let at = self.waits.partition_point(|(of, _)| *of < number);
+                    let waits = self.waits.get(at).filter(|(of, _)| *of == number);
+                    let waits = waits.map_or_else(RequestWaits::default, |(_, waits)| *waits);
                     self.slow.push(SlowAnswer { tenant, class, subject, count, waiting_ns, service_ns, waits });
                 }
             }
@@ -341,6 +347,35 @@ mod tests {
         assert_eq!(read("one", RequestClass::Get), (4, 3 * 10_000 + 10_000, 4_000, 3 * 10_000 + 6_000));
         assert_eq!(read("two", RequestClass::Put), (1, 16_000, 6_000, 10_000));
         assert_eq!(read("two", RequestClass::Get), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn each_slow_entry_has_its_own_waits_and_one_at_most() {
+        let directory = Directory::new(Epochs::new());
+        directory.create_tenant(NewTenant::named("one")).expect("a tenant");
+        let snapshot = directory.snapshot();
+        let tenant = snapshot.by_name("one").expect("a tenant").tenant.id;
+        let mut ledger = LatencyLedger { slow_ns: 1, ..LatencyLedger::default() };
+        ledger.begin_batch(1_000_000);
+        let waits = |disk_ns: u64| RequestWaits { disk_ns, ..RequestWaits::default() };
+        for number in 0..1_000u64 {
+            // Each two have waited for as long, and are one entry.
+            for disk_ns in [number, u64::MAX] {
+                ledger.note(tenant, RequestClass::Get, number, || RequestSubject::of("get"));
+                if number % 2 == 1 {
+                    ledger.note_waits(waits(disk_ns));
+                }
+            }
+        }
+        assert_eq!((ledger.entries.len(), ledger.waits.len()), (1_000, 500), "no more of them than entries");
+        ledger.settle(&snapshot, 0, 2_000_000, |_, _| ());
+        let slow = ledger.take_slow();
+        assert_eq!(slow.len(), 1_000);
+        for one in slow {
+            let number = 1_000_000 - one.waiting_ns;
+            let expected = if number % 2 == 1 { waits(number) } else { RequestWaits::default() };
+            assert_eq!((one.waits, one.count), (expected, 2), "entry {number}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) struct PendingAnswer {
 
 impl PendingAnswer {
     fn size(&self) -> usize {
-        let calls = self.calls.len() * size_of::<ReadyCall>();
+        let calls = self.calls.iter().map(ReadyCall::size).sum::<usize>();
         size_of::<PendingAnswer>() + calls + self.bytes.capacity() + self.tail.as_deref().map_or(0, <[u8]>::len)
     }
 }
@@ -177,9 +177,14 @@ pub(super) fn not_durable_response(header: &MessageHeader, response: &[u8]) -> V
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use sandstorm_accounts::SlowCall;
+    use sandstorm_extension::{BudgetOverride, ExtensionLibrary, LoadedExtension};
     use sandstorm_log::COPIED_BIT;
     use sandstorm_net::rpc::encode_operation;
 
+    use super::super::ended_call::EndedCall;
     use super::super::pending_queries::QueryTag;
     use super::*;
 
@@ -233,6 +238,39 @@ mod tests {
             pending.push(1, &origin(2), &large, None, AnswerLatency::default(), (&mut Vec::new(), 0)),
             "another tenant has room of its own"
         );
+    }
+
+    #[test]
+    fn calls_that_wait_are_charged_with_all_that_they_keep() {
+        let mut pending = PendingAnswers::default();
+        let extension =
+            Arc::new(LoadedExtension::new("e", 1, ExtensionLibrary::of_nothing(), BudgetOverride::default()));
+        let call = |kept: usize| ReadyCall {
+            tenant: 1,
+            extension: Arc::clone(&extension),
+            ready_ns: 0,
+            is_sampled: false,
+            ended: Some(Box::new(EndedCall {
+                tenant: 1,
+                extension: Arc::clone(&extension),
+                received_ns: 0,
+                ended_ns: 0,
+                cpu_ns: 0,
+                waits: RequestWaits::default(),
+                did: SlowCall { extension: "e".to_owned(), arguments: vec![0; kept], ..SlowCall::default() },
+            })),
+        };
+        let mut charged = |calls: &mut Vec<ReadyCall>| {
+            assert!(pending.push(1, &origin(1), b"", None, AnswerLatency::default(), (calls, 0)));
+            let bytes = pending.bytes;
+            assert!(pending.pop(0).is_some_and(|answer| answer.size() == bytes));
+            assert!(pending.by_tenant.is_empty() && pending.bytes == 0);
+            bytes
+        };
+        let none = charged(&mut Vec::new());
+        let each = size_of::<ReadyCall>() + size_of::<EndedCall>() + "e".len();
+        assert_eq!(charged(&mut vec![call(0)]) - none, each);
+        assert_eq!(charged(&mut vec![call(1_000), call(24)]) - none, 2 * each + 1_024);
     }
 
     #[test]

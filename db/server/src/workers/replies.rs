@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 use sandstorm_api::abi;
 use sandstorm_dialects::InvocationResult;
 use sandstorm_log::PositionState;
+use sandstorm_metrics::SlowThreshold;
 use sandstorm_net::rpc::{CallCost, MAX_VALUE_LEN, OP_FLAG_COST, OpKind, Operation, RpcStatus, encode_operation};
 use sandstorm_runtime::{InvocationHandle, InvocationTrace, PollOutcome};
 
@@ -29,6 +30,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     let ended_ns = if finished.is_empty() { 0 } else { context.clock.read_ns() };
     let is_measured = !finished.is_empty() && context.answered.begin_replies();
     let shared = Arc::clone(&context.shared);
+    let may_be_slow = shared.properties.metrics.slow.ns() != SlowThreshold::OFF;
     let mut open: Option<(u32, MutexGuard<'_, WorkerPortState>)> = None;
     let mut leaving = 0;
     let mut all = finished.drain(..).peekable();
@@ -40,7 +42,9 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
         let is_later = IS_OBSERVED
             && !matches!(target, ReplyTarget::Local { .. })
             && context.position_state(shown) == PositionState::Waits;
-        let ready = if is_measured || is_later { ready_call(&ended, ended_ns, (is_measured, is_later)) } else { None };
+        let ready = (is_measured || is_later)
+            .then(|| ready_call(&ended, (ended_ns, may_be_slow), (is_measured, is_later)))
+            .flatten();
         match target {
             ReplyTarget::Datagram { port, operation, with_cost, response } => {
                 if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
@@ -106,10 +110,14 @@ fn reply_to_connection(
 
 /// The call of an invocation that ended: to measure how long its reply is sent, or to count it when that may leave.
 #[cold]
-fn ready_call(ended: &FinishedTask, ready_ns: u64, (is_sampled, is_later): (bool, bool)) -> Option<ReadyCall> {
+fn ready_call(
+    ended: &FinishedTask,
+    (ready_ns, may_be_slow): (u64, bool),
+    (is_sampled, is_later): (bool, bool),
+) -> Option<ReadyCall> {
     let FinishedTask { task, outcome } = ended;
     let (view, extension) = (task.invocation.view()?, task.invocation.extension()?);
-    let ended = if is_later { ended_call(task, outcome, ready_ns).map(Box::new) } else { None };
+    let ended = if is_later { ended_call(task, outcome, (ready_ns, may_be_slow)).map(Box::new) } else { None };
     let (tenant, extension) = (view.tenant.id, Arc::clone(extension));
     Some(ReadyCall { tenant, extension, ready_ns, is_sampled, ended })
 }

@@ -5,7 +5,10 @@
 //! transaction, the keys that it watches. One that waits for an invocation, for another server, or for records on the
 //! disk stays until that has come, since the result comes to the worker that began it.
 
+use hashbrown::HashSet;
+
 use super::connection::ConnectionPhase;
+use super::connection_id::ConnectionId;
 use super::worker_connections::WorkerConnections;
 use crate::limits::homes::{CONNECTIONS_LOOKED_AT_PER_TURN, CONNECTIONS_MOVED_PER_TURN};
 use crate::workers::context::WorkerContext;
@@ -19,6 +22,11 @@ pub(super) fn home_of(tenant: u32, context: &WorkerContext) -> usize {
 impl WorkerConnections {
     /// Hands connections over to their tenants' homes, if these have changed. Returns their number.
     pub(super) fn follow_homes(&mut self, context: &WorkerContext) -> usize {
+        if context.is_draining {
+            // The other worker may have ended, and a command that has run must be answered.
+            self.leaving.queue.clear();
+            return 0;
+        }
         self.find_leaving(context);
         let mut moved = 0;
         for _ in 0..self.leaving.queue.len().min(CONNECTIONS_LOOKED_AT_PER_TURN) {
@@ -40,18 +48,31 @@ impl WorkerConnections {
         moved
     }
 
+    /// Notes a connection that has arrived, if its home is elsewhere: the worker that sent it may have known an older
+    /// one.
+    pub(super) fn note_arrival(&mut self, id: ConnectionId, tenant: u32, context: &WorkerContext) {
+        if self.may_hand_over() && home_of(tenant, context) != context.index {
+            self.leaving.queue.push_back(id);
+        }
+    }
+
+    /// Whether connections may go to other workers. Without ports these may have no connections, and none that could
+    /// take one over.
+    fn may_hand_over(&self) -> bool {
+        !self.stream_ports.is_empty()
+    }
+
     /// Finds the connections whose tenants have another home, once for each change of the directory.
     fn find_leaving(&mut self, context: &WorkerContext) {
         let generation = context.snapshot.generation();
         let is_known = std::mem::replace(&mut self.leaving.generation, generation) == generation;
-        let has_arrivals = std::mem::take(&mut self.leaving.has_arrivals);
-        // Without ports the other workers may have no connections, and none that could take one over.
-        if (is_known && !has_arrivals) || self.stream_ports.is_empty() || context.is_draining {
+        if is_known || !self.may_hand_over() {
             return;
         }
         let is_elsewhere = |tenant: &u32| home_of(*tenant, context) != context.index;
-        let tenants: Vec<u32> = self.slots.tenants().filter(is_elsewhere).collect();
+        let tenants: HashSet<u32> = self.slots.tenants().filter(is_elsewhere).collect();
         if !tenants.is_empty() {
+            // Those that have arrived and wait in the queue are among these, unless their home is here now.
             self.leaving.queue = self.slots.which(|connection| tenants.contains(&connection.tenant)).into();
         }
     }

@@ -11,13 +11,4 @@ pub(super) struct LeavingConnections {
     pub(super) queue: VecDeque<ConnectionId>,
     /// The generation of the snapshot by whose homes the worker's connections were compared last.
     pub(super) generation: u64,
-    /// Whether one has come since.
-    pub(super) has_arrivals: bool,
-}
-
-impl LeavingConnections {
-    /// Notes that a connection has come. The worker that sent it here may have known an older home.
-    pub(super) fn note_arrival(&mut self) {
-        self.has_arrivals = true;
-    }
 }

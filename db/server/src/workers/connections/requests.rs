@@ -152,7 +152,12 @@ impl WorkerConnections {
         }
         match outcome {
             ServeOutcome::Close => return self.end(id, context),
-            ServeOutcome::HandOver(home) => return self.hand_over(id, home, context),
+            ServeOutcome::HandOver(home) => {
+                // Its budget of buffers is its tenant's now, and the worker there has one of its own. A connection that
+                // follows its home later keeps what was admitted here.
+                self.slots.get(id).into_iter().for_each(|connection| connection.checked_bytes = 0);
+                return self.hand_over(id, home, context);
+            }
             ServeOutcome::Keep | ServeOutcome::Continue => {}
         }
         if is_closing && unsent == 0 && !has_pending {

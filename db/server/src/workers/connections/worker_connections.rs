@@ -205,7 +205,6 @@ impl WorkerConnections {
                 let (tenant, permit) = (connection.tenant, connection.permit);
                 let waits = connection.transport.has_ended() || connection.transport.has_rest();
                 let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
-                self.leaving.note_arrival();
                 match self.admit(connection) {
                     Some(id) => {
                         if self.slots.get(id).is_some_and(|connection| connection.pending.is_some()) {
@@ -224,6 +223,7 @@ impl WorkerConnections {
                                 return self.end(id, context);
                             }
                         }
+                        self.note_arrival(id, tenant, context);
                         if has_more {
                             self.queue(id);
                         }
@@ -323,8 +323,7 @@ impl WorkerConnections {
     /// Hands a connection over to its home worker.
     pub(super) fn hand_over(&mut self, id: ConnectionId, home: usize, context: &WorkerContext) {
         if let Some(mut connection) = self.release(id) {
-            // The worker there has a buffer budget of its own.
-            (connection.is_queued, connection.needed, connection.checked_bytes) = (false, 1, 0);
+            (connection.is_queued, connection.needed) = (false, 1);
             connection.is_handshake_delayed = false;
             self.publish_count(connection.tenant, context);
             context.counters.connections_handed_over.add(1);
