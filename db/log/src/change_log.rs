@@ -481,9 +481,13 @@ impl SharedLog {
         let begun = writer.take_begun();
         if !begun.is_empty() {
             self.segment.store(writer.number(), Relaxed);
-            self.first_positions.lock().extend(begun);
+            self.first_positions.lock().extend(begun.iter().copied());
         }
         let mut gathered = self.gathered.lock();
+        if !begun.is_empty() {
+            // It was asked for while the disk was at work on one.
+            gathered.begins_segment = false;
+        }
         if had_spare {
             gathered.has_spare = spare.is_some();
             gathered.spare = spare;

@@ -278,11 +278,8 @@ pub(crate) fn read_log_pieces(
         // Changes are seen behind the first byte of a log.
         end.seen = Some(last.durable).filter(|seen| *seen >= file.first_position);
     }
-    let mut heads = Vec::with_capacity(files.segments.len());
-    for number in &files.segments {
-        heads.push(SegmentHead::read(&**disk, *number)?);
-    }
-    let Some(first) = needed_segments(disk, &mut heads, needed_from)? else { return Ok(end) };
+    let heads = read_heads(&**disk, &files.segments, needed_from)?;
+    let Some(first) = needed_segments(disk, &heads, needed_from)? else { return Ok(end) };
     if end.log_id != 0 && end.log_id != first.1 {
         return Err(LogError::damaged(&first.2, 0, "it is of another log than the checkpoint"));
     }
@@ -332,11 +329,26 @@ fn with_limits(heads: Vec<SegmentHead>) -> Vec<(SegmentHead, Option<u64>)> {
     limited
 }
 
-/// Drops the segments that a checkpoint has made superfluous. Returns first position, log and path of the first one
+/// Reads the headers of the segments that are needed, from the last one back to that in which the checkpoint's position
+/// is. What is before it may be damaged: it stays for feeds only, and keeps no server from its start.
+fn read_heads(disk: &dyn LogDisk, segments: &[u64], needed_from: Option<u64>) -> Result<Vec<SegmentHead>, LogError> {
+    let mut heads = VecDeque::with_capacity(segments.len());
+    for number in segments.iter().rev() {
+        let head = SegmentHead::read(disk, *number)?;
+        let has_position = needed_from.is_some_and(|from| head.header.first_position <= from);
+        heads.push_front(head);
+        if has_position {
+            break;
+        }
+    }
+    Ok(heads.into())
+}
+
+/// Looks whether the needed segments are there. Returns first position, log and path of the first one
 /// left; `None` for a new log.
 fn needed_segments(
     disk: &Arc<dyn LogDisk>,
-    heads: &mut Vec<SegmentHead>,
+    heads: &[SegmentHead],
     needed_from: Option<u64>,
 ) -> Result<Option<(u64, u64, String)>, LogError> {
     let missing = |number: u64| {
@@ -344,9 +356,6 @@ fn needed_segments(
         LogError::damaged(&path, 0, "the file is not there, though the log needs it")
     };
     let from = needed_from.unwrap_or(0);
-    while heads.get(1).is_some_and(|next| next.header.first_position <= from) {
-        heads.remove(0);
-    }
     let Some(first) = heads.first() else {
         return if needed_from.is_some() { Err(missing(1)) } else { Ok(None) };
     };

@@ -365,9 +365,12 @@ impl ReplicaFolder {
             true => Ok(()),
             false => Err(std::io::ErrorKind::StorageFull.into()),
         });
-        (found.is_dirty, found.is_whole) = (true, frame.is_last);
-        found.offset += whole.len() as u64;
-        found.position += u64::from(frame.payload_bytes);
+        found.is_dirty = true;
+        if written.is_ok() {
+            found.is_whole = frame.is_last;
+            found.offset += whole.len() as u64;
+            found.position += u64::from(frame.payload_bytes);
+        }
         let written = written.map_err(|error| LogError::system("write", disk.path_of(&name), &error));
         self.ends(written)
     }
@@ -425,11 +428,28 @@ impl ReplicaFolder {
         all.map(|found| (found.header, found.offset, found.position))
     }
 
-    /// Looks whether the promise on the disk is what was promised.
+    /// Whether a write or sync has failed: it takes nothing any more, and what is on its disk is not known.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Looks whether a sealed copy misses frames that it had confirmed: an open one was refused for that, and this one
+    /// was opened nevertheless, since others may need what is left of it.
+    ///
+    /// # Errors
+    /// [`LogError`]: it does, or cannot be read.
+    pub fn check_sealed(&self) -> Result<(), LogError> {
+        if self.promise.is_sealed && !self.has_failed() { self.check_damage() } else { Ok(()) }
+    }
+
+    /// Looks whether the promise on the disk is what was promised. Once a write or sync has failed that is not known.
     ///
     /// # Errors
     /// [`LogError`]: it is not, or cannot be read.
     pub fn check_promise(&self) -> Result<(), LogError> {
+        if self.has_failed() {
+            return Ok(());
+        }
         match self.read_promise()? {
             found if found == Some(self.promise) || found.is_none() && self.promise == ReplicaPromise::default() => {
                 Ok(())

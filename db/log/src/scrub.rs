@@ -231,8 +231,12 @@ impl FileScrub {
 }
 
 impl ReplicaFolder {
-    /// The files that have their names, as they have to be on the disk.
+    /// The files that have their names, as they have to be on the disk. None once a write or sync has failed: what is
+    /// there then is not known, and it is no damage.
     pub fn scrubbed_files(&self) -> Vec<ScrubbedFile> {
+        if self.has_failed() {
+            return Vec::new();
+        }
         let all = self.published();
         let of = |(header, offset, position): (FileHeader, u64, u64)| ScrubbedFile {
             kind: header.kind,
@@ -268,8 +272,9 @@ impl ChangeLog {
         }
         for (at, (number, first_position)) in segments.iter().enumerate() {
             let later = segments.get(at + 1..).unwrap_or_default();
-            // As a start reads them: the one in which the checkpoint's position is, from its beginning, and all behind.
-            let is_superfluous = later.first().is_some_and(|(_, position)| *position <= needed_from);
+            // As a start reads them: the last one in which the checkpoint's position is, from its beginning, and all
+            // behind.
+            let is_superfluous = later.iter().any(|(_, position)| *position <= needed_from);
             // A later segment holds from its first position on.
             let end = later.iter().map(|(_, position)| *position).min().unwrap_or(durable).min(durable);
             if *first_position >= end || is_superfluous {

@@ -262,8 +262,11 @@ fn damage_of_a_replica_is_said_and_not_read() {
     ship(&mut shipper, &mut replica, 1).unwrap();
     replica.seal().unwrap();
     drop(replica);
+    assert_eq!(replica_on(&disk).unwrap().check_sealed(), Ok(()));
     disk.damage("log-0000000000000001", |bytes| bytes[16_584] ^= 8);
     let mut replica = replica_on(&disk).unwrap();
+    // What it has ends there, as one whose end was being written; it is seen that it had more.
+    assert!(matches!(replica.check_sealed(), Err(LogError::Damaged { offset, .. }) if offset <= 16_584));
     let read = replica.read(&mut |_, _| Ok(()));
     assert!(matches!(read, Err(ReplicaError::Log(LogError::Damaged { .. }))), "{read:?}");
     disk.damage("promise", |bytes| bytes[20] ^= 1);

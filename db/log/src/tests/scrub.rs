@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::put;
 use super::replicas::{SourceLog, replica_on, ship};
 use crate::disk::LogDisk;
-use crate::disk::simulated::SimulatedDisk;
+use crate::disk::simulated::{DiskFault, SimulatedDisk};
 use crate::{
-    ChangeLog, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaFolder, ReplicaState, ScrubDamage, ScrubStep,
-    ScrubbedFile,
+    ChangeLog, LogError, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaError, ReplicaFolder, ReplicaState,
+    ScrubDamage, ScrubStep, ScrubbedFile,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -110,6 +110,27 @@ fn a_file_in_the_place_of_another_one_and_an_older_one_are_found() {
 }
 
 #[test]
+fn a_copy_whose_disk_is_full_is_not_damaged() {
+    for fault in [None, Some(DiskFault::Error), Some(DiskFault::ShortWrite)] {
+        let (disk, mut replica, mut source) = small_replica();
+        let (bytes, state) = (replica.bytes(), replica.state(1).unwrap());
+        assert!(!replica.has_failed() && !replica.scrubbed_files().is_empty());
+        source.write();
+        match fault {
+            None => disk.set_capacity(Some(disk.used())),
+            Some(fault) => disk.fail_after(1, fault),
+        }
+        let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
+        assert!(matches!(ship(&mut shipper, &mut replica, 1), Err(ReplicaError::Log(LogError::System { .. }))));
+        assert_eq!(replica.bytes(), bytes, "it has no more than it had");
+        // What is on such a disk is not known, and nothing of it is called damage.
+        assert!(replica.has_failed() && replica.scrubbed_files().is_empty());
+        disk.damage("promise", |content| content[20] ^= 1);
+        assert_eq!((replica.check_promise(), replica.check_sealed()), (Ok(()), Ok(())));
+    }
+}
+
+#[test]
 fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
     let options = LogOptions { segment_bytes: 64 << 10, feed_bytes: 1 << 20, retained_bytes: 1 << 20 };
     let disk = SimulatedDisk::default();
@@ -154,10 +175,13 @@ fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
     disk.damage(&files[0].name(), |content| content[4_200] ^= 1);
     assert!(scrub(&disk, &files[0]).is_err() && log.needs_file(&files[0]));
     disk.damage(&files[0].name(), |content| content[4_200] ^= 1);
+    // A start passes by what the checkpoint has made superfluous, though not even its header can be read.
+    disk.damage(&first.name(), |content| content[20] ^= 1);
     // After a start, too, which writes its end again.
     log.close();
     let disk = disk.after_kill();
     let log = start(&disk);
+    assert!(!disk.list().unwrap().contains(&first.name()));
     all_sound(&log, &disk);
     write(&log, 21);
     all_sound(&log, &disk);
