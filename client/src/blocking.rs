@@ -214,14 +214,20 @@ impl Client {
         let mut tries = 1;
         loop {
             let mut transaction = self.transaction();
-            let value = body(&mut transaction)?;
-            match transaction.commit() {
-                Ok(()) => return Ok(value),
+            let outcome = body(&mut transaction);
+            let is_done = outcome.is_ok();
+            let BlockingTransaction { runtime, transaction } = transaction;
+            let ended = match is_done {
+                true => runtime.block_on(transaction.commit()),
+                false => runtime.block_on(transaction.check_reads()),
+            };
+            match ended {
                 Err(Error::TransactionConflict { .. }) if tries < limits::TRANSACTION_TRIES => {
                     std::thread::sleep(pause_after(tries));
                     tries += 1;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) if is_done || matches!(error, Error::TransactionConflict { .. }) => return Err(error.into()),
+                _ => return outcome,
             }
         }
     }

@@ -199,10 +199,11 @@ impl Client {
         name: &str,
         args: &A,
     ) -> Result<R, TypedCallError> {
-        self.call_version(name, CallName::parse(name).version, args).await
+        self.call_version(name, 0, args).await
     }
 
-    /// Calls that version of a typed function (0: the newest), by the types that this version has.
+    /// Calls that version of a typed function, by the types that this version has. 0: the version that the name has,
+    /// such as `bank.transfer@7`, or else the newest.
     ///
     /// # Errors
     /// As for [`Client::call`], and [`ClientOpenError::UnknownVersion`] with the versions that can be called.
@@ -212,7 +213,8 @@ impl Client {
         version: u64,
         args: &A,
     ) -> Result<R, TypedCallError> {
-        let CallName { extension, function, .. } = CallName::parse(name);
+        let CallName { extension, function, version: named } = CallName::parse(name);
+        let version = if version == 0 { named } else { version };
         let of_version = (version != 0).then(|| format!("{extension}@{version}"));
         let known_as = of_version.as_deref().unwrap_or(extension);
         let Some(schema) = self.schema_of((extension, version), known_as).await? else {

@@ -77,6 +77,8 @@ pub struct ClientTransaction {
     ranges: Vec<NotedRange>,
     /// `None`: the record is deleted.
     writes: BTreeMap<(u64, Vec<u8>), Option<BufferedPut>>,
+    /// Whether a read had no answer: nothing is learned by asking again.
+    has_failed: bool,
 }
 
 impl BufferedPut {
@@ -88,7 +90,14 @@ impl BufferedPut {
 
 impl ClientTransaction {
     pub(crate) fn new(client: Client) -> ClientTransaction {
-        ClientTransaction { client, reads: HashMap::new(), ranges: Vec::new(), writes: BTreeMap::new() }
+        let (reads, ranges, writes) = (HashMap::new(), Vec::new(), BTreeMap::new());
+        ClientTransaction { client, reads, ranges, writes, has_failed: false }
+    }
+
+    /// Notes that a read has failed.
+    fn noted<T>(&mut self, found: Result<T, Error>) -> Result<T, Error> {
+        self.has_failed |= found.is_err();
+        found
     }
 
     /// What is known of a key without asking: what was written, or read, before.
@@ -109,7 +118,8 @@ impl ClientTransaction {
         if let Some(known) = self.known(&place) {
             return Ok(known);
         }
-        let found = self.client.get(table, key).await?;
+        let found = self.client.get(table, key).await;
+        let found = self.noted(found)?;
         self.reads.insert(place, found.clone());
         Ok(found)
     }
@@ -126,7 +136,8 @@ impl ClientTransaction {
         unknown.dedup();
         if !unknown.is_empty() {
             let asked: Vec<&[u8]> = unknown.iter().map(|(_, key)| &key[..]).collect();
-            let found = self.client.multi_get(table, &asked).await?;
+            let found = self.client.multi_get(table, &asked).await;
+            let found = self.noted(found)?;
             self.reads.extend(unknown.into_iter().zip(found));
         }
         Ok(places.iter().map(|place| self.known(place).flatten()).collect())
@@ -151,7 +162,8 @@ impl ClientTransaction {
         // Each record that it deletes itself may hide one of those that are found.
         let deletes = self.written_within(table, from, to).filter(|(_, written)| written.is_none()).count();
         let asked = limit.saturating_add(deletes);
-        let found = self.client.range(table, from, to, asked, direction).await?;
+        let found = self.client.range(table, from, to, asked, direction).await;
+        let found = self.noted(found)?;
         let (mut from, mut to) = (from.to_vec(), to.to_vec());
         if let Some(last) = found.last().filter(|_| found.len() >= asked) {
             // Only so far is known what there is.
@@ -266,6 +278,16 @@ impl ClientTransaction {
         }
     }
 
+    /// Asks whether all that it has read held at one moment, and writes nothing: an error that comes of
+    /// reads of different moments does not stand. It does not ask after a read that has failed.
+    pub(crate) async fn check_reads(mut self) -> Result<(), Error> {
+        if self.has_failed {
+            return Ok(());
+        }
+        self.writes.clear();
+        self.commit().await
+    }
+
     /// Its steps; `None`: it has neither read nor written anything.
     fn steps(&self) -> Result<Option<CommitMessage>, Error> {
         if self.reads.is_empty() && self.ranges.is_empty() && self.writes.is_empty() {
@@ -334,6 +356,8 @@ impl Client {
     /// Runs `body` in a transaction and commits that. If others have changed what it has read, it is run again, after a
     /// pause that doubles from [`limits::TRANSACTION_PAUSE`] to [`limits::TRANSACTION_LONGEST_PAUSE`], up to
     /// [`limits::TRANSACTION_TRIES`] times in all. `body` does nothing else that counts: what it has read may not hold.
+    /// After an error of `body` one message asks whether what it has read held at one moment; if not, `body` runs
+    /// again, since the error may come of that, such as a [`ClientTransaction::check`] that is not met.
     ///
     /// ```no_run
     /// # async fn visit(client: sandstorm_client::Client, table: u64) -> Result<(), sandstorm_client::Error> {
@@ -355,14 +379,16 @@ impl Client {
         let mut tries = 1;
         loop {
             let mut transaction = self.transaction();
-            let value = body(&mut transaction).await?;
-            match transaction.commit().await {
-                Ok(()) => return Ok(value),
+            let outcome = body(&mut transaction).await;
+            let is_done = outcome.is_ok();
+            let ended = if is_done { transaction.commit().await } else { transaction.check_reads().await };
+            match ended {
                 Err(Error::TransactionConflict { .. }) if tries < limits::TRANSACTION_TRIES => {
                     tokio::time::sleep(pause_after(tries)).await;
                     tries += 1;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) if is_done || matches!(error, Error::TransactionConflict { .. }) => return Err(error.into()),
+                _ => return outcome,
             }
         }
     }

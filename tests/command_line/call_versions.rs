@@ -126,6 +126,8 @@ fn a_kept_version_is_called_by_its_number_with_its_own_types() {
     }
     let (_, _, error) = run(&server, &["invoke", "words.say@1", "\"seven\""]);
     assert!(error.contains("args: a text where u64 is expected"), "{error}");
+    let (_, _, error) = run(&server, &["invoke", "words.say@1", "--version", "2", "7"]);
+    assert!(error.contains("words.say@1 names version 1, and --version 2"), "{error}");
     let (_, _, error) = run(&server, &["invoke", "words.say@9", "7"]);
     assert!(error.contains("no extension \"words\" in version 9") && error.contains("ext versions"), "{error}");
     // HTTP and Redis' protocol.
@@ -143,6 +145,7 @@ fn a_kept_version_is_called_by_its_number_with_its_own_types() {
     let client = rust(&server, &token);
     assert_eq!(client.call::<_, u64>("words.say@1", &7).unwrap(), 8);
     assert_eq!(client.call_version::<_, u64>("words.say", 1, &7).unwrap(), 8);
+    assert_eq!(client.call_version::<_, u64>("words.say@1", 0, &7).unwrap(), 8);
     assert_eq!(client.call_version::<_, String>("words.say", 2, "seven").unwrap(), "seven");
     assert_eq!(client.call::<_, String>("words", "seven").unwrap(), "seven");
     let wrong = client.call_version::<_, u64>("words.say", 1, "seven").unwrap_err();

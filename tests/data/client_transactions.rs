@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandstorm_catalog::{GrantAccess, GrantIssuer, NewTable, QuotaChanges};
 use sandstorm_client::blocking::{BlockingTransaction, Client};
-use sandstorm_client::{Direction, Error, PutOptions};
+use sandstorm_client::{Direction, Error, ExpectedRecord, PutOptions};
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{
     COMMIT_ROWS, COMMIT_WRITES, CommitRows, CommitStep, Condition, Operation, RpcStatus, encode_operation,
@@ -205,6 +205,27 @@ fn a_transaction_that_meets_others_is_run_again_and_not_for_ever() {
         Err(Error::Overloaded)
     });
     assert_eq!(failed, Err(Error::Overloaded), "an error of its own ends it");
+    // Two records that others change together: what it reads between is of no moment, and so is its error.
+    put(&own, TABLE, b"left", b"1");
+    put(&own, TABLE, b"right", b"1");
+    let mut runs = 0;
+    let same: Result<(), Error> = own.transact(|transaction| {
+        runs += 1;
+        transaction.get(TABLE, b"left")?;
+        if runs == 1 {
+            put(&other, TABLE, b"left", b"2");
+            put(&other, TABLE, b"right", b"2");
+        }
+        let left = transaction.get(TABLE, b"left")?.map(|record| record.value).unwrap_or_default();
+        transaction.check(TABLE, b"right", ExpectedRecord::Value(&left))
+    });
+    assert_eq!((same, runs), (Ok(()), 2));
+    let mut runs = 0;
+    let unmet: Result<(), Error> = own.transact(|transaction| {
+        runs += 1;
+        transaction.check(TABLE, b"left", ExpectedRecord::Absent)
+    });
+    assert_eq!((unmet, runs), (Err(Error::Conflict), 1), "it is so");
     assert_eq!(value(&own, TABLE, b"n").as_deref(), Some(&[1; 9][..]));
     // The async client's.
     let written = own.run(|client| async move {

@@ -244,7 +244,7 @@ pub struct SuspectedServerReport {
     /// Whether it is gone: nothing listens where it was, or it leaves questions unanswered.
     pub gone: bool,
     /// Why the server that answers does not take its place by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "hurdle", skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
 }
 

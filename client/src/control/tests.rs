@@ -165,3 +165,11 @@ fn a_port_whose_certificate_was_named_is_told_no_token_before_it_shows_one() {
         "a handshake record with a client's hello, no request: {first:02x?}"
     );
 }
+
+#[test]
+fn a_server_that_says_hurdle_is_understood() {
+    let report = r#"{"server": "a", "silent_ms": 7, "gone": false, "hurdle": "by command"}"#;
+    let report: super::cluster::SuspectedServerReport = serde_json::from_str(report).unwrap();
+    assert_eq!(report.obstacle.as_deref(), Some("by command"));
+    assert!(serde_json::to_string(&report).unwrap().contains("\"obstacle\""));
+}

@@ -106,6 +106,25 @@ class PlainTest(unittest.TestCase):
                 _ = 1 // 0
         self.assertEqual(client.get("items", "stock"), b"7", "an error gives it up")
 
+    def test_an_exception_stands_if_what_was_read_holds(self) -> None:
+        client = self.client
+        client.put_many("items", {"left": "1", "right": "1"})
+        runs = []
+
+        def same(transaction: sandstorm.Transaction) -> None:
+            runs.append(1)
+            left = transaction.get("items", "left")
+            if len(runs) == 1:
+                # Others change both between its reads.
+                client.put_many("items", {"left": "2", "right": "2"})
+            if transaction.get("items", "right") != left:
+                raise ValueError("they are never different")
+
+        client.transact(same)
+        self.assertEqual(len(runs), 2)
+        with self.assertRaises(sandstorm.Conflict):
+            client.transact(lambda transaction: transaction.put("items", "left", "3", if_absent=True))
+
     def test_transactions_count_and_check(self) -> None:
         client = self.client
         client.put("items", "counter", "40", flags=7, ttl=600)
@@ -117,7 +136,7 @@ class PlainTest(unittest.TestCase):
         record = client.get_record("items", "counter")
         assert record is not None
         self.assertEqual(record.flags, 7)
-        for wrong in ("no number", "+1", "1_0", " 1", "9223372036854775807", "9" * 40):
+        for wrong in ("no number", "+1", "1_0", " 1", "9223372036854775807", "9" * 40, "9" * 5000):
             client.put("items", "wrong", wrong)
             with self.assertRaises(sandstorm.SandstormError) as refused:
                 client.transaction().increment("items", "wrong")
@@ -142,6 +161,8 @@ class PlainTest(unittest.TestCase):
             record = client.get_record("items", "counter")
             assert record is not None
             conditions[2][0]["if_version"] = record.version
+        client.put("items", "padded", "-" + "0" * 5000 + "41")
+        self.assertEqual(client.transaction().increment("items", "padded", 2), -39)
         with self.assertRaises(sandstorm.Conflict):
             client.transaction().put("items", "counter", "x", if_value="40")
         with self.assertRaises(sandstorm.Conflict):

@@ -43,15 +43,23 @@ pub(super) struct InvokeArgs {
 
 impl InvokeArgs {
     /// The version that is called: of the option, or behind the name.
-    fn version(&self) -> u64 {
-        if self.version == 0 { CallName::parse(&self.name).version } else { self.version }
+    fn version(&self) -> Result<u64, CliError> {
+        match (CallName::parse(&self.name).version, self.version) {
+            (named, 0) => Ok(named),
+            (0, given) => Ok(given),
+            (named, given) if named == given => Ok(given),
+            (named, given) => {
+                let text = format!("{} names version {named}, and --version {given}: give one of them", self.name);
+                Err(CliError::new(text).code("usage"))
+            }
+        }
     }
 }
 
 pub(super) fn run(session: &CliSession, args: &InvokeArgs, out: &OutputPrinter) -> Result<(), CliError> {
     let (client, tenant) = session.data()?;
     let CallName { extension, .. } = CallName::parse(&args.name);
-    let version = args.version();
+    let version = args.version()?;
     let typed = TypedCall::find(session, &tenant.name, args)?;
     let arguments = match &typed {
         Some(typed) => typed.arguments(&args.args)?,
@@ -125,7 +133,7 @@ impl TypedCall {
         }
         let schema = match (session.control().extension(tenant, extension), function) {
             // A version that is not kept is told when it is called.
-            (Ok(found), _) => match found.schema_of(args.version()) {
+            (Ok(found), _) => match found.schema_of(args.version()?) {
                 Ok(schema) => schema.cloned(),
                 Err(_) if function.is_none() => None,
                 Err(_) => return Err(no_version(tenant, args)),
@@ -210,7 +218,11 @@ fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) 
 
 /// The error for an extension, or a version of it, that is not there.
 fn no_version(tenant: &str, args: &InvokeArgs) -> CliError {
-    let (name, number) = (CallName::parse(&args.name).extension, args.version());
+    let number = match args.version() {
+        Ok(number) => number,
+        Err(error) => return error,
+    };
+    let name = CallName::parse(&args.name).extension;
     let version = if number == 0 { String::new() } else { format!(" in version {number}") };
     CliError::new(format!("tenant {tenant:?} has no extension {name:?}{version}"))
         .hint(match number {
@@ -218,4 +230,26 @@ fn no_version(tenant: &str, args: &InvokeArgs) -> CliError {
             _ => "`sandstorm ext versions NAME` shows the versions that are kept",
         })
         .code(sandstorm_client::Error::UnknownExtension.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(name: &str, version: u64) -> Result<u64, CliError> {
+        let (near, key, layout) = (None, None, None);
+        InvokeArgs { name: name.into(), args: vec![], version, near, key, cost: false, raw: false, layout }.version()
+    }
+
+    #[test]
+    fn a_version_is_said_once() {
+        for (name, option, called) in
+            [("bank", 0, 0), ("bank@7", 0, 7), ("bank", 6, 6), ("bank.pay@7", 7, 7), ("bank@next", 6, 6)]
+        {
+            assert_eq!(version(name, option).ok(), Some(called), "{name} {option}");
+        }
+        let refused = version("bank@7", 6).unwrap_err();
+        assert!(format!("{refused:?}").contains("usage"), "{refused:?}");
+        assert!(format!("{refused:?}").contains("bank@7 names version 7, and --version 6"), "{refused:?}");
+    }
 }

@@ -93,7 +93,7 @@ pub(super) struct CreateArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "What is left out stays. A trigger of a table keeps the table. Calls that run go on, and may be made \
-    again by the new definition."
+    again by the new definition. --ops all and --batch 0 undo what --ops and --batch have said."
 )]
 pub(super) struct SetArgs {
     /// Name of the trigger
@@ -112,7 +112,7 @@ pub(super) struct SetArgs {
     on: Option<String>,
     /// For which changes
     #[arg(long, value_enum, value_delimiter = ',')]
-    ops: Vec<TriggerOpArg>,
+    ops: Vec<ChangedOpsArg>,
     /// Up to so many changes in one call; 0: each call has one
     #[arg(long, value_name = "CHANGES")]
     batch: Option<u32>,
@@ -135,6 +135,34 @@ pub(super) enum TriggerOpArg {
     Clear,
     /// The time of a record was over
     Expire,
+}
+
+/// The kinds of changes that a trigger is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ChangedOpsArg {
+    /// All but expire, as of a trigger that was created without --ops
+    All,
+    /// Records that are written
+    Put,
+    /// Records that are deleted, or evicted
+    Delete,
+    /// All records are removed
+    Clear,
+    /// The time of a record is over
+    Expire,
+}
+
+/// What a change says of the kinds; `None`: they stay.
+fn changed_ops(ops: &[ChangedOpsArg]) -> Result<Option<Vec<String>>, CliError> {
+    if ops.contains(&ChangedOpsArg::All) {
+        return match ops {
+            // A trigger has all if it names none.
+            [_] => Ok(Some(Vec::new())),
+            _ => Err(CliError::new("--ops all stands alone: expire is not in it").code("usage")),
+        };
+    }
+    let names = ops.iter().filter_map(ValueEnum::to_possible_value).map(|value| value.get_name().to_owned());
+    Ok((!ops.is_empty()).then(|| names.collect()))
 }
 
 impl TriggerOpArg {
@@ -170,8 +198,7 @@ pub(super) fn run(session: &CliSession, command: TriggerCommand, out: &OutputPri
         TriggerCommand::List => out.show(&control.triggers(&tenant)?, |triggers| list(triggers)),
         TriggerCommand::Show { name } => out.show(&control.trigger(&tenant, &name)?, shown),
         TriggerCommand::Set(SetArgs { name, extension, every, cron, on, ops, batch, args, retries }) => {
-            let ops = ops.into_iter().map(|op| op.name().to_owned()).collect::<Vec<_>>();
-            let ops = (!ops.is_empty()).then_some(ops);
+            let ops = changed_ops(&ops)?;
             let change = TriggerPatch { extension, every, cron, table: on, ops, batch, args, retries };
             if change == TriggerPatch::default() {
                 let all = "--extension, --every, --cron, --ops, --batch, --args and --retries";
@@ -374,5 +401,14 @@ mod tests {
         assert_eq!(replaying("moves", 2), "2 calls of trigger moves are made again");
         assert_eq!(going_on("moves", "end"), "trigger moves goes on from the end of the log");
         assert_eq!(going_on("moves", "70"), "trigger moves goes on from position 70");
+    }
+
+    #[test]
+    fn a_trigger_goes_back_to_all_changes() {
+        use ChangedOpsArg::{All, Clear, Put};
+        assert_eq!(changed_ops(&[]).ok(), Some(None), "they stay");
+        assert_eq!(changed_ops(&[Put, Clear]).ok(), Some(Some(vec!["put".into(), "clear".into()])));
+        assert_eq!(changed_ops(&[All]).ok(), Some(Some(Vec::new())));
+        assert!(changed_ops(&[All, Put]).is_err());
     }
 }

@@ -133,7 +133,6 @@ impl<'s> PythonWriter<'s> {
         }
     }
 
-    /// A dictionary with these fields, which may be words of the language, such as `from`.
     /// A dictionary, where what may be nothing need not be given. `NotRequired` would take Python 3.11; names that are
     /// words of the language cannot be fields of a class.
     fn dictionary(&mut self, name: &str, fields: &[StructField]) {
@@ -150,6 +149,7 @@ impl<'s> PythonWriter<'s> {
         self.out.push_str(&format!("\n\nclass {name}({of_required}, {of_optional}):\n    pass\n\n"));
     }
 
+    /// A dictionary with these fields, which may be words of the language, such as `from`.
     fn fields<'f>(&mut self, name: &str, fields: impl IntoIterator<Item = &'f StructField>, may_miss: bool) {
         self.out.push_str(&format!("{name} = TypedDict(\n    \"{name}\",\n    {{\n"));
         for field in fields {

@@ -11,10 +11,10 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from . import operations
 from .change_feed import FeedState
-from .errors import Busy, TransactionConflict
+from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
 from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
-from .transaction_state import PAUSES, Expected, TransactionState, added
+from .transaction_state import PAUSES, ExpectedRecord, TransactionState, added
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -208,19 +208,28 @@ class Client:
 
     def transact(self, body: Callable[["Transaction"], R], *, timeout: Optional[float] = None) -> R:
         """Runs `body` in a transaction and commits that; again, after growing pauses, while others change what it
-        reads, up to 16 times in all. `body` does nothing else that counts."""
-        for pause in PAUSES:
+        reads, up to 16 times in all. `body` does nothing else that counts. If it raises, one message asks whether what
+        it has read held at one moment, and if not, it runs again: its exception may come of that."""
+        for pause in [*PAUSES, None]:
             transaction = self.transaction(timeout=timeout)
-            result = body(transaction)
             try:
-                transaction.commit()
-                return result
-            except TransactionConflict:
+                result = body(transaction)
+            except Exception as error:
+                conflict = transaction._conflict_behind(error)
+                if conflict is None:
+                    raise
+                if pause is None:
+                    raise conflict from error
+            else:
+                try:
+                    transaction.commit()
+                    return result
+                except TransactionConflict:
+                    if pause is None:
+                        raise
+            if pause is not None:
                 time.sleep(pause * random.uniform(0.5, 1.0))
-        transaction = self.transaction(timeout=timeout)
-        result = body(transaction)
-        transaction.commit()
-        return result
+        raise AssertionError("the last try returns or raises")
 
 
 class Transaction:
@@ -295,7 +304,7 @@ class Transaction:
     ) -> None:
         """Writes a record when it is committed. `ttl` is in seconds from then on. Conflict: the condition does not hold
         now; one that holds is part of what the transaction has read, so it still holds at the commit."""
-        expected = Expected.of(if_absent, if_present, if_version, if_value)
+        expected = ExpectedRecord.of(if_absent, if_present, if_version, if_value)
         if expected is not None:
             expected.check(self.get_record(table, key))
         self._state.put(self._client.table_id(table), key, value, ttl, flags)
@@ -311,7 +320,7 @@ class Transaction:
     def delete(self, table: str, key: Bytes, *, if_version: Optional[int] = None) -> None:
         """Deletes a record when it is committed, if there is one then. Conflict: it has not that version now."""
         if if_version is not None:
-            Expected(version=if_version).check(self.get_record(table, key))
+            ExpectedRecord(version=if_version).check(self.get_record(table, key))
         self._state.delete(self._client.table_id(table), key)
 
     def commit(self) -> None:
@@ -319,6 +328,18 @@ class Transaction:
         steps = self._state.steps()
         if steps:
             self._client._ask(operations.commit(steps), self._timeout)
+
+    def _conflict_behind(self, error: Exception) -> Optional[TransactionConflict]:
+        """What others have changed of what it has read, where an error may come of that. It writes nothing."""
+        steps = self._state.steps_of_reads(error)
+        try:
+            if steps:
+                self._client._ask(operations.commit(steps), self._timeout)
+        except TransactionConflict as conflict:
+            return conflict
+        except SandstormError:
+            pass
+        return None
 
 
 class ChangeFeed:

@@ -28,7 +28,7 @@ def _successor(key: bytes) -> Optional[bytes]:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedRecord:
     """What has to be so of a record that a transaction goes on from."""
 
     absent: bool = False
@@ -38,12 +38,12 @@ class Expected:
     @staticmethod
     def of(
         absent: bool, present: bool, version: Optional[int], value: Optional[Bytes]
-    ) -> Optional["Expected"]:
+    ) -> Optional["ExpectedRecord"]:
         """A condition of those that may be given; None: there is none."""
         given = absent + present + (version is not None) + (value is not None)
         if given > 1:
             raise ValueError("one condition at a time: if_absent, if_present, if_version or if_value")
-        return Expected(absent, version, None if value is None else as_bytes(value)) if given else None
+        return ExpectedRecord(absent, version, None if value is None else as_bytes(value)) if given else None
 
     def check(self, found: Optional[Record]) -> None:
         if self.absent:
@@ -61,9 +61,12 @@ class Expected:
 
 def added(text: bytes, delta: int) -> int:
     """The sum of a decimal number, as the server's increment reads it, and another."""
-    if re.fullmatch(rb"-?[0-9]+", text):
-        sum_ = int(text) + delta
-        if -(1 << 63) <= int(text) < 1 << 63 and -(1 << 63) <= sum_ < 1 << 63:
+    # Python reads no numbers of thousands of digits; 64 bits have 19, behind any zeros.
+    digits = text.lstrip(b"-").lstrip(b"0")
+    if re.fullmatch(rb"-?[0-9]+", text) and len(digits) <= 19:
+        number = int(digits or b"0") * (-1 if text.startswith(b"-") else 1)
+        sum_ = number + delta
+        if -(1 << 63) <= number < 1 << 63 and -(1 << 63) <= sum_ < 1 << 63:
             return sum_
     raise SandstormError("not_a_number", "the value is not a decimal number, or the sum does not fit 64 bits")
 
@@ -142,13 +145,21 @@ class TransactionState:
     def delete(self, table: int, key: Bytes) -> None:
         self._writes[(table, as_bytes(key))] = None
 
-    def steps(self) -> List[bytes]:
-        """The steps of its commit; none if it has neither read nor written anything."""
+    def steps_of_reads(self, error: Exception) -> List[bytes]:
+        """The steps that ask whether what it has read held at one moment; none where an error cannot come of that."""
+        may_be = not isinstance(error, SandstormError) or isinstance(error, Conflict) or error.code == "not_a_number"
+        return self._read_steps() if may_be else []
+
+    def _read_steps(self) -> List[bytes]:
         steps = [
             operations.read_step(table, key, 0 if record is None else record.version)
             for (table, key), record in self._reads.items()
         ]
-        steps += self._ranges
+        return steps + self._ranges
+
+    def steps(self) -> List[bytes]:
+        """The steps of its commit; none if it has neither read nor written anything."""
+        steps = self._read_steps()
         for (table, key), put in self._writes.items():
             if put is None:
                 steps.append(operations.delete_step(table, key))

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 
 use super::ControlState;
 use super::body::RawBody;
-use super::cluster_copies::{no_cluster, peer_desk};
+use super::cluster_copies::{no_cluster, peer_coordinator};
 use super::error::ApiError;
 use super::request_limiter::{RequestLimiter, RequestPermit};
 use crate::http_listener::{ConnectionLimiter, HttpPeer, PermitHandle, counted_address};
@@ -62,7 +62,7 @@ impl FromRequestParts<Arc<ControlState>> for CommandPeer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<CommandPeer, ApiError> {
-        peer_desk(parts, control)?;
+        peer_coordinator(parts, control)?;
         let connection = parts.extensions.get();
         let begin = |ConnectInfo(HttpPeer(peer, visit)): &ConnectInfo<HttpPeer>| control.commands.begin(*peer, visit);
         Ok(CommandPeer(connection.and_then(begin)))

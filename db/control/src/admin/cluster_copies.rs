@@ -72,7 +72,7 @@ impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<ClusterPeer, ApiError> {
-        let coordinator = peer_desk(parts, control)?;
+        let coordinator = peer_coordinator(parts, control)?;
         // Its connection is not closed for another one's while it is served.
         if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
             visit.serve(true);
@@ -82,7 +82,7 @@ impl FromRequestParts<Arc<ControlState>> for ClusterPeer {
 }
 
 /// This server's part in the cluster, for a request that has shown the cluster's key.
-pub(super) fn peer_desk(parts: &Parts, control: &ControlState) -> Result<Arc<MoveCoordinator>, ApiError> {
+pub(super) fn peer_coordinator(parts: &Parts, control: &ControlState) -> Result<Arc<MoveCoordinator>, ApiError> {
     let coordinator = control.moves.as_ref().ok_or_else(no_cluster)?;
     let key = parts.headers.get(PEER_KEY_HEADER).and_then(|key| key.to_str().ok()).unwrap_or_default();
     match coordinator.is_peer_key(key) {
