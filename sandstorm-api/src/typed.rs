@@ -4,6 +4,7 @@
 
 pub mod callee;
 mod type_text;
+mod type_walk;
 mod value;
 
 use alloc::format;

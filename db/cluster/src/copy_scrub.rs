@@ -10,15 +10,16 @@ use crate::copy_coordinator::CopyName;
 use crate::copy_store::{CopyAccess, CopyStore, of_files};
 
 impl CopyStore {
-    /// The folder and the files of a copy, as they have to be; `None`: it is gone, or known to be damaged. One that is
-    /// not open is opened.
+    /// The folder and the files of a copy, as they have to be; `None`: it is gone, known to be damaged, or one whose
+    /// disk has failed a write. One that is not open is opened.
     pub(crate) fn scrubbed(&self, name: &CopyName) -> Option<(Arc<dyn LogDisk>, Vec<ScrubbedFile>)> {
         let found = self.copy(&mut self.open.lock(), name, CopyAccess::Looks);
         match found {
             Ok(_) if self.is_damaged(name) => None,
             Ok(copy) => {
-                let copy = copy.lock();
-                Some((copy.replica.disk(), copy.replica.scrubbed_files()))
+                let replica = &copy.lock().replica;
+                // It confirms nothing any more, and what is on its disk is not known: it is neither sound nor damaged.
+                (!replica.has_failed()).then(|| (replica.disk(), replica.scrubbed_files()))
             }
             Err(ReplicaError::Damaged(_) | ReplicaError::Missing) => None,
             Err(error) => {
@@ -34,7 +35,7 @@ impl CopyStore {
         let known = self.open.lock().get(name).map(|known| known.copy());
         let Some(copy) = known else { return false };
         let copy = copy.lock();
-        if !copy.replica.has_file(file) {
+        if copy.replica.has_failed() || !copy.replica.has_file(file) {
             return false;
         }
         let disk = copy.replica.disk();

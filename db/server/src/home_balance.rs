@@ -22,7 +22,7 @@ use crate::limits::homes::{
 
 /// What a tenant took of the workers' time in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TenantLoad {
+pub struct HomeLoad {
     /// Its id.
     pub tenant: u32,
     /// Its home worker.
@@ -69,7 +69,7 @@ impl HomeBalance {
     }
 
     /// Takes the loads of a window that has ended. Returns the moves that are to be made now.
-    pub fn end_window(&mut self, tenants: &[TenantLoad]) -> Vec<HomeMove> {
+    pub fn end_window(&mut self, tenants: &[HomeLoad]) -> Vec<HomeMove> {
         self.ended += 1;
         let (ended, stay) = (self.ended, HOME_STAY_WINDOWS);
         self.moved.retain(|_, at| ended - *at < stay);
@@ -98,7 +98,7 @@ impl HomeBalance {
     }
 
     /// The move that is worth most at the busiest worker that has one.
-    fn best_move(&self, tenants: &[TenantLoad]) -> Option<HomeMove> {
+    fn best_move(&self, tenants: &[HomeLoad]) -> Option<HomeMove> {
         let by_window: Vec<Vec<f64>> = self.windows.iter().map(|loads| self.worker_loads(tenants, loads)).collect();
         let newest = by_window.last()?;
         let mut busiest: Vec<usize> = (0..self.workers).filter(|worker| newest[*worker] >= HOME_BUSY_LOAD).collect();
@@ -106,9 +106,9 @@ impl HomeBalance {
         busiest.into_iter().find_map(|from| self.best_move_from(from, tenants, &by_window))
     }
 
-    fn best_move_from(&self, from: usize, tenants: &[TenantLoad], by_window: &[Vec<f64>]) -> Option<HomeMove> {
+    fn best_move_from(&self, from: usize, tenants: &[HomeLoad], by_window: &[Vec<f64>]) -> Option<HomeMove> {
         let newest = by_window.last()?;
-        let is_movable = |one: &&TenantLoad| {
+        let is_movable = |one: &&HomeLoad| {
             one.home as usize == from
                 && !one.is_fixed
                 && one.load >= HOME_SMALLEST_LOAD
@@ -126,7 +126,7 @@ impl HomeBalance {
                 let worth = gain - HOME_MOVE_COST * one.load;
                 if gain >= HOME_LEAST_GAIN && best.is_none_or(|(other, _)| worth > other) {
                     let (from_load, to_load) = (newest[from], newest[to]);
-                    let TenantLoad { tenant, load, .. } = *one;
+                    let HomeLoad { tenant, load, .. } = *one;
                     best =
                         Some((worth, HomeMove { tenant, from: from as u32, to: to as u32, load, from_load, to_load }));
                 }
@@ -136,7 +136,7 @@ impl HomeBalance {
     }
 
     /// What the tenants of each worker took in a window.
-    fn worker_loads(&self, tenants: &[TenantLoad], loads: &HashMap<u32, f64>) -> Vec<f64> {
+    fn worker_loads(&self, tenants: &[HomeLoad], loads: &HashMap<u32, f64>) -> Vec<f64> {
         let mut workers = vec![0.0; self.workers];
         for one in tenants {
             if let Some(worker) = workers.get_mut(one.home as usize) {

@@ -17,7 +17,7 @@ use sandstorm_accounts::HomeMoveRecord;
 use sandstorm_catalog::{Directory, DirectorySnapshot, TenantView};
 use sandstorm_metrics::ServerMetrics;
 
-use crate::home_balance::{HomeBalance, HomeMove, TenantLoad};
+use crate::home_balance::{HomeBalance, HomeLoad, HomeMove};
 use crate::limits::homes::{HOME_BUSY_LOAD, HOME_WINDOW_MS, MOST_REQUEST_US};
 
 /// What each worker has done for each tenant, by its serial number.
@@ -130,7 +130,7 @@ impl LoadMeter {
     }
 
     /// Ends a window. `None`: no worker was busy, or this is the first window in which one was.
-    fn end_window(&mut self, snapshot: &DirectorySnapshot, metrics: &ServerMetrics) -> Option<Vec<TenantLoad>> {
+    fn end_window(&mut self, snapshot: &DirectorySnapshot, metrics: &ServerMetrics) -> Option<Vec<HomeLoad>> {
         let now = Instant::now();
         let window_us = now.duration_since(std::mem::replace(&mut self.begun, now)).as_micros().max(1) as f64;
         let before_us = std::mem::replace(&mut self.busy_us, busy_us(metrics));
@@ -158,7 +158,7 @@ fn loads(
     (before, now): (&TenantWork, &TenantWork),
     shares: &[f64],
     window_us: f64,
-) -> Vec<TenantLoad> {
+) -> Vec<HomeLoad> {
     let nothing = vec![WorkCounts::default(); shares.len()];
     let since = |view: &TenantView| -> Vec<WorkCounts> {
         // One that was made in this window began with nothing.
@@ -188,7 +188,7 @@ fn loads(
             .map(|(counts, by_request)| call_share(counts) + counts.requests as f64 * by_request)
             .sum();
         let tenant = &view.tenant;
-        TenantLoad { tenant: tenant.id, home: tenant.home_worker, is_fixed: tenant.home_fixed, load }
+        HomeLoad { tenant: tenant.id, home: tenant.home_worker, is_fixed: tenant.home_fixed, load }
     };
     all.into_iter().map(load_of).collect()
 }

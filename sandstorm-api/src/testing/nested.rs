@@ -35,12 +35,12 @@ type ExtensionFunction = Rc<dyn for<'a> Fn(Db<'a>, &'a [u8]) -> ExtensionFuture<
 pub(super) struct TestExtensions {
     plain: BTreeMap<String, ExtensionFunction>,
     /// Typed functions, by extension and function.
-    typed: BTreeMap<(String, String), TypedFunction>,
+    typed: BTreeMap<(String, String), TypedTestFunction>,
 }
 
 /// A typed function, and its types as a fingerprint has them.
 #[derive(Clone)]
-struct TypedFunction {
+struct TypedTestFunction {
     run: ExtensionFunction,
     types: String,
 }
@@ -155,7 +155,7 @@ impl TestStore {
                 db.reply(&reply.to_record())
             })
         });
-        self.extensions.typed.insert((extension.to_string(), name.to_string()), TypedFunction { run, types });
+        self.extensions.typed.insert((extension.to_string(), name.to_string()), TypedTestFunction { run, types });
         self
     }
 

@@ -1,53 +1,26 @@
 //! The types of a call as the caller has them, as a text: the one of which a schema's fingerprint is made.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::Typed;
-use crate::Error;
-
-/// The first line of the text of a call's types.
-const HEAD: &str = "sandstorm call 1\n";
-
 /// A struct or an enum: its name, and where it was made a `Typed` one, which tells it from another of that name.
-type DescribedType = (&'static str, &'static str);
+pub(super) type DescribedType = (&'static str, &'static str);
 
 /// A text of types that is being written: a line for the call, and one for each struct and enum in it.
 #[derive(Debug, Default)]
 pub struct TypeText {
-    text: String,
+    pub(super) text: String,
     /// The structs and enums that are written down.
-    described: Vec<DescribedType>,
+    pub(super) described: Vec<DescribedType>,
     /// A name that two of them have.
-    twice: Option<&'static str>,
+    pub(super) twice: Option<&'static str>,
     /// Whether a line is being written; else types in those of the line are.
-    is_line: bool,
+    pub(super) is_line: bool,
     /// Whether something stands before the next part of the line.
-    needs_comma: bool,
+    pub(super) needs_comma: bool,
 }
 
 impl TypeText {
-    /// The types of a call of the function of that name.
-    ///
-    /// # Errors
-    /// `Invalid`: two types in them have one name, so a schema cannot have them both.
-    pub fn of_call<A: Typed, R: Typed>(function: &str) -> Result<String, Error> {
-        let mut to = TypeText { text: format!("{HEAD}{function}("), ..TypeText::default() };
-        A::typed_name(&mut to);
-        to.push(") ");
-        R::typed_name(&mut to);
-        to.push("\n");
-        A::typed_describe(&mut to);
-        R::typed_describe(&mut to);
-        match to.twice {
-            None => Ok(to.text),
-            Some(name) => Err(Error::invalid(format!(
-                "two types of the call have the name {name}: give each the name that it has in the other extension"
-            ))),
-        }
-    }
-
     /// The text.
     pub fn into_text(self) -> String {
         self.text
@@ -63,34 +36,10 @@ impl TypeText {
         self.push(name.strip_prefix("r#").unwrap_or(name));
     }
 
-    fn separate(&mut self) {
+    pub(super) fn separate(&mut self) {
         if core::mem::replace(&mut self.needs_comma, true) {
             self.push(", ");
         }
-    }
-
-    /// Writes a field of that name, or what is in its type.
-    pub fn field<T: Typed>(&mut self, name: &str) -> T {
-        if self.is_line {
-            self.separate();
-            self.push_name(name);
-            self.push(": ");
-            T::typed_name(self);
-        } else {
-            T::typed_describe(self);
-        }
-        T::typed_empty()
-    }
-
-    /// Writes a value of a variant, which has no name, or what is in its type.
-    pub fn value<T: Typed>(&mut self, _name: &str) -> T {
-        if self.is_line {
-            self.separate();
-            T::typed_name(self);
-        } else {
-            T::typed_describe(self);
-        }
-        T::typed_empty()
     }
 
     /// Begins a variant, with this bracket or none.

@@ -19,7 +19,7 @@ use super::poll_steps::kill;
 use super::{Engine, PollOutcome};
 use crate::begin_error::BeginError;
 use crate::clock::{TickLength, ticks};
-use crate::invocation::nested_calls::{EndedCall, RequestedCall};
+use crate::invocation::nested_calls::{EndedNestedCall, RequestedCall};
 use crate::invocation::{InvocationHandle, InvocationStage, InvocationState};
 
 /// CPU time below which a caller's budget counts as used up: a callee's is counted in whole microseconds.
@@ -105,7 +105,7 @@ impl Engine {
             Err(error) => {
                 let is_large = matches!(error, BeginError::TooLarge { .. });
                 let code = if is_large { STATUS_TOO_LARGE } else { STATUS_OUT_OF_MEMORY };
-                calls.ended = Some(EndedCall::failed(code, &error.to_string()));
+                calls.ended = Some(EndedNestedCall::failed(code, &error.to_string()));
             }
         }
     }
@@ -158,8 +158,8 @@ impl Engine {
         }
         let is_charged = body.charge_call(reply.len() + notes.len());
         body.calls.get_or_insert_default().ended = Some(match is_charged {
-            true => EndedCall { code, reply, notes },
-            false => EndedCall::failed(STATUS_OUT_OF_MEMORY, sandstorm_accounts::MEMORY_TEXT),
+            true => EndedNestedCall { code, reply, notes },
+            false => EndedNestedCall::failed(STATUS_OUT_OF_MEMORY, sandstorm_accounts::MEMORY_TEXT),
         });
         PollOutcome::Pending
     }
@@ -184,14 +184,14 @@ impl Engine {
 
 /// A call with its arguments as its callee takes them: those of a typed one behind the function's fingerprint, if the
 /// types are the same. What that takes counts as the caller's CPU time, which chooses how long its types are.
-fn with_fingerprint(body: &mut InvocationState, request: RequestedCall) -> Result<RequestedCall, EndedCall> {
+fn with_fingerprint(body: &mut InvocationState, request: RequestedCall) -> Result<RequestedCall, EndedNestedCall> {
     let RequestedCall { extension, name, args, notes } = request;
     let begun_ticks = ticks();
     let schema = extension.library.schema().map(|schema| &**schema);
     let taken = match callee_arguments(schema, CalleeName::parse(&name), &args) {
         Ok(Cow::Borrowed(_)) => Ok(None),
         Ok(Cow::Owned(whole)) => Ok(Some(whole)),
-        Err((code, text)) => Err(EndedCall::failed(code, &text)),
+        Err((code, text)) => Err(EndedNestedCall::failed(code, &text)),
     };
     body.spent_ns += TickLength::measured().ns(ticks().saturating_sub(begun_ticks));
     let args = taken?.unwrap_or(args);

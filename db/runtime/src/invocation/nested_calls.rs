@@ -26,9 +26,9 @@ pub(crate) struct NestedCalls {
     /// The call under way. The invocation is not polled meanwhile.
     pub(crate) callee: Option<InvocationHandle>,
     /// What has become of it, until the invocation asks.
-    pub(crate) ended: Option<EndedCall>,
+    pub(crate) ended: Option<EndedNestedCall>,
     /// The same from then on, until the next call.
-    last: Option<EndedCall>,
+    last: Option<EndedNestedCall>,
     /// The transaction so far, as its caller has handed it over.
     pub(crate) inherited: Vec<u8>,
     /// The transaction as it hands it back.
@@ -57,7 +57,7 @@ pub(crate) struct RequestedCall {
 
 /// A call that has ended.
 #[derive(Debug)]
-pub(crate) struct EndedCall {
+pub(crate) struct EndedNestedCall {
     /// 0, or the kind of the error.
     pub(crate) code: u32,
     /// The reply, or the error's text.
@@ -66,9 +66,9 @@ pub(crate) struct EndedCall {
     pub(crate) notes: Vec<u8>,
 }
 
-impl EndedCall {
-    pub(crate) fn failed(code: u32, text: &str) -> EndedCall {
-        EndedCall { code, reply: text.as_bytes().to_vec(), notes: Vec::new() }
+impl EndedNestedCall {
+    pub(crate) fn failed(code: u32, text: &str) -> EndedNestedCall {
+        EndedNestedCall { code, reply: text.as_bytes().to_vec(), notes: Vec::new() }
     }
 }
 
@@ -100,25 +100,25 @@ impl InvocationState {
     }
 
     /// The current version of the extension of that name, as it was when the whole call began, and the name as a text.
-    fn find_callee<'n>(&self, name: &'n [u8]) -> Result<(Arc<LoadedExtension>, &'n str), EndedCall> {
+    fn find_callee<'n>(&self, name: &'n [u8]) -> Result<(Arc<LoadedExtension>, &'n str), EndedNestedCall> {
         if self.call_depth() + 1 > CALL_DEPTH {
             let text = format!("extensions call each other {CALL_DEPTH} deep at most");
-            return Err(EndedCall::failed(STATUS_INVALID, &text));
+            return Err(EndedNestedCall::failed(STATUS_INVALID, &text));
         }
-        let unknown = || EndedCall::failed(STATUS_NOT_FOUND, "the tenant has no extension of this name");
+        let unknown = || EndedNestedCall::failed(STATUS_NOT_FOUND, "the tenant has no extension of this name");
         let view = self.refs.as_ref().map(|refs| &refs.view).ok_or_else(unknown)?;
         let name = std::str::from_utf8(name).map_err(|_| unknown())?;
         let extension = view.extension(CalleeName::parse(name).extension).ok_or_else(unknown)?;
         if let Some(refusal) = view.tenant.code.refusal() {
-            return Err(EndedCall::failed(OTHER_ERROR, &refusal.text));
+            return Err(EndedNestedCall::failed(OTHER_ERROR, &refusal.text));
         }
         if let Some(suspension) = view.suspension(&extension.name) {
-            return Err(EndedCall::failed(OTHER_ERROR, &suspension.text));
+            return Err(EndedNestedCall::failed(OTHER_ERROR, &suspension.text));
         }
         if extension.throttle.calls_per_s() != 0 {
             // Clients' calls have a rate; a caller that calls on and on would take all of it.
             let text = "its calls keep being killed, so only clients may call it; `sandstorm kills` shows why";
-            return Err(EndedCall::failed(OTHER_ERROR, text));
+            return Err(EndedNestedCall::failed(OTHER_ERROR, text));
         }
         Ok((Arc::clone(extension), name))
     }

@@ -5,19 +5,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::homes::HOME_WINDOW_MS;
 
-fn tenant(tenant: u32, home: u32, load: f64) -> TenantLoad {
-    TenantLoad { tenant, home, is_fixed: false, load }
+fn tenant(tenant: u32, home: u32, load: f64) -> HomeLoad {
+    HomeLoad { tenant, home, is_fixed: false, load }
 }
 
 /// A server that makes every move at once.
 struct ModelServer {
     balance: HomeBalance,
     workers: usize,
-    tenants: Vec<TenantLoad>,
+    tenants: Vec<HomeLoad>,
 }
 
 impl ModelServer {
-    fn new(workers: usize, tenants: &[TenantLoad]) -> ModelServer {
+    fn new(workers: usize, tenants: &[HomeLoad]) -> ModelServer {
         ModelServer { balance: HomeBalance::new(workers), workers, tenants: tenants.to_vec() }
     }
 
@@ -86,7 +86,7 @@ fn equal_loads_idle_servers_bursts_and_fixed_homes_move_nothing() {
         server.tenants[0].load = if window % 2 == 0 { 0.5 } else { 0.0 };
         assert_eq!(server.window(), [], "bursts of one window");
     }
-    let fixed = |number| TenantLoad { is_fixed: true, ..tenant(number, 0, 0.5) };
+    let fixed = |number| HomeLoad { is_fixed: true, ..tenant(number, 0, 0.5) };
     assert_eq!(ModelServer::new(2, &[fixed(1), fixed(2)]).windows(1_000), 0);
     let mut server = ModelServer::new(2, &[fixed(1), tenant(2, 0, 0.5)]);
     assert_eq!((server.windows(1_000), server.homes()), (1, vec![0, 1]), "the other one leaves");
@@ -113,7 +113,7 @@ fn a_tenant_that_was_moved_stays_for_a_while_and_moves_have_a_bound() {
     server.tenants[2].is_fixed = true;
     let waited = (1..).find(|_| !server.window().is_empty());
     assert_eq!((waited, server.homes()), (Some(HOME_STAY_WINDOWS as usize), vec![0, 0, 1]));
-    let many: Vec<TenantLoad> = (0..64).map(|number| tenant(number, 0, 0.5)).collect();
+    let many: Vec<HomeLoad> = (0..64).map(|number| tenant(number, 0, 0.5)).collect();
     let mut server = ModelServer::new(64, &many);
     for _ in 0..200 {
         assert!(server.window().len() <= HOME_MOVES_PER_WINDOW);
@@ -129,11 +129,11 @@ proptest! {
         workers in 1usize..9,
         all in prop::collection::vec((0u32..9, 0.0f64..1.5, any::<bool>()), 0..40),
     ) {
-        let tenants: Vec<TenantLoad> = (0..)
+        let tenants: Vec<HomeLoad> = (0..)
             .zip(all)
             .map(|(number, (home, load, fixed))| {
                 let tenant = tenant(number, home % workers as u32, load);
-                TenantLoad { is_fixed: fixed && home == 0, ..tenant }
+                HomeLoad { is_fixed: fixed && home == 0, ..tenant }
             })
             .collect();
         let mut server = ModelServer::new(workers, &tenants);
@@ -152,7 +152,7 @@ proptest! {
     fn a_tenant_is_not_moved_to_and_fro(
         seeds in prop::collection::vec(prop::collection::vec(0.0f64..1.0, 6), 100..200),
     ) {
-        let tenants: Vec<TenantLoad> = (0..6).map(|number| tenant(number, 0, 0.0)).collect();
+        let tenants: Vec<HomeLoad> = (0..6).map(|number| tenant(number, 0, 0.0)).collect();
         let mut server = ModelServer::new(3, &tenants);
         let mut last: HashMap<u32, u64> = HashMap::new();
         for (window, loads) in (0u64..).zip(seeds) {

@@ -7,17 +7,12 @@
 
 use hashbrown::HashSet;
 
+use super::answered::home_of;
 use super::connection::ConnectionPhase;
 use super::connection_id::ConnectionId;
 use super::worker_connections::WorkerConnections;
 use crate::limits::homes::{CONNECTIONS_LOOKED_AT_PER_TURN, CONNECTIONS_MOVED_PER_TURN};
 use crate::workers::context::WorkerContext;
-
-/// The home worker of a tenant; of one that is gone this worker.
-pub(super) fn home_of(tenant: u32, context: &WorkerContext) -> usize {
-    let home = context.snapshot.tenant(tenant).map(|view| view.tenant.home_worker as usize);
-    home.map_or(context.index, |home| home % context.shared.ports.len())
-}
 
 impl WorkerConnections {
     /// Hands connections over to their tenants' homes, if these have changed. Returns their number.

@@ -5,6 +5,7 @@
 //! copied into buffers of the connection, so an idle one has none. Start with [`event_loop`], then [`requests`].
 
 mod accept;
+mod answered;
 pub(super) mod budget;
 pub(super) mod connection;
 pub(super) mod connection_id;

@@ -7,17 +7,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use sandstorm_log::PositionState;
 use sandstorm_store::backed::waits::later_of;
 
+use super::answered::{count_waited, note_answered};
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::pending_output::{PendingOutput, ReadyOutput};
-use super::requests::note_answered;
 use super::udp_port::UdpPort;
 use super::uncertain::{ends_in_any_order, uncertain_of};
 use super::worker_connections::WorkerConnections;
 use crate::limits::connections::RETAINED_BUFFER_BYTES;
-use crate::workers::call_latency::count_ended;
 use crate::workers::context::WorkerContext;
-use crate::workers::latency_ledger::ReadyCall;
 use crate::workers::waits::add_answer_wait;
 
 impl ClientConnection {
@@ -54,13 +52,6 @@ pub(super) fn note_sent(connection: &mut ClientConnection, context: &mut WorkerC
     }
     context.settle_answered(now_ns);
     context.answered.begin_batch(now_ns);
-}
-
-/// Counts a call whose reply waited until now, if it is not counted yet.
-pub(super) fn count_waited(call: &mut ReadyCall, (position, now_ns): (u64, u64), context: &WorkerContext) {
-    if let Some(ended) = call.ended.take() {
-        count_ended(context, *ended, (position, now_ns));
-    }
 }
 
 impl WorkerConnections {

@@ -12,10 +12,10 @@ use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_store::backed::waits::later_of;
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
+use super::answered::{home_of, note_answered};
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::forwarded::begin_forward;
-use super::home_changes::home_of;
 use super::inbox::InboxMessage;
 use super::worker_connections::{FetchingConnection, WorkerConnections};
 use crate::limits::connections::{RETAINED_BUFFER_BYTES, UNAUTHENTICATED_INPUT_BYTES};
@@ -221,17 +221,6 @@ fn note_answers(
     if !goes_on {
         connection.session.begin_answers();
         connection.waits = None;
-    }
-}
-
-/// Notes that the commands which came at `received_ns` are answered.
-pub(super) fn note_answered(connection: &ClientConnection, received_ns: u64, context: &mut WorkerContext) {
-    if let Some(identity) = connection.session.identity() {
-        let class = connection.session.request_class();
-        context.answered.note(identity.tenant(), class, received_ns, || connection.session.first_command());
-        if let Some(waits) = &connection.waits {
-            context.answered.note_waits(**waits);
-        }
     }
 }
 

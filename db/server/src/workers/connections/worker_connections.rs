@@ -12,6 +12,7 @@ use sandstorm_net::driver::{EpollSelector, SocketInterest};
 use sandstorm_store::backed::waits::later_of;
 use sandstorm_store::spill::ColdTicket;
 
+use super::answered::count_waited;
 use super::connection::{ClientConnection, ConnectionPhase};
 use super::connection_id::ConnectionId;
 use super::forwarded::count_answers;
@@ -20,7 +21,6 @@ use super::inbox::InboxMessage;
 use super::leaving_connections::LeavingConnections;
 use super::pending_output::PendingConnections;
 use super::ready_queue::ReadyQueue;
-use super::release::count_waited;
 use super::slots::ConnectionSlots;
 use super::stream_port::StreamPort;
 use super::udp_port::UdpPort;
