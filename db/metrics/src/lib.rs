@@ -451,8 +451,8 @@ mod tenant_counters {
             connection_writes: counter,
             /// Work of such connections, in plain requests: long commands and large values count as many.
             connection_work: counter,
-            /// Work of the tenant's messages of the native protocol, and of calls of this process, in plain requests: each
-            /// key of a multiget, each record that a range may answer, and each step of a commit counts as one.
+            /// Work of the tenant's messages of the native protocol, and of calls of this process, in plain requests:
+            /// each key of a multiget, each record that a range may answer, and each step of a commit counts as one.
             packet_work: counter,
         }
     }
