@@ -464,12 +464,14 @@ impl SharedRunner {
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
     fn turn(&self, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) -> bool {
-        let snapshot = self.directory.snapshot();
+        // Those with triggers first: what is made since has a later turn, with the tenants that there are then.
         let tenants = self.store.tenants();
+        let snapshot = self.directory.snapshot();
         // Before the log is read: what comes behind that is told.
         let mut follows = false;
         for of_tenant in &tenants {
-            self.store.drop_of_others(of_tenant, snapshot.tenant(of_tenant.tenant));
+            let name_of = || self.directory.snapshot().tenant(of_tenant.tenant).map(|view| view.tenant.name.clone());
+            self.store.drop_of_others(of_tenant, name_of);
             of_tenant.each(|KeptTrigger { trigger, .. }| {
                 follows |= trigger.table().is_some() && trigger.paused.is_empty();
             });

@@ -20,7 +20,7 @@ use super::state_file::TriggerFolder;
 use super::trigger_outcome::TriggerError;
 use crate::config::ConfigError;
 use crate::limits::{TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS, TRIGGERS_PER_TENANT};
-use sandstorm_catalog::{Directory, TenantView};
+use sandstorm_catalog::Directory;
 
 /// Longest wait for the log before a trigger is written.
 const LOG_WAIT: Duration = Duration::from_secs(5);
@@ -113,6 +113,12 @@ impl TenantTriggers {
     #[cfg(test)]
     pub(super) fn take_turn(&self) -> parking_lot::MutexGuard<'_, ()> {
         self.turn.lock()
+    }
+
+    /// Whether no trigger of it can be made or changed now.
+    #[cfg(test)]
+    pub(super) fn stands_still(&self) -> bool {
+        self.state.is_locked()
     }
 
     fn names(&self) -> Vec<String> {
@@ -296,13 +302,15 @@ impl TriggerStore {
         removed
     }
 
-    /// Removes those of a tenant's triggers that another one of its id had: `view` is the tenant, unless it is gone.
+    /// Removes those of a tenant's triggers that another one of its id had: `name_now` looks up the name of the tenant
+    /// of this id, unless it is gone. It is asked while the triggers stand still: whoever made one had its tenant before,
+    /// and a name of earlier would take triggers of tenants that are new for those of tenants that are gone.
     /// Their files go later.
-    pub(super) fn drop_of_others(&self, of_tenant: &TenantTriggers, view: Option<&Arc<TenantView>>) {
+    pub(super) fn drop_of_others(&self, of_tenant: &TenantTriggers, name_now: impl FnOnce() -> Option<String>) {
         let mut state = of_tenant.state.lock();
-        let mut dropped = Vec::new();
+        let (mut dropped, name_now) = (Vec::new(), name_now());
         state.triggers.retain(|name, kept| {
-            let is_own = view.is_some_and(|view| view.tenant.name == kept.trigger.tenant_name);
+            let is_own = name_now.as_deref().is_some_and(|tenant| tenant == kept.trigger.tenant_name);
             if !is_own {
                 dropped.push(name.clone());
             }

@@ -537,3 +537,22 @@ fn all_triggers_that_there_may_be_are_those_of_many_tenants() {
     runner.remove_tenant(first.tenant.id);
     runner.create(&last, yearly(0), 1).expect("there is room again");
 }
+
+/// A trigger that is made just after its tenant is none of a tenant that is gone, however the runner's thread is delayed.
+#[test]
+fn which_tenants_there_are_is_asked_while_no_trigger_can_be_made() {
+    let world = World::new();
+    let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
+    runner.create(&world.view(), often("t"), 1).expect("created");
+    let kept = runner.shared.store.find(world.id()).expect("it has a trigger");
+    let left = |name_now: Option<&str>| {
+        runner.shared.store.drop_of_others(&kept, || {
+            assert!(kept.stands_still(), "one that is made from here on would be dropped");
+            name_now.map(str::to_owned)
+        });
+        runner.list(world.id()).len()
+    };
+    assert_eq!((left(Some("shop")), left(Some("another"))), (1, 0));
+    runner.create(&world.view(), often("u"), 1).expect("created");
+    assert_eq!(left(None), 0);
+}
