@@ -92,7 +92,11 @@ pub(super) fn count_ended(context: &WorkerContext, mut ended: EndedCall, (positi
 
 /// Notes calls whose replies leave now, after `position`: how long they are sent, where that is measured, and those
 /// that are counted only now.
-pub(super) fn note_leaving(context: &mut WorkerContext, calls: Vec<ReadyCall>, (position, now_ns): (u64, u64)) {
+pub(super) fn note_leaving(
+    context: &mut WorkerContext,
+    calls: impl IntoIterator<Item = ReadyCall>,
+    (position, now_ns): (u64, u64),
+) {
     for ReadyCall { tenant, extension, is_sampled, ended, .. } in calls {
         if is_sampled {
             context.answered.note_ready_call(SampledCall { tenant, extension: &extension }, now_ns);

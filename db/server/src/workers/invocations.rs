@@ -19,7 +19,7 @@ use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
 use super::call_latency::measure_finished;
 use super::context::{WorkerContext, count};
-use super::latency_ledger::IS_OBSERVED;
+use super::latency_ledger::{IS_OBSERVED, ReadyCall};
 use super::run_queue::{RunQueue, ScheduledTask};
 use super::steal::StealOffer;
 use super::tasks::{FinishedTask, InvocationCaller, InvocationTask, ReplyTarget, UNKNOWN_PEER};
@@ -35,6 +35,8 @@ pub(super) struct InvocationScheduler {
     offer: StealOffer,
     /// Invocations that ended and are not answered yet.
     pub(super) finished: Vec<FinishedTask>,
+    /// Room for the calls of a response that leaves, which are counted then; empty in between.
+    pub(super) ready_calls: Vec<ReadyCall>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
     last_turn_was_long: bool,
@@ -72,6 +74,7 @@ impl InvocationScheduler {
             queue: RunQueue::new(),
             offer: StealOffer::new(offered),
             finished: Vec::new(),
+            ready_calls: Vec::new(),
             live: 0,
             last_turn_was_long: false,
             has_short_polls: false,
@@ -204,6 +207,16 @@ impl InvocationScheduler {
         context.counters.polls.add(polls as u64);
         context.counters.invocation_cpu_ns.add(cpu_ns);
         polls
+    }
+
+    /// Ends the invocations that are under way, with their next polls; those that wait for cold records do not wait on.
+    pub(super) fn stop_calls(&mut self) {
+        self.engine.stop_calls();
+        for ColdTask { mut task, .. } in std::mem::take(&mut self.cold) {
+            task.invocation.set_cold_failed();
+            let (tenant, weight) = task.tenant_and_weight();
+            self.queue.push(tenant, weight, UNKNOWN_PEER, task);
+        }
     }
 
     /// Whether an invocation need not wait for cold records any more.

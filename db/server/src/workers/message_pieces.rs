@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::admission::AdmittedRequest;
+use super::call_latency::note_leaving;
 use super::cold_progress::ColdProgress;
 use super::context::{WorkerContext, count};
 use super::latency_ledger::AnswerLatency;
@@ -92,7 +93,7 @@ pub(super) fn suspend(
 /// Refuses the operations of a message that were not run.
 #[cold]
 pub(super) fn refuse_postponed(
-    context: &WorkerContext,
+    context: &mut WorkerContext,
     mut message: PostponedMessage,
     (status, text): (RpcStatus, &str),
     port: &mut PortContext,
@@ -110,7 +111,10 @@ pub(super) fn refuse_postponed(
         };
         match response_id {
             Some(response_id) => {
-                port.deliver(context, (response_id, index), shown, None, refuse);
+                let mut calls = Vec::new();
+                port.deliver(context, (response_id, index), shown, &mut calls, refuse);
+                let now_ns = context.clock.now_ns;
+                note_leaving(context, calls, (shown, now_ns));
             }
             None => refuse(&mut response),
         }

@@ -18,6 +18,7 @@ use sandstorm_store::PREFETCH_BATCH;
 use sandstorm_store::backed::waits::later_of;
 
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit};
+use super::call_latency::note_leaving;
 use super::cold_progress::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
@@ -119,7 +120,7 @@ impl MessageServer {
                     current.push(message);
                 }
                 None => {
-                    refuse_postponed(&executor.context, message, (RpcStatus::UnknownTenant, TENANT_GONE_TEXT), port)
+                    refuse_postponed(&mut executor.context, message, (RpcStatus::UnknownTenant, TENANT_GONE_TEXT), port)
                 }
             }
         }
@@ -354,7 +355,11 @@ impl MessageServer {
             let answer = &self.answer;
             let write = |response: &mut Vec<u8>| response.extend_from_slice(answer);
             let shown = planned.message.shown.get();
-            port.deliver(&executor.context, (response_id, planned.index), shown, None, write);
+            // The calls that this answer was the last to wait for.
+            let mut calls = Vec::new();
+            port.deliver(&executor.context, (response_id, planned.index), shown, &mut calls, write);
+            let now_ns = executor.context.clock.now_ns;
+            note_leaving(&mut executor.context, calls, (shown, now_ns));
         }
         (status, self.answer.len(), 0)
     }

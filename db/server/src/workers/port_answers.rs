@@ -128,35 +128,34 @@ impl PortContext {
     }
 
     /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response
-    /// if no other answer is missing. Returns the calls whose replies have left by now, or that wait for nothing.
+    /// if no other answer is missing. `calls` has the operation, if it is a call to be counted; afterwards the calls
+    /// whose replies have left by now, or that wait for nothing.
     pub(super) fn deliver(
         &mut self,
         context: &WorkerContext,
         (id, operation): (ResponseId, usize),
         shown: u64,
-        call: Option<ReadyCall>,
+        calls: &mut Vec<ReadyCall>,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Vec<ReadyCall> {
+    ) {
         let mut answer = std::mem::take(&mut self.answer);
-        let mut calls: Vec<ReadyCall> = call.into_iter().collect();
         let latency = AnswerLatency::default();
         if let Some(origin) = self.assembly.take_single(id) {
             start_response(&origin.header, 1, &mut answer);
             write(&mut answer);
-            self.respond_when_durable(context, &origin, (&answer, None), shown, latency, &mut calls);
+            self.respond_when_durable(context, &origin, (&answer, None), shown, latency, calls);
         } else {
             answer.clear();
             write(&mut answer);
             let mut response = std::mem::take(&mut self.response);
-            let part = (&answer[..], &mut calls);
+            let part = (&answer[..], &mut *calls);
             if let Some((origin, shown)) = self.assembly.part(id, (operation, shown), part, &mut response) {
-                self.respond_when_durable(context, &origin, (&response, None), shown, latency, &mut calls);
+                self.respond_when_durable(context, &origin, (&response, None), shown, latency, calls);
             }
             shrink_to_pool(&mut response);
             self.response = response;
         }
         shrink_to_pool(&mut answer);
         self.answer = answer;
-        calls
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     let may_be_slow = shared.properties.metrics.slow.ns() != SlowThreshold::OFF;
     let mut open: Option<(u32, MutexGuard<'_, WorkerPortState>)> = None;
     let mut leaving = 0;
+    let mut calls = mem::take(&mut invocations.ready_calls);
     let mut all = finished.drain(..).peekable();
     while let Some(ended) = all.next() {
         let result = invocation_result(&ended.task.invocation, &ended.outcome);
@@ -56,8 +57,9 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
                 if let Some((_, state)) = &mut open {
                     let cost = with_cost.then(|| call_cost(&ended.task, ended_ns));
                     let write = |bytes: &mut Vec<u8>| encode_invocation_result(&result, cost.as_ref(), bytes);
-                    let left = state.context.deliver(context, (response, operation as usize), shown, ready, write);
-                    note_leaving(context, left, (shown, ended_ns));
+                    calls.extend(ready);
+                    state.context.deliver(context, (response, operation as usize), shown, &mut calls, write);
+                    note_leaving(context, calls.drain(..), (shown, ended_ns));
                 }
             }
             ReplyTarget::Stream { worker, connection, with_cost } => {
@@ -86,7 +88,7 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
     if let Some((_, mut done)) = open {
         done.transmit();
     }
-    invocations.finished = finished;
+    (invocations.finished, invocations.ready_calls) = (finished, calls);
 }
 
 /// Tells a connection, here or at another worker, the result of the invocation that it waits for.

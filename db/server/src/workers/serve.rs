@@ -308,13 +308,13 @@ fn serve_datagrams(
 /// Makes messages wait for a further turn of their tenants' flows; those that have waited before continue first. A
 /// worker that serves a neighbour's port leaves them there.
 fn postpone(
-    executor: &RequestExecutor,
+    executor: &mut RequestExecutor,
     messages: Vec<PostponedMessage>,
     has_waited: bool,
     ingress: &mut IngressScheduler,
     port: &mut PortContext,
 ) {
-    let context = &executor.context;
+    let context = &mut executor.context;
     context.counters.messages_postponed.add(messages.len() as u64);
     let (cold, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(|message| message.suspended.cold.is_cold());
     for message in cold {
