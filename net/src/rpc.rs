@@ -216,7 +216,7 @@ pub enum KillCause {
     IllegalInstruction = 7,
     /// It touched memory that is not mapped.
     MemoryFault = 8,
-    /// Its extension was unloaded, its tenant deleted, or the server stopped.
+    /// Its tenant was deleted, or the server stopped.
     Unloaded = 9,
     /// It was under way for a while when much memory of replaced records waited for its end.
     ReclaimPressure = 10,

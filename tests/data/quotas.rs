@@ -252,3 +252,43 @@ fn a_tenant_with_all_permits_leaves_some_for_others_and_returns_all() {
     await_nothing_charged(&plane, neighbour);
     await_nothing_charged(&plane, hostile);
 }
+
+/// However long a tenant's calls may run: a server that is to stop does not wait for them, and none goes on once its
+/// tenant is deleted. Their callers are told.
+#[test]
+fn a_stopping_server_and_a_deleted_tenant_end_calls_that_may_run_for_an_hour() {
+    const HOUR_US: u64 = 3_600_000_000;
+    for is_stopping in [false, true] {
+        let plane = data_plane(1);
+        let (id, _) = tenant(&plane, "long", true);
+        load(&plane, "long", "bad", 1);
+        let hour = BudgetOverride { total_us: Some(HOUR_US), ..BudgetOverride::default() };
+        plane.directory.set_budget("long", "bad", hour).expect("a budget");
+        let usage = Arc::clone(&plane.directory.snapshot().tenant(id).expect("the tenant").tenant.usage);
+        let callers: Vec<_> = ["yields", "loop"]
+            .into_iter()
+            .map(|mode| {
+                let client = common::client(&plane, id);
+                std::thread::spawn(move || client.invoke("bad", &bad(mode)))
+            })
+            .collect();
+        assert!(common::eventually(|| usage.running() as usize == callers.len()), "both run");
+        if is_stopping {
+            drop(plane);
+        } else {
+            plane.directory.delete_tenant("long").expect("the tenant");
+        }
+        for caller in callers {
+            let ended = caller.join().expect("no panic");
+            match &ended {
+                Err(sandstorm_client::Error::Killed { cause: KillCause::Unloaded, text }) => {
+                    assert!(text.contains(if is_stopping { "the server stopped" } else { "deleted" }), "{text}");
+                }
+                // A client asks again, and the session is one of a tenant that is gone.
+                Err(sandstorm_client::Error::Stale) if !is_stopping => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(common::eventually(|| usage.running() == 0), "nothing of it runs on");
+    }
+}

@@ -2,7 +2,7 @@
 //! kills. It outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -65,6 +65,7 @@ pub struct TenantUsage {
     /// Running invocations, above [`INVOCATION_SHIFT`] bits of the memory units that they have. One step counts both,
     /// so that no race can exceed a quota.
     charged: CachePadded<AtomicU64>,
+    is_deleted: AtomicBool,
     requests: CachePadded<RateLimiter>,
     over_rate: AtomicU64,
     /// Side stacks of its switched-out invocations.
@@ -145,6 +146,7 @@ impl TenantUsage {
         TenantUsage {
             workers: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
             charged: CachePadded::default(),
+            is_deleted: AtomicBool::new(false),
             requests: CachePadded::default(),
             parked: AtomicUsize::new(0),
             guest_memories: AtomicUsize::new(0),
@@ -162,6 +164,16 @@ impl TenantUsage {
             http_calls: RateLimiter::default(),
             pushes: Mutex::default(),
         }
+    }
+
+    /// Whether the tenant is deleted. Calls of it that are under way keep its usage, and are ended soon.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Relaxed)
+    }
+
+    /// Notes that the tenant is deleted, once that is certain.
+    pub fn set_deleted(&self) {
+        self.is_deleted.store(true, Relaxed);
     }
 
     /// The counters that worker number `worker`, and no other thread, writes.

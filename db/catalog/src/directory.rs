@@ -462,7 +462,7 @@ pub(super) fn remove_tenant(
 ) -> Option<Arc<TenantView>> {
     let view = snapshot.tenants.remove(&id)?;
     snapshot.names.remove(view.tenant.name.as_str());
-    next.effects.push(ChangeEffect::Gone(id));
+    next.effects.push(ChangeEffect::Gone(Arc::clone(&view)));
     end_tenant_grants(next, snapshot, &view);
     next.effects.extend(view.tables.values().cloned().map(ChangeEffect::Dropped));
     Some(view)

@@ -87,7 +87,10 @@ impl Directory {
                 ChangeEffect::Durability(entry, durability, number) => entry.durability.set(durability, number),
                 ChangeEffect::Settings(entry, settings) => settings.apply(&entry, &self.epochs.register()),
                 ChangeEffect::GrantName(grant, name) => grant.name.set(name),
-                ChangeEffect::Gone(id) => gone.push(id),
+                ChangeEffect::Gone(view) => {
+                    view.tenant.usage.set_deleted();
+                    gone.push(view.tenant.id);
+                }
             }
         }
         for id in gone {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::TableEntry;
 use super::agreement::AgreedState;
 use super::grant::{Grant, GrantAccess};
 use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
+use super::{TableEntry, TenantView};
 
 /// The ids of the next tenants and tables; behind the lock for changes.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) enum ChangeEffect {
     /// A grant has another name, because its table has.
     GrantName(Arc<Grant>, Arc<str>),
     /// A tenant is deleted; another one may get its id.
-    Gone(u32),
+    Gone(Arc<TenantView>),
 }
 
 impl DirectoryState {

@@ -238,8 +238,10 @@ fn a_held_view_outlives_deletion_and_frees_its_tables_when_let_go() {
     let table: Weak<TableEntry> = Arc::downgrade(&directory.create_table("a", small_table("t")).unwrap());
     let held = directory.snapshot().by_name("a").unwrap().clone();
     directory.drop_table("a", "t").unwrap();
+    assert!(!held.tenant.usage.is_deleted());
     directory.delete_tenant("a").unwrap();
     assert!(directory.snapshot().by_name("a").is_none());
+    assert!(held.tenant.usage.is_deleted(), "its calls are to end");
     assert!(held.table_by_name("t").is_some(), "who holds the view still has the table");
     assert_eq!((directory.reap(), directory.dropped_tables()), (0, 1), "a table in use is not freed");
     drop(held);

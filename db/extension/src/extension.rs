@@ -237,7 +237,7 @@ pub fn kill_text(cause: KillCause) -> &'static str {
         KillCause::DivisionByZero => "it divided by zero",
         KillCause::IllegalInstruction => "it executed an illegal instruction",
         KillCause::MemoryFault => "it accessed memory that is not its own",
-        KillCause::Unloaded => "its extension was unloaded, its tenant deleted, or the server stopped",
+        KillCause::Unloaded => "its tenant was deleted, or the server stopped",
         KillCause::ReclaimPressure => "its reads held up memory reclamation; retry",
     }
 }

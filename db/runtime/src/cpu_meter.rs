@@ -31,6 +31,14 @@ const RECLAIM_PRESSURE_RULE: OverdueRule = OverdueRule {
     text: "the invocation was under way for more than 50 ms, and its reads held up memory reclamation; retry",
 };
 
+/// The rule once the server waits no longer for calls that are under way.
+const STOP_RULE: OverdueRule =
+    OverdueRule { late_polls: 0, cause: KillCause::Unloaded, text: "the server stopped while the invocation ran" };
+
+/// The rule for the calls of a deleted tenant.
+const DELETED_RULE: OverdueRule =
+    OverdueRule { late_polls: 0, cause: KillCause::Unloaded, text: "the tenant was deleted while the invocation ran" };
+
 /// Charges polls: by the processor's counter, checked against the worker's CPU clock where much is at stake.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
@@ -44,6 +52,7 @@ pub(super) struct CpuMeter {
     mark_ticks: u64,
     mark_age_ticks: u64,
     check_ticks: u64,
+    is_stopping: bool,
 }
 
 impl CpuMeter {
@@ -58,7 +67,13 @@ impl CpuMeter {
             mark_ticks: 0,
             mark_age_ticks: tick.ticks(CPU_MARK_AGE_US * 1000),
             check_ticks: tick.ticks(CHARGE_CHECK_US * 1000),
+            is_stopping: false,
         }
+    }
+
+    /// From now on, what is under way for 50 ms is overdue.
+    pub(super) fn stop_calls(&mut self) {
+        self.is_stopping = true;
     }
 
     pub(super) fn interrupted(&mut self) {
@@ -79,6 +94,10 @@ impl CpuMeter {
         let life_ns = body.total_ns.saturating_mul(LIFE_PER_TOTAL).max(LIFE_MIN_US * 1000);
         if age_ns > life_ns {
             Some(LIFETIME_RULE)
+        } else if self.is_stopping {
+            Some(STOP_RULE)
+        } else if body.refs.as_ref().is_some_and(|refs| refs.view.tenant.usage.is_deleted()) {
+            Some(DELETED_RULE)
         } else {
             participant.epochs().is_crowded().then_some(RECLAIM_PRESSURE_RULE)
         }

@@ -312,6 +312,11 @@ impl Engine {
         self.side.watchdog().permits.stacks.has_permit_for(usage)
     }
 
+    /// From now on, each poll of an invocation that is under way for 50 ms ends it: the server stops.
+    pub fn stop_calls(&mut self) {
+        self.meter.stop_calls();
+    }
+
     /// Limits every slice to so much CPU time from now on, whatever the budgets say.
     pub fn limit_slices(&mut self, max_sleep_us: Option<u64>) {
         self.longest_slice_ns = max_sleep_us.map_or(u64::MAX, |us| us * 1000);

@@ -8,6 +8,9 @@ pub const DRAIN_MAX_US: u64 = 150_000;
 /// Microseconds without a request after which a stopping worker need not wait longer: a client repeats a request after
 /// 20 ms.
 pub const DRAIN_QUIET_US: u64 = 30_000;
+/// Microseconds after which a stopping worker ends the invocations that still run. Those with the budgets that a tenant
+/// has by default have ended by then; an operator may allow an hour, for which no stop waits.
+pub const DRAIN_CALLS_US: u64 = 3_000_000;
 /// Microseconds that a stopping worker waits for invocations that other workers run for its connections.
 pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_MAX_US;
 /// Microseconds for which a stopping worker waits for answers that the log's disk holds up: until the log says that the

@@ -6,7 +6,7 @@ use super::idle::IdleController;
 use super::local_caller::{begin_local_calls, take_local_connections};
 use super::replies::send_replies;
 use super::serve::PacketServer;
-use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_CALLS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
 
 /// A worker: the two fronts of its requests, its executor, and its idle state.
 pub(super) struct Worker {
@@ -127,9 +127,11 @@ impl Worker {
         // A worker that had no requests lately has no clients to tell.
         let mut last_request_us = self.idle.last_busy_us(begun_us);
         loop {
-            // Budgets bound how long invocations take: one ends or is ended.
             let done = self.run_once();
             let now_us = self.executor.context.clock.now_us;
+            if now_us >= begun_us + DRAIN_CALLS_US {
+                self.executor.invocations.stop_calls();
+            }
             if done > 0 {
                 last_request_us = now_us;
             }
