@@ -101,6 +101,8 @@ pub(super) const SAMPLES: &[PageSample] = &[
     ),
     sample("docs/extensions.md", "$ sandstorm invoke bad", Elsewhere("each_kind_of_kill_names_its_function_and_line")),
     sample("docs/types.md", "#![no_std]", COOKBOOK),
+    sample("docs/types.md", "use sandstorm_api::prelude::*;\n\npub struct Account", Extension),
+    sample("docs/types.md", "use sandstorm_api::prelude::*;\n\npub struct Transfer", Extension),
     sample("docs/types.md", "$ sandstorm ext push bank", COOKBOOK),
     sample("docs/types.md", "$ sandstorm ext generate", Shell("ln -s ROOT/ext ext; sandstorm ext push ext/bank")),
     sample("docs/types.md", "import {", Elsewhere("the_samples_in_typescript_compile")),
@@ -126,6 +128,11 @@ pub(super) const SAMPLES: &[PageSample] = &[
     ),
     sample("docs/triggers.md", "sandstorm trigger create counts", Shell("sandstorm trigger delete counts")),
     sample("docs/triggers.md", "use sandstorm_api::change::{ChangeOp,", Extension),
+    sample(
+        "docs/triggers.md",
+        "use sandstorm_api::change::{Change, ChangeOp};\nuse sandstorm_api::prelude::*;\n\n/// Called by a trigger",
+        Extension,
+    ),
     sample(
         "docs/triggers.md",
         "sandstorm trigger create logout",

@@ -55,7 +55,7 @@ const TRIED: &[TriedExtension] = &[
         "args",
     ),
     ("args-no-json", "[[trigger]]\nname = \"t\"\nevery = \"5s\"\nfunction = \"add\"\nargs = \"{\"", TYPED, "JSON"),
-    ("change-to-typed", "[[trigger]]\nname = \"t\"\non = \"orders\"\nfunction = \"add\"", TYPED, "as bytes"),
+    ("change-to-typed", "[[trigger]]\nname = \"t\"\non = \"orders\"\nfunction = \"add\"", TYPED, "change: Change<'_>"),
     // Sources.
     ("unsafe-code", "", "pub fn f(p: *const u8) -> u8 {\n    unsafe { *p }\n}\n", "unsafe code"),
     ("standard", "", "use std::fs;\n", "there is no `std` here"),

@@ -19,7 +19,7 @@ use crate::common::eventually;
 use crate::common::process::Server;
 
 /// Changes a byte of the first frame of a file.
-fn flip_byte(path: &Path) {
+pub(super) fn flip_byte(path: &Path) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let (mut byte, at) = ([0], 4_096 + 70);
     file.read_exact_at(&mut byte, at).unwrap();
@@ -28,7 +28,7 @@ fn flip_byte(path: &Path) {
 }
 
 /// The first file of a folder whose name begins so.
-fn first_file(folder: &Path, prefix: &str) -> Option<PathBuf> {
+pub(super) fn first_file(folder: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let mut found: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
@@ -46,7 +46,11 @@ fn has_event(server: &Server, code: &str, says: &str) -> bool {
 
 /// The folder of a copy of a server's log on the server that its generation has, if it is not that one; and the number
 /// of that server.
-fn needed_copy(cluster: &CopyingCluster, owner: &str, other_than: Option<&Path>) -> Option<(PathBuf, usize)> {
+pub(super) fn needed_copy(
+    cluster: &CopyingCluster,
+    owner: &str,
+    other_than: Option<&Path>,
+) -> Option<(PathBuf, usize)> {
     let status = status(cluster.servers.last().unwrap());
     let generations = status["copies"]["generations"].as_array().cloned().unwrap_or_default();
     let holder = generations.iter().find(|one| one["owner"] == owner)?["servers"][0].as_str()?.to_owned();

@@ -16,8 +16,12 @@ const EXCEPTIONS: [(&str, &str); 7] = [
 ];
 
 /// Units of declarations: the ending, the ending for Prometheus, and what a value is divided by.
-const UNITS: [(&str, &str, u64); 3] =
-    [("_us", "_seconds", 1_000_000), ("_ns", "_seconds", 1_000_000_000), ("_per_mille", "_ratio", 1_000)];
+const UNITS: [(&str, &str, u64); 4] = [
+    ("_us", "_seconds", 1_000_000),
+    ("_ns", "_seconds", 1_000_000_000),
+    ("_s", "_seconds", 1),
+    ("_per_mille", "_ratio", 1_000),
+];
 
 /// The name of a metric for Prometheus, without the prefix, and its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,7 @@ mod tests {
             ("tenant_invocation_cpu_ns", counter, "tenant_invocation_cpu_seconds_total", "0.0000015"),
             ("bytes_in", counter, "received_bytes_total", "1500"),
             ("tenant_dropped_early_per_mille", gauge, "tenant_dropped_early_ratio", "1.5"),
+            ("scrub_age_s", gauge, "scrub_age_seconds", "1500"),
             ("heap_bytes", gauge, "heap_bytes", "1500"),
         ] {
             assert_eq!(of(name, kind), (expected.to_owned(), value.to_owned()));

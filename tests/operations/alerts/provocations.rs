@@ -12,6 +12,7 @@ use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, PutOptions};
 use sandstorm_net::rpc::{MessageHeader, Operation, encode_message};
 
+use super::super::cluster_scrub::{first_file, flip_byte};
 use super::AlertWatch;
 use super::servers::{ITEMS, LARGE, ProvokedServers, RestartedServer, id_of};
 use crate::common::process::Server;
@@ -232,8 +233,17 @@ fn fill_disk(restarted: &RestartedServer, watch: &AlertWatch<'_>) {
     let (Some(disk), Some(server)) = (&restarted.disk, &restarted.server) else { return };
     let shop = server.json("tenant show shop")["id"].as_u64().expect("an id") as u32;
     let items = server.json("table show items --tenant shop")["id"].as_u64().expect("an id");
+    let client = client(server, shop);
+    for number in 0..100_u32 {
+        client.put(items, &number.to_le_bytes(), b"logged", &PutOptions::default()).expect("room");
+    }
+    disk.fill();
+    let log = restarted.state().join("log");
+    flip_byte(&first_file(&log, "log-").expect("a segment"));
+    server.json("log scrub --now");
+    watch.await_alert("SandstormLogDamaged");
     // The room that segments of the log were given goes to somebody else, as where a disk has promised too much.
-    for entry in fs::read_dir(restarted.state().join("log")).expect("the log's folder").flatten() {
+    for entry in fs::read_dir(log).expect("the log's folder").flatten() {
         let file = OpenOptions::new().write(true).open(entry.path()).expect("a segment");
         file.set_len(0).expect("it is cut");
     }
@@ -241,7 +251,6 @@ fn fill_disk(restarted: &RestartedServer, watch: &AlertWatch<'_>) {
     // The journal may have room for some lines yet.
     let is_refused = |number: &u32| !server.output(&format!("tenant create more-{number}")).status.success();
     assert!((0..100).any(|number| is_refused(&number)), "the disk is full");
-    let client = client(server, shop);
     assert!(client.put(items, b"key", &vec![7; FILLING_BYTES], &PutOptions::default()).is_err());
     watch.await_alert("SandstormChangesRefused");
     watch.await_alert("SandstormLogFailed");

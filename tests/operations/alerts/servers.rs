@@ -31,7 +31,7 @@ pub(super) enum ServerRole {
 /// Alerts that take an etcd.
 const OF_CLUSTERS: [&str; 2] = ["SandstormCopiesMissing", "SandstormCopiesFewer"];
 /// Alerts that take a disk of the test's own.
-const OF_DISKS: [&str; 2] = ["SandstormLogFailed", "SandstormChangesRefused"];
+const OF_DISKS: [&str; 3] = ["SandstormLogDamaged", "SandstormLogFailed", "SandstormChangesRefused"];
 /// The tenants of [`ServerRole::Busy`], open, with ids from 1, and their quotas.
 const TENANTS: [(&str, &str); 9] = [
     ("floods", "requests_per_s = 50"),
