@@ -303,9 +303,9 @@ impl TriggerStore {
     }
 
     /// Removes those of a tenant's triggers that another one of its id had: `name_now` looks up the name of the tenant
-    /// of this id, unless it is gone. It is asked while the triggers stand still: whoever made one had its tenant before,
-    /// and a name of earlier would take triggers of tenants that are new for those of tenants that are gone.
-    /// Their files go later.
+    /// of this id, unless it is gone. It is asked while no trigger can be made: each one was made after its tenant, so
+    /// a name that was looked up before would take triggers of new tenants for those of tenants that are gone. Their
+    /// files go later.
     pub(super) fn drop_of_others(&self, of_tenant: &TenantTriggers, name_now: impl FnOnce() -> Option<String>) {
         let mut state = of_tenant.state.lock();
         let (mut dropped, name_now) = (Vec::new(), name_now());

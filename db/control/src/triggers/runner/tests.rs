@@ -538,7 +538,7 @@ fn all_triggers_that_there_may_be_are_those_of_many_tenants() {
     runner.create(&last, yearly(0), 1).expect("there is room again");
 }
 
-/// A trigger that is made just after its tenant is none of a tenant that is gone, however the runner's thread is delayed.
+/// A trigger that is made just after its tenant is none of a tenant that is gone, however slow the runner's thread is.
 #[test]
 fn which_tenants_there_are_is_asked_while_no_trigger_can_be_made() {
     let world = World::new();
