@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SINGLE_PER_S: f64 = 200.0;
 /// What a call may wait behind the disk, microseconds at p99.
 const BEHIND_DISK_US: f64 = 1_000.0;
+/// When a call is to run after a write that does not wait for the disk, microseconds at p99.
+const SOON_US: f64 = 1_000.0;
 /// What a trigger is to handle, thousand changes a second.
 const HANDLED_THOUSAND_PER_S: f64 = 200.0;
 
@@ -55,8 +57,12 @@ const TABLES: [WatchedTable; 4] = [
 const CALLED: [usize; 2] = [2, 3];
 /// Changes of a call, at most, where it has several.
 const TOGETHER: u32 = 64;
-/// The table whose writes are made one at a time.
-const SINGLE: &str = "single";
+/// The tables whose writes are made one at a time: to the second one, whose answers do not wait for the disk, with
+/// [`SINGLE_PAUSE`] in between.
+const SINGLES: [(&str, DurabilityLevel); 2] =
+    [("single-disk", DurabilityLevel::Disk), ("single-interval", DurabilityLevel::Interval)];
+/// Time between two writes of which each is handled by itself.
+const SINGLE_PAUSE: Duration = Duration::from_millis(2);
 
 const MANIFEST: &str = "name = \"delay\"\nversion = \"0.1.0\"\n";
 /// Does nothing with each change, or, if its value is a time, keeps how long ago that was.
@@ -80,7 +86,7 @@ struct TriggerSetup {
     client: Client,
     token: sandstorm_client::Config,
     tables: Vec<Data>,
-    single: u64,
+    singles: [u64; 2],
     delays: u64,
     records: u64,
     /// Numbers of the keys that were written one at a time.
@@ -115,15 +121,20 @@ impl TriggerSetup {
             fill(&server.client(&tenant), &data, &mut |_, _| {})?;
             tables.push(data);
         }
-        let single = table(control, SINGLE, DurabilityLevel::Disk)?;
+        let mut singles = [0; 2];
+        for (single, (name, durability)) in singles.iter_mut().zip(SINGLES) {
+            *single = table(control, name, durability)?;
+        }
         let delays = table(control, "delays", DurabilityLevel::None)?;
         for WatchedTable { name, op, batch } in TABLES {
             op.map_or(Ok(()), |op| trigger(control, name, op, batch))?;
         }
-        trigger(control, SINGLE, "put", None)?;
+        for (name, _) in SINGLES {
+            trigger(control, name, "put", None)?;
+        }
         let config = server.client(&tenant);
         let client = Client::connect(config.clone())?;
-        Ok(TriggerSetup { client, token: config, tables, single, delays, records, written: 0, server })
+        Ok(TriggerSetup { client, token: config, tables, singles, delays, records, written: 0, server })
     }
 
     fn trigger(&self, name: &str) -> Result<TriggerReport, CliError> {
@@ -156,7 +167,7 @@ impl TriggerSetup {
 
     /// Puts to one of the tables, as fast as answers come. The calls that are left are made before it returns.
     fn puts(&self, side: usize, seconds: f64) -> Result<LoadMeasurement, CliError> {
-        let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.single, 1));
+        let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.singles[0], 1));
         let load = TenantLoad::new(TENANT, self.token.clone(), data, Mix::only(Class::Put));
         let found = run_single_class(load.batch(BATCH).pace(Pace::Closed { depth: DEPTH }), Class::Put, seconds);
         for table in TABLES.iter().filter(|table| table.op.is_some()) {
@@ -170,7 +181,7 @@ impl TriggerSetup {
         let name = TABLES[side].name;
         let before = self.wait_for(name)?;
         self.server.control().pause_trigger(TENANT, name)?;
-        let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.single, 1));
+        let data = self.tables.get(side).cloned().unwrap_or_else(|| Data::new(self.singles[0], 1));
         let load = TenantLoad::new(TENANT, self.token.clone(), data, Mix::only(Class::Put));
         run_single_class(load.batch(BATCH).pace(Pace::Closed { depth: DEPTH }), Class::Put, seconds)?;
         let begun = Instant::now();
@@ -180,9 +191,10 @@ impl TriggerSetup {
         Ok(LoadMeasurement { per_s, keys_per_s: per_s, ..LoadMeasurement::NOTHING })
     }
 
-    /// Writes one record after the other to a durable table. Returns how long each write took, and how long after it
-    /// began its call ran.
-    fn one_at_a_time(&mut self, seconds: f64) -> Result<[LoadMeasurement; 2], CliError> {
+    /// Writes one record after the other to one of these tables. Returns how long each write took, and how long after
+    /// it began its call ran.
+    fn one_at_a_time(&mut self, which: usize, seconds: f64) -> Result<[LoadMeasurement; 2], CliError> {
+        let (single, (name, durability)) = (self.singles[which], SINGLES[which]);
         let count = (seconds * SINGLE_PER_S).max(1.0) as u64;
         let first = self.written;
         let (begun, mut took_us) = (Instant::now(), Vec::new());
@@ -190,12 +202,15 @@ impl TriggerSetup {
             let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
             let at = Instant::now();
             let options = sandstorm_client::PutOptions::default();
-            self.client.put(self.single, &number.to_be_bytes(), &now_us.to_le_bytes(), &options)?;
+            self.client.put(single, &number.to_be_bytes(), &now_us.to_le_bytes(), &options)?;
             took_us.push(at.elapsed().as_nanos() as f64 / 1_000.0);
+            if durability == DurabilityLevel::Interval {
+                std::thread::sleep(SINGLE_PAUSE);
+            }
         }
         let all = begun.elapsed();
         self.written += count;
-        self.wait_for(SINGLE)?;
+        self.wait_for(name)?;
         let mut delays_us = Vec::new();
         for number in first..first + count {
             let record = self.client.get(self.delays, &number.to_be_bytes())?;
@@ -223,8 +238,8 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
          nobody watches the first, a trigger for clears alone reads the log of the second, a trigger calls an \
          extension that does nothing for each put to the third, and one for up to {TOGETHER} puts at a time to the \
          fourth. How many changes a second a trigger handles that have gathered. One put at a time to a table of \
-         durability disk, and how long after its beginning the trigger's call ran. The threads of triggers and of the \
-         log have the generator's core.",
+         durability disk and to one of durability interval, and how long after its beginning the trigger's call \
+         ran. The threads of triggers and of the log have the generator's core.",
         setup.records
     );
     let mut findings = ExperimentFindings::new("triggers", about);
@@ -232,19 +247,23 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
     let puts = measure_interleaved(rounds, &names, |side| setup.puts(side, seconds))?;
     let names = ["changes handled, one a call", "changes handled, several a call"];
     let handled = measure_interleaved(rounds, &names, |side| setup.handled(CALLED[side], seconds))?;
-    let mut single: Vec<MeasuredSide> = ["the put", "from the put's beginning to the call"]
-        .map(|name| MeasuredSide { name: name.to_owned(), rounds: Vec::new() })
-        .into();
+    let mut single: Vec<MeasuredSide> = SINGLES
+        .iter()
+        .flat_map(|(name, _)| [format!("the put, {name}"), format!("from the put's beginning to the call, {name}")])
+        .map(|name| MeasuredSide { name, rounds: Vec::new() })
+        .collect();
     for _ in 0..rounds.max(1) {
-        for (side, found) in single.iter_mut().zip(setup.one_at_a_time(seconds)?) {
-            side.rounds.push(found);
+        for which in 0..SINGLES.len() {
+            for (side, found) in single[2 * which..].iter_mut().zip(setup.one_at_a_time(which, seconds)?) {
+                side.rounds.push(found);
+            }
         }
     }
     let rates: [(&str, FigureFn); 3] = [("thousand/s", THOUSAND_PER_S), ("p50, us", P50_US), ("p99, us", P99_US)];
     findings.tables.push(table_of("Puts", &puts, &rates));
     findings.tables.push(table_of("Changes that have gathered", &handled, &rates[..1]));
     findings.tables.push(table_of("One put at a time", &single, &rates[1..]));
-    if let ([alone, read, ..], [put, call]) = (puts.as_slice(), single.as_slice()) {
+    if let ([alone, read, ..], [put, call, _, soon]) = (puts.as_slice(), single.as_slice()) {
         let sides = [&read.spread(THOUSAND_PER_S), &alone.spread(THOUSAND_PER_S)];
         let what = "puts, watched / not watched";
         findings.ratios.push(RatioResult::of(what, "thousand/s", sides, Some(RatioTarget::AtLeast(0.95))));
@@ -257,6 +276,10 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
         let allowed = put.spread(P99_US).rounds.iter().map(|put_us| put_us + BEHIND_DISK_US).collect();
         let what = format!("from put to call / the put + {BEHIND_DISK_US} us, p99");
         let sides = [&call.spread(P99_US), &RoundSpread::of(allowed)];
+        findings.ratios.push(RatioResult::of(what, "us", sides, Some(RatioTarget::AtMost(1.0))));
+        let within = RoundSpread::of(vec![SOON_US; soon.rounds.len()]);
+        let what = format!("from put to call where the put does not wait for the disk / {SOON_US} us, p99");
+        let sides = [&soon.spread(P99_US), &within];
         findings.ratios.push(RatioResult::of(what, "us", sides, Some(RatioTarget::AtMost(1.0))));
     }
     Ok(findings)

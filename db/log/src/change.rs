@@ -171,6 +171,8 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 pub struct UnitBuilder {
     bytes: Vec<u8>,
     changes: u32,
+    /// The bits of its changes' tables: see [`table_bit`].
+    tables: u64,
 }
 
 impl UnitBuilder {
@@ -181,6 +183,12 @@ impl UnitBuilder {
         }
         change.encode(&mut self.bytes);
         self.changes += 1;
+        self.tables |= table_bit(change.table);
+    }
+
+    /// The bits of its changes' tables: see [`table_bit`].
+    pub(crate) fn tables(&self) -> u64 {
+        self.tables
     }
 
     /// Returns whether there is no change in it.
@@ -205,7 +213,7 @@ impl UnitBuilder {
     /// Returns the encoded unit with its memory, and empties the builder.
     pub fn take(&mut self) -> Vec<u8> {
         self.encoded();
-        self.changes = 0;
+        (self.changes, self.tables) = (0, 0);
         std::mem::take(&mut self.bytes)
     }
 
@@ -213,12 +221,18 @@ impl UnitBuilder {
     pub fn clear(&mut self, kept: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(kept);
-        self.changes = 0;
+        (self.changes, self.tables) = (0, 0);
     }
 }
 
 fn unit_header(body_bytes: usize, changes: u32) -> [u8; UNIT_HEADER_BYTES] {
     (u64::from(changes) << 32 | u64::from(body_bytes as u32)).to_le_bytes()
+}
+
+/// The bit of a table in a set of tables of which several may have the same one: one word says for most that they are
+/// not in the set.
+pub(crate) const fn table_bit(table: u64) -> u64 {
+    1 << (table % u64::BITS as u64)
 }
 
 /// Appends a unit of one change.

@@ -10,36 +10,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::change::{LoggedChange, UnitBuilder, encode_single, single_unit_bytes};
+use crate::change::{LoggedChange, UnitBuilder, encode_single, single_unit_bytes, table_bit};
 use crate::disk::LogDisk;
 use crate::error::{LogError, LogRefusal};
 use crate::limits::{
-    BLOCK_BYTES, FEED_BYTES, FRAME_PAYLOAD_BYTES, GATHER_BYTES, GATHER_TIME, PENDING_BYTES, RETAINED_BYTES, SEAL_AFTER,
-    SEGMENT_BYTES, SPARE_RETRY, STALL_AFTER,
+    BLOCK_BYTES, FOLLOWED_GATHER_TIME, FRAME_PAYLOAD_BYTES, GATHER_BYTES, PENDING_BYTES, SEAL_AFTER, SPARE_RETRY,
+    STALL_AFTER,
 };
+use crate::options::LogOptions;
 use crate::positions::{COPIED_BIT, CopiedPosition, PositionState, waits_for_copies};
 use crate::recovery::{ChangeVisitor, LogEnd, ReplaySummary, read_log, remove_superfluous};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
 /// Called by the log's own thread after the durable position has moved, or the log was closed.
 pub type ProgressHook = Box<dyn Fn() + Send + Sync>;
-
-/// The options of a log.
-#[derive(Clone, Copy, Debug)]
-pub struct LogOptions {
-    /// Bytes of a segment.
-    pub segment_bytes: u64,
-    /// Bytes of the log that stay behind a checkpoint, for feeds of changes.
-    pub feed_bytes: u64,
-    /// Bytes of the log that stay at most for what reads it slowly.
-    pub retained_bytes: u64,
-}
-
-impl Default for LogOptions {
-    fn default() -> LogOptions {
-        LogOptions { segment_bytes: SEGMENT_BYTES, feed_bytes: FEED_BYTES, retained_bytes: RETAINED_BYTES }
-    }
-}
 
 /// A log that was read, and goes on with [`RecoveredLog::start`].
 pub struct RecoveredLog {
@@ -56,6 +40,8 @@ struct GatheredChanges {
     end: u64,
     /// Whether somebody waits for one of them.
     is_urgent: bool,
+    /// Whether one of them may be of a table that is followed.
+    is_followed: bool,
     /// The time of the first of them.
     since: Option<Instant>,
     spare: Option<SpareSegment>,
@@ -81,6 +67,8 @@ pub(crate) struct SharedLog {
     durable: AtomicU64,
     /// The position behind the last change that somebody waits for.
     urgent_end: AtomicU64,
+    /// The bits of the tables whose changes somebody reads from the log as they come: see [`table_bit`].
+    followed: AtomicU64,
     /// Bytes that were appended and are not written.
     pending: AtomicU64,
     /// Bytes that are about to be appended.
@@ -184,6 +172,7 @@ impl RecoveredLog {
             spare_wakes: Condvar::new(),
             advanced: Condvar::new(),
             durable: AtomicU64::new(position),
+            followed: AtomicU64::new(0),
             urgent_end: AtomicU64::new(position),
             pending: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
@@ -255,12 +244,19 @@ impl ChangeLog {
     /// Appends a change; returns the position at which it is on the disk. `is_urgent`: somebody waits for that, as
     /// after [`ChangeLog::request`].
     pub fn append(&self, change: &LoggedChange<'_>, is_urgent: bool) -> u64 {
-        self.shared.append(is_urgent, |bytes| encode_single(change, bytes))
+        self.shared.append(is_urgent, table_bit(change.table), |bytes| encode_single(change, bytes))
     }
 
     /// Appends a unit, as [`ChangeLog::append`].
     pub fn append_unit(&self, unit: &mut UnitBuilder, is_urgent: bool) -> u64 {
-        self.shared.append(is_urgent, |bytes| bytes.extend_from_slice(unit.encoded()))
+        self.shared.append(is_urgent, unit.tables(), |bytes| bytes.extend_from_slice(unit.encoded()))
+    }
+
+    /// Somebody reads the changes of these tables from the log as they come, and of no others: theirs are gathered for
+    /// [`FOLLOWED_GATHER_TIME`] alone, which is a matter of delay, not of what is there.
+    pub fn follow_tables(&self, tables: impl IntoIterator<Item = u64>) {
+        let bits = tables.into_iter().fold(0, |bits, table| bits | table_bit(table));
+        self.shared.followed.store(bits, Relaxed);
     }
 
     /// Somebody waits for a position: the writer begins as soon as the disk is free.
@@ -394,7 +390,8 @@ impl Drop for ChangeLog {
 }
 
 impl SharedLog {
-    fn append(&self, is_urgent: bool, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    fn append(&self, is_urgent: bool, tables: u64, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        let is_followed = self.followed.load(Relaxed) & tables != 0;
         let mut gathered = self.gathered.lock();
         let before = gathered.bytes.len();
         if before == 0 {
@@ -408,10 +405,14 @@ impl SharedLog {
             gathered.is_urgent = true;
             self.urgent_end.fetch_max(gathered.end, Relaxed);
             self.writer_wakes.notify_one();
-        } else if before == 0 || before < GATHER_BYTES && gathered.bytes.len() >= GATHER_BYTES {
-            // The time for gathering begins, or ends.
+        } else if before == 0
+            || is_followed && !gathered.is_followed
+            || before < GATHER_BYTES && gathered.bytes.len() >= GATHER_BYTES
+        {
+            // The time for gathering begins, is shorter from here on, or ends.
             self.writer_wakes.notify_one();
         }
+        gathered.is_followed |= is_followed;
         gathered.end
     }
 
@@ -456,7 +457,8 @@ impl SharedLog {
                 }
                 continue;
             }
-            let until = gathered.since.unwrap_or(begun) + GATHER_TIME;
+            let gathers_for = if gathered.is_followed { FOLLOWED_GATHER_TIME } else { self.options.gather_time };
+            let until = gathered.since.unwrap_or(begun) + gathers_for;
             let is_enough = gathered.is_urgent || gathered.bytes.len() >= GATHER_BYTES;
             if is_enough || is_stopping || Instant::now() >= until {
                 break;
@@ -464,7 +466,7 @@ impl SharedLog {
             self.writer_wakes.wait_until(&mut gathered, until);
         }
         std::mem::swap(&mut gathered.bytes, batch);
-        (gathered.is_urgent, gathered.since) = (false, None);
+        (gathered.is_urgent, gathered.is_followed, gathered.since) = (false, false, None);
         let spare = gathered.spare.take();
         let begins_segment = spare.is_some() && std::mem::take(&mut gathered.begins_segment);
         Some((spare, begins_segment))

@@ -19,6 +19,9 @@ pub const CHANGE_KEY_BYTES: usize = 128 << 10;
 /// Longest time that changes without a waiting answer are gathered before they are written: half of the 100 ms that
 /// are promised, since the write itself takes some.
 pub const GATHER_TIME: Duration = Duration::from_millis(50);
+/// The same for changes of tables that somebody follows, such as a trigger: a call is to begin within a millisecond of
+/// its write, of which the disk takes some tenths. Each write of the disk stands for all changes of that time.
+pub const FOLLOWED_GATHER_TIME: Duration = Duration::from_micros(300);
 /// Bytes of gathered changes from which they are written at once. A larger write is not faster, and memory for more
 /// would have to be found each time.
 pub const GATHER_BYTES: usize = 1 << 20;

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use crate::change::{LoggedChange, UnitParse, parse_unit};
-use crate::change_log::LogOptions;
 use crate::checkpoint_file::CheckpointFile;
 use crate::disk::LogDisk;
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::{FORMAT, FileHeader, FileKind, FrameHeader};
 use crate::limits::BLOCK_BYTES;
+use crate::options::LogOptions;
 use crate::recovery::LogFileNumbers;
 use crate::segment_writer::{SegmentStart, SegmentWriter};
 

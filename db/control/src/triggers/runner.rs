@@ -468,17 +468,24 @@ impl SharedRunner {
         let tenants = self.store.tenants();
         let snapshot = self.directory.snapshot();
         // Before the log is read: what comes behind that is told.
-        let mut follows = false;
+        let (mut follows, mut followed) = (false, Vec::new());
         for of_tenant in &tenants {
             let name_of = || self.directory.snapshot().tenant(of_tenant.tenant).map(|view| view.tenant.name.clone());
             self.store.drop_of_others(of_tenant, name_of);
+            let number_of = |table: &str| snapshot.tenant(of_tenant.tenant)?.table_by_name(table)?.table.log_number();
             of_tenant.each(|KeptTrigger { trigger, .. }| {
-                follows |= trigger.table().is_some() && trigger.paused.is_empty();
+                if let Some(table) = trigger.table().filter(|_| trigger.paused.is_empty()) {
+                    follows = true;
+                    followed.extend(number_of(table));
+                }
             });
         }
         self.follows.store(follows, Ordering::SeqCst);
         self.is_told.store(false, Ordering::SeqCst);
         let (log, now_ms) = (self.directory.change_log(), clock_ms());
+        if let Some(log) = &log {
+            log.follow_tables(followed);
+        }
         let mut is_behind = false;
         for of_tenant in &tenants {
             let Some(view) = snapshot.tenant(of_tenant.tenant) else { continue };

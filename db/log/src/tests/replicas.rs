@@ -15,7 +15,12 @@ use crate::{
     ReplicaError, ReplicaFolder, ReplicaState,
 };
 
-const OPTIONS: LogOptions = LogOptions { segment_bytes: 64 << 10, feed_bytes: 0, retained_bytes: 1 << 20 };
+const OPTIONS: LogOptions = LogOptions {
+    segment_bytes: 64 << 10,
+    feed_bytes: 0,
+    retained_bytes: 1 << 20,
+    gather_time: crate::limits::GATHER_TIME,
+};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server's log that goes on over restarts, each change with a key of its own.

@@ -18,15 +18,15 @@ use crate::{
 const LONG: Duration = Duration::from_secs(60);
 
 fn open(disk: Arc<dyn LogDisk>, segment_bytes: u64) -> (Arc<ChangeLog>, TableModel) {
+    open_with(disk, LogOptions { segment_bytes, feed_bytes: 0, ..LogOptions::default() })
+}
+
+fn open_with(disk: Arc<dyn LogDisk>, options: LogOptions) -> (Arc<ChangeLog>, TableModel) {
     let mut model = TableModel::default();
-    let log = RecoveredLog::read(
-        disk,
-        LogOptions { segment_bytes, feed_bytes: 0, ..LogOptions::default() },
-        &mut |change, _| {
-            model.apply(change);
-            Ok(())
-        },
-    );
+    let log = RecoveredLog::read(disk, options, &mut |change, _| {
+        model.apply(change);
+        Ok(())
+    });
     (log.expect("read").start().expect("started"), model)
 }
 
@@ -72,6 +72,34 @@ fn changes_that_nobody_waits_for_are_written_as_well() {
     }
     let (model, _) = read(&(Arc::new(disk.after_crash(1)) as Arc<dyn LogDisk>)).expect("sound");
     assert_eq!(model.0.len(), 1);
+}
+
+#[test]
+fn changes_of_followed_tables_are_not_gathered_for_long() {
+    let disk = SimulatedDisk::default();
+    let options = LogOptions { gather_time: 24 * 60 * LONG, ..LogOptions::default() };
+    let (log, _) = open_with(Arc::new(disk), options);
+    let (moved, moves) = std::sync::mpsc::channel();
+    log.on_progress(Box::new(move || moved.send(()).unwrap_or(())));
+    let of = |table: u64, version| LoggedChange { table, ..put(b"k", version, b"v") };
+    let await_written = |position: u64| {
+        while log.durable() < position {
+            moves.recv_timeout(LONG).expect("it is written without a kick");
+        }
+    };
+    log.follow_tables([7]);
+    let other = log.append(&of(8, 1), false);
+    assert!(log.durable() < other, "nobody follows its table");
+    // What was gathered before goes with it.
+    await_written(log.append(&of(7, 2), false));
+    let mut unit = UnitBuilder::default();
+    [of(8, 3), of(7, 4)].iter().for_each(|change| unit.push(change));
+    await_written(log.append_unit(&mut unit, false));
+    log.follow_tables([]);
+    let last = log.append(&of(7, 5), false);
+    assert!(log.durable() < last, "nobody follows it any more");
+    log.close();
+    assert_eq!(log.durable(), last);
 }
 
 #[test]

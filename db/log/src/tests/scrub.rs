@@ -132,7 +132,8 @@ fn a_copy_whose_disk_is_full_is_not_damaged() {
 
 #[test]
 fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
-    let options = LogOptions { segment_bytes: 64 << 10, feed_bytes: 1 << 20, retained_bytes: 1 << 20 };
+    let options =
+        LogOptions { segment_bytes: 64 << 10, feed_bytes: 1 << 20, retained_bytes: 1 << 20, ..LogOptions::default() };
     let disk = SimulatedDisk::default();
     let start = |disk: &SimulatedDisk| -> Arc<ChangeLog> {
         RecoveredLog::read(Arc::new(disk.clone()), options, &mut |_, _| Ok(())).unwrap().start().unwrap()

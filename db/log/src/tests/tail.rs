@@ -22,7 +22,7 @@ type Shown = (u64, Vec<u8>, Vec<u8>);
 
 fn open(disk: &SimulatedDisk, retained_bytes: u64) -> Arc<ChangeLog> {
     let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
-    let options = LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, retained_bytes };
+    let options = LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, retained_bytes, ..LogOptions::default() };
     RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("sound").start().expect("started")
 }
 

@@ -1,0 +1,29 @@
+//! The options of a log.
+
+use std::time::Duration;
+
+use crate::limits::{FEED_BYTES, GATHER_TIME, RETAINED_BYTES, SEGMENT_BYTES};
+
+/// The options of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Bytes of the log that stay behind a checkpoint, for feeds of changes.
+    pub feed_bytes: u64,
+    /// Bytes of the log that stay at most for what reads it slowly.
+    pub retained_bytes: u64,
+    /// How long changes are gathered that nobody waits for and nobody follows.
+    pub gather_time: Duration,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            segment_bytes: SEGMENT_BYTES,
+            feed_bytes: FEED_BYTES,
+            retained_bytes: RETAINED_BYTES,
+            gather_time: GATHER_TIME,
+        }
+    }
+}
