@@ -14,7 +14,7 @@
 use crate::transaction::pause_after;
 use crate::{
     Batch, ClientOpenError, ClientTransaction, Config, Direction, Error, ExpectedRecord, KeyedRecord, MeasuredCall,
-    OpenOptions, PutOptions, PutOutcome, RangePage, Record, Reply, TypedCallError, limits,
+    OpenOptions, PutOptions, PutOutcome, RangePage, Record, RecordExpiry, Reply, TypedCallError, limits,
 };
 use bytes::Bytes;
 use sandstorm_schema::ExtensionSchema;
@@ -164,6 +164,31 @@ impl Client {
     /// See [`crate::Client::increment`].
     pub fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
         self.runtime.block_on(self.client.increment(table, key, delta))
+    }
+
+    /// See [`crate::Client::count`].
+    pub fn count(&self, table: u64, from: &[u8], to: &[u8]) -> Result<u64, Error> {
+        self.runtime.block_on(self.client.count(table, from, to))
+    }
+
+    /// See [`crate::Client::rank`].
+    pub fn rank(&self, table: u64, key: &[u8]) -> Result<u64, Error> {
+        self.runtime.block_on(self.client.rank(table, key))
+    }
+
+    /// See [`crate::Client::nth`].
+    pub fn nth(&self, table: u64, position: u64) -> Result<Option<Bytes>, Error> {
+        self.runtime.block_on(self.client.nth(table, position))
+    }
+
+    /// See [`crate::Client::ttl`].
+    pub fn ttl(&self, table: u64, key: &[u8]) -> Result<Option<RecordExpiry>, Error> {
+        self.runtime.block_on(self.client.ttl(table, key))
+    }
+
+    /// See [`crate::Client::touch`].
+    pub fn touch(&self, table: u64, key: &[u8], ttl: Option<Duration>) -> Result<bool, Error> {
+        self.runtime.block_on(self.client.touch(table, key, ttl))
     }
 
     /// See [`crate::Client::invoke`].

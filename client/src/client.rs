@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use crate::links::ServerLinks;
-use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
+use crate::message::{Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
 use crate::names::LearnedNames;
+use crate::replies;
 use crate::stats::Stats;
 use crate::{Error, limits};
 use bytes::Bytes;
@@ -235,13 +236,13 @@ impl Client {
     }
 
     pub(crate) async fn single(&self, message: Message) -> Result<Reply, Error> {
-        message::decode_single_reply(&self.response(message).await?)
+        replies::decode_single_reply(&self.response(message).await?)
     }
 
     /// One result for each operation of a message, at the server of requests without keys.
     pub(crate) async fn all(&self, message: Message) -> Result<Vec<Result<Reply, Error>>, Error> {
         let requested = message.operations();
-        let replies = message::decode_replies(&self.response(message).await?)?;
+        let replies = replies::decode_replies(&self.response(message).await?)?;
         if replies.len() != requested {
             // A message refused as a whole is answered by one operation that says why.
             if let [Err(error)] = replies.as_slice() {
@@ -304,7 +305,7 @@ impl Client {
 
     /// Asks the server that owns the key.
     pub(crate) async fn keyed(&self, key: &[u8], build: impl Fn() -> Message) -> Result<Reply, Error> {
-        message::decode_single_reply(&self.links.request(key, build, self.deadline).await?)
+        replies::decode_single_reply(&self.links.request(key, build, self.deadline).await?)
     }
 
     /// The same connection for requests that name no key, which go to the server that has this one: in a
@@ -432,7 +433,7 @@ impl<'a> Put<'a> {
         let Put { client, table, key, value, options } = self;
         let build = || Message::of(|message| message.put(table, key, value, &options));
         let response = client.links.request(key, build, client.deadline).await?;
-        message::decode_put_outcome(&response)
+        replies::decode_put_outcome(&response)
     }
 }
 
@@ -498,6 +499,36 @@ impl Batch<'_> {
     /// Adds an increment: [`Reply::Sum`].
     pub fn increment(mut self, table: u64, key: &[u8], delta: i64) -> Self {
         self.message.increment(table, key, delta);
+        self
+    }
+
+    /// Adds a count of keys, as [`Client::count`]: [`Reply::Counted`].
+    pub fn count(mut self, table: u64, from: &[u8], to: &[u8]) -> Self {
+        self.message.count_keys(table, from, to);
+        self
+    }
+
+    /// Adds a rank, as [`Client::rank`]: [`Reply::Counted`].
+    pub fn rank(mut self, table: u64, key: &[u8]) -> Self {
+        self.message.rank(table, key);
+        self
+    }
+
+    /// Adds the question for the key at a position, as [`Client::nth`]: [`Reply::Key`].
+    pub fn nth(mut self, table: u64, position: u64) -> Self {
+        self.message.nth(table, position);
+        self
+    }
+
+    /// Adds the question how long a record has left, as [`Client::ttl`]: [`Reply::Expiry`].
+    pub fn ttl(mut self, table: u64, key: &[u8]) -> Self {
+        self.message.ttl(table, key);
+        self
+    }
+
+    /// Adds a touch, as [`Client::touch`]: [`Reply::Touched`].
+    pub fn touch(mut self, table: u64, key: &[u8], ttl: Option<Duration>) -> Self {
+        self.message.touch(table, key, ttl);
         self
     }
 

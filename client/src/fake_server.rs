@@ -416,7 +416,9 @@ impl FakeStore {
             },
             OpKind::Increment => self.increment(key, number.cast_signed()),
             OpKind::Invoke => self.invoke(key, value),
-            OpKind::Commit => (RpcStatus::Overloaded, 0, 0, b"the tests of transactions use a real server".to_vec()),
+            OpKind::Commit | OpKind::Count | OpKind::Rank | OpKind::Nth | OpKind::Ttl | OpKind::Touch => {
+                (RpcStatus::Overloaded, 0, 0, b"the tests of these use a real server".to_vec())
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::client::{Client, unexpected_reply};
-use crate::message::{self, Message, Reply};
+use crate::message::{Message, Reply};
+use crate::replies;
 use bytes::Bytes;
 use sandstorm_net::rpc::{CallCost, OP_FLAG_COST};
 
@@ -41,12 +42,12 @@ impl Client {
     pub async fn invoke_measured(&self, name: &str, version: u64, args: &[u8]) -> Result<MeasuredCall, Error> {
         let append = |message: &mut Message, key: Option<&[u8]>| message.call(name, version, args, (OP_FLAG_COST, key));
         let response = self.called(false, append).await?;
-        let result = match message::decode_single_reply(&response) {
+        let result = match replies::decode_single_reply(&response) {
             Ok(Reply::Invoked(bytes)) => Ok(bytes),
             Ok(other) => return Err(unexpected_reply("invoke", &other)),
             Err(error) => Err(error),
         };
-        Ok(MeasuredCall { result, cost: message::decode_cost(&response) })
+        Ok(MeasuredCall { result, cost: replies::decode_cost(&response) })
     }
 
     /// The response to a call, which a client near a key sends to the server that owns the key.
@@ -66,7 +67,7 @@ impl Client {
 }
 
 fn reply_of(response: &Bytes) -> Result<Bytes, Error> {
-    match message::decode_single_reply(response)? {
+    match replies::decode_single_reply(response)? {
         Reply::Invoked(bytes) => Ok(bytes),
         other => Err(unexpected_reply("invoke", &other)),
     }

@@ -9,7 +9,8 @@
 //! The answer to the hello names the server's start, and every sequence after it is bound to that. So a server that has
 //! restarted runs nothing that was meant for the one before. It says so, and later messages go in a new session.
 
-use crate::message::{Message, ServerGreeting, decode_hello, is_idempotent, stamp_session};
+use crate::message::{Message, is_idempotent, stamp_session};
+use crate::replies::{ServerGreeting, decode_hello};
 use crate::{Error, limits};
 use home_watch::HomeWatch;
 use rand::RngCore;

@@ -10,7 +10,8 @@ use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::client::{successor_key, unexpected_reply};
 use crate::commit_message::CommitMessage;
-use crate::message::{Direction, KeyedRecord, Message, Record, Reply, decode_single_reply};
+use crate::message::{Direction, KeyedRecord, Message, Record, Reply, whole_ms};
+use crate::replies::decode_single_reply;
 use crate::{Client, Error, limits};
 
 /// What has to be so of a record that a transaction goes on from: see [`ClientTransaction::check`].
@@ -308,7 +309,7 @@ impl ClientTransaction {
             steps.push(&match written {
                 None => CommitStep::Delete { table: *table, key },
                 Some(BufferedPut { value, flags, ttl }) => {
-                    let ttl_ms = ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1));
+                    let ttl_ms = ttl.map_or(0, whole_ms);
                     CommitStep::Put { table: *table, key, value, user_flags: *flags, ttl_ms }
                 }
             })?;

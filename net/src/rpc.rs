@@ -102,6 +102,34 @@ pub enum OpKind {
     /// steps ([`CommitStep`]), each as an operation: reads, then what is to be written; number = how many. Answer:
     /// nothing; on `Conflict`: table and key of the step that does not hold, number = its index.
     Commit = 9,
+    /// Counts the keys of an ordered table with key <= them < value (an empty value: to the end), in logarithmic time.
+    /// It looks for no records: a key whose record has expired counts until that is removed. Answer: number = how many.
+    Count = 10,
+    /// Counts the keys of an ordered table before this key, whether or not it is there. Answer: number = how many.
+    Rank = 11,
+    /// Finds the key of an ordered table before which there are `number` others. Answer: value = the key, or
+    /// `NotFound`.
+    Nth = 12,
+    /// Reads how long the record under key has left. Answer: number = milliseconds, 1 at least; 0: it never expires.
+    Ttl = 13,
+    /// Lets the record under key expire after `number` milliseconds; 0: never. It keeps its value and flags. Answer:
+    /// number = its new version, or `NotFound`.
+    Touch = 14,
+}
+
+impl OpKind {
+    /// Whether it only reads: running it twice does no harm, so a server need not remember its answer.
+    #[inline]
+    pub const fn only_reads(self) -> bool {
+        use OpKind::{Count, Get, Hello, MultiGet, Nth, Ping, Range, Rank, Ttl};
+        matches!(self, Ping | Hello | Get | MultiGet | Range | Count | Rank | Nth | Ttl)
+    }
+
+    /// Whether it asks for positions in the order of a table's keys.
+    #[inline]
+    pub const fn is_of_positions(self) -> bool {
+        matches!(self, OpKind::Count | OpKind::Rank | OpKind::Nth)
+    }
 }
 
 /// Operation flag of a put: the value starts with `ttl_ms u64`, milliseconds until the record expires.
@@ -144,7 +172,23 @@ pub enum Condition {
     Version = 3,
 }
 
-from_byte!(OpKind { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range, Commit });
+from_byte!(OpKind {
+    Ping,
+    Hello,
+    Get,
+    MultiGet,
+    Put,
+    Delete,
+    Increment,
+    Invoke,
+    Range,
+    Commit,
+    Count,
+    Rank,
+    Nth,
+    Ttl,
+    Touch,
+});
 from_byte!(Condition { Always, Absent, Present, Version });
 
 /// The header of a message.
@@ -222,6 +266,31 @@ impl<'m> Operation<'m> {
     pub const fn range(table: u64, from: &'m [u8], to: &'m [u8], limit: u32, backward: bool) -> Operation<'m> {
         let number = limit as u64 | if backward { RANGE_BACKWARD } else { 0 };
         Operation { table, key: from, value: to, number, ..Operation::new(OpKind::Range) }
+    }
+
+    /// Counts the keys of an ordered table with `from <= key < to`.
+    pub const fn count(table: u64, from: &'m [u8], to: &'m [u8]) -> Operation<'m> {
+        Operation { table, key: from, value: to, ..Operation::new(OpKind::Count) }
+    }
+
+    /// Counts the keys of an ordered table before one.
+    pub const fn rank(table: u64, key: &'m [u8]) -> Operation<'m> {
+        Operation { table, key, ..Operation::new(OpKind::Rank) }
+    }
+
+    /// Finds the key at a position of an ordered table.
+    pub const fn nth(table: u64, position: u64) -> Operation<'m> {
+        Operation { table, number: position, ..Operation::new(OpKind::Nth) }
+    }
+
+    /// Reads how long a record has left.
+    pub const fn ttl(table: u64, key: &'m [u8]) -> Operation<'m> {
+        Operation { table, key, ..Operation::new(OpKind::Ttl) }
+    }
+
+    /// Lets a record expire after so many milliseconds; 0: never.
+    pub const fn touch(table: u64, key: &'m [u8], ttl_ms: u64) -> Operation<'m> {
+        Operation { table, key, number: ttl_ms, ..Operation::new(OpKind::Touch) }
     }
 
     /// Writes a record, even if there is one.

@@ -366,6 +366,34 @@ fn what_needs_all_records_is_refused_and_empties_nothing() {
 }
 
 #[test]
+fn times_to_live_are_read_and_changed_behind_the_table_too() {
+    let bench = Bench::with_policy(BackingPolicy::WriteThrough);
+    let mut wire = Wire::new(&bench.plane, 0, bench.tenant);
+    let lives = |key: &str| {
+        let object = bench.objects.get(&object_name(key.as_bytes()), 1 << 20).expect("memory").expect("an object");
+        ObjectRecord::decode(&object.bytes, key.as_bytes()).expect("an object").expires_at_ms
+    };
+    ["read", "touched"].iter().for_each(|key| bench.store(key, "v"));
+    let ttl = wire.one(Operation::ttl(BACKED, b"read"));
+    assert_eq!((ttl.status, ttl.number), (RpcStatus::Ok, 0), "{}", ttl.text());
+    let touched = wire.one(Operation::touch(BACKED, b"touched", 10_000_000));
+    assert_eq!(touched.status, RpcStatus::Ok, "{}", touched.text());
+    assert_eq!((lives("read"), lives("touched") > 0), (0, true));
+    assert_eq!(bench.stored("touched").as_deref(), Some("v"));
+    assert!(wire.one(Operation::ttl(BACKED, b"touched")).number > 1);
+    assert_eq!(wire.one(Operation::touch(BACKED, b"touched", 0)).status, RpcStatus::Ok);
+    assert_eq!(lives("touched"), 0);
+    // What is nowhere is asked for behind the table, and is nowhere.
+    let nowhere = [Operation::ttl(BACKED, b"nowhere"), Operation::touch(BACKED, b"nowhere", 1)];
+    assert!(nowhere.iter().all(|operation| wire.one(*operation).status == RpcStatus::NotFound));
+    // No order is known of what is behind.
+    let count = wire.one(Operation::count(BACKED, b"", b""));
+    assert!(count.status == RpcStatus::Malformed && count.text().contains("not ordered"), "{}", count.text());
+    bench.set(&BackingAlteration { policy: Some(BackingPolicy::ReadThrough), ..BackingAlteration::default() });
+    assert_eq!(wire.one(Operation::touch(BACKED, b"read", 1)).status, RpcStatus::ReadOnly);
+}
+
+#[test]
 fn commands_that_change_several_keys_are_made_whole_or_not_at_all() {
     let bench = Bench::new(&BackingSettings { dirty_limit_bytes: 4_000, ..BackingSettings::of("memory:unused") });
     let mut redis = bench.client(REDIS);

@@ -45,12 +45,17 @@ fn each_request_is_counted_once_for_its_tenant_kind_and_extension() {
         assert_eq!(of_alice.ask(&vec![Operation::get(1, b"k"); 30]).len(), 30);
         assert_eq!(of_alice.one(Operation::delete(1, b"none")).status, RpcStatus::NotFound);
         assert_eq!(of_alice.one(Operation::range(2, b"", b"", 10, false)).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::count(2, b"", b"")).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::rank(2, b"k")).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::nth(2, 0)).status, RpcStatus::NotFound);
+        assert_eq!(of_alice.one(Operation::ttl(1, b"k")).status, RpcStatus::Ok);
+        assert_eq!(of_alice.one(Operation::touch(1, b"k", 0)).status, RpcStatus::Ok);
         // Each call counts for itself.
         assert!(of_alice.ask(&[Operation::invoke(b"get", &args); 3]).iter().all(|one| one.status == RpcStatus::Ok));
         assert_eq!(of_bob.one(Operation::get(1, b"k")).status, RpcStatus::NotFound);
     }
-    let expected = [("get", 5), ("put", 10), ("range", 5), ("call", 15), ("redis", 0), ("memcached", 0)];
-    let counts = counted(&plane, "alice", 35);
+    let expected = [("get", 10), ("put", 15), ("range", 20), ("call", 15), ("redis", 0), ("memcached", 0)];
+    let counts = counted(&plane, "alice", 60);
     let found: Vec<(&str, u64)> = counts.iter().map(|(class, counts)| (*class, counts.total.count())).collect();
     assert_eq!(found, expected);
     for (class, LatencyCounts { total, waiting, service, .. }) in &counts {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_client::{Config, Error, Reply, blocking};
+use sandstorm_client::{Config, Error, RecordExpiry, Reply, blocking};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -294,6 +294,20 @@ fn check_client(servers: &[Server]) {
     }
     assert_eq!(client.delete(ITEMS, keys[0].as_bytes()), Ok(true));
     assert_eq!(again.get(ITEMS, keys[0].as_bytes()), Ok(None));
+    // Times to live are changed, and asked for, where the keys are, also by a client that knows one server.
+    let fresh = blocking::Client::connect(Config::new(data, 1).deadline(Duration::from_secs(30))).unwrap();
+    for (number, key) in keys.iter().enumerate() {
+        let expected = if number == 0 { (None, false) } else { (Some(RecordExpiry::Never), true) };
+        let asked = fresh.ttl(ITEMS, key.as_bytes()).unwrap();
+        assert_eq!((asked, again.touch(ITEMS, key.as_bytes(), Some(Duration::from_secs(6_000))).unwrap()), expected);
+    }
+    let batch = keys.iter().fold(client.batch(), |batch, key| batch.ttl(ITEMS, key.as_bytes()));
+    for (number, reply) in client.send(batch).unwrap().into_iter().enumerate() {
+        let expires = matches!(reply, Ok(Reply::Expiry(Some(RecordExpiry::After(_)))));
+        assert!(expires || (number == 0 && reply == Ok(Reply::Expiry(None))), "{number}: {reply:?}");
+    }
+    // No server has all keys.
+    assert!(matches!(again.count(ITEMS, b"", b""), Err(Error::Malformed { .. })));
     // At one moment means at one server.
     let apart = again.snapshot(ITEMS, &keys);
     assert!(matches!(apart, Err(Error::WrongServer { .. })), "{apart:?}");

@@ -19,7 +19,7 @@ const CLOCK_MS: u64 = 1_700_000_000_000;
 fn datagram(kind: R2p2Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
     let flags = match (kind, operation.op) {
         (R2p2Kind::Response, _) => rpc::MESSAGE_FLAG_RESPONSE,
-        (_, OpKind::Get) => rpc::MESSAGE_FLAG_IDEMPOTENT,
+        (_, op) if op.only_reads() => rpc::MESSAGE_FLAG_IDEMPOTENT,
         _ => 0,
     };
     let head = MessageHeader {
@@ -59,7 +59,15 @@ fn examples() -> BTreeMap<&'static str, Vec<u8>> {
     rpc::push_commit_step(&mut steps, &write);
     let commit = Operation::commit(2, &steps);
     let conflict = Operation { table: 3, key: b"color", ..commit.answer(RpcStatus::Conflict) };
+    let count = Operation::count(3, b"a", b"b");
+    let counted = Operation { number: 7, ..count.answer(RpcStatus::Ok) };
+    let touch = Operation::touch(3, b"color", 60_000);
+    let touched = Operation { number: 43, ..touch.answer(RpcStatus::Ok) };
     BTreeMap::from([
+        ("count-request", datagram(R2p2Kind::Request, 5, &count)),
+        ("count-response", datagram(R2p2Kind::Response, 5, &counted)),
+        ("touch-request", datagram(R2p2Kind::Request, 6, &touch)),
+        ("touch-response", datagram(R2p2Kind::Response, 6, &touched)),
         ("commit-request", datagram(R2p2Kind::Request, 4, &commit)),
         ("commit-response", datagram(R2p2Kind::Response, 4, &commit.answer(RpcStatus::Ok))),
         ("commit-conflict", datagram(R2p2Kind::Response, 4, &conflict)),

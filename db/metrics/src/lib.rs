@@ -107,8 +107,23 @@ pub struct MetricSpec {
 }
 
 /// Operations, in the order of their numbers.
-pub const OPERATIONS: &[&str] =
-    &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range", "commit"];
+pub const OPERATIONS: &[&str] = &[
+    "ping",
+    "hello",
+    "get",
+    "multiget",
+    "put",
+    "delete",
+    "increment",
+    "invoke",
+    "range",
+    "commit",
+    "count",
+    "rank",
+    "nth",
+    "ttl",
+    "touch",
+];
 
 /// Statuses of operations, in the order of their numbers.
 pub const STATUSES: &[&str] = &[
@@ -452,7 +467,8 @@ mod tenant_counters {
             /// Work of such connections, in plain requests: long commands and large values count as many.
             connection_work: counter,
             /// Work of the tenant's messages of the native protocol, and of calls of this process, in plain requests:
-            /// each key of a multiget, each record that a range may answer, and each step of a commit counts as one.
+            /// each key of a multiget, each record that a range may answer, and each step of a commit counts as one,
+            /// and a count, a rank or an nth as 16.
             packet_work: counter,
         }
     }

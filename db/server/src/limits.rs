@@ -23,6 +23,12 @@ pub const POLLS_PER_TURN: usize = 1024;
 pub const BEGUN_INVOCATIONS_PER_TURN: usize = 256;
 /// Bytes that take about as long to copy as a plain get. A slice is charged for them, beside its operations.
 pub const COPY_BYTES_PER_GET: usize = 4_096;
+/// Plain gets that take about as long as a count, a rank or an nth: its ways through a tree of a million keys take
+/// some microseconds, most of them cache misses (`sandstorm bench ranks`).
+pub const POSITION_REQUESTS: u32 = 16;
+/// Bytes of a key that take about as long as a plain get to find its position. A way through the tree compares it with
+/// some 25 others, and all of them may begin alike.
+pub const POSITION_KEY_BYTES_PER_REQUEST: usize = 128;
 /// Running short invocations up to which a turn's other answers wait for theirs, so that all leave in one system call.
 /// The call takes as long as they do, and a client that awaits both kinds is woken once.
 pub const DEFER_REPLIES_UP_TO_LIVE: usize = 4;

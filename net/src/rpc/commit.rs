@@ -232,9 +232,17 @@ impl<'m> CommitStepIter<'m> {
             }
             OpKind::Delete if value.is_empty() => (2, CommitStep::Delete { table, key }),
             OpKind::Delete => return Err(malformed(BodyDecodeError::Trailing(value.len()))),
-            OpKind::Ping | OpKind::Hello | OpKind::MultiGet | OpKind::Increment | OpKind::Invoke | OpKind::Commit => {
-                return Err(CommitDecodeError::NoStep(index));
-            }
+            OpKind::Ping
+            | OpKind::Hello
+            | OpKind::MultiGet
+            | OpKind::Increment
+            | OpKind::Invoke
+            | OpKind::Commit
+            | OpKind::Count
+            | OpKind::Rank
+            | OpKind::Nth
+            | OpKind::Ttl
+            | OpKind::Touch => return Err(CommitDecodeError::NoStep(index)),
         };
         let left: &mut usize = &mut self.left[kind];
         *left = left.checked_sub(1).ok_or(CommitDecodeError::Steps)?;

@@ -158,7 +158,31 @@ fn largest(op: OpKind) -> Vec<Form> {
         OpKind::Put | OpKind::Delete | OpKind::Increment => largest_writes(op),
         OpKind::Invoke | OpKind::Range => largest_of_others(op),
         OpKind::Commit => largest_commits(),
+        OpKind::Count | OpKind::Rank | OpKind::Nth => largest_positions(op),
+        OpKind::Ttl => vec![
+            form("the longest key", plain(&long_key(), vec![]), all_ok),
+            form("256 of large values", of_256(op, "q", Vec::new), all_ok),
+        ],
+        OpKind::Touch => vec![
+            form("the largest value", vec![Asked::new(op, b"large", vec![]).numbered(1_000_000)], all_ok),
+            form("256 of large values", of_256(op, "q", Vec::new), all_ok),
+        ],
     }
+}
+
+/// The largest forms of counts, ranks and nths.
+fn largest_positions(op: OpKind) -> Vec<Form> {
+    let all = || match op {
+        OpKind::Nth => Asked::new(op, b"", vec![]).numbered(MULTIGET_KEYS - 1).ordered(),
+        OpKind::Rank => Asked::new(op, &long_key(), vec![]).ordered(),
+        _ => Asked::new(op, &long_key(), vec![b'p'; MAX_KEY_LEN + 1]).ordered(),
+    };
+    let of_a_message = MAX_OPERATIONS.min(MAX_VALUE_LEN / (3 * MAX_KEY_LEN));
+    vec![
+        form("the longest keys", vec![all()], all_ok),
+        form("keys that fill the message", vec![all(); of_a_message], all_ok),
+        form("256 of the first", vec![Asked::new(op, b"", vec![]).ordered(); MAX_OPERATIONS], all_ok),
+    ]
 }
 
 /// A commit of these steps.
@@ -319,6 +343,12 @@ fn beyond(op: OpKind) -> Vec<(Asked, RpcStatus, String)> {
             ]
         }
         OpKind::Commit => beyond_commits(),
+        OpKind::Count => {
+            let end = Asked::new(op, b"", vec![b'k'; MAX_KEY_LEN + 2]).ordered();
+            vec![refused(end, RpcStatus::TooLarge, &MAX_KEY_LEN.to_string()), key]
+        }
+        OpKind::Nth => vec![body(Asked::new(op, b"", vec![0; MAX_BODY_LEN + 1]).ordered())],
+        OpKind::Rank | OpKind::Ttl | OpKind::Touch => vec![key],
     }
 }
 

@@ -1,6 +1,8 @@
 //! Admission: decides which messages may be run. It parses all of a message, finds its tenant, authenticates its
 //! session, and recognises repeats. A message that may not run is answered with the reason, and counted.
 
+mod operation_summary;
+
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -8,12 +10,13 @@ use arrayvec::ArrayVec;
 use sandstorm_net::r2p2::{PeerAddr, R2p2Request};
 use sandstorm_net::reply_cache::{RequestAdmission, bound_server_start, session_addr};
 use sandstorm_net::rpc::{
-    COMMIT_STEPS, HELLO_BIND_SESSION, MESSAGE_HEADER_LEN, MessageDecodeError, MessageHeader, OP_NUMBER_OFFSET, OpKind,
-    Operation, OperationIter, RpcStatus, STALE_PREVIOUS_START, encode_operation,
+    HELLO_BIND_SESSION, MESSAGE_HEADER_LEN, MessageDecodeError, MessageHeader, OP_NUMBER_OFFSET, OpKind, Operation,
+    OperationIter, RpcStatus, STALE_PREVIOUS_START, encode_operation,
 };
 use sandstorm_net::seal::peer_session;
 use sandstorm_net::shared_bytes::SharedBytes;
 
+use self::operation_summary::OperationSummary;
 use super::cold_progress::ColdProgress;
 use super::context::count;
 use super::operation_response::encode_refusal;
@@ -126,54 +129,6 @@ const NO_OPERATIONS: MessageDecodeError = MessageDecodeError::Operations(0);
 /// Used in place of the header of a message that has none.
 const EMPTY_HEADER: MessageHeader =
     MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
-
-/// Facts about all operations of a message together.
-#[derive(Default)]
-struct OperationSummary {
-    /// Whether all operations may run twice without harm.
-    repeatable: bool,
-    invokes: bool,
-    /// Whether all are pings: they need no tenant.
-    only_pings: bool,
-    /// Whether the session presents a token.
-    hello: bool,
-    /// Keys of all its multigets, and records that its ranges ask for.
-    keys: u64,
-    /// Multigets and ranges.
-    multigets: u64,
-    /// Steps of its commits beyond one of each.
-    further_steps: u64,
-}
-
-impl OperationSummary {
-    /// Looks at one more operation.
-    #[inline]
-    fn note(&mut self, op: OpKind, number: u64) {
-        if op == OpKind::MultiGet {
-            self.keys = self.keys.saturating_add(number);
-            self.multigets += 1;
-        }
-        if op == OpKind::Range {
-            self.keys = self.keys.saturating_add(u64::from(number as u32).min(MULTIGET_KEYS));
-            self.multigets += 1;
-        }
-        if op == OpKind::Commit {
-            self.further_steps += number.clamp(1, COMMIT_STEPS as u64) - 1;
-        }
-        self.only_pings &= op == OpKind::Ping;
-        self.invokes |= op == OpKind::Invoke;
-        self.hello |= op == OpKind::Hello;
-        self.repeatable &= matches!(op, OpKind::Ping | OpKind::Hello | OpKind::Get | OpKind::MultiGet | OpKind::Range);
-    }
-
-    /// The number of requests that a message of `operations` counts as. Each key of a multiget counts, each record that
-    /// a range may answer, and each step of a commit.
-    fn requests(&self, operations: u16) -> u32 {
-        let others = u64::from(operations).saturating_sub(self.multigets);
-        let all = others + self.keys.max(self.multigets) + self.further_steps;
-        u32::try_from(all).unwrap_or(u32::MAX)
-    }
-}
 
 /// The parts of a well-formed message: its header, its first operation, the others, and facts about all of them.
 type ParsedMessage<'d> = (MessageHeader, Operation<'d>, OperationIter<'d>, OperationSummary);
@@ -390,7 +345,8 @@ fn reject_unavailable(
     }
     view.tenant.usage.worker(admission.worker).over_quota.add(u64::from(header.operations));
     port.rejected += 1;
-    let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, each that a range may find, and each step of a commit";
+    let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, \
+                each that a range may find, and each step of a commit; a count, a rank or an nth counts as 16";
     encode_rejection(admission, request, RpcStatus::OverQuota, RejectionText::Whole(text), response);
     AdmissionDecision::Reply(rejected_origin(request, header))
 }

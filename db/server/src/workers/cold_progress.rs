@@ -100,7 +100,7 @@ impl ColdProgress {
 
 /// Whether an operation only reads the record under its key: then it can be foreseen that it waits.
 pub(super) fn can_foresee(op: OpKind) -> bool {
-    op == OpKind::Get
+    matches!(op, OpKind::Get | OpKind::Ttl)
 }
 
 #[cfg(test)]

@@ -122,9 +122,9 @@ fn is_sampled(turn: u32) -> bool {
 #[inline]
 pub(super) fn class_of(op: OpKind) -> Option<RequestClass> {
     match op {
-        OpKind::Get | OpKind::MultiGet => Some(RequestClass::Get),
-        OpKind::Put | OpKind::Delete | OpKind::Increment | OpKind::Commit => Some(RequestClass::Put),
-        OpKind::Range => Some(RequestClass::Range),
+        OpKind::Get | OpKind::MultiGet | OpKind::Ttl => Some(RequestClass::Get),
+        OpKind::Put | OpKind::Delete | OpKind::Increment | OpKind::Commit | OpKind::Touch => Some(RequestClass::Put),
+        OpKind::Range | OpKind::Count | OpKind::Rank | OpKind::Nth => Some(RequestClass::Range),
         OpKind::Ping | OpKind::Hello | OpKind::Invoke => None,
     }
 }

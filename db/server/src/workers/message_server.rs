@@ -473,6 +473,11 @@ fn run_plain(
         | OpKind::Increment
         | OpKind::Range
         | OpKind::Commit
+        | OpKind::Count
+        | OpKind::Rank
+        | OpKind::Nth
+        | OpKind::Ttl
+        | OpKind::Touch
         | OpKind::Invoke => {
             let context = OperationContext {
                 participant: &context.participant,
@@ -534,7 +539,7 @@ fn locate_record<'v>(
     }
     let table = last_table.table(view, operation.table, record_operations::writes(operation.op));
     let hash = match table {
-        Some(entry) if !matches!(operation.op, OpKind::MultiGet | OpKind::Range) => {
+        Some(entry) if !matches!(operation.op, OpKind::MultiGet | OpKind::Range) && !operation.op.is_of_positions() => {
             let hash = entry.table.hash(operation.key);
             entry.table.prefetch_bucket(hash);
             hash

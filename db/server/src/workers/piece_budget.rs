@@ -6,7 +6,7 @@ use sandstorm_dialects::limits::MULTIGET_KEYS;
 use sandstorm_dialects::limits::protocols::{CONTENDED_PIECE_WORK, PIECE_WORK};
 use sandstorm_net::rpc::{COMMIT_STEPS, OpKind, Operation};
 
-use crate::limits::COPY_BYTES_PER_GET;
+use crate::limits::{COPY_BYTES_PER_GET, POSITION_REQUESTS};
 
 /// The number of plain gets that take as long as copying so many bytes.
 pub(super) fn copy_cost_gets(bytes: usize) -> u32 {
@@ -51,13 +51,16 @@ pub(super) fn operation_requests(operation: &Operation<'_>) -> u32 {
         OpKind::MultiGet => operation.number.clamp(1, MULTIGET_KEYS) as u32,
         OpKind::Range => u64::from(operation.number as u32).clamp(1, MULTIGET_KEYS) as u32,
         OpKind::Commit => operation.number.clamp(1, COMMIT_STEPS as u64) as u32,
+        OpKind::Count | OpKind::Rank | OpKind::Nth => POSITION_REQUESTS,
         OpKind::Ping
         | OpKind::Hello
         | OpKind::Get
         | OpKind::Put
         | OpKind::Delete
         | OpKind::Increment
-        | OpKind::Invoke => 1,
+        | OpKind::Invoke
+        | OpKind::Ttl
+        | OpKind::Touch => 1,
     }
 }
 

@@ -1,7 +1,10 @@
-//! Plain operations: get, multiget, put, delete, increment, range. Each appends exactly one answer to the response.
+//! Plain operations: get, multiget, put, delete, increment, range, positions, expiry. Each appends exactly one answer
+//! to the response.
 
 pub(super) mod commit;
+mod expiry;
 pub(super) mod operation_context;
+mod positions;
 mod range;
 
 use arrayvec::ArrayVec;
@@ -25,7 +28,7 @@ use sandstorm_store::{EpochGuard, RecordRef, RecordTable, StoreCondition, StoreE
 /// Whether an operation changes records.
 #[inline]
 pub(crate) fn writes(op: OpKind) -> bool {
-    matches!(op, OpKind::Put | OpKind::Delete | OpKind::Increment)
+    matches!(op, OpKind::Put | OpKind::Delete | OpKind::Increment | OpKind::Touch)
 }
 
 /// The text for a write to a table that was granted for reading.
@@ -65,6 +68,9 @@ pub(crate) fn run(
         OpKind::Delete => charge_evictions(context, || delete(context, table, operation, hash, response)),
         OpKind::Increment => charge_evictions(context, || increment(context, table, operation, hash, response)),
         OpKind::Range => range::run(context, table, operation, response),
+        OpKind::Count | OpKind::Rank | OpKind::Nth => positions::run(context, table, operation, response),
+        OpKind::Ttl => expiry::ttl(context, table, operation, hash, response),
+        OpKind::Touch => charge_evictions(context, || expiry::touch(context, table, operation, hash, response)),
         OpKind::Ping | OpKind::Hello | OpKind::Invoke | OpKind::Commit => {
             encode_refusal(operation, RpcStatus::Malformed, "not an operation on a record", response)
         }

@@ -15,6 +15,7 @@ fn summarized(operations: &[Operation<'_>]) -> OperationSummary {
 fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
     let range = |limit| Operation::range(1, b"from", b"to", limit, false);
     let (get, multiget) = (Operation::get(1, b"k"), Operation::multiget(1, 3, b"no keys"));
+    let positions = crate::limits::POSITION_REQUESTS;
     for (operations, keys, requests) in [
         (&[range(1)][..], 1, 1),
         (&[Operation::range(1, b"", b"", 7, true)], 7, 7),
@@ -26,6 +27,9 @@ fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
         (&[range(1); 256], 256, 256),
         (&[get, range(5), multiget, get], 8, 10),
         (&[range(600), range(600)], 1_200, 1_200),
+        (&[Operation::count(1, b"a", b"b"), get, Operation::nth(1, 7), range(5)], 5, 2 * positions + 6),
+        (&[Operation::rank(1, b"k"); 256], 0, 256 * positions),
+        (&[Operation::ttl(1, b"k"), Operation::touch(1, b"k", 7)], 0, 2),
     ] {
         let summary = summarized(operations);
         let counted = (summary.keys, summary.requests(operations.len() as u16));

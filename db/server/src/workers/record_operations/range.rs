@@ -26,8 +26,7 @@ pub(super) fn run(
         return encode_refusal(operation, RpcStatus::Malformed, &text, response);
     }
     if operation.value.len() > MAX_KEY_LEN + 1 {
-        let text = format!("the end of a range is longer than a key may be: {MAX_KEY_LEN} bytes, and one");
-        return encode_refusal(operation, RpcStatus::TooLarge, &text, response);
+        return encode_long_end(operation, response);
     }
     if context.ranges.scan_budget.get().is_exceeded() {
         return encode_refusal(operation, RpcStatus::TooLarge, KEY_BYTES_EXCEEDED_TEXT, response);
@@ -55,14 +54,25 @@ pub(super) fn run(
             encode_refusal(operation, RpcStatus::TooLarge, RESPONSE_FULL_TEXT, response)
         }
         Ok(stretch) => answer(context, operation, &stretch, response),
-        Err(NotOrdered) => {
-            let table = operation.table;
-            let text = format!(
-                "table {table} is not ordered: ranges need one that was made with --ordered (sandstorm table create NAME --ordered), and whose keys are all on one server"
-            );
-            encode_refusal(operation, RpcStatus::Malformed, &text, response)
-        }
+        Err(NotOrdered) => encode_not_ordered(operation, "ranges", response),
     }
+}
+
+/// The answer to an operation on a range whose end no key can reach.
+#[cold]
+pub(super) fn encode_long_end(operation: &Operation<'_>, response: &mut Vec<u8>) -> RpcStatus {
+    let text = format!("the end of a range is longer than a key may be: {MAX_KEY_LEN} bytes, and one");
+    encode_refusal(operation, RpcStatus::TooLarge, &text, response)
+}
+
+/// The answer to an operation that needs an order of all keys, on a table that has none here.
+#[cold]
+pub(super) fn encode_not_ordered(operation: &Operation<'_>, what: &str, response: &mut Vec<u8>) -> RpcStatus {
+    let table = operation.table;
+    let text = format!(
+        "table {table} is not ordered: {what} need one that was made with --ordered (sandstorm table create NAME --ordered), and whose keys are all on one server"
+    );
+    encode_refusal(operation, RpcStatus::Malformed, &text, response)
 }
 
 /// The text for a range if the message has scanned too many long keys, most of them expired.
