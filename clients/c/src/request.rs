@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandstorm_client::control::{ChangePage, TableChange};
 use sandstorm_client::raw::{CommitMessage, CommitRow, CommitRows, CommitStep, push_commit_row};
-use sandstorm_client::{Client, Direction, MeasuredCall, PutOptions, Record, TypedCallError};
+use sandstorm_client::{Client, Direction, MeasuredCall, PutOptions, Record, RecordExpiry, TypedCallError};
 use serde_json::Value;
 
 use crate::answer::{AnswerBytes, Failure};
@@ -101,6 +101,8 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
             calls(&client.calls_near(key), operation, fields, result).await
         }
         15 => put_many(client, fields, result).await,
+        16..=18 => positions(client, operation, fields, result).await,
+        19 | 20 => expiry(client, operation, fields, result).await,
         _ => Err(malformed("there is no such operation")),
     }
 }
@@ -135,6 +137,57 @@ async fn put_many(
         result = result.put(&version.to_le_bytes());
     }
     Ok(result)
+}
+
+/// Positions in ordered tables.
+async fn positions(
+    client: &Client,
+    operation: u8,
+    mut fields: RequestFields<'_>,
+    result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let table = fields.u64()?;
+    match operation {
+        16 => {
+            let (from, to) = (fields.bytes()?, fields.bytes()?);
+            fields.end()?;
+            Ok(result.put(&client.count(table, from, to).await?.to_le_bytes()))
+        }
+        17 => {
+            let key = fields.bytes()?;
+            fields.end()?;
+            Ok(result.put(&client.rank(table, key).await?.to_le_bytes()))
+        }
+        _ => {
+            let position = fields.u64()?;
+            fields.end()?;
+            let key = client.nth(table, position).await?;
+            Ok(result.bool(key.is_some()).put(key.as_deref().unwrap_or_default()))
+        }
+    }
+}
+
+/// When records expire.
+async fn expiry(
+    client: &Client,
+    operation: u8,
+    mut fields: RequestFields<'_>,
+    result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let (table, key) = (fields.u64()?, fields.bytes()?);
+    if operation == 19 {
+        fields.end()?;
+        let expiry = client.ttl(table, key).await?;
+        let left_ms = match expiry {
+            Some(RecordExpiry::After(left)) => u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            Some(RecordExpiry::Never) | None => 0,
+        };
+        return Ok(result.bool(expiry.is_some()).put(&left_ms.to_le_bytes()));
+    }
+    let ttl_ms = fields.u64()?;
+    fields.end()?;
+    let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+    Ok(result.bool(client.touch(table, key, ttl).await?))
 }
 
 /// Operations on records.

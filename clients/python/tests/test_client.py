@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import os
 import queue
 import threading
@@ -69,6 +70,49 @@ class PlainTest(unittest.TestCase):
         self.assertEqual([record.value for record in found], [b"1", b"2", b"3"])
         last = self.client.range("words", b"range", b"rangf", limit=1, backward=True)
         self.assertEqual([record.key for record in last], [b"range4"])
+
+    def test_positions(self) -> None:
+        client = self.client
+        for letter in "bdfh":
+            client.put("words", f"at:{letter}", "")
+        first = client.rank("words", "at:")
+        self.assertEqual(client.count("words", "at:", b"at;"), 4)
+        self.assertEqual(client.count("words", b"at:c", "at:f"), 1)
+        self.assertEqual(client.rank("words", "at:e"), first + 2)
+        self.assertEqual(client.nth("words", first + 3), b"at:h")
+        self.assertEqual(client.count("words"), client.rank("words", b"\xff"))
+        self.assertIsNone(client.nth("words", client.count("words")))
+        with self.assertRaises(ValueError):
+            client.nth("words", -1)
+        for refused in (lambda: client.count("items"), lambda: client.rank("items", "k"), lambda: client.nth("items", 0)):
+            with self.assertRaisesRegex(sandstorm.SandstormError, "not ordered") as error:
+                refused()
+            self.assertEqual(error.exception.code, "malformed")
+
+    def test_times_to_live(self) -> None:
+        client = self.client
+        self.assertIsNone(client.ttl("items", "lives"))
+        self.assertFalse(client.touch("items", "lives", 5))
+        version = client.put("items", "lives", "v", flags=7)
+        self.assertEqual(client.ttl("items", "lives"), math.inf)
+        self.assertTrue(client.touch("items", b"lives", 100_000.5))
+        left = client.ttl("items", "lives")
+        assert left is not None
+        self.assertTrue(0 < left < 200_000)
+        record = client.get_record("items", "lives")
+        assert record is not None
+        self.assertEqual((record.value, record.flags), (b"v", 7))
+        self.assertGreater(record.version, version)
+        for for_ever in (None, math.inf):
+            client.put("items", "lives", "v", ttl=100_000)
+            self.assertTrue(client.touch("items", "lives", for_ever))
+            self.assertEqual(client.ttl("items", "lives"), math.inf)
+        self.assertTrue(client.touch("items", "lives", 1e300))
+        self.assertGreater(client.ttl("items", "lives") or 0, 1e15)
+        self.assertTrue(client.touch("items", "lives", 0.0001))
+        while client.get("items", "lives") is not None:
+            pass
+        self.assertIsNone(client.ttl("items", "lives"))
 
     def test_transactions(self) -> None:
         client = self.client
@@ -427,6 +471,14 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaises(sandstorm.Conflict):
                     await transaction.delete("async", "more", if_version=7)
             self.assertEqual([await client.get("async", key) for key in ("many", "more")], [b"3", b"3"])
+            self.assertEqual(await client.ttl("async", "many"), math.inf)
+            self.assertEqual((await client.touch("async", "many", 600), await client.touch("async", "x", 1)), (True, False))
+            left = await client.ttl("async", "many")
+            assert left is not None and left != math.inf
+            await client.put("words", "async", "")
+            place = await client.rank("words", "async")
+            self.assertEqual(await client.nth("words", place), b"async")
+            self.assertEqual(await client.count("words", "async", b"async\0"), 1)
             await client.ping()
 
     async def test_what_a_call_cost(self) -> None:

@@ -189,6 +189,31 @@ class AsyncClient:
         """Adds to the decimal number under a key, 0 when absent; the sum."""
         return await self._ask(operations.increment(await self.table_id(table), key, delta), timeout)
 
+    async def count(
+        self, table: str, start: Bytes = b"", end: Bytes = b"", *, timeout: Optional[float] = None
+    ) -> int:
+        """How many keys an ordered table has with start <= key < end (an empty end: to the end). No record is looked
+        for: an expired one counts until it is removed, which takes some seconds."""
+        return await self._ask(operations.count(await self.table_id(table), start, end), timeout)
+
+    async def rank(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> int:
+        """How many keys an ordered table has before this one, whether or not it is there: its position, from 0."""
+        return await self._ask(operations.rank(await self.table_id(table), key), timeout)
+
+    async def nth(self, table: str, position: int, *, timeout: Optional[float] = None) -> Optional[bytes]:
+        """The key at a position of an ordered table, from 0; None: it has not so many."""
+        return await self._ask(operations.nth(await self.table_id(table), position), timeout)
+
+    async def ttl(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> Optional[float]:
+        """How many seconds a record has left; math.inf: for ever. None: there is none."""
+        return await self._ask(operations.ttl(await self.table_id(table), key), timeout)
+
+    async def touch(
+        self, table: str, key: Bytes, ttl: Optional[float], *, timeout: Optional[float] = None
+    ) -> bool:
+        """Lets a record expire after so many seconds (None: never); whether there is one. Its value and flags stay."""
+        return await self._ask(operations.touch(await self.table_id(table), key, ttl), timeout)
+
     async def invoke(
         self,
         extension: str,

@@ -153,6 +153,31 @@ class Client:
         """Adds to the decimal number under a key, 0 when absent; the sum."""
         return self._ask(operations.increment(self.table_id(table), key, delta), timeout)
 
+    def count(
+        self, table: str, start: Bytes = b"", end: Bytes = b"", *, timeout: Optional[float] = None
+    ) -> int:
+        """How many keys an ordered table has with start <= key < end (an empty end: to the end). No record is looked
+        for: an expired one counts until it is removed, which takes some seconds."""
+        return self._ask(operations.count(self.table_id(table), start, end), timeout)
+
+    def rank(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> int:
+        """How many keys an ordered table has before this one, whether or not it is there: its position, from 0."""
+        return self._ask(operations.rank(self.table_id(table), key), timeout)
+
+    def nth(self, table: str, position: int, *, timeout: Optional[float] = None) -> Optional[bytes]:
+        """The key at a position of an ordered table, from 0; None: it has not so many."""
+        return self._ask(operations.nth(self.table_id(table), position), timeout)
+
+    def ttl(self, table: str, key: Bytes, *, timeout: Optional[float] = None) -> Optional[float]:
+        """How many seconds a record has left; math.inf: for ever. None: there is none."""
+        return self._ask(operations.ttl(self.table_id(table), key), timeout)
+
+    def touch(
+        self, table: str, key: Bytes, ttl: Optional[float], *, timeout: Optional[float] = None
+    ) -> bool:
+        """Lets a record expire after so many seconds (None: never); whether there is one. Its value and flags stay."""
+        return self._ask(operations.touch(self.table_id(table), key, ttl), timeout)
+
     def invoke(
         self,
         extension: str,

@@ -123,6 +123,11 @@ class Request(Generic[T]):
 _HEAD = struct.Struct("<BQI")
 
 
+def _life_ms(ttl: Optional[float]) -> int:
+    """A time to live in seconds as the library takes it; None, or infinity: for ever."""
+    return 0 if ttl is None or ttl == math.inf else min(max(1, round(ttl * 1000)), 0xFFFFFFFFFFFFFFFF)
+
+
 def _nothing(_: bytes) -> None:
     return None
 
@@ -220,7 +225,7 @@ def put(
     if if_absent + if_present + (if_version is not None) > 1:
         raise ValueError("if_absent, if_present and if_version exclude each other")
     condition = 1 if if_absent else 2 if if_present else 3 if if_version is not None else 0
-    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    life_ms = _life_ms(ttl)
     how = struct.pack("<BQQI", condition, if_version or 0, life_ms, flags)
     return Request(3, struct.pack("<Q", table) + _counted(key) + _counted(value) + how, _u64)
 
@@ -295,10 +300,37 @@ def commit(steps: Sequence[bytes]) -> Request[None]:
 def put_many(
     table: int, records: Iterable[Tuple[Bytes, Bytes]], ttl: Optional[float], flags: int
 ) -> Request[List[int]]:
-    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    life_ms = _life_ms(ttl)
     pairs = [_counted(key) + _counted(value) for key, value in records]
     head = struct.pack("<QQII", table, life_ms, flags, len(pairs))
     return Request(15, head + b"".join(pairs), lambda result: [version for (version,) in struct.iter_unpack("<Q", result)])
+
+
+def count(table: int, start: Bytes, end: Bytes) -> Request[int]:
+    return Request(16, struct.pack("<Q", table) + _counted(start) + _counted(end), _u64)
+
+
+def rank(table: int, key: Bytes) -> Request[int]:
+    return Request(17, struct.pack("<Q", table) + _counted(key), _u64)
+
+
+def nth(table: int, position: int) -> Request[Optional[bytes]]:
+    if position < 0:
+        raise ValueError("positions begin at 0")
+    return Request(18, struct.pack("<QQ", table, position), lambda result: result[1:] if result[0] else None)
+
+
+def _left(result: bytes) -> Optional[float]:
+    found, left_ms = struct.unpack("<BQ", result)
+    return (left_ms / 1000 if left_ms else math.inf) if found else None
+
+
+def ttl(table: int, key: Bytes) -> Request[Optional[float]]:
+    return Request(19, struct.pack("<Q", table) + _counted(key), _left)
+
+
+def touch(table: int, key: Bytes, ttl: Optional[float]) -> Request[bool]:
+    return Request(20, struct.pack("<Q", table) + _counted(key) + struct.pack("<Q", _life_ms(ttl)), _flag)
 
 
 def near(key: Optional[bytes], request: Request[T]) -> Request[T]:
@@ -328,7 +360,7 @@ def range_step(table: int, start: bytes, end: bytes, backward: bool, rows: Seque
 
 
 def put_step(table: int, key: bytes, value: bytes, ttl: Optional[float], flags: int) -> bytes:
-    life_ms = 0 if ttl is None else max(1, round(ttl * 1000))
+    life_ms = _life_ms(ttl)
     return _step(2, table, key) + _counted(value) + struct.pack("<QI", life_ms, flags)
 
 
