@@ -10,7 +10,7 @@ use crate::common::process::{Server, binary};
 use serde_json::Value;
 
 impl Server {
-    fn start(options: &[&str]) -> Server {
+    pub(super) fn start(options: &[&str]) -> Server {
         Server::start_as(&[&["--no-pin", "--workers", "2"], options].concat())
     }
 
@@ -19,7 +19,7 @@ impl Server {
     }
 
     /// Runs a command that must succeed; returns its standard output.
-    fn ok(&self, line: &str) -> String {
+    pub(super) fn ok(&self, line: &str) -> String {
         let arguments: Vec<&str> = line.split_whitespace().collect();
         let output = self.run(&arguments);
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -27,7 +27,7 @@ impl Server {
     }
 
     /// Runs a command that must fail; returns its standard error.
-    fn fails(&self, line: &str) -> String {
+    pub(super) fn fails(&self, line: &str) -> String {
         let arguments: Vec<&str> = line.split_whitespace().collect();
         let output = self.run(&arguments);
         assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));

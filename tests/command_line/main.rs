@@ -17,6 +17,7 @@ mod mistakes;
 mod page_programs;
 mod page_samples;
 mod page_table;
+mod positions;
 mod python;
 mod readme;
 mod refusals;

@@ -101,7 +101,7 @@ pub(super) struct RangeArgs {
     pub(super) backward: bool,
 }
 
-fn key(argument: &OsString, session: &CliSession, tenant: &str) -> Result<Vec<u8>, CliError> {
+pub(super) fn key(argument: &OsString, session: &CliSession, tenant: &str) -> Result<Vec<u8>, CliError> {
     byte_args::parse(argument, &mut |table| session.table_id(tenant, table))
 }
 
@@ -142,10 +142,15 @@ pub(super) fn put_options(args: &PutArgs) -> Result<PutOptions, CliError> {
     }
     options.flags = args.flags;
     if let Some(seconds) = args.ttl {
-        let ttl = Duration::try_from_secs_f64(seconds).ok().filter(|ttl| !ttl.is_zero());
-        options.ttl = Some(ttl.ok_or_else(|| CliError::new(format!("--ttl {seconds} is no time to live")))?);
+        options.ttl = Some(time_to_live(seconds)?);
     }
     Ok(options)
+}
+
+/// The time to live that `--ttl` says.
+pub(super) fn time_to_live(seconds: f64) -> Result<Duration, CliError> {
+    let ttl = Duration::try_from_secs_f64(seconds).ok().filter(|ttl| !ttl.is_zero());
+    ttl.ok_or_else(|| CliError::new(format!("--ttl {seconds} is no time to live")))
 }
 
 pub(super) fn get(session: &CliSession, args: &GetArgs, out: &OutputPrinter) -> Result<(), CliError> {

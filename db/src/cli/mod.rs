@@ -15,6 +15,7 @@ mod data;
 mod demo;
 mod doctor;
 mod events;
+mod expiry;
 mod export;
 mod export_file;
 mod ext;
@@ -36,6 +37,7 @@ mod load;
 mod log;
 mod man;
 mod other_table;
+mod positions;
 mod profile;
 mod progress;
 mod rebuild;
@@ -197,6 +199,16 @@ enum CliCommand {
     Get(data::GetArgs),
     /// Read records of an ordered table, in the order of their keys
     Range(data::RangeArgs),
+    /// Count the keys of an ordered table between two keys
+    Count(positions::CountArgs),
+    /// Count the keys of an ordered table before one: its position
+    Rank(positions::RankArgs),
+    /// Find the key at a position of an ordered table
+    Nth(positions::NthArgs),
+    /// Show how long a record has left
+    Ttl(expiry::TtlArgs),
+    /// Change when a record expires, and nothing else of it
+    Touch(expiry::TouchArgs),
     /// Delete a record
     Del(data::DelArgs),
     /// Add to the decimal number under a key, and print the sum
@@ -267,7 +279,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Names of commands in other programs, and their names here. It also has words that only look like another command: a
 /// user who types `top` does not mean `stop`.
-const COMMAND_SYNONYMS: [(&[&str], &str); 20] = [
+const COMMAND_SYNONYMS: [(&[&str], &str); 23] = [
     (&["stats", "monitor", "metrics", "info", "watch"], "stat"),
     (&["status", "ping", "version", "info"], "health"),
     (&["start", "run", "server", "up"], "serve"),
@@ -278,6 +290,9 @@ const COMMAND_SYNONYMS: [(&[&str], &str); 20] = [
     (&["incrby", "add", "decr"], "incr"),
     (&["begin", "commit", "multi", "atomic", "tx", "transact"], "transaction"),
     (&["scan", "keys", "list", "ls"], "range"),
+    (&["size", "length", "zcount", "dbsize"], "count"),
+    (&["position", "zrank"], "rank"),
+    (&["expire", "pexpire", "persist"], "touch"),
     (&["call", "exec", "fcall", "eval"], "invoke"),
     (&["push", "deploy", "check", "test", "new", "extension", "extensions"], "ext"),
     (&["user", "users", "account", "tenants"], "tenant"),
@@ -353,6 +368,11 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Put(args) => data::put(&session(), &args, out),
         CliCommand::Get(args) => data::get(&session(), &args, out),
         CliCommand::Range(args) => data::range(&session(), &args, out),
+        CliCommand::Count(args) => positions::count(&session(), &args, out),
+        CliCommand::Rank(args) => positions::rank(&session(), &args, out),
+        CliCommand::Nth(args) => positions::nth(&session(), &args, out),
+        CliCommand::Ttl(args) => expiry::ttl(&session(), &args, out),
+        CliCommand::Touch(args) => expiry::touch(&session(), &args, out),
         CliCommand::Del(args) => data::del(&session(), &args, out),
         CliCommand::Incr(args) => data::incr(&session(), &args, out),
         CliCommand::Transaction(args) => transaction::run(&session(), &args, out),

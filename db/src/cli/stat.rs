@@ -92,7 +92,9 @@ impl CounterDelta<'_> {
 const SERVER_COLUMNS: &[StatColumn] = &[
     StatColumn("msgs", 8, |row| row.per_second("messages")),
     StatColumn("get", 8, |row| row.rate(row.increase("requests.get") + row.increase("requests.multiget"))),
-    StatColumn("put", 8, |row| row.rate(row.increase("requests.put") + row.increase("requests.increment"))),
+    StatColumn("put", 8, |row| {
+        row.rate(row.increase("requests.put") + row.increase("requests.increment") + row.increase("requests.touch"))
+    }),
     StatColumn("del", 6, |row| row.per_second("requests.delete")),
     StatColumn("invoke", 8, |row| row.per_second("requests.invoke")),
     StatColumn("errors", 7, |row| row.rate(row.increase_of_prefix("responses.", "responses.ok"))),
