@@ -173,6 +173,11 @@ impl Error {
         Error { text: text.into(), ..self }
     }
 
+    /// The same error, of one of many writes of a transaction.
+    pub(crate) fn of_entry(self, index: usize, of: usize) -> Error {
+        Error { text: format!("{} (entry {} of {of})", self.text, index + 1).into(), ..self }
+    }
+
     /// The error of a host call's status; `STATUS_OK` must not come here.
     pub(crate) fn from_status(status: u32) -> Error {
         let (kind, text) = match status {

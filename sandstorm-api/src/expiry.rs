@@ -15,6 +15,16 @@ pub enum TimeToLive {
     Ms(u64),
 }
 
+impl TimeToLive {
+    /// What is left until a record expires; 0: it does not.
+    pub(crate) fn until(expires_at_ms: u64, now_ms: u64) -> TimeToLive {
+        match expires_at_ms {
+            0 => TimeToLive::Never,
+            at_ms => TimeToLive::Ms(at_ms.saturating_sub(now_ms).max(1)),
+        }
+    }
+}
+
 impl Db<'_> {
     /// Returns how long the record under a key has left; `None`: there is none.
     ///
@@ -43,10 +53,7 @@ impl Db<'_> {
         let hash = self.host.prefetch(table.0, key)?;
         self.give_way().await;
         let expires_at_ms = poll_fn(|_| self.host.expiry(table.0, hash, key)).await?;
-        Ok(expires_at_ms.map(|at_ms| match at_ms {
-            0 => TimeToLive::Never,
-            at_ms => TimeToLive::Ms(at_ms.saturating_sub(self.host.now_ms()).max(1)),
-        }))
+        Ok(expires_at_ms.map(|at_ms| TimeToLive::until(at_ms, self.host.now_ms())))
     }
 
     /// Lets the record under a key expire after this number of milliseconds from now (0: never); returns whether there

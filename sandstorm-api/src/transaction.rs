@@ -10,7 +10,9 @@ use core::cell::RefCell;
 use core::future::poll_fn;
 use core::task::Poll;
 
+mod bulk;
 mod count;
+mod expiry;
 pub(crate) mod log;
 mod range;
 mod transfer;
@@ -219,13 +221,9 @@ impl<'a> Transaction<'a> {
         flags: u32,
         expires_in_ms: u64,
     ) -> Result<(), Error> {
-        let expires_at_ms = if expires_in_ms == 0 { 0 } else { self.host.now_ms().saturating_add(expires_in_ms) };
+        let expires_at_ms = self.expires_at_ms(expires_in_ms);
         let hash = self.host.prefetch(table.0, key)?;
-        let mut notes = self.notes.borrow_mut();
-        notes.check_write(table, hash, key, value.len())?;
-        let value = notes.keeper.copy(value);
-        notes.write(table, hash, key, Some(LoggedValue { value, flags, expires_at_ms }));
-        Ok(())
+        self.log_put(table, hash, (key, value), (flags, expires_at_ms))
     }
 
     /// Deletes a record when the transaction is committed; returns whether there is one, which counts as a read.
@@ -252,9 +250,9 @@ impl<'a> Transaction<'a> {
     /// sum. Counts as a read and a write: the transaction's own writes are seen. If another request adds to the number
     /// in the meantime, `run` begins anew.
     ///
-    /// The record keeps its flags. It keeps an expiry only if the transaction has written it itself. The expiry of the
-    /// table's record is not known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment)
-    /// keeps it.
+    /// The record keeps its flags. It keeps an expiry only if the transaction has written it itself: that of the
+    /// table's record is not looked up here ([`Transaction::ttl`] does), and a transaction's write replaces it.
+    /// [`Db::increment`](crate::Db::increment) keeps it.
     ///
     /// ```
     /// # use sandstorm_api::prelude::*;

@@ -144,6 +144,12 @@ impl TransactionLog {
         Some(written.expires_at_ms)
     }
 
+    /// Returns what stands under a key for the transaction, as far as it knows: what it has written there, or has read.
+    pub(super) fn stored(&self, table: TableId, hash: u64, key: &[u8]) -> Option<LoggedValue> {
+        let known = &self.list[self.find(table, hash, key)?];
+        known.written.unwrap_or_else(|| known.read.as_ref()?.stored)
+    }
+
     pub(super) fn check_write(&self, table: TableId, hash: u64, key: &[u8], value_len: usize) -> Result<(), Error> {
         let note = self.find(table, hash, key).map(|index| &self.list[index]);
         let is_first = note.is_none_or(|note| note.written.is_none());

@@ -125,6 +125,88 @@ fn records_are_written_and_deleted_by_the_hundred_and_their_expiry_is_read_and_c
     }
 }
 
+const WRITES_OF_TRANSACTIONS: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+async fn write(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    let tx = db.transaction();
+    let entries: Vec<([u8; 2], [u8; 1])> = (0..100_u16).map(|number| (number.to_be_bytes(), [7])).collect();
+    tx.put_many(table, &entries)?;
+    tx.put_with(table, b"own", b"new", 9, 60_000)?;
+    let in_time = matches!(tx.ttl(table, b"own").await?, Some(TimeToLive::Ms(59_000..=60_000)));
+    let own = (tx.touch(table, b"own", 0).await?, tx.ttl(table, b"own").await?);
+    db.reply(format!("{in_time} {} {:?} ", own.0, own.1).as_bytes())?;
+    let old = matches!(tx.ttl(table, b"old").await?, Some(TimeToLive::Ms(1..=600_000)));
+    let (touched, none) = (tx.touch(table, b"old", 9_000_000).await?, tx.touch(table, b"none", 5).await?);
+    let deleted = tx.delete_many(table, &[&[0, 1][..], &[0, 2], b"none", &[0, 1], b"gone"]).await?;
+    let outside = (db.ttl(table, b"own").await?, db.count(table, b"", b"").await?);
+    db.reply(format!("{old} {touched} {none} {deleted} {outside:?}").as_bytes())
+}
+/// The first time others touch the record that it has read.
+async fn meet(db: Db<'_>, table: TableId) -> Result<(), Error> {
+    let tx = db.transaction();
+    let left = tx.ttl(table, b"old").await?;
+    if db.delete(table, b"first").await? {
+        db.touch(table, b"old", 0).await?;
+    }
+    let touched = tx.touch(table, b"large", 9_000_000).await?;
+    db.reply(format!("{left:?} {touched}").as_bytes())
+}
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let table = db.table("sorted")?;
+    match args {
+        b"before" => {
+            db.delete_range(table, b"", b"", 1_000).await?;
+            db.put(table, b"old", b"of the table").flags(7).expires_in_ms(500_000).await?;
+            db.put(table, b"gone", b"").await?;
+            db.put(table, b"large", &vec![5; 100_000]).flags(3).await?;
+            db.put(table, b"first", b"").await.map(drop)
+        }
+        b"write" => write(db, table).await,
+        b"meet" => meet(db, table).await,
+        _ => {
+            let old = db.get(table, b"old").await?.ok_or("it is there")?;
+            let large = db.get(table, b"large").await?.ok_or("it is there")?;
+            let own = db.get(table, b"own").await?.map(|record| record.flags());
+            let is_whole = large.value().iter().all(|byte| *byte == 5) && large.value().len() == 100_000;
+            let (bytes, flags) = (old.value().len(), [old.flags(), large.flags()]);
+            db.reply(format!("{bytes} {} {own:?} {is_whole} {} ", flags[0], flags[1]).as_bytes())?;
+            for key in [&b"old"[..], b"own", b"large", b"gone"] {
+                db.reply(match db.ttl(table, key).await? {
+                    Some(TimeToLive::Never) => b"never ",
+                    Some(TimeToLive::Ms(8_000_000..)) => b"long ",
+                    Some(_) => b"short ",
+                    None => b"none ",
+                })?;
+            }
+            db.reply(db.count(table, b"", b"").await?.to_string().as_bytes())
+        }
+    }
+}
+"#;
+
+#[test]
+fn transactions_touch_and_write_by_the_hundred_and_all_of_it_holds_at_their_commit() {
+    let shared = SharedWorld::new();
+    let sorted = NewTable { quota_bytes: Some(16 << 20), ordered: true, ..NewTable::named("sorted") };
+    shared.directory.create_table("ada", sorted).unwrap();
+    let mut world = World::on(shared, 0);
+    for extension in both("transaction-writes", WRITES_OF_TRANSACTIONS) {
+        let mut says = |args: &[u8], expected: &str| {
+            let (end, reply, text) = world.run(&extension, args, long());
+            assert_eq!(end, PollOutcome::Done, "{text}");
+            assert_eq!(String::from_utf8(reply).unwrap(), expected);
+        };
+        says(b"before", "");
+        says(b"write", "true true Some(Never) true true false 3 (None, 4)");
+        // 100 of many, without two of them; `own`, `old`, `large` and `first`.
+        says(b"look", "12 7 Some(9) true 3 long never never none 102");
+        says(b"before", "");
+        // It begins anew, and reads then what others have made of it.
+        says(b"meet", "Some(Never) true");
+        says(b"look", "12 7 None true 3 never none long never 3");
+    }
+}
+
 const SECRETS: &str = r#"#![no_std]
 use sandstorm_api::prelude::*;
 pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
