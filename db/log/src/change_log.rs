@@ -321,6 +321,11 @@ impl ChangeLog {
         }
     }
 
+    /// The log's number: a log that was begun anew has another one, and other positions.
+    pub fn id(&self) -> u64 {
+        self.shared.log_id
+    }
+
     /// Returns the position up to which the log is on the disk.
     #[inline]
     pub fn durable(&self) -> u64 {

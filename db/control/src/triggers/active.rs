@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use data_encoding::BASE64;
 
@@ -78,13 +79,17 @@ pub(super) struct ActiveTrigger {
     queue: CallQueue,
     /// Of a trigger with a batch: how many changes its calls have.
     batch: Option<BatchSize>,
-    /// Which queue a call is of: another one after a replay.
+    /// Which queue a call is of: see [`next_epoch`].
     pub(super) epoch: u64,
     tail: Option<LogTail>,
     /// The position up to which the log was read.
     read: u64,
+    /// The log that this is a position of; 0: whichever there is.
+    log_id: u64,
     last_due_ms: u64,
     dead: BTreeMap<u64, DeadLetter>,
+    /// The last number of a letter: none is given twice while calls run that replay one.
+    last_letter: u64,
     dead_bytes: usize,
     counts: TriggerCounts,
     last_error: String,
@@ -103,10 +108,10 @@ impl ActiveTrigger {
     /// # Errors
     /// What is wrong with its definition.
     pub(super) fn of(stored: StoredTrigger) -> Result<ActiveTrigger, String> {
-        let StoredTrigger { tenant, tenant_name, spec, position, last_due_ms, paused, dead_letters } = stored;
+        let StoredTrigger { tenant, tenant_name, spec, position, log_id, last_due_ms, paused, dead_letters } = stored;
         let source = spec.source()?;
         let dead_bytes = dead_letters.iter().map(letter_bytes).sum();
-        let dead = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
+        let dead: BTreeMap<_, _> = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
         let (key, extension) = (Arc::new((tenant, spec.name.clone())), spec.called().0.into());
         let batch = spec.batch.map(BatchSize::of);
         Ok(ActiveTrigger {
@@ -120,10 +125,12 @@ impl ActiveTrigger {
             waiting: String::new(),
             queue: CallQueue::default(),
             batch,
-            epoch: 1,
+            epoch: next_epoch(),
             tail: None,
             read: position,
+            log_id,
             last_due_ms,
+            last_letter: dead.keys().next_back().copied().unwrap_or(0),
             dead,
             dead_bytes,
             counts: TriggerCounts::default(),
@@ -139,6 +146,7 @@ impl ActiveTrigger {
             tenant_name: self.tenant_name.clone(),
             spec: self.spec.clone(),
             position: self.position(),
+            log_id: self.log_id,
             last_due_ms: self.last_due_ms,
             paused: self.paused.clone(),
             dead_letters: self.dead.values().cloned().collect(),
@@ -151,7 +159,7 @@ impl ActiveTrigger {
         let keeps_schedule = (&spec.every, &spec.cron) == (&self.spec.every, &self.spec.cron);
         let last_due_ms = if keeps_schedule { self.last_due_ms } else { now_ms };
         let mut made = ActiveTrigger::of(StoredTrigger { spec, last_due_ms, ..self.stored() })?;
-        (made.epoch, made.counts) = (self.epoch + 1, self.counts);
+        (made.last_letter, made.counts) = (self.last_letter, self.counts);
         (made.last_error, made.last_error_at_ms) = (self.last_error.clone(), self.last_error_at_ms);
         Ok(made)
     }
@@ -245,8 +253,31 @@ impl ActiveTrigger {
         }
     }
 
+    /// Whether its position is one of this log. Where the log is another one, or ends before that position, it pauses:
+    /// what it would leave out is told, and it goes on from the end of the log that there is.
+    fn is_of(&mut self, log: &ChangeLog) -> bool {
+        let is_other = self.log_id != 0 && self.log_id != log.id();
+        self.log_id = log.id();
+        if !is_other && self.read <= log.durable() {
+            return true;
+        }
+        let handled = self.read;
+        (self.queue, self.tail, self.read) = (CallQueue::default(), None, log.durable());
+        self.batch.iter_mut().for_each(BatchSize::forget_calls);
+        self.epoch = next_epoch();
+        self.pause(format!(
+            "the log is not the one of which it has handled what is before position {handled}: it was salvaged, restored \
+             or removed. `resume` goes on with changes from position {} on; `replay` makes calls for those before",
+            self.read
+        ));
+        false
+    }
+
     /// Reads changes of a table behind the last position.
     fn read_log(&mut self, log: &Arc<ChangeLog>, number: u64) -> bool {
+        if !self.is_of(log) {
+            return true;
+        }
         // Not for each one that is over: a turn reads many, and then none for a while.
         if !self.queue.has_much_room() || self.read >= log.durable() {
             return true;
@@ -355,7 +386,8 @@ impl ActiveTrigger {
 
     /// Keeps a call whose tries are over. Returns whether the trigger paused itself, since there is no room for more.
     fn bury(&mut self, call: &TriggerCall, now_ms: u64) -> bool {
-        let id = call.letter.unwrap_or_else(|| self.dead.keys().next_back().map_or(1, |last| last + 1));
+        let id = call.letter.unwrap_or(self.last_letter + 1);
+        self.last_letter = self.last_letter.max(id);
         self.forget_letter(id);
         let encoded = BASE64.encode(&call.args);
         let fits = self.dead_bytes + encoded.len() <= TRIGGER_DEAD_LETTER_BYTES;
@@ -413,7 +445,7 @@ impl ActiveTrigger {
     pub(super) fn replay_from(&mut self, position: u64) {
         (self.queue, self.tail, self.read) = (CallQueue::default(), None, position);
         self.batch.iter_mut().for_each(BatchSize::forget_calls);
-        self.epoch += 1;
+        self.epoch = next_epoch();
     }
 
     pub(super) fn dead_letters(&self) -> Vec<DeadLetter> {
@@ -424,6 +456,13 @@ impl ActiveTrigger {
         self.dead_bytes = 0;
         std::mem::take(&mut self.dead).len()
     }
+}
+
+/// The number of a new queue of calls. None of this process has it twice: a call of a trigger that was removed may end
+/// when there is another one of its name.
+fn next_epoch() -> u64 {
+    static EPOCHS: AtomicU64 = AtomicU64::new(1);
+    EPOCHS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The last time up to now at which a schedule was due; the one before if there is none.

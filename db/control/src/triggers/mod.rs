@@ -32,6 +32,7 @@ pub use definition::{TriggerDefinition, TriggerOp};
 pub use definition_change::TriggerChange;
 pub use runner::TriggerRunner;
 pub(crate) use state_file::DeadLetter;
+pub use state_file::TRIGGER_FOLDER;
 pub(crate) use trigger_outcome::DeclaredTrigger;
 pub use trigger_outcome::TriggerError;
 pub use typed_calls::check_manifest;

@@ -159,7 +159,9 @@ impl TriggerRunner {
             }
             let tenant_name = view.tenant.name.clone();
             let (last_due_ms, paused, dead_letters) = (now_ms, String::new(), Vec::new());
-            let stored = StoredTrigger { tenant, tenant_name, spec, position, last_due_ms, paused, dead_letters };
+            let log_id = self.shared.directory.change_log().map_or(0, |log| log.id());
+            let stored =
+                StoredTrigger { tenant, tenant_name, spec, position, log_id, last_due_ms, paused, dead_letters };
             let made = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
             let status = made.status(position);
             *trigger = Some(made);

@@ -13,7 +13,7 @@ use super::definition::TriggerDefinition;
 use crate::config::{ConfigError, write_private};
 
 /// Name of the folder in the state directory.
-const TRIGGER_FOLDER: &str = "triggers";
+pub const TRIGGER_FOLDER: &str = "triggers";
 /// The format of its files, and the only one that is read.
 const FORMAT: u32 = 2;
 /// Name of the file in the state directory that had all triggers of all tenants, up to format 1. It is moved.
@@ -58,11 +58,19 @@ pub(crate) struct StoredTrigger {
     pub(crate) spec: TriggerDefinition,
     /// Of a table's trigger: the position up to which all changes are handled.
     pub(crate) position: u64,
+    /// The log that this is a position of; 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) log_id: u64,
     /// Of a schedule: the last time that it was due, or when it was created, in milliseconds since 1970.
     pub(crate) last_due_ms: u64,
     /// Why it makes no calls; empty: it does.
     pub(crate) paused: String,
     pub(crate) dead_letters: Vec<DeadLetter>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Deserialize)]
@@ -243,6 +251,7 @@ mod tests {
             tenant_name: format!("shop{tenant}"),
             spec: serde_json::from_value(spec).expect("a definition"),
             position,
+            log_id: 0,
             last_due_ms: 7,
             paused: String::new(),
             dead_letters: vec![letter],

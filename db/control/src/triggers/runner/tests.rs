@@ -1,6 +1,8 @@
 //! Promise: for each change of a table its trigger's call succeeds at least once, those of a key in their order, or is
 //! a dead letter; over failures, restarts and crashes.
 
+mod late_ends;
+
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
