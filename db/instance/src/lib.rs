@@ -18,6 +18,7 @@ use sandstorm_cluster::{
 use sandstorm_control::admin::DataPlaneView;
 use sandstorm_control::config::{ConfigError, ServerSettings, prepare_state_dir};
 use sandstorm_control::http_listener::{CertificateWatcher, ServerCertificate};
+use sandstorm_control::triggers::TRIGGER_FOLDER;
 use sandstorm_dialects::Protocol;
 use sandstorm_log::LogError;
 use sandstorm_metrics::{ServerMetrics, WatchdogCounts};
@@ -305,6 +306,10 @@ impl PreparedDataPlane {
         }));
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
+        if let Some(log) = directory.change_log().filter(|_| config.state.join(TRIGGER_FOLDER).exists()) {
+            // Until the triggers have said what they need of it: the first checkpoint may be over before.
+            log.retain_from(Some(0));
+        }
         let checkpointer =
             config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
         let _scrubber = start_scrubber(config, &directory, joining.as_ref())?;
