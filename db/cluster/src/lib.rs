@@ -85,4 +85,4 @@ pub use forwarder::ClusterForwarder;
 pub use life_link::LIFE_PATH;
 pub use log_scrubber::LogScrubber;
 pub use move_coordinator::MoveCoordinator;
-pub use state::server_id;
+pub use state::{SERVER_ID_FILE, server_id};

@@ -35,7 +35,7 @@ pub(crate) const ARTIFACTS: &str = "artifacts/";
 /// The beginning of the keys of the highest versions of extensions that were given to a push.
 pub(crate) const VERSIONS: &str = "versions/";
 /// Name of the file with a server's id in its state directory.
-const ID_FILE: &str = "cluster.id";
+pub const SERVER_ID_FILE: &str = "cluster.id";
 /// Digits of an id.
 const ID_DIGITS: usize = 40;
 
@@ -245,7 +245,7 @@ pub(crate) fn is_server_id(text: &str) -> bool {
 /// # Errors
 /// One line: the file cannot be read or made, or is no id.
 pub fn server_id(state: &Path) -> Result<String, String> {
-    let path = state.join(ID_FILE);
+    let path = state.join(SERVER_ID_FILE);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     match fs::read_to_string(&path) {
         Ok(text) => {
@@ -304,7 +304,7 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let made = server_id(&folder).unwrap();
         assert_eq!(server_id(&folder), Ok(made));
-        fs::write(folder.join(ID_FILE), "me").unwrap();
+        fs::write(folder.join(SERVER_ID_FILE), "me").unwrap();
         assert!(server_id(&folder).is_err_and(|why| why.contains("40 hexadecimal digits")));
         fs::remove_dir_all(&folder).unwrap();
     }

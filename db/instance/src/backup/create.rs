@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::journal::{CUT_PREFIX, DirectoryImage, JOURNAL_FILE, LOCK_FILE, read_image};
+use sandstorm_cluster::SERVER_ID_FILE;
+use sandstorm_cluster::copy_store::COPIES_FOLDER;
 use sandstorm_control::config::CONTROL_FILE;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{CopyEnd, LogCopy, LogFolder, copy_log};
@@ -16,7 +18,7 @@ use sandstorm_log::{CopyEnd, LogCopy, LogFolder, copy_log};
 use super::file_copy::{copy_file, make_folder, sync_folder, write_file};
 use super::manifest::{BackupFile, BackupLog, BackupManifest, BackupTable, MANIFEST_FILE, MANIFEST_FORMAT};
 use super::{BackupError, STATE_FOLDER};
-use crate::{BUILDER_FOLDER, DAMAGED_LOG_PREFIX, LOG_FOLDER};
+use crate::{BUILDER_FOLDER, DAMAGED_LOG_PREFIX, LOG_FOLDER, SPILL_FOLDER};
 
 /// Times that a backup is begun anew since tenants, tables or extensions have changed meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -150,17 +152,19 @@ fn copy_folder(
 }
 
 /// Whether a folder of the state directory belongs into a backup: not the log, which is copied apart, nor what was put
-/// aside, nor what the builder makes again.
-fn has_folder(path: &Path) -> bool {
+/// aside, what the builder makes again, values that are in the log too, or the logs of other servers.
+pub(super) fn has_folder(path: &Path) -> bool {
     let name = path.to_string_lossy();
-    name != LOG_FOLDER && !name.starts_with(DAMAGED_LOG_PREFIX) && path.parent() != Some(Path::new(BUILDER_FOLDER))
+    ![LOG_FOLDER, SPILL_FOLDER, COPIES_FOLDER].contains(&&*name)
+        && !name.starts_with(DAMAGED_LOG_PREFIX)
+        && path.parent() != Some(Path::new(BUILDER_FOLDER))
 }
 
 /// Whether a file of the state directory belongs into a backup: not the journal, which is copied apart, nor what is
-/// true for the running process only.
-fn has_file(path: &Path) -> bool {
+/// true for the running process only, nor the server's id in its cluster: there is one server of an id.
+pub(super) fn has_file(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE].contains(&name.as_str());
+    let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE, SERVER_ID_FILE].contains(&name.as_str());
     !is_of_process && !name.starts_with(NEW_PREFIX) && !name.starts_with(CUT_PREFIX)
 }
 

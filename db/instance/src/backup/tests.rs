@@ -64,3 +64,25 @@ proptest! {
         let _either = BackupManifest::decode(&bytes, Path::new("m"));
     }
 }
+
+#[test]
+fn a_backup_leaves_out_what_belongs_to_one_server_alone() {
+    for (path, is_folder, belongs) in [
+        ("triggers", true, true),
+        ("triggers/1-t.json", false, true),
+        ("secrets.key", false, true),
+        ("builder", true, true),
+        ("builder/sysroot", true, false),
+        ("log", true, false),
+        ("log.damaged-7", true, false),
+        ("copies", true, false),
+        ("spill", true, false),
+        ("cluster.id", false, false),
+        ("directory.lock", false, false),
+        ("control.json", false, false),
+    ] {
+        let path = Path::new(path);
+        let found = if is_folder { create::has_folder(path) } else { create::has_file(path) };
+        assert_eq!(found, belongs, "{}", path.display());
+    }
+}
