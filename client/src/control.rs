@@ -267,10 +267,11 @@ impl Control {
     }
 
     /// Changes a table while it is used: name, mode, quota, durability. Returns when that holds: if a table that was in
-    /// memory only gets a durability, when all of its records are on the disk, which takes as long as a checkpoint.
+    /// memory only gets a durability, when all of its records are on the disk, which takes as long as a checkpoint: two minutes at most, after which the change is undone and refused.
     pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
         let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
-        self.send(self.agent.patch(self.url(&path)), change)
+        let Some(_) = change.durability else { return self.send(self.agent.patch(self.url(&path)), change) };
+        self.send_within(limits::CONTROL_DURABILITY_TIMEOUT, self.agent.patch(self.url(&path)), change)
     }
 
     /// Writes what the backing of a table does not have yet, and returns when it has it.

@@ -90,6 +90,8 @@ pub const TAO_REPLY_BYTES: usize = 1 << 20;
 
 /// Time that [`crate::control::Control::flush_table`] waits: longer than the server does.
 pub const CONTROL_FLUSH_TIMEOUT: Duration = Duration::from_secs(75);
+/// Time that [`crate::control::Control::change_table`] waits for another durability: longer than the server does.
+pub const CONTROL_DURABILITY_TIMEOUT: Duration = Duration::from_secs(135);
 /// Servers of a cluster that a client is connected to, at most: as many as a cluster has.
 pub const CLUSTER_SERVERS: usize = 64;
 /// Pause before a server is asked again for a key that no server has at the moment. A change of a slot's owner is known

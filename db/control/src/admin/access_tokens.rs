@@ -171,6 +171,12 @@ impl AccessTokens {
         found.filter(|about| !about.is_over(now_ms)).cloned()
     }
 
+    /// Whether a token holds still.
+    pub(super) fn has(&self, key: &AccessTokenKey) -> bool {
+        let (known, now_ms) = (self.known.load(), now_ms());
+        known.iter().any(|token| token.about.key() == *key && !token.about.is_over(now_ms))
+    }
+
     /// All tokens, or those of one tenant, in the order in which they were made.
     pub(super) fn listed(&self, tenant: Option<u32>) -> Vec<AccessToken> {
         let is_asked =

@@ -224,6 +224,29 @@ impl RequestCaller {
         Ok(view)
     }
 
+    /// Refuses a request that has waited, if what its sender was known by has ended since: the token was revoked or
+    /// replaced, or the tenant deleted. (The operator's token is not looked at again.)
+    pub(super) fn check_current(&self, control: &ControlState) -> Result<(), ApiError> {
+        let has_tenant = self.own.as_ref().is_none_or(|own| {
+            let credentials = match (&self.source, self.token) {
+                (CallerSource::Tenant(_), TokenMatch::Current) => vec![own.tenant.credential],
+                (CallerSource::Tenant(_), TokenMatch::Old) => own.tenant.credentials().collect(),
+                _ => Vec::new(),
+            };
+            let snapshot = control.directory.snapshot();
+            let now = snapshot.tenant(own.tenant.id).filter(|now| now.tenant.name == own.tenant.name);
+            now.is_some_and(|now| credentials.iter().all(|one| now.tenant.has_credential(*one)))
+        });
+        let has_token = match &self.source {
+            CallerSource::Made(key) => control.access_tokens.has(key),
+            CallerSource::Operator | CallerSource::Tenant(_) => true,
+        };
+        if has_tenant && has_token {
+            return Ok(());
+        }
+        Err(ApiError::unauthorized("the token has ended since the request began"))
+    }
+
     /// Whether it may do everything.
     pub(super) fn is_operator(&self) -> bool {
         self.role == AccessRole::Operator

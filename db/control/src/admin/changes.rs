@@ -38,7 +38,7 @@ pub(super) async fn page(
     Query(ChangesQuery { after, wait_s }): Query<ChangesQuery>,
 ) -> ApiResult<ChangePageResponse> {
     let view = caller.reach(&control, &tenant)?;
-    let (log, number) = logged_table(&control, &view, &name)?;
+    let (log, _) = logged_table(&control, &view, &name)?;
     let Some(after) = after else {
         // What the caller reads of the table from now on may show changes up to the end of the log.
         let next = log.durable();
@@ -53,6 +53,9 @@ pub(super) async fn page(
     let until = tokio::time::Instant::now() + Duration::from_secs(wait_s).min(most);
     let (mut after, mut last) = (after, None);
     loop {
+        // A token, a grant or a table may have ended while the request waited.
+        caller.check_current(&control)?;
+        let (log, number) = logged_table(&control, &control.directory.snapshot().find(&*tenant)?.clone(), &name)?;
         let is_over = tokio::time::Instant::now() >= until;
         // Without anything new there is nothing to read but the first time.
         let has_news = last.is_none() || log.durable() > after;

@@ -54,6 +54,7 @@ pub(super) async fn list(
     loop {
         // Before the log is read: what comes in between must not be missed.
         let added = control.events.added();
+        caller.check_current(&control)?;
         let page = control.events.read(&filter, limit);
         if !page.events.is_empty() || tokio::time::timeout_at(until, added).await.is_err() {
             return Ok(axum::Json(page.into()));

@@ -56,6 +56,7 @@ pub(super) async fn read(
         log.keep_debug_lines();
     }
     loop {
+        caller.check_current(&control)?;
         let page = log.read(&filter);
         // Workers do not wake anybody for a line.
         if !page.lines.is_empty() || tokio::time::Instant::now() >= until {

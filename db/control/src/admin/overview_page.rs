@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::hot::hot_spots;
 use super::quota_use::quota_uses;
 use super::response::off_thread;
+use super::role::AccessRole;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
 use super::types::{
     EventsResponse, ExtensionSummaryResponse, IsolationResponse, KillResponse, OverviewResponse, TableResponse,
@@ -126,7 +127,12 @@ fn tenant_overview(control: &ControlState, view: &Arc<TenantView>, withholds: bo
         }],
         tenant: Some(TenantResponse::of(view)),
         quotas: quota_uses(view),
-        tables: view.sorted_tables().into_iter().map(|entry| TableResponse::own(view, entry, false)).collect(),
+        // The page is a viewer's, whoever has opened it.
+        tables: view
+            .sorted_tables()
+            .into_iter()
+            .map(|entry| TableResponse::own(view, entry, false).withheld_from(AccessRole::Viewer))
+            .collect(),
         latency: latency::rows(view, false),
         ..common_overview(control, std::slice::from_ref(view), Some(own), withholds)
     }

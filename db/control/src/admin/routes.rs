@@ -292,7 +292,9 @@ async fn list_tables(
     Path(tenant): Path<String>,
 ) -> ApiResult<Vec<TableResponse>> {
     let view = caller.reach(&control, &tenant)?;
-    let own = view.sorted_tables().into_iter().map(|entry| TableResponse::own(&view, entry, caller.sees_server()));
+    let role = caller.role();
+    let own = |entry| TableResponse::own(&view, entry, caller.sees_server()).withheld_from(role);
+    let own = view.sorted_tables().into_iter().map(|entry| own(entry));
     Ok(axum::Json(
         own.chain(view.sorted_granted().into_iter().filter_map(|grant| TableResponse::granted(grant))).collect(),
     ))
@@ -324,7 +326,8 @@ async fn show_table(
 ) -> ApiResult<TableResponse> {
     let view = caller.reach(&control, &tenant)?;
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
-    let own = view.table_by_name(&name).map(|entry| TableResponse::own(&view, entry, caller.sees_server()));
+    let own = |entry| TableResponse::own(&view, entry, caller.sees_server()).withheld_from(caller.role());
+    let own = view.table_by_name(&name).map(|entry| own(entry));
     let granted = || view.granted_by_name(&name).and_then(|grant| TableResponse::granted(grant));
     Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
 }

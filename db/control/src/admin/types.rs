@@ -390,11 +390,13 @@ impl TableResponse {
         }
     }
 
-    /// The response for a granted table, as its grantee sees it; `None` if the grant has ended.
+    /// The response for a granted table, as its grantee sees it; `None` if the grant has ended. What its owner has it in
+    /// front of is not the grantee's business.
     pub fn granted(grant: &Grant) -> Option<TableResponse> {
         let access = grant.access()?.name();
         let (name, owner) = (grant.name().to_string(), Some(grant.owner.to_string()));
-        Some(TableResponse { id: grant.id, name, access, owner, ..TableResponse::of(grant.entry()) })
+        let of_owner = TableResponse::of(grant.entry());
+        Some(TableResponse { id: grant.id, name, access, owner, backing: None, ..of_owner })
     }
 
     fn of(entry: &TableEntry) -> TableResponse {

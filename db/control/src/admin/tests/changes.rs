@@ -98,3 +98,38 @@ fn a_feed_that_waits_is_not_refused_while_all_pages_are_taken() {
         assert_eq!((status, &page["changes"][0]["key"]), (200, &json!("key")), "{page}");
     });
 }
+
+/// What was granted or revoked while a feed waited holds for its answer.
+#[test]
+fn a_feed_that_waits_ends_with_its_grant_and_with_its_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, token) = server(folder.path());
+    let grantee = server.tenant("b");
+    let granted = server.json("POST", "/v1/tenants/a/grants", &token, json!({"table": "t", "to": "b"}));
+    assert!(granted.0 < 300, "{granted:?}");
+    let end = server.json("GET", CHANGES, &token, Value::Null).1["next"].as_str().unwrap().to_owned();
+    let (_, tables) = server.json("GET", "/v1/tenants/b/tables", &grantee, Value::Null);
+    let name = tables[0]["name"].as_str().unwrap().replace('/', "%2F");
+    let of_grantee = format!("/v1/tenants/b/tables/{name}/changes?after={end}&wait_s=30");
+    let ended = |path: &str, token: &str, tenant: &str, end: &dyn Fn()| {
+        let id = server.control.directory.snapshot().by_name(tenant).unwrap().tenant.id;
+        std::thread::scope(|scope| {
+            let feed = scope.spawn(|| server.json("GET", path, token, Value::Null));
+            wait_until(|| server.control.change_waits.under_way(id) == 1);
+            end();
+            put(&server, b"key");
+            feed.join().unwrap()
+        })
+    };
+    let (status, answer) = ended(&of_grantee, &grantee, "b", &|| {
+        let revoked = server.json("DELETE", "/v1/tenants/a/grants/given/t/b", &token, Value::Null);
+        assert_eq!(revoked.0, 200, "{revoked:?}");
+    });
+    assert_eq!((status, answer["changes"].as_array()), (404, None), "{answer}");
+    let (_, now) = server.json("GET", CHANGES, &token, Value::Null);
+    let waiting = format!("{CHANGES}?after={}&wait_s=30", now["next"].as_str().unwrap());
+    let (status, answer) = ended(&waiting, &token, "a", &|| {
+        server.control.directory.rotate_token("a").unwrap();
+    });
+    assert_eq!((status, answer["changes"].as_array()), (401, None), "{answer}");
+}

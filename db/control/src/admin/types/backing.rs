@@ -3,6 +3,9 @@
 use sandstorm_catalog::{BackingAlteration, BackingPolicy, BackingSettings, BackingStats, ConflictChoice};
 use serde::{Deserialize, Serialize};
 
+use super::TableResponse;
+use crate::admin::role::AccessRole;
+
 /// How a table uses its backing from now on; what is left out stays.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -56,6 +59,19 @@ pub struct BackingResponse {
     /// Counters.
     #[serde(flatten)]
     pub stats: BackingStats,
+}
+
+impl TableResponse {
+    /// Leaves out what a viewer may not see: an error of a backing may name an object, which is a key.
+    #[must_use]
+    pub(in crate::admin) fn withheld_from(mut self, role: AccessRole) -> TableResponse {
+        if role.as_viewer() == role
+            && let Some(error) = self.backing.as_mut().and_then(|backing| backing.stats.last_error.as_mut())
+        {
+            "(for the tenant and the operator)".clone_into(error);
+        }
+        self
+    }
 }
 
 impl BackingResponse {
