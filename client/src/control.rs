@@ -266,8 +266,7 @@ impl Control {
         self.get(&format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table)))
     }
 
-    /// Changes a table while it is used: name, mode, quota, durability. Returns when that holds: if a table that was in
-    /// memory only gets a durability, when all of its records are on the disk, which takes as long as a checkpoint: two minutes at most, after which the change is undone and refused.
+    /// Changes a table while it is used. Returns when that holds: another durability in two minutes, or not at all.
     pub fn change_table(&self, tenant: &str, table: &str, change: &TablePatch) -> Result<TableStatus, ControlError> {
         let path = format!("/v1/tenants/{}/tables/{}", path_segment(tenant), path_segment(table));
         let Some(_) = change.durability else { return self.send(self.agent.patch(self.url(&path)), change) };

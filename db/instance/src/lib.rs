@@ -306,10 +306,7 @@ impl PreparedDataPlane {
         }));
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
-        if let Some(log) = directory.change_log().filter(|_| config.state.join(TRIGGER_FOLDER).exists()) {
-            // Until the triggers have said what they need of it: the first checkpoint may be over before.
-            log.retain_from(Some(0));
-        }
+        retain_for_triggers(config, &directory);
         let checkpointer =
             config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
         let _scrubber = start_scrubber(config, &directory, joining.as_ref())?;
@@ -346,6 +343,14 @@ fn start_homes(
     }
     let start = || HomeBalancer::start(Arc::clone(directory), Arc::clone(metrics));
     Ok(Some(config.beside_workers(start)?))
+}
+
+/// Has the log keep all that triggers may need, until they have said what that is: the first checkpoint may be over
+/// before.
+fn retain_for_triggers(config: &ServerSettings, directory: &Directory) {
+    if let Some(log) = directory.change_log().filter(|_| config.state.join(TRIGGER_FOLDER).exists()) {
+        log.retain_from(Some(0));
+    }
 }
 
 /// Starts the thread that reads again what is on the disk; a server that keeps nothing has none.

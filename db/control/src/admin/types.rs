@@ -390,13 +390,11 @@ impl TableResponse {
         }
     }
 
-    /// The response for a granted table, as its grantee sees it; `None` if the grant has ended. What its owner has it in
-    /// front of is not the grantee's business.
+    /// The response for a granted table, as its grantee sees it, without its backing; `None` if the grant has ended.
     pub fn granted(grant: &Grant) -> Option<TableResponse> {
         let access = grant.access()?.name();
         let (name, owner) = (grant.name().to_string(), Some(grant.owner.to_string()));
-        let of_owner = TableResponse::of(grant.entry());
-        Some(TableResponse { id: grant.id, name, access, owner, backing: None, ..of_owner })
+        Some(TableResponse { id: grant.id, name, access, owner, backing: None, ..TableResponse::of(grant.entry()) })
     }
 
     fn of(entry: &TableEntry) -> TableResponse {
