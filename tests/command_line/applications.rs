@@ -32,6 +32,8 @@ fn server(folder: &Path) -> (Server, [(&'static str, String); 3]) {
         assert!(written.expect("the program runs").status.success(), "{name}");
         server.json(&format!("ext push {}", folder.join(name).display()));
     }
+    // It has no feed.
+    server.json("table create unlogged --quota 1MiB --durability none");
     let environment = [
         ("HTTP", format!("http://{}", server.control.trim_start_matches("http://"))),
         ("RESP", format!("redis://{}", server.said["redis"][0].as_str().expect("an address"))),

@@ -247,10 +247,11 @@ fn clients_give_the_same_over_http_and_resp() {
         std::fs::write(folder.join("shapes.ts"), written_of(SHAPES, &["typescript"])).unwrap();
         std::fs::write(folder.join("exact.ts"), written_of(SHAPES, &["typescript", "--bigint"])).unwrap();
         std::fs::write(folder.join("package.json"), "{\"type\": \"module\"}").unwrap();
-        ["use.ts", "http.ts"].iter().for_each(|program| _ = copy(program, &folder));
-        succeeds(Command::new(&compiler).args(TYPESCRIPT_OPTIONS).args(["use.ts", "http.ts"]).current_dir(&folder));
+        let programs = ["use.ts", "http.ts", "feed.ts"];
+        programs.iter().for_each(|program| _ = copy(program, &folder));
+        succeeds(Command::new(&compiler).args(TYPESCRIPT_OPTIONS).args(programs).current_dir(&folder));
         if has("node", "--version") {
-            for program in ["use.js", "http.js"] {
+            for program in ["use.js", "http.js", "feed.js"] {
                 succeeds(Command::new("node").arg(program).current_dir(&folder).envs(environment.clone()));
             }
         }
@@ -260,7 +261,7 @@ fn clients_give_the_same_over_http_and_resp() {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("shapes.go"), written_of(SHAPES, &["go"])).unwrap();
         std::fs::write(folder.join("go.mod"), "module shapes\n\ngo 1.18\n").unwrap();
-        ["use_test.go", "http_test.go"].iter().for_each(|program| _ = copy(program, &folder));
+        ["use_test.go", "http_test.go", "feed_test.go"].iter().for_each(|program| _ = copy(program, &folder));
         succeeds(&mut go_command(&folder, &["vet", "./..."]));
         succeeds(go_command(&folder, &["test", "./..."]).envs(environment));
     }

@@ -107,6 +107,8 @@ pub(super) const SAMPLES: &[PageSample] = &[
     sample("docs/types.md", "$ sandstorm ext generate", Shell("ln -s ROOT/ext ext; sandstorm ext push ext/bank")),
     sample("docs/types.md", "import {", Elsewhere("the_samples_in_typescript_compile")),
     sample("docs/types.md", "over, err :=", Elsewhere("the_samples_in_go_compile")),
+    sample("docs/types.md", "import { HttpTransport } from", Elsewhere("the_samples_in_typescript_compile")),
+    sample("docs/types.md", "over := bank.NewHTTPTransport", Elsewhere("the_samples_in_go_compile")),
     sample("docs/types.md", "xx xx xx xx", NO_PROGRAM),
     sample("docs/cookbook.md", "$ sandstorm ext new leaderboard", COOKBOOK),
     sample("docs/cookbook.md", "$ sandstorm ext new sessions", COOKBOOK),

@@ -10,9 +10,10 @@ use crate::{
 };
 
 /// The transports, and how values are read: files of a package.
-const SUPPORT: [&str; 6] = [
+const SUPPORT: [&str; 7] = [
     include_str!("support/transport.go"),
     include_str!("support/http_transport.go"),
+    include_str!("support/change_feed.go"),
     include_str!("support/resp_transport.go"),
     include_str!("support/resp_server.go"),
     include_str!("support/resp_reader.go"),

@@ -11,9 +11,10 @@ use crate::{
 };
 
 /// The transports, and how values are written and read.
-const SUPPORT: [&str; 6] = [
+const SUPPORT: [&str; 7] = [
     include_str!("support/transport.ts"),
     include_str!("support/http_transport.ts"),
+    include_str!("support/change_feed.ts"),
     include_str!("support/resp_transport.ts"),
     include_str!("support/resp_server.ts"),
     include_str!("support/resp_reader.ts"),
@@ -90,11 +91,13 @@ const MORE_WORDS: [&str; 14] = [
     "out",
 ];
 /// Types of the language that the file itself uses: one of the extension's would stand in front of them.
-const LANGUAGE_TYPES: [&str; 12] = [
+const LANGUAGE_TYPES: [&str; 14] = [
     "AbortController",
     "AbortSignal",
     "Array",
+    "AsyncIterableIterator",
     "Error",
+    "IteratorResult",
     "Map",
     "Omit",
     "Partial",

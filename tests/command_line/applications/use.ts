@@ -1,5 +1,5 @@
 // The five applications of the cookbook, called from TypeScript over RESP and HTTP. The suite compiles and runs it.
-import { ChatClient } from "./chat.js";
+import * as chatting from "./chat.js";
 import { FeaturesClient } from "./features.js";
 import { HttpTransport, LeaderboardClient, SandstormError as BoardError } from "./leaderboard.js";
 import * as queueing from "./queue.js";
@@ -18,7 +18,12 @@ function same(found: unknown, expected: unknown): void {
 }
 
 /** Each generated file has an error class of its own. */
-async function fails(call: Promise<unknown>, code: string, kind: string, type: typeof SandstormError = SandstormError): Promise<void> {
+async function fails(
+  call: Promise<unknown>,
+  code: string,
+  kind: string | undefined,
+  type: typeof SandstormError = SandstormError,
+): Promise<void> {
   const error = await call.then(() => undefined, (error: unknown) => error);
   if (!(error instanceof type)) throw error ?? new Error("it was no error");
   same([error.code, error.kind], [code, kind]);
@@ -52,19 +57,35 @@ same(await shop.buy(order, { key: "node" }), { receipt, left: 8, balance: 100 })
 await fails(shop.buy(order), "failed", "other");
 same(await shop.orders("node"), [receipt]);
 
-async function changes(query: string): Promise<{ next: string; changes: { op: string; value?: string }[] }> {
-  const response = await fetch(`${http}/v1/tenants/shop/tables/messages/changes${query}`, {
-    headers: { authorization: `Bearer ${token}` },
-  });
-  return JSON.parse(await response.text());
-}
-
-const position = (await changes("")).next;
-const chat = new ChatClient(over);
+// A feed is over HTTP, wherever calls go.
+const feeds = new chatting.HttpTransport({ server: http, tenant: "shop", token });
+const position = await feeds.endOfChanges("messages");
+const chat = new chatting.ChatClient(over);
+// It waits for what is said.
+const listener = feeds.changes("messages", position);
+const heard = listener.next();
 const at = await chat.say({ room: "node", author: "ann", text: "hello" });
 same(await chat.read({ room: "node", limit: 9 }), [{ at_us: at, author: "ann", text: "hello" }]);
-const [change] = (await changes(`?after=${position}`)).changes;
-same([change?.op, change?.value], ["put", "ann: hello"]);
+const text = (value: Uint8Array) => new TextDecoder().decode(value);
+const first = (await heard).value;
+same([first?.op, text(first?.value), first?.isLast], ["put", "ann: hello", true]);
+await chat.say({ room: "node", author: "bob", text: "two sugars, please" });
+await chat.say({ room: "node", author: "ann", text: "here you are" });
+same([text((await listener.next()).value.value), listener.position], ["bob: two sugars, please", first?.position]);
+// From a position that was kept, up to the end of the log.
+const [lines, from] = [[] as string[], first?.position];
+const missed = feeds.changes("messages", from, { waitMs: 0 });
+for await (const change of missed) lines.push(text(change.value));
+same(lines, ["bob: two sugars, please", "ann: here you are"]);
+same(Number(missed.position) > Number(from), true);
+await fails(feeds.endOfChanges("unlogged"), "not_logged", undefined, chatting.SandstormError);
+await fails(feeds.changes("nothing", from).next(), "unknown_table", undefined, chatting.SandstormError);
+await fails(feeds.changes("messages", "99999999999999").next(), "invalid", undefined, chatting.SandstormError);
+const waits = listener.next();
+same(text((await waits).value.value), "ann: here you are");
+const closed = listener.next();
+await feeds.close();
+await fails(closed, "closed", undefined, chatting.SandstormError);
 
 const features = new FeaturesClient(over);
 await features.observe({ user: "node", amount: 12.5 });

@@ -3,10 +3,9 @@ package applications
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"reflect"
 	"testing"
@@ -26,26 +25,6 @@ func same(t *testing.T, found any, err error, expected any) {
 	if err != nil || !reflect.DeepEqual(found, expected) {
 		t.Fatalf("%+v %v, not %+v", found, err, expected)
 	}
-}
-
-// get reads a page of a change feed: that is plain HTTP.
-func get(t *testing.T, path string) []byte {
-	t.Helper()
-	request, err := http.NewRequest("GET", os.Getenv("HTTP")+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("authorization", "Bearer "+os.Getenv("TOKEN"))
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != 200 {
-		t.Fatal(response.Status, string(said), err)
-	}
-	return said
 }
 
 func TestLeaderboard(t *testing.T) {
@@ -127,29 +106,64 @@ func TestShop(t *testing.T) {
 }
 
 func TestChat(t *testing.T) {
-	var page struct {
-		Next    string
-		Changes []struct{ Op, Value string }
-	}
-	changes := func(query string) {
-		t.Helper()
-		if err := json.Unmarshal(get(t, "/v1/tenants/shop/tables/messages/changes"+query), &page); err != nil {
-			t.Fatal(err)
-		}
-	}
-	changes("")
-	client := chat.ChatClient{Options: chat.Options{
+	options := chat.Options{
 		Server: os.Getenv("HTTP"), Tenant: "shop", Token: os.Getenv("TOKEN"), Timeout: time.Minute,
-	}}
-	at, err := client.Say(ctx, chat.Message{Room: "go", Author: "ann", Text: "hello"})
+	}
+	over := chat.NewHTTPTransport(options)
+	client := chat.ChatClient{Transport: over}
+	position, err := over.EndOfChanges(ctx, "messages")
 	if err != nil {
 		t.Fatal(err)
 	}
+	at := say(t, client, "ann", "hello")
 	lines, err := client.Read(ctx, chat.Page{Room: "go", Limit: 9})
 	same(t, lines, err, []chat.Line{{AtUs: at, Author: "ann", Text: "hello"}})
-	changes("?after=" + page.Next)
-	if len(page.Changes) != 1 || page.Changes[0].Op != "put" || page.Changes[0].Value != "ann: hello" {
-		t.Fatal(page)
+	listener := over.Changes("messages", position, chat.WaitForever)
+	first, err := listener.Next(ctx)
+	same(t, [2]string{first.Op, string(first.Value)}, err, [2]string{"put", "ann: hello"})
+	same(t, first.IsLast, nil, true)
+	// It waits for what is said.
+	heard := make(chan string)
+	go func() {
+		change, err := listener.Next(ctx)
+		heard <- fmt.Sprint(string(change.Value), err)
+	}()
+	say(t, client, "bob", "two sugars, please")
+	same(t, <-heard, nil, "bob: two sugars, please<nil>")
+	say(t, client, "ann", "here you are")
+	// From a position that was kept, up to the end of the log.
+	missed := over.Changes("messages", first.Position, 0)
+	for _, text := range []string{"bob: two sugars, please", "ann: here you are"} {
+		change, err := missed.Next(ctx)
+		same(t, string(change.Value), err, text)
+	}
+	if _, err := missed.Next(ctx); !errors.Is(err, io.EOF) || missed.Position() == first.Position {
+		t.Fatal(err, missed.Position())
+	}
+	_, err = over.EndOfChanges(ctx, "unlogged")
+	hasCode(t, err, "not_logged")
+	_, err = over.Changes("nothing", position, 0).Next(ctx)
+	hasCode(t, err, "unknown_table")
+	_, err = over.Changes("messages", "99999999999999", 0).Next(ctx)
+	hasCode(t, err, "invalid")
+	over.Close()
+	_, err = listener.Next(ctx)
+	hasCode(t, err, "closed")
+}
+
+func say(t *testing.T, client chat.ChatClient, author, text string) uint64 {
+	t.Helper()
+	at, err := client.Say(ctx, chat.Message{Room: "go", Author: author, Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func hasCode(t *testing.T, err error, code string) {
+	t.Helper()
+	if !errors.Is(err, &chat.SandstormError{Code: code}) {
+		t.Fatal(err, code)
 	}
 }
 

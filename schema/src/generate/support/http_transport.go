@@ -39,11 +39,15 @@ var endsOfACall = map[string]bool{
 	"stopped": true, "timeout": true, "cancelled": true,
 }
 
-// HTTPTransport calls over HTTP. In a cluster a call with a key (WithKey) runs at the server that has it.
+// HTTPTransport calls over HTTP, and has the changes of tables. In a cluster a call with a key (WithKey) runs at the
+// server that has it; a feed has the changes of the server that is asked.
 type HTTPTransport struct {
 	options Options
+	// Closed by Close: feeds wait no more.
+	closed chan struct{}
 
-	mutex sync.Mutex
+	mutex    sync.Mutex
+	isClosed bool
 	// Where the keys of a slot were found.
 	owners map[uint16]string
 	// The servers that are known, the first one included: which start of each has answered last ("": none).
@@ -54,7 +58,9 @@ type HTTPTransport struct {
 
 // NewHTTPTransport makes a transport to a control port.
 func NewHTTPTransport(options Options) *HTTPTransport {
-	return &HTTPTransport{options: options, owners: map[uint16]string{}, starts: map[string]string{}}
+	return &HTTPTransport{
+		options: options, closed: make(chan struct{}), owners: map[uint16]string{}, starts: map[string]string{},
+	}
 }
 
 var (
@@ -169,10 +175,15 @@ func (c *httpCall) next(failed *SandstormError, start string) time.Duration {
 	case c.lost == nil:
 		c.server = t.options.Server
 	}
-	half := retryPause << c.repeats / 2
-	chance := half * time.Duration(c.random[c.repeats%len(c.random)]) / 256
+	pause := pauseBefore(c.repeats, c.random)
 	c.repeats++
-	return half + chance
+	return pause
+}
+
+// pauseBefore is the pause before something is sent again. A part of it is left to chance.
+func pauseBefore(repeats int, random [16]byte) time.Duration {
+	half := retryPause << repeats / 2
+	return half + half*time.Duration(random[repeats%len(random)])/256
 }
 
 func (o Options) retries() int {
@@ -287,8 +298,16 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Close implements Transport: the connections are those of Options.HTTP.
-func (t *HTTPTransport) Close() error { return nil }
+// Close implements Transport. It ends feeds that wait for changes; the connections are those of Options.HTTP.
+func (t *HTTPTransport) Close() error {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if !t.isClosed {
+		t.isClosed = true
+		close(t.closed)
+	}
+	return nil
+}
 
 func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	options := c.transport.options
@@ -311,40 +330,78 @@ func (c *httpCall) send(ctx context.Context) (any, *SandstormError) {
 	request.GetBody = nil
 	request.Header = c.header.Clone()
 	request.Header.Set("sandstorm-timeout-ms", strconv.FormatInt(serverTimeout(ctx).Milliseconds(), 10))
+	answer, failed := exchange(ctx, options, request, httpAnswerBytes, mayRun, func(head http.Header) {
+		if start := head.Get("sandstorm-start"); start != "" {
+			c.transport.mutex.Lock()
+			c.transport.remember(c.server)
+			c.transport.starts[c.server] = start
+			c.transport.mutex.Unlock()
+		}
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	if told := answer.head.Get("sandstorm-cost"); told != "" && c.cost != nil {
+		*c.cost = headerCost(told)
+	}
+	if failed := answer.failure(); failed != nil {
+		return nil, failed
+	}
+	reply, err := treeOf(answer.body)
+	if err != nil {
+		return nil, answer.noAnswer(err)
+	}
+	return reply, nil
+}
+
+// httpResponse is the response to a request.
+type httpResponse struct {
+	status int
+	head   http.Header
+	body   []byte
+}
+
+// exchange sends a request and reads its response. What is uncertain is said where there is none.
+func exchange(
+	ctx context.Context, options Options, request *http.Request, most int64, uncertain string,
+	noteHead func(http.Header),
+) (*httpResponse, *SandstormError) {
 	client := options.HTTP
 	if client == nil {
 		client = http.DefaultClient
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, httpFailure(ctx, err)
+		return nil, httpFailure(ctx, err, uncertain)
 	}
 	defer response.Body.Close()
-	if start := response.Header.Get("sandstorm-start"); start != "" {
-		c.transport.mutex.Lock()
-		c.transport.remember(c.server)
-		c.transport.starts[c.server] = start
-		c.transport.mutex.Unlock()
-	}
-	said, err := io.ReadAll(io.LimitReader(response.Body, httpAnswerBytes+1))
+	noteHead(response.Header)
+	said, err := io.ReadAll(io.LimitReader(response.Body, most+1))
 	if err != nil {
-		return nil, httpFailure(ctx, err)
+		return nil, httpFailure(ctx, err, uncertain)
 	}
-	if len(said) > httpAnswerBytes {
-		return nil, failure("protocol", fmt.Sprintf("an answer of over %d bytes; %s", httpAnswerBytes, mayRun), nil)
+	if int64(len(said)) > most {
+		return nil, failure("protocol", fmt.Sprintf("an answer of over %d bytes; %s", most, uncertain), nil)
 	}
-	if told := response.Header.Get("sandstorm-cost"); told != "" && c.cost != nil {
-		*c.cost = headerCost(told)
+	return &httpResponse{status: response.StatusCode, head: response.Header, body: said}, nil
+}
+
+// failure is the error that a response is; nil: it is none.
+func (r *httpResponse) failure() *SandstormError {
+	if r.status == http.StatusOK {
+		return nil
 	}
-	reply, err := treeOf(said)
-	if err == nil && response.StatusCode == http.StatusOK {
-		return reply, nil
+	failed := &SandstormError{Status: r.status}
+	if err := json.Unmarshal(r.body, failed); err != nil || failed.Code == "" {
+		return r.noAnswer(err)
 	}
-	failed := &SandstormError{Status: response.StatusCode}
-	if err := json.Unmarshal(said, failed); err != nil || failed.Code == "" {
-		failed.Code, failed.Message, failed.below = "protocol", "no answer of a server: "+response.Status, err
-	}
-	return nil, failed
+	return failed
+}
+
+// noAnswer is the error of a response that is none of a server of Sandstorm.
+func (r *httpResponse) noAnswer(below error) *SandstormError {
+	text := fmt.Sprintf("no answer of a server: %d %s", r.status, http.StatusText(r.status))
+	return &SandstormError{Status: r.status, Code: "protocol", Message: text, below: below}
 }
 
 // headerCost reads a header such as `cpu_ns=4100, wall_ns=9000`.
@@ -380,13 +437,13 @@ func serverTimeout(ctx context.Context) time.Duration {
 }
 
 // httpFailure is the error of a request without a response.
-func httpFailure(ctx context.Context, err error) *SandstormError {
+func httpFailure(ctx context.Context, err error, uncertain string) *SandstormError {
 	var dial *net.OpError
 	switch {
 	case ctx.Err() != nil:
-		return contextFailure(ctx, mayRun)
+		return contextFailure(ctx, uncertain)
 	case errors.As(err, &dial) && dial.Op == "dial", isCertificateError(err):
 		return failure("unreachable", err.Error(), err)
 	}
-	return lost(err)
+	return lost(err, uncertain)
 }

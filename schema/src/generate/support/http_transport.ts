@@ -10,18 +10,26 @@ const HTTP_ANSWER_BYTES = 8 << 20;
 const HTTP_SERVERS = 64;
 /** What may be followed: the URL of a server, without a user, a path or a query. */
 const SERVER_URL = /^https?:\/\/[^\/?#@\\\s]+$/i;
+/** Milliseconds for a page of changes, besides its wait: as with the Rust client. */
+const PAGE_TIMEOUT_MS = 60_000;
 /** How a call has ended, or that it goes on; other codes of a response say nothing of an earlier request. */
 const ENDS_OF_A_CALL = [
   "failed", "killed", "conflict", "reply", "not_durable", "not_kept", "stopped", "timeout", "cancelled",
 ];
 
-/** Calls over HTTP, by `fetch`. In a cluster a call with a `key` runs at the server that has it. */
+/**
+ * Calls over HTTP, by `fetch`, and the changes of tables. In a cluster a call with a `key` runs at the server that has
+ * it; a feed has the changes of the server that is asked.
+ */
 export class HttpTransport implements Transport {
   private readonly options: SandstormOptions;
   /** Where the keys of a slot were found. */
   private readonly owners = new Map<number, string>();
   /** The servers that are known, the first one included: which start of each has answered last. The latest is last. */
   private readonly starts = new Map<string, string | undefined>();
+  /** Pages of changes under way. */
+  private readonly pages = new Set<AbortController>();
+  private isClosed = false;
 
   constructor(options: SandstormOptions) {
     this.options = options;
@@ -91,12 +99,60 @@ export class HttpTransport implements Transport {
           headers["sandstorm-start"] = start;
         }
         if (lost === undefined) server = this.options.server;
-        await waitWithin(RETRY_PAUSE_MS * 2 ** repeats++ * (0.5 + Math.random() / 2), limit);
+        await waitWithin(retryPauseMs(repeats++), limit);
       }
     }
   }
 
-  async close(): Promise<void> {}
+  /** Where the log of a table's changes ends now: what is read of the table from now on has all before. */
+  async endOfChanges(table: string, options: { signal?: AbortSignal } = {}): Promise<string> {
+    return (await this.page(table, undefined, 0, options.signal)).next;
+  }
+
+  /**
+   * The changes of a table behind a position, in their order: `for await (const change of http.changes("items", from))`.
+   * Without a position: those from the first step on. The table needs durability.
+   */
+  changes(table: string, from?: string, options: ChangeFeedOptions = {}): ChangeFeed {
+    return new ChangeFeed((after, waitS) => this.page(table, after, waitS, options.signal), from, options);
+  }
+
+  /** Ends feeds that wait for changes; the connections are those of `fetch`. */
+  async close(): Promise<void> {
+    this.isClosed = true;
+    this.pages.forEach((page) => page.abort());
+  }
+
+  /** A page of changes, or the end of the log. It is asked for again if the connection was lost. */
+  private async page(table: string, after: string | undefined, waitS: number, signal?: AbortSignal): Promise<ChangePage> {
+    const { server, tenant, token, retries = DEFAULT_RETRIES } = this.options;
+    const place = `${encodeURIComponent(tenant)}/tables/${encodeURIComponent(table)}/changes?wait_s=${waitS}`;
+    const from = after === undefined ? "" : `&after=${encodeURIComponent(after)}`;
+    const request = { headers: { authorization: `Bearer ${token}` } };
+    const ends = new AbortController();
+    const cancel = () => ends.abort(signal?.reason);
+    signal?.addEventListener("abort", cancel);
+    if (signal?.aborted) cancel();
+    this.pages.add(ends);
+    try {
+      for (let repeats = 0; ; repeats++) {
+        if (this.isClosed) throw closedFailure();
+        const limit = limitOf(PAGE_TIMEOUT_MS + waitS * 1_000, ends.signal);
+        try {
+          const answer = await exchanged(`${server}/v1/tenants/${place}${from}`, request, limit, PAGE_BYTES, "ask again");
+          return changePageOf(saidBy(answer));
+        } catch (error) {
+          if (this.isClosed) throw closedFailure();
+          const mayRepeat = error instanceof SandstormError && ["lost", "unreachable"].includes(error.code);
+          if (!mayRepeat || repeats >= retries) throw error;
+        }
+        await waitWithin(retryPauseMs(repeats), limitOf(PAGE_TIMEOUT_MS, ends.signal));
+      }
+    } finally {
+      this.pages.delete(ends);
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
 
   /** Where a key is that another server has, if the token may be sent there. */
   private follows(slot: number, { owner }: ElsewhereError): string | undefined {
@@ -133,39 +189,80 @@ export class HttpTransport implements Transport {
     limit: CallLimit,
     note?: (cost: CallCost) => void,
   ): Promise<unknown> {
-    const signal = limit.signal;
     const url = `${server}/v1/call/${encodeURIComponent(this.options.tenant)}/${name}`;
-    const ends = new AbortController();
-    const cancel = () => ends.abort();
-    const timer = setTimeout(cancel, leftMs(limit));
-    signal?.addEventListener("abort", cancel);
-    try {
-      if (signal?.aborted) cancel();
-      const response = await fetch(url, { ...request, signal: ends.signal });
-      const start = response.headers.get("sandstorm-start");
+    const noteStart = (header: HeaderReader) => {
+      const start = header("sandstorm-start");
       if (start !== null) this.remember(server, start);
-      const text = await boundedText(response.body, ends);
-      const said = parsedJson(text);
-      const cost = response.headers.get("sandstorm-cost");
-      // Such as `cpu_ns=4100, wall_ns=9000`.
-      if (cost !== null) note?.(callCost((field) => new RegExp(`\\b${field}=(\\d+)`).exec(cost)?.[1]));
-      if (response.ok && said !== undefined) return said;
-      const status = response.status;
-      if (!isFailure(said)) throw new SandstormError(status, { code: "protocol", message: `no answer of a server: ${text.slice(0, 200)}` });
-      throw said.code === "wrong_server" ? new ElsewhereError(said.message, said.server, status) : new SandstormError(status, said);
-    } catch (error) {
-      if (error instanceof SandstormError) throw error;
-      if (signal?.aborted) throw failure("cancelled", "the call was cancelled: it may run all the same", error);
-      if (ends.signal.aborted) throw failure("timeout", `no answer in ${limit.mostMs} ms: it may run all the same`, error);
-      const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
-      const why = `${below?.message ?? error}`;
-      if (NOTHING_SENT.test(`${below?.code}`)) throw failure("unreachable", `no answer from ${server}: ${why}`, error);
-      throw lost(why, error);
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", cancel);
-    }
+    };
+    const answer = await exchanged(url, request, limit, HTTP_ANSWER_BYTES, MAY_RUN, noteStart);
+    const cost = answer.header("sandstorm-cost");
+    // Such as `cpu_ns=4100, wall_ns=9000`.
+    if (cost !== null) note?.(callCost((field) => new RegExp(`\\b${field}=(\\d+)`).exec(cost)?.[1]));
+    return saidBy(answer);
   }
+}
+
+/** What is said where an answer is missing: the call may have run. */
+const MAY_RUN = "the call may have run";
+
+type HeaderReader = (name: string) => string | null;
+
+/** The response to a request. */
+interface HttpAnswer {
+  status: number;
+  isGood: boolean;
+  header: HeaderReader;
+  text: string;
+}
+
+/** Sends a request and reads its response. `uncertain` is said where there is none. */
+async function exchanged(
+  url: string,
+  request: RequestInit,
+  limit: CallLimit,
+  mostBytes: number,
+  uncertain: string,
+  noteHead?: (header: HeaderReader) => void,
+): Promise<HttpAnswer> {
+  const signal = limit.signal;
+  const ends = new AbortController();
+  const cancel = () => ends.abort();
+  const timer = setTimeout(cancel, leftMs(limit));
+  signal?.addEventListener("abort", cancel);
+  try {
+    if (signal?.aborted) cancel();
+    const response = await fetch(url, { ...request, signal: ends.signal });
+    const header = (name: string) => response.headers.get(name);
+    noteHead?.(header);
+    const text = await boundedText(response.body, ends, mostBytes, uncertain);
+    return { status: response.status, isGood: response.ok, header, text };
+  } catch (error) {
+    if (error instanceof SandstormError) throw error;
+    if (signal?.aborted) throw failure("cancelled", `it was cancelled: ${uncertain}`, error);
+    if (ends.signal.aborted) throw failure("timeout", `no answer in ${limit.mostMs} ms: ${uncertain}`, error);
+    const below = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
+    const why = `${below?.message ?? error}`;
+    if (NOTHING_SENT.test(`${below?.code}`)) throw failure("unreachable", `no answer from ${url}: ${why}`, error);
+    throw lost(why, error, uncertain);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", cancel);
+  }
+}
+
+/** What a response says, or the error that it is. */
+function saidBy({ status, isGood, text }: HttpAnswer): unknown {
+  const said = parsedJson(text);
+  if (isGood && said !== undefined) return said;
+  if (!isFailure(said)) {
+    throw new SandstormError(status, { code: "protocol", message: `no answer of a server: ${text.slice(0, 200)}` });
+  }
+  throw said.code === "wrong_server" ? new ElsewhereError(said.message, said.server, status) : new SandstormError(status, said);
+}
+
+/** A part of the pause is left to chance. */
+function retryPauseMs(repeats: number): number {
+  return RETRY_PAUSE_MS * 2 ** repeats * (0.5 + Math.random() / 2);
 }
 
 function pathOf(name: string, query: string[]): string {
@@ -186,16 +283,21 @@ const NOTHING_SENT =
   /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|.*SELF_SIGNED.*|.*CERT_.*|UNABLE_TO_.*)$/;
 
 /** The text of a response's body. */
-async function boundedText(body: ReadableStream<Uint8Array> | null, ends: AbortController): Promise<string> {
+async function boundedText(
+  body: ReadableStream<Uint8Array> | null,
+  ends: AbortController,
+  mostBytes: number,
+  uncertain: string,
+): Promise<string> {
   const [reader, decoder] = [body?.getReader(), new TextDecoder()];
   let [text, bytes] = ["", 0];
   for (;;) {
     const piece = await reader?.read();
     if (piece === undefined || piece.done) return text + decoder.decode();
     bytes += piece.value.length;
-    if (bytes > HTTP_ANSWER_BYTES) {
+    if (bytes > mostBytes) {
       ends.abort();
-      throw failure("protocol", `an answer of over ${HTTP_ANSWER_BYTES} bytes; the call may have run`);
+      throw failure("protocol", `an answer of over ${mostBytes} bytes; ${uncertain}`);
     }
     text += decoder.decode(piece.value, { stream: true });
   }

@@ -256,7 +256,7 @@ func (c *respConnection) isUsable() bool {
 	}
 	c.mutex.Unlock()
 	if isStalled {
-		c.end(lost(fmt.Errorf("it has answered nothing for %v", c.patience)))
+		c.end(lost(fmt.Errorf("it has answered nothing for %v", c.patience), mayRun))
 	}
 	return !isBroken && !isStalled
 }
@@ -284,7 +284,7 @@ func (c *respConnection) send(words []string) *respCall {
 		_, err = c.stream.Write(command.Bytes())
 	}
 	if err != nil {
-		c.end(lost(err))
+		c.end(lost(err, mayRun))
 	}
 	return call
 }
@@ -313,7 +313,7 @@ func (c *respConnection) receive() {
 			if errors.As(err, &broken) {
 				c.end(failure("protocol", "what answered speaks no RESP3: "+err.Error()+"; the call may have run", err))
 			} else {
-				c.end(lost(err))
+				c.end(lost(err, mayRun))
 			}
 			return
 		}

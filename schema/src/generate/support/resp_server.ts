@@ -257,8 +257,8 @@ class RespConnection {
   }
 }
 
-function lost(why: string, below?: unknown): SandstormError {
-  return failure("lost", `the connection ended before the answer came: ${why}; the call may have run`, below);
+function lost(why: string, below?: unknown, uncertain = MAY_RUN): SandstormError {
+  return failure("lost", `the connection ended before the answer came: ${why}; ${uncertain}`, below);
 }
 
 /** A word of a command: a text, or bytes as they are. */

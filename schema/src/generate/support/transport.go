@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -178,7 +177,7 @@ func contextFailure(ctx context.Context, ran string) *SandstormError {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return failure("timeout", "no answer in time: "+ran, ctx.Err())
 	}
-	return failure("cancelled", "the call was cancelled: "+ran, ctx.Err())
+	return failure("cancelled", "it was cancelled: "+ran, ctx.Err())
 }
 
 const (
@@ -186,6 +185,6 @@ const (
 	notSent = "it was not sent"
 )
 
-func lost(err error) *SandstormError {
-	return failure("lost", "the connection ended before the answer came: "+err.Error()+"; the call may have run", err)
+func lost(err error, uncertain string) *SandstormError {
+	return failure("lost", "the connection ended before the answer came: "+err.Error()+"; "+uncertain, err)
 }

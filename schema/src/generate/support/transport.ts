@@ -22,6 +22,9 @@ export type SandstormCode =
   | "closed" // by `close`: it may have run, if it was under way
   | "cancelled" // by `signal`: it may run all the same
   | "protocol" // what answered is no server of Sandstorm
+  | "unknown_table" // of a feed, as the next two
+  | "not_logged" // the table has durability none
+  | "too_old" // the log does not go back to that position: read the table anew
   | (string & {});
 
 /** A call without a reply, from whichever transport: `code`, for some `cause_` or `kind`. */
