@@ -74,10 +74,11 @@ pub enum ClientOpenError {
 }
 
 impl ClientOpenError {
-    /// A word for programs: `unknown_table`, `unknown_extension`, `control`, `data_address`, `open`; or that of the
-    /// data port's error.
+    /// A word for programs: `unauthenticated`, `unknown_table`, `unknown_extension`, `control`, `data_address`, `open`;
+    /// or that of the data port's error.
     pub fn code(&self) -> &'static str {
         match self {
+            ClientOpenError::Control { source: ControlError::Unauthenticated { .. }, .. } => "unauthenticated",
             ClientOpenError::Control { .. } => "control",
             ClientOpenError::UnknownTable { .. } => "unknown_table",
             ClientOpenError::UnknownExtension { .. } | ClientOpenError::UnknownVersion { .. } => "unknown_extension",

@@ -66,7 +66,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("wrong_server", "it takes a cluster; operations::cluster_clients has it in each client"),
     ("unknown_tenant", "only the operator calls for a tenant that is not there: its own token is gone with it"),
     (
-        "unauthorised",
+        "unauthenticated",
         "no client is opened with a token that is wrong; command_line::typed and operations::http_calls have it",
     ),
     ("reply", "of types that a client has from another version; the programs in shapes have it"),

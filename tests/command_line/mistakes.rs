@@ -329,4 +329,9 @@ fn a_wrong_address_or_token_is_told_as_such() {
         answers(&mut wrong, &line, &output, (1, says));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let line = format!("{nothing} sandstorm table list --json --token 0123456789abcdef");
+    let said = terminal.shell(&line).output().expect("it runs").stderr;
+    let said: serde_json::Value = serde_json::from_slice(&said).expect("JSON");
+    let codes = [&said["error"]["code"], &said["error"]["old_code"]];
+    assert_eq!(codes, ["unauthenticated", "unauthorised"], "its name, and that of the release before");
 }

@@ -149,10 +149,12 @@ async fn client(address: &str, token: &str) {
     assert!(missing.contains("no extension \"bnak\"; it has: bank"), "{missing}");
     for (server, tenant, token, text) in [
         ("127.0.0.1:1", "shop", token, "no answer from"),
-        (address, "shop", "wrong", "not authorised"),
-        (address, "shpo", token, "not authorised"),
+        (address, "shop", "wrong", "not authenticated"),
+        (address, "shpo", token, "not authenticated"),
     ] {
         let error = Client::open(server, tenant, token).await.unwrap_err();
+        let code = if text == "not authenticated" { "unauthenticated" } else { "control" };
+        assert_eq!(error.code(), code, "{error}");
         assert!(matches!(error, ClientOpenError::Control { .. }) && error.to_string().contains(text), "{error}");
     }
 }

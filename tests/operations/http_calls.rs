@@ -111,12 +111,16 @@ fn calls_over_http_reply_and_fail_by_name() {
         (server.call("get", &["sandstorm-timeout-ms: 0"], b""), (400, "invalid")),
         (server.call("get", &["idempotency-key: "], b""), (400, "invalid")),
         (server.call("get", &[], &vec![0; 2 << 20]), (413, "too_large")),
-        (server.call_as("wrong", "/v1/call/shop/get", &[], b""), (401, "unauthorised")),
-        (server.call_as(&server.token, "/v1/call/other/get", &[], b""), (403, "unauthorised")),
+        (server.call_as("wrong", "/v1/call/shop/get", &[], b""), (401, "unauthenticated")),
+        (server.call_as(&server.token, "/v1/call/other/get", &[], b""), (403, "unauthenticated")),
     ] {
         let (status, code) = called.error();
         assert_eq!((status, code.as_str()), error, "{called:?}");
     }
+    // A code that had another name has that beside it.
+    let wrong = server.call_as("wrong", "/v1/call/shop/get", &[], b"").json();
+    assert_eq!(wrong["old_code"], "unauthorised", "{wrong}");
+    assert_eq!(server.call("nothing", &[], b"").json()["old_code"], serde_json::Value::Null);
     // The operator may call for a tenant.
     assert_eq!(server.call_as(OPERATOR, "/v1/call/shop/get", &[], &get_args(b"k")).body, b"value");
 }

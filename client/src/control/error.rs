@@ -31,8 +31,8 @@ pub enum ControlError {
         reason: String,
     },
     /// The token is missing, wrong, or not for this.
-    #[error("not authorised: {message}{}", hint_suffix(hint))]
-    Unauthorised {
+    #[error("not authenticated: {message}{}", hint_suffix(hint))]
+    Unauthenticated {
         /// The server's words.
         message: String,
         /// Advice.
@@ -134,10 +134,13 @@ fn hint_suffix(hint: &Option<String>) -> String {
 impl ControlError {
     /// The error that an answer of `status` with `body` means.
     pub(super) fn from_answer(status: u16, body: &str) -> ControlError {
-        let ControlErrorBody { code, message, hint, diagnostics } = serde_json::from_str(body).unwrap_or_default();
+        let ControlErrorBody { code, message, hint, diagnostics, .. } = serde_json::from_str(body).unwrap_or_default();
         let message = if message.is_empty() { plain_body_message(status, body) } else { message };
         match (status, code.as_str()) {
-            (401 | 403, _) => ControlError::Unauthorised { message, hint },
+            // The last two are what older servers say, and what stands before a server.
+            (401, _) | (403, "unauthenticated" | "unauthorised" | "") => {
+                ControlError::Unauthenticated { message, hint }
+            }
             (_, "refused") => ControlError::Refused { message, diagnostics },
             (_, "over_quota") => ControlError::OverQuota { message, hint },
             (404, _) => {
@@ -152,7 +155,7 @@ impl ControlError {
     /// Returns a description of the failure, without the advice and without the remarks on a refused source.
     pub fn message(&self) -> String {
         match self {
-            ControlError::Unauthorised { message, .. }
+            ControlError::Unauthenticated { message, .. }
             | ControlError::Refused { message, .. }
             | ControlError::NotFound { message, .. }
             | ControlError::Exists { message, .. }
@@ -171,7 +174,7 @@ impl ControlError {
     /// Returns the advice.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            ControlError::Unauthorised { hint, .. }
+            ControlError::Unauthenticated { hint, .. }
             | ControlError::NotFound { hint, .. }
             | ControlError::Exists { hint, .. }
             | ControlError::OverQuota { hint, .. }
@@ -188,13 +191,18 @@ impl ControlError {
         }
     }
 
+    /// What [`ControlError::code`] said in the release before, where it says something else now.
+    pub fn old_code(&self) -> Option<&'static str> {
+        matches!(self, ControlError::Unauthenticated { .. }).then_some("unauthorised")
+    }
+
     /// The word for programs, as the command line prints it with `--json`.
     pub fn code(&self) -> &str {
         match self {
             ControlError::Unreachable { .. } => "unreachable",
             ControlError::TimedOut { .. } => "timeout",
             ControlError::ConnectionLost { .. } => "lost",
-            ControlError::Unauthorised { .. } => "unauthorised",
+            ControlError::Unauthenticated { .. } => "unauthenticated",
             ControlError::Refused { .. } => "refused",
             ControlError::NotFound { code, .. } => code,
             ControlError::Exists { .. } => "exists",

@@ -65,7 +65,9 @@ fn every_kind_of_refusal_has_its_own_error() {
         "line":3,"column":5,"message":"unsafe is not allowed"}]}"#;
     let (address, server) = serve(vec![
         (422, refused.into()),
-        (401, r#"{"code":"unauthorised","message":"no token"}"#.into()),
+        (401, r#"{"code":"unauthenticated","message":"no token"}"#.into()),
+        (403, r#"{"code":"unauthorised","message":"of an older server"}"#.into()),
+        (403, r#"{"code":"code_policy","message":"no code"}"#.into()),
         (404, r#"{"code":"not_found","message":"tenant x"}"#.into()),
         (409, r#"{"code":"exists","message":"tenant x"}"#.into()),
         (409, r#"{"code":"over_quota","message":"tables"}"#.into()),
@@ -77,8 +79,13 @@ fn every_kind_of_refusal_has_its_own_error() {
     let error = control.push("t", "e", &ExtensionSource::default()).unwrap_err();
     assert!(error.to_string().contains("src/lib.rs:3:5"), "{error}");
     assert_eq!(error.code(), "refused");
-    let codes: Vec<String> = (0..7).map(|_| control.health().unwrap_err().code().to_owned()).collect();
-    assert_eq!(codes, ["unauthorised", "not_found", "exists", "over_quota", "builder", "server", "protocol"]);
+    let errors: Vec<ControlError> = (0..9).map(|_| control.health().unwrap_err()).collect();
+    let codes: Vec<&str> = errors.iter().map(ControlError::code).collect();
+    let known = ["unauthenticated", "unauthenticated", "code_policy", "not_found", "exists", "over_quota"];
+    assert_eq!(codes, [&known[..], &["builder", "server", "protocol"]].concat());
+    // The name of the release before is there beside the new one.
+    let old: Vec<Option<&str>> = errors.iter().map(ControlError::old_code).collect();
+    assert_eq!(old[..3], [Some("unauthorised"), Some("unauthorised"), None]);
     server.join().unwrap();
 }
 

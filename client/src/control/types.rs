@@ -565,9 +565,12 @@ pub struct ServerStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlErrorBody {
-    /// A word for programs: `refused`, `unauthorised`, `not_found`, `exists`, `invalid`, `over_quota`, `builder`,
+    /// A word for programs: `refused`, `unauthenticated`, `not_found`, `exists`, `invalid`, `over_quota`, `builder`,
     /// `internal`, …
     pub code: String,
+    /// What the code was called in the release before, where it has another name now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_code: Option<String>,
     /// A description of the failure for people.
     pub message: String,
     /// Advice.

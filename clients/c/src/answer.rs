@@ -62,7 +62,7 @@ impl From<ClientOpenError> for Failure {
                 "not_logged" => "not_logged",
                 "invalid" => "invalid",
                 "busy" => "busy",
-                _ => "control",
+                _ => error.code(),
             },
             ref error => error.code(),
         };

@@ -311,8 +311,11 @@ class PlainTest(unittest.TestCase):
             client.invoke("nothing")
         with self.assertRaisesRegex(sandstorm.UnknownTable, "it has: accounts, async, feed, items, large, memory, waits, words"):
             client.get("itmes", b"k")
-        with self.assertRaisesRegex(sandstorm.ConnectionFailed, "not authorised"):
+        with self.assertRaisesRegex(sandstorm.Unauthenticated, "not authenticated") as wrong:
             sandstorm.Client(SERVER, TENANT, "wrong")
+        self.assertEqual(wrong.exception.code, "unauthenticated")
+        # As which it was known before.
+        self.assertIsInstance(wrong.exception, sandstorm.ConnectionFailed)
         with self.assertRaises(sandstorm.ConnectionFailed):
             sandstorm.Client("127.0.0.1:1", TENANT, TOKEN)
         with self.assertRaises(ValueError):

@@ -326,6 +326,7 @@ fn client_and_server_have_the_same_extensions() {
     });
     mirrors::<client::ControlErrorBody>(server::ErrorResponse {
         code: "refused",
+        old_code: Some("unauthorised"),
         message: "m".into(),
         hint: Some("h".into()),
         diagnostics: vec![remark],

@@ -28,6 +28,8 @@ pub struct CliError {
     pub hint: Option<String>,
     /// A code for programs.
     pub code: String,
+    /// What the code was called in the release before, where it has another name now.
+    old_code: Option<&'static str>,
     /// The text printed above it: the diagnostics of a refused source, in the compiler's format.
     rendered: String,
     /// The process's exit status.
@@ -37,7 +39,8 @@ pub struct CliError {
 impl CliError {
     /// Creates an error with status 1 and no hint.
     pub fn new(message: impl Into<String>) -> CliError {
-        CliError { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
+        let (hint, old_code, rendered) = (None, None, String::new());
+        CliError { message: message.into(), hint, code: "invalid".into(), old_code, rendered, status: 1 }
     }
 
     /// Adds a hint.
@@ -73,18 +76,19 @@ impl From<ControlError> for CliError {
         };
         let hint = match &error {
             // The server's hint is about HTTP.
-            ControlError::Unauthorised { message, .. } if message.contains("unknown token") => Some(
+            ControlError::Unauthenticated { message, .. } if message.contains("unknown token") => Some(
                 "is it this server's? give --token or SANDSTORM_TOKEN, or --state: the server's state directory holds \
                  the operator's token"
                     .to_owned(),
             ),
-            ControlError::Unauthorised { message, .. } if message.contains("carries no token") => Some(
+            ControlError::Unauthenticated { message, .. } if message.contains("carries no token") => Some(
                 "give --token or SANDSTORM_TOKEN; on the server's machine --state, the server's state directory, will do"
                     .to_owned(),
             ),
             _ => error.hint().map(str::to_owned),
         };
-        CliError { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
+        let (code, old_code) = (error.code().to_owned(), error.old_code());
+        CliError { message: error.message(), hint, code, old_code, rendered, status: 1 }
     }
 }
 
@@ -114,7 +118,7 @@ impl From<sandstorm_client::Error> for CliError {
             }
             _ => hint,
         };
-        CliError { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
+        CliError { hint, ..CliError::new(message).code(error.code()) }
     }
 }
 
@@ -149,7 +153,7 @@ impl From<BuildError> for CliError {
             BuildError::Toolchain(_) | BuildError::Sandbox(_) => (error.to_string(), "builder"),
             BuildError::Internal(text) => (text.clone(), "internal"),
         };
-        CliError { message, hint: None, code: code.to_owned(), rendered, status: 1 }
+        CliError { rendered, ..CliError::new(message).code(code) }
     }
 }
 
@@ -205,8 +209,12 @@ impl OutputPrinter {
         }
         let mut text = String::new();
         if self.json {
-            let CliError { message, hint, code, rendered, .. } = failure;
-            let error = json!({"error": {"code": code, "message": message, "hint": hint, "rendered": rendered}});
+            let CliError { message, hint, code, old_code, rendered, .. } = failure;
+            let mut error = json!({"code": code, "message": message, "hint": hint, "rendered": rendered});
+            if let Some(old_code) = old_code {
+                error["old_code"] = json!(old_code);
+            }
+            let error = json!({"error": error});
             text = format!("{}\n", terminal::escape_json(&error.to_string()));
         } else {
             if !failure.rendered.is_empty() {

@@ -81,6 +81,10 @@ await fails(never.integer(1), "lost");
 first.answers.push([200, "one", "1".repeat(9 << 20)]);
 await fails(client.integer(1), "protocol");
 
+// What older servers call it.
+first.answers.push([401, "one", JSON.stringify({ code: "unauthorised", message: "why" })]);
+await fails(client.integer(1), "unauthenticated");
+
 // A cluster: each server says where a key is. Slots are those of Redis Cluster.
 first.asked.length = 0;
 first.answers.push(elsewhere(second.url));

@@ -102,6 +102,10 @@ func TestACallIsSentAgainToTheSameStartOfItsServerAlone(t *testing.T) {
 		<-server.asked
 		<-server.asked
 	}
+	// What older servers call it.
+	_, err = call(of(httpAnswer{401, "one", `{"code": "unauthorised", "message": "why"}`}))
+	same(t, fails(t, err, SandstormError{Code: "unauthenticated"}).Code, nil, "unauthenticated")
+	<-server.asked
 	never := options(server.URL)
 	never.Retries = -1
 	call = overHTTP(t, never)

@@ -154,7 +154,7 @@ await fails(new ShapesClient(transports[1]!).blob("A".repeat(40_000)), "too_larg
 
 // Who is refused, and what is not there.
 for (const over of [new HttpTransport({ ...as, server: http, token: "wrong" }), new RespTransport({ ...as, server: resp, token: "wrong" })]) {
-  await fails(new ShapesClient(over).integer(1), "unauthorised");
+  same((await fails(new ShapesClient(over).integer(1), "unauthenticated")).oldCode, "unauthorised", "the old name");
   await over.close();
 }
 await fails(new ShapesClient(new RespTransport({ ...as, server: tls })).integer(1), "unreachable");

@@ -208,7 +208,7 @@ func TestWhatOneTransportAloneHas(t *testing.T) {
 
 func TestWhoIsRefused(t *testing.T) {
 	for server, wanted := range map[string]string{
-		os.Getenv("HTTP"): "unauthorised", os.Getenv("RESP"): "unauthorised",
+		os.Getenv("HTTP"): "unauthenticated", os.Getenv("RESP"): "unauthenticated",
 		// A certificate that is not believed; a port that is none.
 		os.Getenv("TLS"): "unreachable", "redis://127.0.0.1:1": "unreachable", "http://127.0.0.1:1": "unreachable",
 	} {
@@ -220,6 +220,7 @@ func TestWhoIsRefused(t *testing.T) {
 		}
 		_, err := client.Integer(background, 1)
 		fails(t, err, SandstormError{Code: wanted})
+		same(t, errors.Is(err, &SandstormError{Code: "unauthorised"}), nil, wanted == "unauthenticated")
 	}
 	for _, server := range []string{"http://db.example", "redis://", "db.example:6379", "rediss:/x"} {
 		_, err := NewRESPTransport(options(server))

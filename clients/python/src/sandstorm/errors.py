@@ -42,8 +42,8 @@ class ConnectionFailed(SandstormError):
     """The control port or the data port cannot be reached."""
 
 
-class Unauthenticated(NotSent):
-    """The token is missing or wrong."""
+class Unauthenticated(NotSent, ConnectionFailed):
+    """The token is missing or wrong. Until the next release it is a ConnectionFailed as well, which it was at opening."""
 
 
 class UnknownTable(NotSent):

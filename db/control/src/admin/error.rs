@@ -8,6 +8,12 @@ use sandstorm_builder::{ArtifactError, BuildError};
 use sandstorm_catalog::{DirectoryError, DirectoryErrorKind};
 use sandstorm_net::CodeOrigin;
 
+/// The code of a request without a token, with a wrong one, or with one that is not for this: the name that the error
+/// has in our own protocol and in all clients.
+const UNAUTHENTICATED: &str = "unauthenticated";
+/// What it was called here in the release before. It stands beside the new name for one more.
+const OLD_UNAUTHENTICATED: &str = "unauthorised";
+
 /// The reason that a request fails.
 #[derive(Clone, Debug)]
 pub(super) struct ApiError {
@@ -17,7 +23,8 @@ pub(super) struct ApiError {
 
 impl ApiError {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
-        let body = ErrorResponse { code, message: message.into(), hint: None, diagnostics: Vec::new() };
+        let old_code = (code == UNAUTHENTICATED).then_some(OLD_UNAUTHENTICATED);
+        let body = ErrorResponse { code, old_code, message: message.into(), hint: None, diagnostics: Vec::new() };
         ApiError { status, body: Box::new(body) }
     }
 
@@ -74,13 +81,13 @@ impl ApiError {
 
     /// The request has no token, or a wrong one.
     pub(super) fn unauthorized(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::UNAUTHORIZED, "unauthorised", message)
+        ApiError::new(StatusCode::UNAUTHORIZED, UNAUTHENTICATED, message)
             .hint("send `authorization: Bearer TOKEN`; the operator's token is in the server's state directory")
     }
 
     /// The token does not allow this.
     pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::FORBIDDEN, "unauthorised", message)
+        ApiError::new(StatusCode::FORBIDDEN, UNAUTHENTICATED, message)
     }
 
     pub(super) fn no_builder(reason: &str) -> ApiError {

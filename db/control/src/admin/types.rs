@@ -591,6 +591,9 @@ pub struct StatResponse {
 pub struct ErrorResponse {
     /// A code for programs.
     pub code: &'static str,
+    /// What the code was called in the release before, where it has another name now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_code: Option<&'static str>,
     /// The error, for people.
     pub message: String,
     /// A hint for people.

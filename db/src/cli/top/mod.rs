@@ -127,7 +127,7 @@ fn print_rows(
 
 /// Whether asking again would not help.
 fn is_final(error: &ControlError) -> bool {
-    matches!(error, ControlError::Unauthorised { .. })
+    matches!(error, ControlError::Unauthenticated { .. })
 }
 
 /// Rows for scripts.

@@ -395,6 +395,7 @@ func (r *httpResponse) failure() *SandstormError {
 	if err := json.Unmarshal(r.body, failed); err != nil || failed.Code == "" {
 		return r.noAnswer(err)
 	}
+	failed.Code = currentCode(failed.Code)
 	return failed
 }
 

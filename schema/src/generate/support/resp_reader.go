@@ -219,7 +219,7 @@ func errorOf(line string) *SandstormError {
 	case "MISCONF":
 		return failure("not_durable", rest, nil)
 	case "NOAUTH", "WRONGPASS":
-		return failure("unauthorised", rest, nil)
+		return failure("unauthenticated", rest, nil)
 	case "ERR":
 		return failure(refusal(rest), rest, nil)
 	case "MOVED":

@@ -139,8 +139,8 @@ const ERROR_CODES: Record<string, SandstormCode | undefined> = {
   BUSY: "overloaded",
   LOADING: "shutting_down",
   MISCONF: "not_durable",
-  NOAUTH: "unauthorised",
-  WRONGPASS: "unauthorised",
+  NOAUTH: "unauthenticated",
+  WRONGPASS: "unauthenticated",
 };
 
 /** What an error without a word of its own is about. */

@@ -42,7 +42,15 @@ func (e *SandstormError) Unwrap() error { return e.below }
 func (e *SandstormError) Is(target error) bool {
 	wanted, ok := target.(*SandstormError)
 	same := func(wanted, found string) bool { return wanted == "" || wanted == found }
-	return ok && same(wanted.Code, e.Code) && same(wanted.Kind, e.Kind) && same(wanted.Cause, e.Cause)
+	return ok && same(currentCode(wanted.Code), e.Code) && same(wanted.Kind, e.Kind) && same(wanted.Cause, e.Cause)
+}
+
+// currentCode is the code that has an older name until the next release, which older servers say.
+func currentCode(code string) string {
+	if code == "unauthorised" {
+		return "unauthenticated"
+	}
+	return code
 }
 
 func failure(code, message string, below error) *SandstormError {

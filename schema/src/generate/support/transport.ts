@@ -7,7 +7,7 @@ export type SandstormCode =
   | "too_large"
   | "unknown_extension"
   | "unknown_function"
-  | "unauthorised"
+  | "unauthenticated" // no token, a wrong one, or one that is not for this
   | "suspended"
   | "over_quota"
   | "busy"
@@ -32,6 +32,8 @@ export class SandstormError extends Error {
   /** HTTP's; 0 over RESP, and where there was no answer. */
   readonly status: number;
   readonly code: SandstormCode;
+  /** What the code was called in the release before, where it has another name now; until the next release. */
+  readonly oldCode: string | undefined;
   /** Why a call was killed, such as "panic". */
   readonly cause_: string | undefined;
   /** Of an error that the extension returned, such as "not_found". */
@@ -45,11 +47,15 @@ export class SandstormError extends Error {
     super(said.message, below === undefined ? undefined : { cause: below });
     this.name = "SandstormError";
     this.status = status;
-    this.code = said.code;
+    // Older servers say the old one.
+    this.code = said.code === OLD_UNAUTHENTICATED ? "unauthenticated" : said.code;
+    this.oldCode = this.code === "unauthenticated" ? OLD_UNAUTHENTICATED : undefined;
     this.cause_ = said.cause;
     this.kind = said.kind;
   }
 }
+
+const OLD_UNAUTHENTICATED = "unauthorised";
 
 function failure(code: SandstormCode, message: string, below?: unknown): SandstormError {
   return new SandstormError(0, { code, message }, below);

@@ -67,7 +67,7 @@ fn every_route_takes_the_roles_of_its_rule_and_no_others() {
             let fresh = if is_current { tokens.clone() } else { self::tokens(&server) };
             let at = ASKERS.iter().position(|other| other == asker).unwrap();
             let (status, text) = server.raw(route.method, &path, fresh[at].as_deref(), b"");
-            let is_refused = matches!(status, 401 | 403) && text.contains("\"unauthorised\"");
+            let is_refused = matches!(status, 401 | 403) && text.contains("\"unauthenticated\"");
             let what = format!("{} {path} by {asker}: {status} {text}", route.method);
             assert_eq!(!is_refused, admitted.contains(asker), "{what}");
             if *asker == "nobody" && is_refused {
