@@ -306,9 +306,7 @@ impl PreparedDataPlane {
         }));
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
-        retain_for_triggers(config, &directory);
-        let checkpointer =
-            config.beside_workers(|| Checkpointer::start(Arc::clone(&directory), Arc::clone(&epochs)))?;
+        let checkpointer = start_checkpointer(config, &directory, &epochs)?;
         let _scrubber = start_scrubber(config, &directory, joining.as_ref())?;
         let renewal = identity.map(|identity| config.beside_workers(|| CertificateWatcher::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
@@ -345,15 +343,19 @@ fn start_homes(
     Ok(Some(config.beside_workers(start)?))
 }
 
-/// Has the log keep all that triggers may need, until they have said what that is: the first checkpoint may be over
-/// before.
-fn retain_for_triggers(config: &ServerSettings, directory: &Directory) {
+/// Starts the checkpointer. The log keeps all that triggers may need until they have said what that is: the first
+/// checkpoint may be over before.
+fn start_checkpointer(
+    config: &ServerSettings,
+    directory: &Arc<Directory>,
+    epochs: &Arc<Epochs>,
+) -> Result<Checkpointer, StartError> {
     if let Some(log) = directory.change_log().filter(|_| config.state.join(TRIGGER_FOLDER).exists()) {
         log.retain_from(Some(0));
     }
+    Ok(config.beside_workers(|| Checkpointer::start(Arc::clone(directory), Arc::clone(epochs)))?)
 }
 
-/// Starts the thread that reads again what is on the disk; a server that keeps nothing has none.
 fn start_scrubber(
     config: &ServerSettings,
     directory: &Arc<Directory>,
