@@ -65,7 +65,7 @@ mod versions;
 mod tests;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -73,7 +73,7 @@ use sandstorm_accounts::{TenantUsage, TokenHash};
 pub use sandstorm_backing::{BackingPolicy, BackingSettings, BackingStats, ConflictChoice};
 
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
-use sandstorm_store::{Participant, RecordTable, StorageMode};
+use sandstorm_store::{Participant, RecordTable, StorageMode, StripeSet};
 
 pub use agreed_changes::AgreedImage;
 pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
@@ -350,18 +350,26 @@ impl TableEntry {
         self.durability.get()
     }
 
-    /// Removes all records if that time has come. The thread that does it calls `charge` with the table before.
+    /// Removes all records if that time has come. The thread that does it calls `charge` with the table before; others
+    /// that find it due wait until it is done: what is written after the time stays, and what is read is not older.
     #[inline]
     pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {
-        let at_ms = self.flush_at_ms.load(Relaxed);
-        let is_due = at_ms != 0 && at_ms <= now_ms;
-        // The thread that resets the time removes the records.
-        if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
-            charge(&self.table);
-            if self.table.clear(participant).is_err() {
-                // The log has no room: it is due again.
-                let _unless_set_again = self.flush_at_ms.compare_exchange(0, at_ms, Relaxed, Relaxed);
-            }
+        let at_ms = self.flush_at_ms.load(Acquire);
+        if at_ms != 0 && at_ms <= now_ms {
+            self.flush(participant, at_ms, charge);
+        }
+    }
+
+    #[cold]
+    fn flush(&self, participant: &Participant, at_ms: u64, charge: impl FnOnce(&RecordTable)) {
+        let mut all = self.table.exclusive(participant, StripeSet::ALL);
+        if self.flush_at_ms.load(Acquire) != at_ms {
+            return;
+        }
+        charge(&self.table);
+        // Else the log has no room: it is due still.
+        if all.clear().is_ok() {
+            let _unless_set_again = self.flush_at_ms.compare_exchange(at_ms, 0, Release, Relaxed);
         }
     }
 }

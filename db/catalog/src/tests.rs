@@ -6,7 +6,7 @@ use std::sync::Weak;
 use proptest::prelude::*;
 
 use super::*;
-use sandstorm_store::Epochs;
+use sandstorm_store::{Epochs, WriteOptions};
 
 fn directory(options: DirectoryOptions) -> Arc<Directory> {
     Directory::with_options(Epochs::new(), options)
@@ -546,4 +546,35 @@ fn quotas_of_cold_reads_hold_without_a_table_of_the_tenants_own_and_over_restart
     let directory = start();
     assert_eq!(quota_of(&directory), Some(5), "it reads tables of others");
     directory.close_spill_folder();
+}
+
+#[test]
+fn a_delayed_flush_removes_nothing_that_is_written_after_it() {
+    const WRITERS: u64 = 8;
+    let directory = plain();
+    directory.create_tenant(NewTenant::named("a")).unwrap();
+    let entry = directory.create_table("a", small_table("t")).unwrap();
+    let put = |participant: &Participant, key: u64| {
+        let key = key.to_le_bytes();
+        let (hash, options) = (entry.table.hash(&key), WriteOptions::default());
+        entry.table.put(participant, hash, &key, b"v", &options, 1).unwrap();
+    };
+    let participant = directory.participant();
+    put(&participant, u64::MAX);
+    entry.flush_at_ms.store(1, Relaxed);
+    std::thread::scope(|scope| {
+        // All of them find it due, and none may go on before it is done.
+        let held = entry.table.exclusive(&participant, StripeSet::ALL);
+        for key in 0..WRITERS {
+            let (entry, put, participant) = (&entry, &put, directory.participant());
+            scope.spawn(move || {
+                entry.flush_if_due(&participant, 2, |_| ());
+                put(&participant, key);
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(held);
+    });
+    assert_eq!(entry.table.stats().records, WRITERS, "the record of before is gone, and no other");
+    assert_eq!(entry.flush_at_ms.load(Relaxed), 0);
 }
