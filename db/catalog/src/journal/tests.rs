@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Directory, DirectoryError, DirectoryOptions, GrantAccess, GrantIssuer, NewTable, NewTenant, QuotaChanges,
-    Suspension, TenantChange, TenantView,
+    Suspension, TableDurability, TenantChange, TenantView,
 };
 use sandstorm_accounts::TokenHash;
 use sandstorm_extension::{BudgetOverride, CodePolicy, CodeTier, ExtensionLibrary, LoadedExtension};
@@ -461,6 +461,63 @@ fn on_a_full_disk_a_server_starts_refuses_changes_and_still_takes_rights_away_by
     // Without a file to continue with, nothing is served.
     std::fs::remove_file(&file).unwrap();
     start(true).expect_err("there was no journal");
+}
+
+/// Makes the journal that is kept as a golden file: each kind of thing that a directory has.
+fn make_golden(folder: &Path) {
+    let directory = open(folder);
+    let shop =
+        NewTenant { token: Some(GOLDEN_TOKEN.into()), code: Some(CodePolicy::Native), ..NewTenant::named("shop") };
+    directory.create_tenant(shop).unwrap();
+    directory.create_tenant(NewTenant { id: Some(9), open: true, ..NewTenant::named("bank") }).unwrap();
+    let quotas = QuotaChanges { total_us: Some(5_000), ..QuotaChanges::default() };
+    directory.update_tenant("shop", &TenantChange { home_worker: Some(2), quotas, ..TenantChange::default() }).unwrap();
+    let items = NewTable { quota_bytes: Some(1 << 20), ordered: true, ..NewTable::named("items") };
+    directory.create_table("shop", items).unwrap();
+    let views = NewTable { mode: StorageMode::Cache, quota_bytes: Some(2 << 20), ..NewTable::named("views") };
+    directory.create_table("shop", views).unwrap();
+    directory.grant("shop", "items", "bank", GrantAccess::ReadWrite, GrantIssuer::Owner).unwrap();
+    directory.set_budget("shop", "e0", BudgetOverride { total_us: Some(7_000), ..BudgetOverride::default() }).unwrap();
+    directory.put_extension("shop", nothing("e0", 3, CodeTier::Native)).unwrap();
+    directory.suspend("shop", "e0", Suspension::new("e0", 2_000, "it was asked for")).unwrap();
+    directory.put_extension("shop", nothing("e1", 1, CodeTier::Native)).unwrap();
+    directory.confine_extension("shop", "e1", "it was asked for").unwrap();
+    directory.create_tenant(NewTenant::named("gone")).unwrap();
+    directory.delete_tenant("gone").unwrap();
+}
+
+const GOLDEN_TOKEN: &str = "the-token-of-the-golden-journal";
+
+#[test]
+fn a_journal_of_an_earlier_version_is_read_as_what_it_was() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(JOURNAL_FILE);
+    let folder = tempfile::tempdir().unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        make_golden(folder.path());
+        std::fs::copy(folder.path().join(JOURNAL_FILE), &golden).unwrap();
+    }
+    let file = folder.path().join(JOURNAL_FILE);
+    std::fs::copy(&golden, &file).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let directory = open(folder.path());
+    let snapshot = directory.snapshot();
+    let names: BTreeMap<_, _> = snapshot.iter().map(|view| (view.tenant.id, view.tenant.name.to_string())).collect();
+    assert_eq!(names, BTreeMap::from([(1, "shop".to_owned()), (9, "bank".to_owned())]));
+    let (shop, bank) = (snapshot.by_name("shop").unwrap(), snapshot.by_name("bank").unwrap());
+    assert!(shop.tenant.token_matches(GOLDEN_TOKEN.as_bytes()) && !shop.tenant.open && bank.tenant.open);
+    assert_eq!((shop.tenant.home_worker, shop.tenant.code.policy()), (2, CodePolicy::Native));
+    let tables: Vec<_> = (shop.sorted_tables().iter())
+        .map(|table| (table.id, table.name(), table.mode(), table.quota_bytes(), table.durability()))
+        .collect();
+    let [items, views] = &tables[..] else { panic!("two tables: {tables:?}") };
+    assert_eq!((&*items.1, items.2, items.3, items.4), ("items", StorageMode::Store, 1 << 20, TableDurability::None));
+    assert_eq!((&*views.1, views.2, views.3, views.4), ("views", StorageMode::Cache, 2 << 20, TableDurability::None));
+    let received: Vec<_> = bank.sorted_granted().iter().map(|grant| (grant.name(), grant.access())).collect();
+    assert_eq!(received, [("shop/items".into(), Some(GrantAccess::ReadWrite))]);
+    let quotas = shop.tenant.quotas.list();
+    assert!(quotas.iter().any(|(name, value)| (*name, *value) == ("total_us", 5_000)), "{quotas:?}");
+    assert_eq!(shop.versions.highest("e0"), Some(3));
+    assert!(shop.is_suspended("e0") && shop.confined.contains_key("e1"));
 }
 
 #[test]
