@@ -16,6 +16,7 @@ mod sealed;
 mod slow_requests;
 mod spill;
 mod spill_clients;
+mod spill_quotas;
 mod touches;
 mod transactions;
 mod versions;

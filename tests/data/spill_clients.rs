@@ -14,7 +14,7 @@ use sandstorm_net::rpc::{Operation, RpcStatus, ttl_prefix};
 use sandstorm_store::clock_ms;
 
 /// A server with ports for Redis and memcached that act for the tenant, in its large table.
-fn server_with_ports(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
+pub(super) fn server_with_ports(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
     let plane = data_plane_with(
         "workers = 1\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'a'\ntable = 'large'\n\
          [[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'a'\ntable = 'large'\n",
@@ -35,7 +35,8 @@ pub(super) struct RawClient(pub(super) TcpStream);
 impl RawClient {
     pub(super) fn new(plane: &DataPlane, port: usize) -> RawClient {
         let stream = TcpStream::connect(plane.listening()[port]).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        // A disk that others write to may stand still for a minute.
+        stream.set_read_timeout(Some(Duration::from_secs(300))).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         RawClient(stream)
     }
@@ -47,12 +48,16 @@ impl RawClient {
     }
 
     /// A line of an answer, without its end.
-    fn line(&mut self) -> String {
+    pub(super) fn line(&mut self) -> String {
         let mut line = self.read(2);
         while !line.ends_with("\r\n") {
             line += &self.read(1);
         }
         line.trim_end().to_owned()
+    }
+
+    pub(super) fn send(&mut self, sent: &str) {
+        self.0.write_all(sent.as_bytes()).expect("sent");
     }
 
     pub(super) fn expect(&mut self, sent: &str, expected: &str) {
@@ -62,7 +67,7 @@ impl RawClient {
     }
 
     /// Sends a write until it is taken: the disk may be slower than the writes.
-    fn write(&mut self, sent: &str, done: &str) {
+    pub(super) fn write(&mut self, sent: &str, done: &str) {
         loop {
             self.0.write_all(sent.as_bytes()).expect("sent");
             let mut answer = self.read(done.len());
@@ -78,7 +83,7 @@ impl RawClient {
     }
 }
 
-fn text_value(number: u32) -> String {
+pub(super) fn text_value(number: u32) -> String {
     format!("{number:05}-{}", "v".repeat(300 + number as usize % 700))
 }
 
@@ -86,7 +91,7 @@ pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-fn set(key: &str, value: &str) -> String {
+pub(super) fn set(key: &str, value: &str) -> String {
     format!("*3\r\n$3\r\nSET\r\n{}{}", bulk(key), bulk(value))
 }
 

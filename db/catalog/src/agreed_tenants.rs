@@ -131,6 +131,7 @@ impl Directory {
                 None => self.new_agreed_table(&mut view, table)?,
             }
         }
+        Directory::set_spill_limits(&view);
         if let Some(old) = old {
             let is_used = |entry: &&Arc<TableEntry>| view.tables.values().any(|used| Arc::ptr_eq(used, entry));
             let dropped = old.tables.values().filter(|entry| !is_used(entry));

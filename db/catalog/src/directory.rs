@@ -311,7 +311,8 @@ impl Directory {
     ) -> Result<Quotas, DirectoryError> {
         let TenantChange { open, home_worker, home_fixed, code, quotas: changes } = change;
         home_worker.map_or(Ok(()), |home| self.check_home_worker(home))?;
-        self.change_tenant(tenant, |next, tenant| {
+        let tenant = tenant.into();
+        let quotas = self.change_tenant(tenant, |next, tenant| {
             let quotas = changes.apply(&tenant.quotas)?;
             for budget in tenant.budgets.values() {
                 quotas.check_budget(budget)?;
@@ -330,7 +331,9 @@ impl Directory {
                 tenant.credential = next.credential();
             }
             Ok(quotas)
-        })
+        })?;
+        self.snapshot().find(tenant).into_iter().for_each(|view| Directory::set_spill_limits(view));
+        Ok(quotas)
     }
 
     /// Creates a table.

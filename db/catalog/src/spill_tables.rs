@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use sandstorm_store::spill::{SpillFolderFile, SpillPool, SpillQuota};
 use sandstorm_store::{RecordTable, SpilledTable, StorageMode};
 
-use super::{Directory, DirectoryError, Quotas, TableEntry, TenantAccount};
+use super::{Directory, DirectoryError, Quotas, TableEntry, TenantAccount, TenantView};
 
 impl SpilledTable for TableEntry {
     fn records(&self) -> &RecordTable {
@@ -80,6 +80,12 @@ impl Directory {
         entry.table.attach_spill(owner, device, tenant.quotas.spill_bytes, (pool, tenant.id));
         self.set_spill_quota(tenant);
         Ok(())
+    }
+
+    /// Has a tenant's quota of the disk hold from now on, for the tables that it has.
+    pub(super) fn set_spill_limits(view: &TenantView) {
+        let limit_bytes = view.tenant.quotas.spill_bytes;
+        view.tables.values().for_each(|entry| entry.table.set_spill_limit(limit_bytes));
     }
 
     /// The threads of spill files, if there are any.

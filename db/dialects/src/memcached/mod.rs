@@ -156,11 +156,11 @@ impl MemcachedSession {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
             if next == NextAction::FetchCold {
-                // A datagram does not wait. The client's next one finds the records in memory.
+                // A datagram does not wait. The client's next one finds the records in memory. What stands before
+                // that command was done, and keeps its answers.
                 let reader = self.identity.as_ref().map_or(0, ConnectionIdentity::tenant);
                 let _ticket = ColdMiss::fetch(context.participant.shown().take_cold(), reader, || {});
                 self.cold = ColdCommand::default();
-                out.truncate(start);
                 match self.binary {
                     true => binary::push_too_large(out),
                     false => answers::push_line(answers::COLD, out),

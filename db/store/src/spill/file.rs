@@ -218,15 +218,18 @@ impl SpillFile {
     /// Makes a file on an empty device. It takes `limit_bytes` of the disk, rounded down to segments of 16 MiB, and one
     /// at least.
     pub(crate) fn new(device: Box<dyn SpillDevice>, number: u64, limit_bytes: u64) -> SpillFile {
-        let most = u64::from(u32::MAX / SEGMENT_BLOCKS);
-        let segments = (limit_bytes / (u64::from(SEGMENT_BLOCKS) * BLOCK_BYTES as u64)).clamp(1, most) as usize;
         let state = SpillState {
-            segments: SegmentTable::new(segments),
+            segments: SegmentTable::new(segments_of(limit_bytes)),
             filling: None,
             waiting: VecDeque::new(),
             failure: None,
         };
         SpillFile { device, number, state: Mutex::new(state), writing: Mutex::new(()) }
+    }
+
+    /// Sets the bytes of the disk that it takes at most from now on, as in [`SpillFile::new`].
+    pub(crate) fn set_limit(&self, limit_bytes: u64) {
+        self.state.lock().segments.set_limit(segments_of(limit_bytes));
     }
 
     /// Adds a record. Returns its address, and whether a chunk became full that has to be written.
@@ -451,6 +454,12 @@ impl SpillFile {
     pub(crate) fn failure(&self) -> Option<SpillRefusal> {
         self.state.lock().failure
     }
+}
+
+/// The segments of a file that takes so many bytes.
+fn segments_of(limit_bytes: u64) -> usize {
+    let most = u64::from(u32::MAX / SEGMENT_BLOCKS);
+    (limit_bytes / (u64::from(SEGMENT_BLOCKS) * BLOCK_BYTES as u64)).clamp(1, most) as usize
 }
 
 fn refusal_of(error: &io::Error) -> SpillRefusal {

@@ -56,6 +56,11 @@ impl SegmentTable {
         SegmentTable { segments: Vec::new(), limit, open: None }
     }
 
+    /// Sets the segments that the file may have from now on. One that has more takes no further ones.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Takes so many consecutive blocks; returns the first, counted from the start of the file. `None`: the file has
     /// reached its limit.
     pub(super) fn take_blocks(&mut self, blocks: u32, cause: AppendCause) -> Option<u32> {
@@ -79,15 +84,14 @@ impl SegmentTable {
         if cause == AppendCause::Leaves && self.limit >= LEAST_WITH_RESERVE && self.available() <= 1 {
             return None;
         }
+        if self.available() == 0 {
+            return None;
+        }
         let free = self.segments.iter().position(|segment| segment.state == SegmentState::Free);
-        let number = match free {
-            Some(free) => free,
-            None if self.segments.len() < self.limit => {
-                self.segments.push(SegmentUse::default());
-                self.segments.len() - 1
-            }
-            None => return None,
-        };
+        let number = free.unwrap_or_else(|| {
+            self.segments.push(SegmentUse::default());
+            self.segments.len() - 1
+        });
         self.segments[number] = SegmentUse { state: SegmentState::Open, ..SegmentUse::default() };
         self.open = Some(number as u32);
         self.open
@@ -191,7 +195,10 @@ mod tests {
         assert_eq!(segments.emptiest(|_| false), None, "it still waits for the disk");
         assert_eq!(segments.free_if_empty(0), Some(half));
         assert_eq!(segments.take_blocks(half, AppendCause::Leaves), Some(0));
-        segments = SegmentTable { limit: 3, ..segments };
+        segments.set_limit(1);
+        segments.drop_record(SEGMENT_BLOCKS);
+        assert_eq!(segments.take_blocks(half, AppendCause::Leaves), None, "it has more than it may have");
+        segments.set_limit(3);
         segments.take_blocks(half, AppendCause::Leaves);
         assert_eq!(segments.take_blocks(half, AppendCause::Leaves), None, "the last one is kept");
         assert_eq!(segments.take_blocks(half, AppendCause::Copied), Some(2 * SEGMENT_BLOCKS));

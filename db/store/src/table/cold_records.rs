@@ -47,6 +47,13 @@ impl RecordTable {
         let _once = self.spill.set(TableSpill::new(Box::new(with_table), device, limit_bytes, pool_and_tenant));
     }
 
+    /// Sets the bytes of the disk that its spill file takes at most from now on, if it has one.
+    pub fn set_spill_limit(&self, limit_bytes: u64) {
+        if let Some(spill) = self.spill.get() {
+            spill.file.set_limit(limit_bytes);
+        }
+    }
+
     /// Locks the stripe of a key's hash.
     pub(crate) fn lock_stripe_of<'t>(&'t self, participant: &'t Participant, hash: u64) -> LockedStripe<'t> {
         self.lock_stripe(participant, stripe_of(hash))

@@ -1,0 +1,116 @@
+//! Promise: what a tenant may take of the disk bounds its tables larger than memory: the bytes of their files, and
+//! those of its reads. A client of memcached over UDP, which cannot wait, is told to ask again.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use super::spill::{LARGE, fill, server, stats, value};
+use super::spill_clients::{MEMCACHED, REDIS, RawClient, bulk, server_with_ports, set, text_value};
+use crate::common::{Wire, eventually};
+use sandstorm_catalog::{QuotaChanges, TenantChange};
+use sandstorm_instance::DataPlane;
+use sandstorm_net::rpc::{Operation, RpcStatus};
+
+/// Reads cold records one after the other; returns how long that took.
+fn read_cold(plane: &DataPlane, wire: &mut Wire, numbers: std::ops::Range<u32>) -> Duration {
+    let before = stats(plane);
+    let (begun, count) = (Instant::now(), u64::from(numbers.end - numbers.start));
+    for number in numbers {
+        let answer = wire.one(Operation::get(LARGE, &number.to_le_bytes()));
+        assert_eq!((answer.status, &answer.value), (RpcStatus::Ok, &value(number)), "{number}: {}", answer.text());
+    }
+    let after = stats(plane);
+    assert_eq!((after.reads - before.reads, after.read_errors), (count, 0), "each was on the disk");
+    assert_eq!(after.read_bytes - before.read_bytes, count * 4_096, "a block each");
+    begun.elapsed()
+}
+
+#[test]
+fn cold_bytes_per_s_bounds_what_a_tenants_reads_take_of_the_disk() {
+    let (plane, id, _folder) = server(QuotaChanges::default());
+    let mut wire = Wire::new(&plane, 0, id);
+    fill(&mut wire, 8_000);
+    read_cold(&plane, &mut wire, 0..10);
+    assert_eq!(stats(&plane).held_by_quota, 0, "there is no such quota");
+    // Two blocks a second.
+    let quotas = QuotaChanges { cold_bytes_per_s: Some(8_192), ..QuotaChanges::default() };
+    plane.directory.update_tenant("a", &TenantChange { quotas, ..TenantChange::default() }).expect("changed");
+    let took = read_cold(&plane, &mut wire, 100..106);
+    assert!(took >= Duration::from_secs(2) && stats(&plane).held_by_quota > 0, "{took:?}, {:?}", stats(&plane));
+    // What is in memory does not wait.
+    let held = stats(&plane).held_by_quota;
+    for number in 100..106_u32 {
+        assert_eq!(wire.one(Operation::get(LARGE, &number.to_le_bytes())).value, value(number));
+    }
+    assert_eq!(stats(&plane).held_by_quota, held);
+}
+
+#[test]
+fn spill_bytes_bounds_the_file_and_a_higher_quota_makes_room_at_once() {
+    const VALUE_BYTES: usize = 64 << 10;
+    const LEAST: u64 = 64 << 20;
+    let (plane, _, _folder) = server_with_ports(QuotaChanges { spill_bytes: Some(LEAST), ..QuotaChanges::default() });
+    let mut redis = RawClient::new(&plane, REDIS);
+    let large = "v".repeat(VALUE_BYTES);
+    // Returns why there is no room, if there is none.
+    let mut put = |number: u64| loop {
+        redis.send(&set(&format!("k{number}"), &large));
+        match redis.line() {
+            said if said == "+OK" => return Ok(()),
+            said if said.contains("busy") => std::thread::sleep(Duration::from_millis(2)),
+            said => return Err(said),
+        }
+    };
+    let mut stored = 0;
+    let refused = loop {
+        match put(stored) {
+            Ok(()) => stored += 1,
+            Err(said) => break said,
+        }
+        assert!(stored * (VALUE_BYTES as u64) < 2 * LEAST, "it takes more than it may");
+    };
+    assert!(refused.contains("spill file has reached its limit"), "{refused}");
+    let full = stats(&plane);
+    assert!(full.file_bytes <= LEAST && full.refused_by_quota > 0 && full.cold_records > 500, "{full:?}");
+    RawClient::new(&plane, REDIS).expect("GET k0\r\n", &bulk(&large));
+    let quotas = QuotaChanges { spill_bytes: Some(2 * LEAST), ..QuotaChanges::default() };
+    plane.directory.update_tenant("a", &TenantChange { quotas, ..TenantChange::default() }).expect("changed");
+    for number in stored..stored + 200 {
+        assert_eq!(put(number), Ok(()));
+    }
+    let more = stats(&plane);
+    assert!(more.file_bytes > full.file_bytes && more.file_bytes <= 2 * LEAST, "{more:?}");
+}
+
+#[test]
+fn a_datagram_of_memcached_does_not_wait_and_the_next_one_finds_the_record() {
+    const COLD: &str = "SERVER_ERROR the record is not in memory, and is fetched: ask again\r\n";
+    let (plane, _, _folder) = server_with_ports(QuotaChanges::default());
+    let mut memcached = RawClient::new(&plane, MEMCACHED);
+    memcached.write("set number 0 0 2\r\n41\r\n", "STORED\r\n");
+    for number in 0..6_000_u32 {
+        let value = text_value(number);
+        memcached.write(&format!("set k{number} 7 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(plane.listening()[MEMCACHED]).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(300))).expect("a timeout");
+    let ask = |command: &str| {
+        socket.send(&[&[0, 7, 0, 0, 0, 1, 0, 0], command.as_bytes()].concat()).expect("sent");
+        let mut answer = [0; 1_500];
+        let len = socket.recv(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer[8..len]).into_owned()
+    };
+    let found =
+        |number: u32| format!("VALUE k{number} 7 {}\r\n{}\r\nEND\r\n", text_value(number).len(), text_value(number));
+    for number in [0, 100, 1_000] {
+        let get = format!("get k{number}\r\n");
+        assert_eq!(ask(&get), COLD);
+        assert!(eventually(|| ask(&get) == found(number)), "k{number} comes into memory");
+    }
+    // What was done before the command that would wait is answered.
+    assert_eq!(ask("delete k3\r\nget k4\r\n"), format!("DELETED\r\n{COLD}"));
+    assert!(eventually(|| ask("get k4\r\n") == found(4)));
+    assert_eq!(ask("get k3\r\n"), "END\r\n");
+    assert_eq!(stats(&plane).read_errors, 0);
+}
