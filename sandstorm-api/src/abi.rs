@@ -210,9 +210,14 @@ pub struct RawWrite {
 pub struct RawCursor {
     /// Host's business; 0 at the start.
     pub position: u64,
-    /// 1 when the scan has seen the whole table.
+    /// 1 when the scan has seen the whole table. Before: 0, or [`CURSOR_WAITS`].
     pub finished: u64,
 }
+
+/// [`RawCursor::finished`] of a scan that takes [`STATUS_COLD`], and so shows tables larger than memory.
+pub const CURSOR_WAITS: u64 = 2;
+/// [`RawCursor::finished`] of a scan that has seen the whole table.
+pub const CURSOR_FINISHED: u64 = 1;
 
 /// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`MAX_CALL_KEYS`].
 pub const MAX_CALL_RECORDS: usize = 32;
@@ -376,7 +381,7 @@ pub const STATUS_NOT_READ: u32 = 14;
 /// Status of a host call: the record is on the server's disk. Nothing was done: the library answers [`POLL_PENDING`],
 /// is polled again once the record is in memory, and makes the call again.
 pub const STATUS_COLD: u32 = 15;
-/// Status of a scan: the table is larger than memory.
+/// Status of a scan: not all records of the table are in memory, and the scan does not wait, or they are elsewhere.
 pub const STATUS_NOT_SCANNED: u32 = 16;
 /// Status of a host call: what is behind the table does not take the change.
 pub const STATUS_NOT_BACKED: u32 = 17;
@@ -447,7 +452,8 @@ pub struct HostCalls {
         sum: *mut i64,
     ) -> u32,
     /// Fills up to `limit` records from the cursor on, moves the cursor, writes how many. Records that stay unchanged
-    /// during a whole scan are seen at least once.
+    /// during a whole scan are seen at least once. Where the first is on the disk, it answers [`STATUS_COLD`] and fills
+    /// none, if the cursor says that it waits.
     pub scan: unsafe extern "C" fn(
         *mut InvocationHeader,
         table: u64,

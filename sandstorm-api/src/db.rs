@@ -1,11 +1,11 @@
-//! The invocation's database: tables, reads that prefetch and yield, writes, scans, the reply.
+//! The invocation's database: tables, reads that prefetch and yield, writes, the reply.
 
 use alloc::vec::Vec;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::abi::{self, RawCursor, RawRecord, RawWrite};
+use crate::abi::{self, RawWrite};
 use crate::host::{HostHandle, RangeRemainder};
 use crate::keys::Direction;
 use crate::range::{Range, RangeKeys};
@@ -105,36 +105,6 @@ impl<'a> Db<'a> {
     /// ```
     pub fn increment<'k>(&self, table: TableId, key: &'k [u8], delta: i64) -> Increment<'a, 'k> {
         Increment { host: self.host, table: table.0, key, delta, step: PrefetchStage::Start }
-    }
-
-    /// Reads up to `limit` records of the table from `cursor` on, in no particular order. A record that stays unchanged
-    /// during a whole scan is seen at least once.
-    ///
-    /// ```
-    /// # use sandstorm_api::prelude::*;
-    /// # async fn example(db: Db<'_>, table: TableId) -> Result<(), Error> {
-    /// let page = db.scan(table, Cursor::default(), 64)?;
-    /// let bytes: usize = page.records.iter().map(|record| record.value().len()).sum();
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `UnknownTable`; `Invalid` for a limit of 0.
-    pub fn scan(&self, table: TableId, cursor: Cursor, limit: usize) -> Result<ScanPage<'a>, Error> {
-        /// Records asked from the host in one call: bounds the work between two chances to end the invocation.
-        const BATCH: usize = 64;
-        if limit == 0 {
-            return Err(Error::invalid("a scan's limit must be at least 1"));
-        }
-        let mut at = cursor.0;
-        let mut records = Vec::new();
-        let mut batch = [RawRecord::EMPTY; BATCH];
-        while records.len() < limit && at.finished == 0 {
-            let want = BATCH.min(limit - records.len());
-            let filled = self.host.scan(table.0, &mut at, &mut batch[..want])?;
-            records.extend(batch[..filled].iter().map(|raw| self.host.record(*raw)));
-        }
-        Ok(ScanPage { records, next: (at.finished == 0).then_some(Cursor(at)) })
     }
 
     /// Reads the records of an ordered table with `from <= key < to` (empty `to`: to the end of the table), at most
@@ -251,19 +221,6 @@ impl<'a> Db<'a> {
     pub fn now_ms(&self) -> u64 {
         self.host.now_ms()
     }
-}
-
-/// Position of a scan; `Cursor::default()` is the start of the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cursor(RawCursor);
-
-/// One page of a scan.
-#[derive(Clone, Debug)]
-pub struct ScanPage<'a> {
-    /// The records, at most as many as asked for.
-    pub records: Vec<Record<'a>>,
-    /// Start of the next page; `None` when the whole table was seen.
-    pub next: Option<Cursor>,
 }
 
 pub(crate) const UNCONDITIONAL: RawWrite =

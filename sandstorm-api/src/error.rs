@@ -212,9 +212,11 @@ impl Error {
                 ErrorKind::NotBacked,
                 "what is behind the table does not take the change: it fails, or as much waits for it as may; call again later",
             ),
-            abi::STATUS_NOT_SCANNED => {
-                (ErrorKind::Invalid, "the table is larger than memory (mode `spill`): its records are not listed")
-            }
+            abi::STATUS_NOT_SCANNED => (
+                ErrorKind::Invalid,
+                "not all records of the table are in memory: `scan_page` waits for those of the mode `spill`, and those \
+                 behind a backing are not listed",
+            ),
             abi::STATUS_CONTENDED => (
                 ErrorKind::Contended,
                 "the transaction met the writes of others each time; nothing was written: call again",

@@ -167,14 +167,13 @@ impl<'a> HostHandle<'a> {
         unless_cold(status, |status| status_to_result(status).map(|()| sum))
     }
 
-    /// Fills `out` with records from the cursor on; answers how many.
-    pub(crate) fn scan(&self, table: u64, cursor: &mut RawCursor, out: &mut [RawRecord]) -> Result<usize, Error> {
+    /// Fills `out` with records from the cursor on; answers how many. Pending only if the cursor says that it waits.
+    pub(crate) fn scan(&self, table: u64, cursor: &mut RawCursor, out: &mut [RawRecord]) -> Poll<Result<usize, Error>> {
         let mut filled = 0;
         // SAFETY: a live invocation; cursor, `out` (with its length) and `filled` outlive the call.
-        status_to_result(unsafe {
-            (self.calls().scan)(self.invocation, table, cursor, out.as_mut_ptr(), out.len(), &mut filled)
-        })?;
-        Ok(filled.min(out.len()))
+        let status =
+            unsafe { (self.calls().scan)(self.invocation, table, cursor, out.as_mut_ptr(), out.len(), &mut filled) };
+        unless_cold(status, |status| status_to_result(status).map(|()| filled.min(out.len())))
     }
 
     /// Appends the next records of a range, `limit` at most; the range is then what is left.

@@ -66,6 +66,7 @@ pub mod regex;
 #[doc(hidden)]
 pub mod rt;
 mod running;
+mod scan;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
@@ -75,13 +76,14 @@ pub mod uuid;
 mod yielding;
 
 pub use calls::ExtensionCall;
-pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, ScanPage};
+pub use db::{Db, Delete, Get, GetMany, Increment, Put};
 pub use error::{Error, ErrorKind};
 pub use expiry::TimeToLive;
 pub use keys::{Direction, Keys, KeysIntoIter, KeysIter};
 pub use logs::LogLevel;
 pub use range::{Range, RangeKeys};
 pub use record::{Record, TableId};
+pub use scan::{Cursor, PageScan, ScanPage};
 pub use transaction::{Transaction, TransactionRecord};
 pub use typed::Typed;
 pub use yielding::{YieldNow, yield_now};

@@ -17,6 +17,7 @@ mod slow_requests;
 mod spill;
 mod spill_clients;
 mod spill_quotas;
+mod spill_scans;
 mod touches;
 mod transactions;
 mod versions;

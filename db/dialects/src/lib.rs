@@ -373,7 +373,7 @@ impl ProtocolSession {
     pub fn set_cold_error(&mut self, error: SpillReadError) {
         match self {
             ProtocolSession::Memcached(session) => session.cold.set_error(error),
-            ProtocolSession::Redis(session) => session.cold.set_error(error),
+            ProtocolSession::Redis(session) => session.set_cold_error(error),
             ProtocolSession::Peer(session) => session.set_cold_error(error),
         }
     }

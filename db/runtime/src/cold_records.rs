@@ -2,11 +2,44 @@
 //! again once they are in memory.
 
 use sandstorm_api::abi;
-use sandstorm_store::Participant;
 use sandstorm_store::spill::ColdMiss;
+use sandstorm_store::{EpochGuard, Participant, RecordRef, RecordTable};
 
 use super::invocation::{InvocationHandle, InvocationState};
 use super::invocation_trace::ColdWaits;
+
+/// Where a scan goes on, and how it is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScanFrom {
+    pub(super) position: u64,
+    /// What the cursor says beside its position.
+    pub(super) finished: u64,
+    pub(super) limit: usize,
+    pub(super) now_ms: u64,
+    /// The status where it has to wait for the disk.
+    pub(super) cold_status: u32,
+}
+
+/// Shows the next records of a scan to `f`, and returns where it goes on; `None`: that was the whole table.
+///
+/// # Errors
+/// The status: it waits for the disk, and what `f` was shown does not count; or it would pass records over.
+pub(super) fn scan_table<'g>(
+    (table, guard): (&'g RecordTable, &'g EpochGuard<'_>),
+    participant: &Participant,
+    from: ScanFrom,
+    f: &mut dyn FnMut(RecordRef<'g>),
+) -> Result<Option<u64>, u32> {
+    let ScanFrom { position, finished, limit, now_ms, cold_status } = from;
+    if !table.is_partial() {
+        return Ok(table.scan(guard, position, limit, now_ms, f));
+    }
+    if table.has_backing() || finished != abi::CURSOR_WAITS {
+        return Err(abi::STATUS_NOT_SCANNED);
+    }
+    let next = table.scan_awaited((guard, participant.shown()), (position, limit), now_ms, f);
+    if participant.shown().has_cold() { Err(cold_status) } else { Ok(next) }
+}
 
 impl InvocationState {
     /// Returns the status of a call that has met a cold record.

@@ -8,6 +8,7 @@
 
 use sandstorm_api::abi::{self, HostCalls, RawCursor, RawKey, RawRecord, RawWrite};
 
+use super::cold_records::{ScanFrom, scan_table};
 use super::commit::commit;
 use super::extension_calls::{call_begin, call_end, call_part, call_return};
 use super::host_call::{
@@ -314,12 +315,11 @@ unsafe extern "C" fn scan(
     // SAFETY: the library's cursor, results (room for `limit` records) and count outlive the call; the records stay
     // until the invocation's pin ends.
     let fill = |body: &mut InvocationState, participant: &Participant| unsafe {
-        let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
-        if table.is_partial() {
-            return Err(abi::STATUS_NOT_SCANNED);
-        }
+        let RawCursor { position, finished } = *cursor;
         let limit = limit.min(SCAN_CALL_RECORDS);
+        let cold_status = body.cold_status();
+        let from = ScanFrom { position, finished, limit, now_ms: body.abi.now_ms, cold_status };
+        let table = body.table(table)?;
         let (mut count, mut read_bytes) = (0, 0);
         let mut add = |record: RecordRef<'_>| {
             if count < limit {
@@ -329,11 +329,11 @@ unsafe extern "C" fn scan(
                 count += 1;
             }
         };
-        if limit > 0 && (*cursor).finished == 0 {
+        if limit > 0 && finished != abi::CURSOR_FINISHED {
             let guard = participant.guard();
-            match table.scan(&guard, (*cursor).position, limit, now_ms, &mut add) {
+            match scan_table((table, &guard), participant, from, &mut add)? {
                 Some(next) => (*cursor).position = next,
-                None => (*cursor).finished = 1,
+                None => (*cursor).finished = abi::CURSOR_FINISHED,
             }
         }
         filled.write(count);

@@ -15,6 +15,7 @@ use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expiry_ms};
 
+use super::cold_records::{ScanFrom, scan_table};
 use super::guest_memory::GuestMemory;
 use super::guest_value::GuestAddress;
 use super::host::condition_of;
@@ -394,14 +395,12 @@ impl SandboxCall<'_> {
     ) -> CallResult<()> {
         let mut at: GuestCursor = self.memory.read(cursor)?;
         let limit = (limit as usize).min(SCAN_CALL_RECORDS);
-        let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
+        let (now_ms, cold_status, participant) = (self.body.abi.now_ms, self.body.cold_status(), self.participant);
         let mut count = 0;
         let mut failed = Ok(());
-        if limit > 0 && at.finished == 0 {
-            let table = self.own_table(table)?;
-            if table.is_partial() {
-                return Err(abi::STATUS_NOT_SCANNED.into());
-            }
+        let table = self.own_table(table)?;
+        if limit > 0 && at.finished != abi::CURSOR_FINISHED {
+            let from = ScanFrom { position: at.position, finished: at.finished, limit, now_ms, cold_status };
             let mut add = |record: RecordRef<'_>| {
                 if count < limit && failed.is_ok() {
                     failed = self.put_record(out, count, Some(&record));
@@ -409,12 +408,10 @@ impl SandboxCall<'_> {
                 }
             };
             let guard = participant.guard();
-            match table.scan(&guard, at.position, limit, now_ms, &mut add) {
+            match scan_table((table, &guard), participant, from, &mut add)? {
                 Some(next) => at.position = next,
-                None => at.finished = 1,
+                None => at.finished = abi::CURSOR_FINISHED,
             }
-        } else {
-            self.body.table(table)?;
         }
         failed?;
         self.memory.write(cursor, at)?;

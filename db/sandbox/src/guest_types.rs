@@ -88,7 +88,7 @@ pub struct GuestWrite {
 pub struct GuestCursor {
     /// The host's own.
     pub position: u64,
-    /// 1: the scan has seen the whole table.
+    /// 1: the scan has seen the whole table. 2: it waits for the disk.
     pub finished: u64,
 }
 

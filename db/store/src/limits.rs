@@ -193,6 +193,9 @@ pub const NOTED_KEY_BYTES: usize = 48;
 pub const NOTED_KEYS_BYTES: usize = 64 << 20;
 /// Cold records that one operation has read at a time; the others follow.
 pub const COLD_MISSES_PER_OPERATION: usize = 1024;
+/// Part of a table's memory that the cold records take at most which one step of a scan waits for together: a few of
+/// them may push others out, and not one another.
+pub const AWAITED_MEMORY_ONE_IN: u64 = 8;
 /// Cold records that a walk through a table gathers before it reads them, 24 bytes each: as many as a checkpoint, so
 /// that those near each other on the disk are read by one read.
 pub const WALK_COLD_RECORDS: usize = 65_536;

@@ -30,7 +30,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let mut matching = Vec::new();
     let mut next = Some(Default::default());
     while let Some(cursor) = next {
-        let page = db.scan(args.table, cursor, args.page as usize)?;
+        let page = db.scan_page(args.table, cursor, args.page as usize).await?;
         for record in page.records.into_iter().filter(|record| matches_predicate(&args, record)) {
             if matches < u64::from(args.limit) {
                 matching.push(record);

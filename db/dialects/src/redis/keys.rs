@@ -5,13 +5,14 @@ use super::backed_keys;
 use super::command_call::{CommandCall, listed, reach_table, scanned};
 use super::errors::{ANSWER_TOO_LONG, CommandError, CommandResult, NO_KEY, NOT_AN_INTEGER, SYNTAX, unknown_subcommand};
 use super::glob::GlobPattern;
+use super::session_state::ScanWait;
 use crate::limits::PLAN_OPERATIONS;
 use crate::limits::redis::{
     ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SCAN_COLD_RECORDS, SCAN_MATCH_CHUNK,
     SCAN_RECORDS, TRANSACTION_RANDOM_SCANS,
 };
 use sandstorm_catalog::TableEntry;
-use sandstorm_store::{RecordRef, RecordUpdate, StoreError};
+use sandstorm_store::{RecordRef, RecordTable, RecordUpdate, ScannedRecord, StoreError};
 
 /// Counts the keys for which `f` returns true.
 fn count_keys(
@@ -185,7 +186,20 @@ fn charge_pattern(call: &CommandCall<'_, '_>, pattern: &GlobPattern<'_>) -> Comm
 /// Bits of a cursor that clients do not see: many store it as a number with 53 bits.
 const HIDDEN_BITS: u32 = 11;
 
+/// The hash of the first record from a position on, which is cold.
+#[cold]
+fn first_cold(call: &CommandCall<'_, '_>, table: &RecordTable, from: u64) -> Option<u64> {
+    let mut first = None;
+    table.scan_each(call.guard, (from, 1), call.now_ms(), &mut |record| {
+        if let ScannedRecord::Cold(cold) = record {
+            first = first.or_else(|| Some(cold.hash()));
+        }
+    });
+    first
+}
+
 pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
+    let is_alone = call.state.scan_wait.take().is_some_and(|wait| wait.is_alone);
     let cursor = std::str::from_utf8(call.arg(1)).ok().and_then(|cursor| cursor.parse::<u64>().ok());
     let Some(cursor) = cursor else { return Err("ERR invalid cursor".into()) };
     let (mut pattern, mut limit, mut strings, mut at) = (None, 10, true, 2);
@@ -211,7 +225,7 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     // A transaction does not wait for the disk.
     let entry = if call.locked.is_some() { listed(entry)? } else { scanned(entry)? };
     let most = if entry.table.is_larger_than_memory() { SCAN_COLD_RECORDS } else { SCAN_RECORDS };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(most);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(if is_alone { 1 } else { most });
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(GlobPattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
     let (mut scanned, mut goes_on) = (0, true);
@@ -221,7 +235,8 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
     {
         // With a pattern a few at a time, so that an expensive one ends the call early and still makes progress.
         let (before, step) = (scanned, if pattern.is_some() { SCAN_MATCH_CHUNK } else { limit });
-        next = entry.table.scan_awaited(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
+        let (by, at) = ((call.guard, call.context.participant.shown()), (from, step.min(limit)));
+        next = entry.table.scan_awaited(by, at, call.now_ms(), &mut |record| {
             scanned += 1;
             if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
                 shown.push(record);
@@ -233,7 +248,15 @@ pub(super) fn scan(call: &mut CommandCall<'_, '_>) -> CommandResult {
         let steps = pattern.as_ref().map_or(0, GlobPattern::steps);
         goes_on = scanned < limit && is_dense && steps < PATTERN_STEPS / 2;
         if call.has_cold() {
-            return Err(StoreError::Cold.into());
+            if from >> HIDDEN_BITS == cursor {
+                let first = first_cold(call, &entry.table, from);
+                call.state.scan_wait = first.map(|hash| ScanWait { behind: (hash >> HIDDEN_BITS) + 1, is_alone });
+                return Err(StoreError::Cold.into());
+            }
+            // What was found before is answered, and the next SCAN waits for these: memory need not have all at once.
+            drop(call.context.participant.shown().take_cold());
+            next = Some(from);
+            break;
         }
     }
     pattern.map_or(Ok(()), |pattern| charge_pattern(call, &pattern))?;

@@ -455,8 +455,8 @@ impl RandomKeyCommand {
             if self.scans > RANDOM_SCANS {
                 return Err(TABLE_TOO_SPARSE.into());
             }
-            let next =
-                table.scan_awaited(call.guard, self.cursor, 1, call.now_ms(), &mut |record| found = Some(record));
+            let (by, at) = ((call.guard, call.context.participant.shown()), (self.cursor, 1));
+            let next = table.scan_awaited(by, at, call.now_ms(), &mut |record| found = Some(record));
             if call.has_cold() {
                 // The same record again, once it is in memory.
                 return Ok(false);

@@ -25,6 +25,7 @@ use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES, BATCH_AR
 use crate::{CommandContext, ConnectionIdentity, InvocationResult, NextAction, PortService, http_detection};
 use sandstorm_accounts::{CommandPreview, RequestSubject};
 use sandstorm_catalog::TenantView;
+use sandstorm_store::spill::SpillReadError;
 use sandstorm_store::{EpochGuard, RecordTable};
 
 /// The state of one connection.
@@ -74,6 +75,15 @@ impl RedisSession {
     /// The identity that it acts for.
     pub(crate) fn identity(&self) -> Option<&ConnectionIdentity> {
         self.state.identity.as_ref()
+    }
+
+    /// Notes why records that the next command waits for could not be read.
+    pub(crate) fn set_cold_error(&mut self, error: SpillReadError) {
+        match &mut self.state.scan_wait {
+            // Which of them is not known: it waits for each alone from there on.
+            Some(wait) if !wait.is_alone => wait.is_alone = true,
+            _ => self.cold.set_error(error),
+        }
     }
 
     /// Bytes that it uses: a part of a parsed command, an open transaction.
@@ -237,6 +247,8 @@ impl RedisSession {
                 self.after_piece(context, SuspendedCommand { command, spec, long, identity, took_us }, out)
             }
             PieceOutcome::Finished => {
+                // What it has waited for does not count against the next command.
+                self.cold = ColdCommand::default();
                 self.suppress_reply(start, out);
                 (command.len, self.stop().unwrap_or(NextAction::Yield))
             }
@@ -274,8 +286,11 @@ impl RedisSession {
         if is_exec {
             self.state.watched = WatchedKeys::default();
         }
+        // A record that cannot be read keeps no client from those behind it.
+        let behind = self.state.scan_wait.take().map(|wait| format!("; SCAN {} goes on behind it", wait.behind));
+        let behind = behind.unwrap_or_default();
         let kind = if is_exec { "EXECABORT Transaction discarded because of:" } else { "ERR" };
-        RespWriter { out: &mut *out, resp3: false }.error(format!("{kind} {text}").as_bytes());
+        RespWriter { out: &mut *out, resp3: false }.error(format!("{kind} {text}{behind}").as_bytes());
         self.suppress_reply(start, out);
     }
 

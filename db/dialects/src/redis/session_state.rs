@@ -56,6 +56,8 @@ pub(super) struct RedisSessionState {
     pub(super) tracked: TrackingState,
     /// Connections that it has killed.
     pub(super) kills: Vec<(u32, u64)>,
+    /// The SCAN that waits for the disk, if one does.
+    pub(super) scan_wait: Option<ScanWait>,
 }
 
 /// The types of a call of a typed function, and which of them its reply is of.
@@ -106,6 +108,15 @@ pub(super) struct ClientAttributes {
     pub(super) failures: u32,
 }
 
+/// A SCAN that waits for records on the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScanWait {
+    /// The cursor behind the first of them.
+    pub(super) behind: u64,
+    /// Whether it waits for that one alone: one of those that it waited for before could not be read.
+    pub(super) is_alone: bool,
+}
+
 /// The answers that the client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyMode {
@@ -147,6 +158,7 @@ impl RedisSessionState {
             addresses: None,
             tracked: TrackingState::default(),
             kills: Vec::new(),
+            scan_wait: None,
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::RecordTable;
 use super::buckets::stripe_of;
-use crate::limits::{SPILL_OVERDRAFT_ONE_IN, SPILL_RESTORE_WAITS};
+use crate::limits::{AWAITED_MEMORY_ONE_IN, SPILL_OVERDRAFT_ONE_IN, SPILL_RESTORE_WAITS};
 use crate::spill::{BlockRange, SpillAddress, SpillReadError, SpillRecord, SpillRefusal, near_runs};
-use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, StoreError};
+use crate::{EpochGuard, Participant, RecordRef, RestoredRecord, ShownPosition, StoreError};
 
 /// A cold record that a scan has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,16 @@ fn restored<'r>(record: &SpillRecord<'r>) -> RestoredRecord<'r> {
     RestoredRecord { version, key, value, flags, expires_at_ms }
 }
 
+/// What a scan that may wait has met.
+#[derive(Debug, Default)]
+struct AwaitedPage {
+    is_any_shown: bool,
+    /// Bytes of the disk that the noted records have.
+    noted_bytes: u64,
+    /// Where the next step begins, if not behind all records that were met.
+    end: Option<u64>,
+}
+
 /// Times that a record is looked for which moves on the disk: it does with its segment, seldom.
 const MOVES: usize = 64;
 
@@ -100,22 +110,45 @@ impl RecordTable {
         self.scan_with(guard, cursor, limit, now_ms, in_memory, cold)
     }
 
-    /// As [`RecordTable::scan`], for an operation that may wait: notes the cold records that it meets, which count. If
-    /// there are any, it is made again from the same cursor once they are in memory.
+    /// As [`RecordTable::scan`], for an operation that may wait. It ends before the first cold record. If it begins
+    /// with one, it shows nothing that counts, and notes in `shown` this one and those that follow: as many of the
+    /// next `limit` records as fit into a part of the table's memory together. It is made again from the same cursor
+    /// once they are in memory; the first is enough for it to get on.
     pub fn scan_awaited<'g>(
         &'g self,
-        guard: &'g EpochGuard<'_>,
-        cursor: u64,
-        limit: usize,
+        (guard, shown): (&'g EpochGuard<'_>, &ShownPosition),
+        (cursor, limit): (u64, usize),
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Option<u64> {
-        let cursor = self.scan_with(guard, cursor, limit, now_ms, f, &mut |hash, record| {
-            self.note_cold(hash, record, guard.shown());
+        let page = RefCell::new(AwaitedPage::default());
+        let most = self.quota_bytes() / AWAITED_MEMORY_ONE_IN;
+        let in_memory = &mut |record: RecordRef<'g>| {
+            let mut page = page.borrow_mut();
+            if page.end.is_none() && page.noted_bytes == 0 {
+                page.is_any_shown = true;
+                f(record);
+            }
+        };
+        let cold = &mut |hash, record: RecordRef<'g>| {
+            let mut page = page.borrow_mut();
+            let bytes = record.cold_address().map_or(0, SpillAddress::bytes);
+            if page.end.is_some() {
+                return true;
+            }
+            // One of the cursor's own hash cannot be the next step's first.
+            if hash != cursor && (page.is_any_shown || page.noted_bytes != 0 && page.noted_bytes + bytes > most) {
+                page.end = Some(hash);
+            } else {
+                page.noted_bytes += bytes;
+                self.note_cold(hash, record, shown);
+            }
             true
-        });
-        self.note_all_read(guard.shown());
-        cursor
+        };
+        let next = self.scan_with(guard, cursor, limit, now_ms, in_memory, cold);
+        self.note_all_read(shown);
+        let end = page.borrow().end;
+        end.or(next)
     }
 
     /// Takes the read of a cold record out of the quota of the tenant that reads: a table may be granted to it. Waits

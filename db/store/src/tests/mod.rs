@@ -5,6 +5,7 @@ mod awaited;
 mod cold;
 mod cold_moves;
 mod cold_quotas;
+mod cold_scans;
 mod concurrent;
 mod crowds;
 mod expiry;
