@@ -10,6 +10,7 @@ pub mod namespaces;
 pub mod network;
 pub mod ports;
 pub mod process;
+pub mod transaction_graph;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

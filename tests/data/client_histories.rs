@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use graph::Happened;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error};
 use sandstorm_extension::BudgetOverride;
 
 use super::client_transactions::{SORTED, world};
+use crate::common::transaction_graph::{CommittedTransaction, check_serialisable};
 use crate::common::{await_nothing_charged, client_at, library_of, loaded};
 
 /// Reads keys of one byte in a transaction, and writes its id to the first ones of them. Args: the id, how many are
@@ -38,89 +38,16 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
-/// The checker of histories.
-mod graph {
-    use std::collections::{HashMap, HashSet};
-
-    /// A transaction that was committed. Each writes its own id, and has read every key that it writes.
-    #[derive(Clone, Debug)]
-    pub(super) struct Happened {
-        /// From 1; 0 is the state at the beginning.
-        pub(super) id: u64,
-        /// Keys, and the ids that it has read there.
-        pub(super) reads: Vec<(u8, u64)>,
-        pub(super) writes: Vec<u8>,
-        /// Moments before and after it.
-        pub(super) begun: u64,
-        pub(super) ended: u64,
-    }
-
-    /// Whether there is an order of all of them, in which those that ended before others began come first, and in which
-    /// each reads what those before it have written.
-    pub(super) fn check_serialisable(history: &[Happened]) -> Result<(), String> {
-        let mut next: HashMap<(u8, u64), u64> = HashMap::new();
-        for happened in history {
-            for key in &happened.writes {
-                let Some((_, old)) = happened.reads.iter().find(|(read, _)| read == key) else {
-                    return Err(format!("{} writes {key} unread", happened.id));
-                };
-                if let Some(other) = next.insert((*key, *old), happened.id) {
-                    return Err(format!("{other} and {} have both replaced {old} of key {key}", happened.id));
-                }
-            }
-        }
-        let mut edges: HashMap<u64, HashSet<u64>> = HashMap::new();
-        let mut add = |from: u64, to: u64| {
-            if from != to {
-                edges.entry(from).or_default().insert(to);
-            }
-        };
-        for happened in history {
-            for (key, old) in &happened.reads {
-                add(*old, happened.id);
-                next.get(&(*key, *old)).into_iter().for_each(|writer| add(happened.id, *writer));
-            }
-            history.iter().filter(|earlier| earlier.ended < happened.begun).for_each(|earlier| {
-                add(earlier.id, happened.id);
-            });
-        }
-        // Those that nothing has to come before go first, until none is left.
-        let mut before: HashMap<u64, usize> = history.iter().map(|happened| (happened.id, 0)).collect();
-        before.insert(0, 0);
-        for to in edges.values().flatten() {
-            *before.get_mut(to).ok_or_else(|| format!("{to} was read and never committed"))? += 1;
-        }
-        let mut ready: Vec<u64> = before.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
-        let mut placed = 0;
-        while let Some(id) = ready.pop() {
-            placed += 1;
-            for to in edges.get(&id).into_iter().flatten() {
-                let count = before.get_mut(to).ok_or("an edge to nowhere")?;
-                *count -= 1;
-                if *count == 0 {
-                    ready.push(*to);
-                }
-            }
-        }
-        if placed == before.len() {
-            return Ok(());
-        }
-        let mut stuck: Vec<_> = before.into_iter().filter(|(_, count)| *count > 0).map(|(id, _)| id).collect();
-        stuck.sort_unstable();
-        Err(format!("no order of these: {stuck:?}"))
-    }
-}
-
 #[test]
 fn the_checker_of_histories_finds_what_is_wrong() {
-    let one = |id, reads: &[(u8, u64)], writes: &[u8], begun, ended| Happened {
+    let one = |id, reads: &[(u8, u64)], writes: &[u8], begun, ended| CommittedTransaction {
         id,
         reads: reads.to_vec(),
         writes: writes.to_vec(),
         begun,
         ended,
     };
-    let check = graph::check_serialisable;
+    let check = check_serialisable;
     assert_eq!(check(&[one(1, &[(7, 0)], &[7], 1, 2), one(2, &[(7, 1)], &[7], 3, 4)]), Ok(()));
     assert!(check(&[one(1, &[(7, 0)], &[7], 1, 9), one(2, &[(7, 0)], &[7], 1, 9)]).is_err(), "a lost update");
     let skew = [one(1, &[(7, 0), (8, 0)], &[7], 1, 9), one(2, &[(7, 0), (8, 0)], &[8], 1, 9)];
@@ -198,7 +125,7 @@ fn transactions_of_clients_and_of_calls_are_strictly_serialisable_together() {
     let extension = loaded("reads", 1, library_of("reads", CALL), BudgetOverride::default());
     plane.directory.put_extension("bank", Arc::new(extension)).expect("an extension is loaded");
     let (ids, moments, conflicts) = (AtomicU64::new(1), AtomicU64::new(1), AtomicUsize::new(0));
-    let history: Vec<Happened> = std::thread::scope(|scope| {
+    let history: Vec<CommittedTransaction> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4_u64)
             .map(|thread| {
                 let (plane, ids, moments, conflicts) = (&plane, &ids, &moments, &conflicts);
@@ -218,7 +145,9 @@ fn transactions_of_clients_and_of_calls_are_strictly_serialisable_together() {
                         };
                         let ended = moments.fetch_add(1, SeqCst);
                         match done {
-                            Some((reads, writes)) => happened.push(Happened { id, reads, writes, begun, ended }),
+                            Some((reads, writes)) => {
+                                happened.push(CommittedTransaction { id, reads, writes, begun, ended })
+                            }
                             None => drop(conflicts.fetch_add(1, SeqCst)),
                         }
                     }
@@ -228,7 +157,7 @@ fn transactions_of_clients_and_of_calls_are_strictly_serialisable_together() {
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("a client")).collect()
     });
-    assert_eq!(graph::check_serialisable(&history), Ok(()));
+    assert_eq!(check_serialisable(&history), Ok(()));
     assert!(history.len() as u64 > EACH, "most are committed: {}", history.len());
     let conflicts = conflicts.load(SeqCst);
     println!("{} committed, {conflicts} met others", history.len());

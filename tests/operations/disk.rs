@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -126,12 +126,104 @@ impl CountingClient for MemcachedCounting {
     }
 }
 
+/// A client of memcached's binary protocol.
+struct BinaryCounting(BufReader<TcpStream>);
+
+impl BinaryCounting {
+    /// Sends a request; returns the status and the value of its answer.
+    fn ask(&mut self, opcode: u8, extras: &[u8], key: &str, value: &str) -> Result<(u16, Vec<u8>), String> {
+        let body = (extras.len() + key.len() + value.len()) as u32;
+        let mut request = vec![0x80, opcode, 0, key.len() as u8, extras.len() as u8, 0, 0, 0];
+        request.extend_from_slice(&body.to_be_bytes());
+        request.extend_from_slice(&[0; 12]);
+        let request = [&request[..], extras, key.as_bytes(), value.as_bytes()].concat();
+        self.0.get_ref().write_all(&request).map_err(text)?;
+        let mut head = [0; 24];
+        self.0.read_exact(&mut head).map_err(text)?;
+        let mut body = vec![0; u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize];
+        self.0.read_exact(&mut body).map_err(text)?;
+        let before = usize::from(head[4]) + usize::from(u16::from_be_bytes([head[2], head[3]]));
+        Ok((u16::from_be_bytes([head[6], head[7]]), body.split_off(before)))
+    }
+}
+
+impl CountingClient for BinaryCounting {
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
+        match self.ask(0x01, &[0; 8], key, &number.to_string())? {
+            (0, _) => Ok(()),
+            (status, said) => Err(format!("status {status}: {}", String::from_utf8_lossy(&said))),
+        }
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
+        match self.ask(0x00, &[], key, "")? {
+            (0, value) => String::from_utf8_lossy(&value).parse().map(Some).map_err(text),
+            // There is none.
+            (1, _) => Ok(None),
+            (status, said) => Err(format!("status {status}: {}", String::from_utf8_lossy(&said))),
+        }
+    }
+}
+
+/// A client of memcached over UDP, which asks again until there is an answer, or the server was killed.
+struct DatagramCounting {
+    socket: UdpSocket,
+    request: u16,
+    is_killed: Arc<AtomicBool>,
+}
+
+impl DatagramCounting {
+    fn ask(&mut self, command: &str) -> Result<String, String> {
+        self.request = self.request.wrapping_add(1);
+        let number = self.request.to_be_bytes();
+        let datagram = [&number[..], &[0, 0, 0, 1, 0, 0], command.as_bytes()].concat();
+        let mut answer = [0; 1_500];
+        while !self.is_killed.load(SeqCst) {
+            self.socket.send(&datagram).map_err(text)?;
+            // Answers to what was asked before are passed over.
+            while let Ok(len) = self.socket.recv(&mut answer) {
+                if answer[..2] == number {
+                    return Ok(String::from_utf8_lossy(&answer[8..len]).into_owned());
+                }
+            }
+        }
+        Err("it was killed".into())
+    }
+}
+
+impl CountingClient for DatagramCounting {
+    fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
+        let value = number.to_string();
+        let said = self.ask(&format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()))?;
+        if said.starts_with("STORED") { Ok(()) } else { Err(said) }
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
+        let said = self.ask(&format!("get {key}\r\n"))?;
+        let mut lines = said.lines();
+        match lines.next() {
+            Some("END") => Ok(None),
+            Some(head) if head.starts_with("VALUE") => lines.next().unwrap_or_default().parse().map(Some).map_err(text),
+            _ => Err(said),
+        }
+    }
+}
+
+/// How a client of the own protocol writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnWrites {
+    Puts,
+    /// Calls of [`CALLED`].
+    Calls,
+    /// Transactions that write a key and its twin.
+    Transactions,
+}
+
 struct OwnCounting {
     client: Client,
     table: u64,
     is_killed: Arc<AtomicBool>,
-    /// Whether its writes are calls of [`CALLED`].
-    calls: bool,
+    writes: OwnWrites,
 }
 
 /// An extension that writes a number under a key and under its twin, at one moment.
@@ -164,13 +256,23 @@ impl OwnCounting {
 
 impl CountingClient for OwnCounting {
     fn put(&mut self, key: &str, number: u64) -> Result<(), String> {
-        let value = number.to_string();
-        if self.calls {
-            let args = format!("{key} {value}");
-            let said = self.ask(|client| client.invoke("count", args.as_bytes()))?;
-            return if said == value.as_bytes() { Ok(()) } else { Err(format!("{said:?} for {value}")) };
+        let (value, table) = (number.to_string(), self.table);
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        match self.writes {
+            OwnWrites::Puts => self.ask(|client| client.put(table, key, value, &PutOptions::default())).map(drop),
+            OwnWrites::Calls => {
+                let args = [key, b" ", value].concat();
+                let said = self.ask(|client| client.invoke("count", &args))?;
+                if said == value { Ok(()) } else { Err(format!("{said:?} for {number}")) }
+            }
+            OwnWrites::Transactions => self.ask(|client| {
+                client.transact(|transaction| {
+                    transaction.put(table, key, value);
+                    transaction.put(table, &[key, b":twin"].concat(), value);
+                    Ok(())
+                })
+            }),
         }
-        self.ask(|client| client.put(self.table, key.as_bytes(), value.as_bytes(), &PutOptions::default())).map(drop)
     }
 
     fn get(&mut self, key: &str) -> Result<Option<u64>, String> {
@@ -185,21 +287,31 @@ pub(super) fn stream(address: &str) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
+fn socket(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(address).unwrap();
+    socket.set_read_timeout(Some(OWN_DEADLINE)).unwrap();
+    socket
+}
+
 /// The clients of all protocols; the sealed one does not see that it is on loopback.
 fn clients(server: &RecordServer, table: u64, is_killed: &Arc<AtomicBool>) -> Vec<Box<dyn CountingClient + Send>> {
     let tenant = server.control.tenant("shop").unwrap().id;
-    let own = |sealing, calls| {
+    let own = |sealing, writes| {
         let config = Config::new(server.data.parse().unwrap(), tenant).sealing(sealing).deadline(LONG);
         let client = Client::connect(config.token(TOKEN)).unwrap().with_deadline(OWN_DEADLINE);
-        Box::new(OwnCounting { client, table, is_killed: Arc::clone(is_killed), calls })
+        Box::new(OwnCounting { client, table, is_killed: Arc::clone(is_killed), writes })
     };
     vec![
         Box::new(RedisCounting(stream(&server.redis), false)),
         Box::new(RedisCounting(stream(&server.redis), true)),
         Box::new(MemcachedCounting(stream(&server.memcached))),
-        own(sandstorm_client::Sealing::default(), false),
-        own(sandstorm_client::Sealing::Always, false),
-        own(sandstorm_client::Sealing::default(), true),
+        own(sandstorm_client::Sealing::default(), OwnWrites::Puts),
+        own(sandstorm_client::Sealing::Always, OwnWrites::Puts),
+        own(sandstorm_client::Sealing::default(), OwnWrites::Calls),
+        Box::new(BinaryCounting(stream(&server.memcached))),
+        Box::new(DatagramCounting { socket: socket(&server.memcached), request: 0, is_killed: Arc::clone(is_killed) }),
+        own(sandstorm_client::Sealing::default(), OwnWrites::Transactions),
     ]
 }
 
@@ -298,8 +410,8 @@ fn what_a_client_was_told_is_there_after_a_kill_whatever_its_protocol() {
             let found = reader.get(key).unwrap().unwrap_or(0);
             let most = sent.get(key).copied().unwrap_or(0).max(*number);
             assert!(found >= *number && found <= most, "kill {kill}, {key}: {found} instead of {number} to {most}");
-            // The clients that write in transactions: MULTI, and calls.
-            if key.starts_with("1:") || key.starts_with("5:") {
+            // The clients that write in transactions: MULTI, calls, and their own.
+            if ["1:", "5:", "8:"].iter().any(|own| key.starts_with(own)) {
                 assert_eq!(reader.get(&format!("{key}:twin")).unwrap(), Some(found), "a transaction is whole");
             }
         }
@@ -349,7 +461,7 @@ fn a_table_in_memory_becomes_durable_while_it_is_used_and_is_so_when_that_is_rep
     let server = RecordServer::start(folder.path());
     let mut client = RedisCounting(stream(&server.redis), false);
     assert_eq!(client.get("between").unwrap(), None, "it was in memory only");
-    assert_eq!(clients(&server, table, &Arc::default()).len(), 6);
+    assert_eq!(clients(&server, table, &Arc::default()).len(), 9);
 }
 
 #[test]

@@ -42,6 +42,7 @@ mod rotation;
 mod spill_kills;
 mod tenant_debugging;
 mod tls;
+mod transaction_kills;
 mod triggers;
 mod typed_triggers;
 mod url_tokens;
