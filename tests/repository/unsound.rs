@@ -11,6 +11,9 @@ const HEAD: &str = "| number | what | passes native today | what refuses it | te
 /// The holes must not become fewer unnoticed.
 const LEAST_ROWS: usize = 26;
 
+/// Nor the groups of those that cannot be written.
+const LEAST_GROUPS: usize = 12;
+
 /// A row of the table.
 struct Row<'t> {
     /// The issues' numbers; none for a hole that has no issue.
@@ -80,6 +83,40 @@ fn mismatch(row: &Row<'_>, name: &str, first: &str) -> Option<String> {
     let named = ends.iter().all(|end| end.starts_with("refused ") || *end == "compile-error");
     let right = by_rule && by_compiler && named && row.passes == "no";
     (!right).then(|| format!("{name}: it says `{first}`, its row `{}`, passes: {}", row.refuses, row.passes))
+}
+
+/// The rows of the second table: the issues' numbers, and why none of them can be written.
+fn groups(page: &str) -> Vec<(Vec<u64>, &str)> {
+    let rest = page.split_once("| issues | why not |").expect("the second table").1;
+    let rows = rest.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|line| {
+        let (issues, why) = line.trim_matches('|').split_once(" | ").expect("two cells");
+        (issue_numbers(issues), why.trim())
+    })
+    .collect()
+}
+
+/// The numbers of issues that a text links to.
+fn issue_numbers(text: &str) -> Vec<u64> {
+    let links = text.split("rust-lang/rust/issues/").skip(1);
+    links.filter_map(|link| link.split(')').next()?.parse().ok()).collect()
+}
+
+#[test]
+fn the_page_says_when_the_list_was_read_and_up_to_which_issue() {
+    let page = fs::read_to_string(root().join("docs/unsound.md")).expect("the page");
+    let said = page.lines().find_map(|line| line.strip_prefix("Last read: ")).expect("when it was read");
+    let (date, rest) = said.split_once(", up to issue ").expect("up to which issue");
+    let parts: Vec<u32> = date.split('-').map(|part| part.parse().expect("a date as 2026-11-23")).collect();
+    assert!(matches!(parts[..], [2026..=2100, 1..=12, 1..=31]), "{date}");
+    let highest: u64 = rest.split('.').next().and_then(|number| number.parse().ok()).expect("a number");
+    let later: Vec<u64> = issue_numbers(&page).into_iter().filter(|number| *number > highest).collect();
+    assert!(later.is_empty(), "read after {date}, up to {highest}: {later:?}; say so there");
+    let groups = groups(&page);
+    assert!(groups.len() >= LEAST_GROUPS, "{} groups", groups.len());
+    for (numbers, why) in groups {
+        assert!(why.len() > 15, "{numbers:?}: no reason");
+    }
 }
 
 /// The functions of tests that a row names: `file.rs: function`.
