@@ -27,6 +27,7 @@ use super::cluster::status;
 use super::cluster_copies::SERVERS;
 use super::cluster_failover::COPIED_TABLE;
 use super::cluster_servers::fails;
+use super::http::has_program;
 use crate::common::eventually;
 use crate::common::namespaces::within;
 
@@ -297,7 +298,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 #[test]
 fn a_servers_clock_is_moved_by_an_hour_and_only_ends_of_life_follow_it() {
-    if !Path::new(FAKETIME).exists() {
+    if !has_program("faketime", "faketime") || !Path::new(FAKETIME).exists() {
         println!("skipped: no {FAKETIME} (Debian's package libfaketime)");
         return;
     }

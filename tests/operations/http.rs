@@ -66,8 +66,25 @@ fn must_have(needed: &str, name: &str) -> bool {
 fn a_program_that_must_be_there_lets_no_test_pass_without_it() {
     assert!(must_have("promtool chromium", "chromium") && !must_have("promtool", "chromium") && !must_have("", "x"));
     let script = std::fs::read_to_string(crate::common::root().join("scripts/test")).expect("a script");
-    for name in ["promtool", "prometheus", "chromium", "dpkg-deb", "script", "etcd", "etcdctl", "redis-cli"] {
+    for name in
+        ["promtool", "prometheus", "chromium", "dpkg-deb", "script", "etcd", "etcdctl", "redis-cli", "nft", "faketime"]
+    {
         assert!(script.contains(&format!(" {name}:")), "scripts/test installs {name}, or says that it is missing");
     }
     assert!(script.contains("export TEST_MUST_HAVE="), "and names those that are there");
+}
+
+/// A machine whose packages are not known asks for them once, and one that is not to be had keeps no other one away.
+#[test]
+fn the_list_of_packages_is_asked_for_once_and_each_package_alone() {
+    let script = std::fs::read_to_string(crate::common::root().join("scripts/test")).expect("a script");
+    let begin = script.find("can_install()").expect("how a package is installed");
+    let end = begin + script[begin..].find("\nfor peer in").expect("what is installed so");
+    let fakes = "set -eu; id() { echo 0; }; apt-get() { asked=\"$asked $1\"; [ \"${*: -1}\" != no-package ]; }; asked=";
+    let tries = "try_package no-package || true; try_package one; try_package other; echo $asked";
+    let commands = format!("{fakes}\n{}\n{tries}", &script[begin..end]);
+    let output = std::process::Command::new("bash").args(["-c", &commands]).output().expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "update install install install\n");
+    let peers = script[end..].split("\ndone").next().expect("the programs");
+    assert!(!peers.contains("python3-redis"), "it is missing where redis-cli is not");
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use super::super::http::has_program;
 use crate::common::namespaces::{Namespaces, run, run_in};
 use crate::common::root;
 
@@ -107,7 +108,8 @@ impl ClusterLinks {
         let namespaces = Namespaces::new(lines)?;
         let (cut_tool, slow_tool) = (CutTool::Nft, SlowTool::None);
         let mut links = ClusterLinks { namespaces, cuts: BTreeSet::new(), cut_tool, slow_tool };
-        if let Err(why) = links.write_rules() {
+        let has_nft = has_program("nft", "nftables");
+        if let Err(why) = if has_nft { links.write_rules() } else { Err("it is not installed".to_owned()) } {
             println!("no nft here (Debian's package nftables): ways are cut by the tables of neighbours: {why}");
             links.cut_tool = CutTool::Neighbours;
         }
