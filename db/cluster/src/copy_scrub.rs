@@ -7,7 +7,7 @@ use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{ReplicaError, ScrubDamage, ScrubStep, ScrubbedFile};
 
 use crate::copy_coordinator::CopyName;
-use crate::copy_store::{CopyAccess, CopyStore, of_files};
+use crate::copy_store::{CopyAccess, CopyDamage, CopyStore, of_files};
 
 impl CopyStore {
     /// The folder and the files of a copy, as they have to be; `None`: it is gone, known to be damaged, or one whose
@@ -47,28 +47,38 @@ impl CopyStore {
             Ok(Err(found)) => found,
             Err(_) => return false,
         };
-        self.condemn(name, &found.to_string())
+        // What was not read behind something else may be damaged as well.
+        let (text, is_padding) = (found.to_string(), seen.is_padding && found.is_padding);
+        self.condemn(name, CopyDamage { text, is_padding })
     }
 
-    /// Looks whether the promise of a copy is on its disk. Returns whether it is sound.
-    pub(crate) fn confirm_promise(&self, name: &CopyName) -> bool {
+    /// Whether a copy still has a file, as far as is known: it may be removed, or replaced, while it is read.
+    pub(crate) fn has_file(&self, name: &CopyName, file: &ScrubbedFile) -> bool {
+        let known = self.open.lock().get(name).map(|known| known.copy());
+        known.is_some_and(|copy| copy.lock().replica.has_file(file))
+    }
+
+    /// Looks whether the promise of a copy is on its disk, and whether a sealed one ends where it has to. Returns
+    /// whether it is sound.
+    pub(crate) fn confirm_ends(&self, name: &CopyName) -> bool {
         let known = self.open.lock().get(name).map(|known| known.copy());
         let Some(copy) = known else { return true };
         let copy = copy.lock();
+        let check = || copy.replica.check_promise().and_then(|()| copy.replica.check_sealed());
         // Twice, as files are.
-        let checked = copy.replica.check_promise().or_else(|_| copy.replica.check_promise());
+        let checked = check().or_else(|_| check());
         match checked.map_err(of_files) {
-            Err(ReplicaError::Damaged(text)) => !self.condemn(name, &text),
+            Err(ReplicaError::Damaged(text)) => !self.condemn(name, CopyDamage { text, is_padding: false }),
             // What cannot be read now may be this process's fault.
             Ok(()) | Err(_) => true,
         }
     }
 
     /// Notes that a copy is damaged, unless it was removed meanwhile.
-    fn condemn(&self, name: &CopyName, text: &str) -> bool {
+    fn condemn(&self, name: &CopyName, damage: CopyDamage) -> bool {
         let is_there = self.open.lock().contains_key(name);
         if is_there {
-            self.note_damage(name, text);
+            self.note_damage(name, damage);
         }
         is_there
     }

@@ -48,11 +48,20 @@ impl KnownCopy {
 
 type KnownCopies = HashMap<CopyName, KnownCopy>;
 
+/// What of a copy is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyDamage {
+    pub(crate) text: String,
+    /// Whether it is in padding alone: such a copy has all that it has confirmed. It confirms nothing any more, since
+    /// its disk changes bytes; but it is read where there is nothing else.
+    pub(crate) is_padding: bool,
+}
+
 /// What is known of damage of copies.
 #[derive(Default)]
 struct KnownDamage {
     /// The copies that are damaged, until they are removed.
-    copies: BTreeMap<CopyName, String>,
+    copies: BTreeMap<CopyName, CopyDamage>,
     /// Those that were found since the start.
     found: u64,
     /// The owners of those of which nobody was told yet, and what was found.
@@ -78,6 +87,8 @@ pub(crate) enum CopyAccess {
     Makes,
     /// To be used.
     Uses,
+    /// To be sealed and read: also if its padding is damaged.
+    Inherits,
     /// To be shown, which keeps none.
     Looks,
 }
@@ -131,6 +142,20 @@ pub(crate) fn of_files(error: LogError) -> ReplicaError {
     }
 }
 
+/// Begins the name of the folder of a copy that is being removed: what is left of one after a stop is no copy.
+const GONE_PREFIX: &str = ".gone-";
+
+/// Removes the folders of copies whose removal was not ended.
+fn remove_gone(copies: &Path) {
+    let Ok(entries) = std::fs::read_dir(copies) else { return };
+    let is_gone = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(GONE_PREFIX);
+    for entry in entries.filter_map(Result::ok).filter(is_gone) {
+        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+            tracing::warn!("{} stays: {error}", entry.path().display());
+        }
+    }
+}
+
 fn name_of(folder: &str) -> Option<CopyName> {
     let (owner, copy) = folder.split_once('-')?;
     let is_number = copy.len() == 16 && copy.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -148,7 +173,9 @@ impl CopyStore {
     pub fn new(state: &Path) -> CopyStore {
         let made = (boot_time(), Instant::now());
         let (open, heard, damage) = (Mutex::default(), Mutex::default(), Mutex::default());
-        CopyStore { folder: state.join(COPIES_FOLDER), made, open, heard, damage }
+        let folder = state.join(COPIES_FOLDER);
+        remove_gone(&folder);
+        CopyStore { folder, made, open, heard, damage }
     }
 
     pub(crate) fn path_of(&self, name: &CopyName) -> PathBuf {
@@ -162,8 +189,10 @@ impl CopyStore {
         name: &CopyName,
         access: CopyAccess,
     ) -> Result<Arc<Mutex<OpenCopy>>, ReplicaError> {
-        if access != CopyAccess::Looks || !open.contains_key(name) {
-            self.check_damage(name)?;
+        match access {
+            CopyAccess::Looks if open.contains_key(name) => {}
+            CopyAccess::Inherits => self.check_confirmed(name)?,
+            CopyAccess::Makes | CopyAccess::Uses | CopyAccess::Looks => self.check_damage(name)?,
         }
         if let Some(found) = open.get_mut(name) {
             if access != CopyAccess::Looks {
@@ -195,24 +224,37 @@ impl CopyStore {
         self.damage_of(name).map_or(Ok(()), |text| Err(ReplicaError::Damaged(text)))
     }
 
+    /// Refuses a copy that may lack what it has confirmed.
+    fn check_confirmed(&self, name: &CopyName) -> Result<(), ReplicaError> {
+        let damage = self.damage.lock();
+        let found = damage.copies.get(name).filter(|damage| !damage.is_padding);
+        found.map_or(Ok(()), |damage| Err(ReplicaError::Damaged(damage.text.clone())))
+    }
+
     fn damage_of(&self, name: &CopyName) -> Option<String> {
-        self.damage.lock().copies.get(name).cloned()
+        self.damage.lock().copies.get(name).map(|damage| damage.text.clone())
     }
 
     pub(crate) fn is_damaged(&self, name: &CopyName) -> bool {
         self.damage_of(name).is_some()
     }
 
-    /// A copy is damaged: from here on it confirms nothing, and is not read.
-    pub(crate) fn note_damage(&self, name: &CopyName, text: &str) {
+    /// A copy is damaged: from here on it confirms nothing, and is not read unless that is in padding.
+    pub(crate) fn note_damage(&self, name: &CopyName, found: CopyDamage) {
+        let text = found.text.clone();
         {
             let damage = &mut *self.damage.lock();
-            if damage.copies.insert(name.clone(), text.to_owned()).is_some() {
+            if let Some(known) = damage.copies.get_mut(name) {
+                // What may be lost counts for more.
+                if known.is_padding {
+                    *known = found;
+                }
                 return;
             }
+            damage.copies.insert(name.clone(), found);
             damage.found += 1;
             if damage.notes.len() < DAMAGE_NOTES {
-                damage.notes.push((name.0.clone(), text.to_owned()));
+                damage.notes.push((name.0.clone(), text.clone()));
             }
         }
         tracing::error!(owner = %name.0, "a copy that is kept here counts for nothing any more: {text}");
@@ -225,7 +267,7 @@ impl CopyStore {
     fn note_if_damaged(&self, name: &CopyName, error: LogError) -> ReplicaError {
         let error = of_files(error);
         if let ReplicaError::Damaged(text) = &error {
-            self.note_damage(name, text);
+            self.note_damage(name, CopyDamage { text: text.clone(), is_padding: false });
         }
         error
     }
@@ -314,9 +356,9 @@ impl CopyStore {
     /// # Errors
     /// [`ReplicaError`]: it is not there, or not known to be sealed.
     pub(crate) fn seal(&self, name: &CopyName) -> Result<Duration, ReplicaError> {
-        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
+        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Inherits)?;
         let copy = &mut *copy.lock();
-        self.check_damage(name)?;
+        self.check_confirmed(name)?;
         copy.replica.seal()?;
         Ok(copy.leased_until.saturating_sub(boot_time()))
     }
@@ -330,7 +372,7 @@ impl CopyStore {
         name: &CopyName,
         visit: &mut dyn FnMut(&LoggedChange<'_>) -> Result<(), String>,
     ) -> Result<(), ReplicaError> {
-        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Uses)?;
+        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Inherits)?;
         let path = self.path_of(name).display().to_string();
         let visit = &mut |change: &LoggedChange<'_>, _| visit(change).map_err(|why| LogError::unusable(&path, &why));
         // Sealed, it changes no more: a reader of its state does not wait.
@@ -369,6 +411,17 @@ impl CopyStore {
         names
     }
 
+    /// Removes the folder of a copy. It has another name first: half of one would be opened as a damaged copy.
+    fn remove_folder(&self, name: &CopyName) -> std::io::Result<()> {
+        let gone = self.folder.join(format!("{GONE_PREFIX}{}", folder_name(name)));
+        if gone.exists() {
+            std::fs::remove_dir_all(&gone)?;
+        }
+        std::fs::rename(self.path_of(name), &gone)?;
+        std::fs::File::open(&self.folder)?.sync_all()?;
+        std::fs::remove_dir_all(gone)
+    }
+
     /// Removes copies that no generation has and no owner has asked for a while: their owners have others now.
     /// `read_at` is when the generations were read: one that was asked for later may be of one by now.
     pub(crate) fn remove_unneeded(&self, is_needed: impl Fn(&CopyName) -> bool, read_at: Instant) {
@@ -381,7 +434,7 @@ impl CopyStore {
             open.remove(&name);
             self.heard.lock().remove(&name);
             self.damage.lock().copies.remove(&name);
-            match std::fs::remove_dir_all(self.path_of(&name)) {
+            match self.remove_folder(&name) {
                 Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
                 Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
             }
@@ -414,143 +467,4 @@ impl CopyStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::replica_messages::LEASE_MS;
-
-    fn copy_store(name: &str) -> (PathBuf, CopyStore, ReplicaHead) {
-        let folder = std::env::temp_dir().join(format!("sandstorm-copy_store-{name}-{}", std::process::id()));
-        let _left = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let ask = ReplicaAsk::State { makes: true };
-        let head = ReplicaHead { owner: "a".repeat(40), copy: 7, epoch: 1, ask, lease_ms: LEASE_MS };
-        (folder.clone(), CopyStore::new(&folder), head)
-    }
-
-    #[test]
-    fn a_copy_that_is_missed_is_not_made_again() {
-        let (folder, copy_store, head) = copy_store("missed");
-        let uses = ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() };
-        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
-        assert_eq!(copy_store.ask(&appends, b""), Err(ReplicaError::Missing));
-        assert!(copy_store.ask(&head, b"").is_ok() && copy_store.ask(&uses, b"").is_ok());
-        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
-        let name = (head.owner.clone(), head.copy);
-        copy_store.seal(&name).unwrap();
-        // What was asked for lately stays, also where it is looked at only from then on.
-        copy_store.remove_unneeded(|_| false, Instant::now());
-        assert_eq!(copy_store.list().len(), 1);
-        copy_store.remove_unneeded(|_| true, Instant::now() + COPY_IDLE);
-        assert_eq!(copy_store.list().len(), 1);
-        copy_store.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
-        assert_eq!(copy_store.list(), []);
-        assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
-        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
-        let _left = std::fs::remove_dir_all(folder);
-    }
-
-    #[test]
-    fn what_was_opened_again_tells_what_it_has_before_it_takes_more() {
-        let (folder, copy_store, head) = copy_store("opened");
-        assert!(copy_store.ask(&head, b"").is_ok());
-        copy_store.open.lock().clear();
-        assert_eq!(copy_store.list().len(), 1);
-        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        assert!(matches!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Gap(_))));
-        assert!(copy_store.ask(&head, b"").is_ok());
-        assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
-        let _left = std::fs::remove_dir_all(folder);
-    }
-
-    #[test]
-    fn what_is_heard_of_an_owner_waits_for_no_disk_and_a_seal_confirms_nothing() {
-        let (folder, copy_store, head) = copy_store("heard");
-        let name = (head.owner.clone(), head.copy);
-        assert_eq!(copy_store.heard(&name), OwnerContact::default());
-        let ask = |head: &ReplicaHead| copy_store.answer(&head.encode(b"").unwrap()).unwrap();
-        ask(&head);
-        // It has told what it has, and its owner may find that this is less than it had confirmed.
-        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 1, asking: 0, confirms: false });
-        let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        let append = || copy_store.answer(&appends.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
-        append();
-        assert!(copy_store.heard(&name).confirms);
-        ask(&head);
-        assert!(!copy_store.heard(&name).confirms, "it is compared anew");
-        append();
-        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 4, asking: 0, confirms: true });
-        let busy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
-        {
-            let (_open, _hangs) = (copy_store.open.lock(), busy.lock());
-            assert_eq!(copy_store.heard(&name).questions, 4);
-        }
-        copy_store.seal(&name).unwrap();
-        ask(&ReplicaHead { ask: ReplicaAsk::State { makes: false }, ..head.clone() });
-        assert_eq!(copy_store.heard(&name), OwnerContact { questions: 5, asking: 0, confirms: false });
-        copy_store.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
-        assert_eq!(copy_store.heard(&name), OwnerContact::default());
-        let _left = std::fs::remove_dir_all(folder);
-    }
-
-    #[test]
-    fn an_owner_that_needs_other_leases_is_refused_by_name_and_still_heard() {
-        let (folder, copy_store, head) = copy_store("lease");
-        let name = (head.owner.clone(), head.copy);
-        let append = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
-        let ask = |head: &ReplicaHead| {
-            let answer = copy_store.answer(&head.encode(&ReplicaBatch::default().encode()).unwrap()).unwrap();
-            serde_json::from_slice::<ReplicaAnswer>(&answer).unwrap().read().map(drop)
-        };
-        assert_eq!((ask(&head), ask(&append)), (Ok(()), Ok(())));
-        assert!(copy_store.heard(&name).confirms);
-        let until = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap().lock().leased_until;
-        for (lease_ms, said) in [(500, "needs leases of 500 ms"), (LEASE_MS - 1, "249 ms"), (0, "does not say")] {
-            for head in [&head, &append] {
-                let Err(ReplicaError::Log(refused)) = ask(&ReplicaHead { lease_ms, ..head.clone() }) else { panic!() };
-                let refused = refused.to_string();
-                assert!(refused.contains(said) && refused.contains("gives leases of 250 ms"), "{refused}");
-                assert!(refused.contains(&head.owner), "{refused}");
-            }
-            // It lives, and its place is not taken by what has not confirmed the last question.
-            assert!(!copy_store.heard(&name).confirms);
-        }
-        assert_eq!(copy_store.heard(&name).questions, 8);
-        let copy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
-        assert_eq!(copy.lock().leased_until, until, "none was given");
-        let _left = std::fs::remove_dir_all(folder);
-    }
-
-    #[test]
-    fn a_copy_is_not_read_before_the_lease_ends_that_the_process_before_may_have_given() {
-        let (folder, mut copy_store, head) = copy_store("earlier");
-        let name = (head.owner.clone(), head.copy);
-        assert!(copy_store.ask(&head, b"").is_ok());
-        copy_store.open.lock().clear();
-        copy_store.made.0 = boot_time() + Duration::from_secs(600);
-        let copy = copy_store.copy(&mut copy_store.open.lock(), &name, CopyAccess::Uses).unwrap();
-        assert_eq!(copy.lock().leased_until, copy_store.made.0 + EARLIER_LEASE);
-        // A lease that is given ends no earlier one.
-        assert!(copy_store.ask(&head, b"").is_ok());
-        assert_eq!(copy.lock().leased_until, copy_store.made.0 + EARLIER_LEASE);
-        let _left = std::fs::remove_dir_all(folder);
-    }
-
-    #[test]
-    fn a_question_behind_a_disk_that_hangs_is_answered() {
-        let (folder, copy_store, head) = copy_store("hangs");
-        assert!(copy_store.ask(&head, b"").is_ok());
-        let busy =
-            copy_store.copy(&mut copy_store.open.lock(), &(head.owner.clone(), head.copy), CopyAccess::Uses).unwrap();
-        {
-            let _hangs = busy.lock();
-            assert!(matches!(copy_store.ask(&head, b""), Err(ReplicaError::Log(_))));
-        }
-        {
-            let _hangs = copy_store.open.lock();
-            assert!(matches!(copy_store.ask(&head, b""), Err(ReplicaError::Log(_))));
-        }
-        assert!(copy_store.ask(&head, b"").is_ok());
-        let _left = std::fs::remove_dir_all(folder);
-    }
-}
+pub(crate) mod tests;

@@ -98,6 +98,8 @@ impl ScrubLoop {
         let mut damage = 0;
         if let Some(log) = directory.change_log() {
             damage += self.read_log(&log);
+            // The copies may take hours: the log is not left as it is for so long.
+            self.look_at_repair();
         }
         let coordinator = self.coordinator.clone();
         if let Some(copy_store) = coordinator.as_ref().and_then(|coordinator| coordinator.copies_view().copy_store()) {
@@ -158,21 +160,7 @@ impl ScrubLoop {
     /// Reads a copy. Returns whether nothing of it is known to be damaged.
     fn read_copy(&mut self, copy_store: &CopyStore, name: &CopyName) -> bool {
         let Some((disk, files)) = copy_store.scrubbed(name) else { return !copy_store.is_damaged(name) };
-        let mut is_read = true;
-        for file in files {
-            match self.read_file(&*disk, &file) {
-                FileOutcome::Sound => {}
-                FileOutcome::Damaged(seen) if copy_store.confirm_damage(name, &file, &seen) => return false,
-                // It was removed or replaced meanwhile.
-                FileOutcome::Damaged(_) => {}
-                FileOutcome::Unread => is_read = false,
-            }
-        }
-        let is_sound = copy_store.confirm_promise(name);
-        if is_sound && is_read {
-            copy_store.note_checked(name);
-        }
-        is_sound
+        judge_copy(copy_store, name, &files, |file| self.read_file(&*disk, file))
     }
 
     fn read_file(&mut self, disk: &dyn LogDisk, file: &ScrubbedFile) -> FileOutcome {
@@ -184,13 +172,17 @@ impl ScrubLoop {
                 return FileOutcome::Unread;
             }
         };
+        let mut padding = None;
         loop {
             match opened.step() {
                 ScrubStep::Sound(bytes) => {
                     self.directory.scrub_progress().note_sound(bytes);
                     self.rest(bytes);
                 }
-                ScrubStep::End => return FileOutcome::Sound,
+                ScrubStep::End => return padding.map_or(FileOutcome::Sound, FileOutcome::Damaged),
+                ScrubStep::Damage(damage) if damage.is_padding => {
+                    padding.get_or_insert(damage);
+                }
                 ScrubStep::Damage(damage) => return FileOutcome::Damaged(damage),
             }
             if self.stops() {
@@ -210,7 +202,40 @@ impl ScrubLoop {
         while Instant::now() < until && !self.stops() {
             std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
+        self.look_at_repair();
     }
+}
+
+/// Notes what is found of the files of a copy, each of which is read once. Returns whether nothing of it is known to be
+/// damaged.
+fn judge_copy(
+    copy_store: &CopyStore,
+    name: &CopyName,
+    files: &[ScrubbedFile],
+    mut read: impl FnMut(&ScrubbedFile) -> FileOutcome,
+) -> bool {
+    let (mut is_read, mut is_sound) = (true, true);
+    for file in files {
+        match read(file) {
+            FileOutcome::Sound => {}
+            FileOutcome::Damaged(seen) if copy_store.confirm_damage(name, file, &seen) => {
+                // Behind damage of padding there may be some of what was confirmed.
+                is_sound = false;
+                if !seen.is_padding {
+                    return false;
+                }
+            }
+            // Sound the second time, or not looked at: what is behind was not read. One that was removed or replaced
+            // meanwhile is no part of the copy any more.
+            FileOutcome::Damaged(_) => is_read &= !copy_store.has_file(name, file),
+            FileOutcome::Unread => is_read = false,
+        }
+    }
+    is_sound &= copy_store.confirm_ends(name);
+    if is_sound && is_read {
+        copy_store.note_checked(name);
+    }
+    is_sound
 }
 
 #[cfg(test)]
@@ -222,6 +247,7 @@ mod tests {
     use sandstorm_store::{Epochs, WriteOptions};
 
     use super::*;
+    use crate::copy_store::tests::{flip, whole_copy};
 
     fn files_of(folder: &Path, prefix: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -268,22 +294,76 @@ mod tests {
         let status = directory.scrub_progress().status();
         assert!(status.log_damage.as_ref().is_some_and(|text| text.contains("byte 4096")), "{status:?}");
         assert_eq!((directory.scrub_progress().take_notes().len(), directory.scrub_progress().counts()[1]), (1, 1));
-        // The damaged part is in the segment that is written: the log goes on with another one first.
+        // The damaged part is in the segment that is written: the log goes on with another one first. The pass itself
+        // has asked for that.
         assert!(directory.checkpoint_requests().pending().is_none());
-        while directory.checkpoint_requests().pending().is_none() {
-            scrub.look_at_repair();
+        let until = Instant::now() + Duration::from_secs(120);
+        while files_of(&folder.join("log"), "log-").len() < 2 {
+            assert!(Instant::now() < until, "no new segment is begun");
             std::thread::sleep(Duration::from_millis(1));
+        }
+        // And the next one asks for the checkpoint while it reads, whatever else it has to read.
+        while directory.checkpoint_requests().pending().is_none() {
+            assert!(Instant::now() < until, "no checkpoint is asked for");
+            scrub.rest(SCRUB_REST_BYTES);
         }
         scrub.look_at_repair();
         assert!(directory.scrub_progress().status().log_damage.is_some(), "there is no checkpoint yet");
         sandstorm_log::CheckpointWriter::begin(&log).unwrap().finish().unwrap();
         scrub.look_at_repair();
         assert!(directory.scrub_progress().status().log_damage.is_none());
+        // Not even its header is read any more.
+        let mut bytes = std::fs::read(&segment).unwrap();
+        bytes[20] ^= 1;
+        std::fs::write(&segment, &bytes).unwrap();
         let read = LogFolder::read(&folder.join("log"));
         RecoveredLog::read(Arc::new(read), LogOptions::default(), &mut |_, _| Ok(())).expect("a start could read it");
         scrub.pass();
         assert!(directory.scrub_progress().status().last.is_some_and(|last| last.damage == 0));
         log.close();
         let _left = std::fs::remove_dir_all(folder);
+    }
+
+    /// A copy of which something could not be read once, and could the second time, was not read to its end.
+    #[test]
+    fn a_copy_that_was_not_read_to_its_end_does_not_count_as_checked() {
+        let (folder, copy_store, name) = whole_copy("checked");
+        let stop = Arc::new(AtomicBool::new(false));
+        let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
+        let mut scrub = ScrubLoop { directory, coordinator: None, stop, debt: 0, repair: None };
+        let is_checked = || copy_store.list()[0].checked.is_some();
+        let (disk, files) = copy_store.scrubbed(&name).unwrap();
+        flip(&copy_store, &name, (1, 2 * 4_096 + 70));
+        let FileOutcome::Damaged(seen) = scrub.read_file(&*disk, &files[0]) else { panic!("it is damaged") };
+        flip(&copy_store, &name, (1, 2 * 4_096 + 70));
+        let as_seen = |_: &ScrubbedFile| FileOutcome::Damaged(seen.clone());
+        assert!(judge_copy(&copy_store, &name, &files[..1], as_seen), "nothing is known to be damaged");
+        assert!(judge_copy(&copy_store, &name, &files, |_| FileOutcome::Unread));
+        assert!(!is_checked() && !copy_store.is_damaged(&name));
+        assert!(scrub.read_copy(&copy_store, &name) && is_checked());
+        // What the copy has no more, as it was removed or replaced meanwhile, is no part of it.
+        let (other_folder, other_store, other) = whole_copy("other");
+        let (_other_disk, gone) = other_store.scrubbed(&other).unwrap();
+        drop(disk);
+        copy_store.close(&name);
+        assert!(!is_checked());
+        assert!(judge_copy(&copy_store, &name, &gone, as_seen) && is_checked());
+        [folder, other_folder].iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
+    }
+
+    /// Damage of padding is not all that is looked for: what was confirmed may be damaged behind it.
+    #[test]
+    fn what_is_behind_damaged_padding_is_read_as_well() {
+        for behind in [(1, 2 * 4_096 + 70), (2, 4_096 + 70)] {
+            let (folder, copy_store, name) = whole_copy("behind");
+            let stop = Arc::new(AtomicBool::new(false));
+            let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
+            let mut scrub = ScrubLoop { directory, coordinator: None, stop, debt: 0, repair: None };
+            flip(&copy_store, &name, (1, 4_096 + 70));
+            flip(&copy_store, &name, behind);
+            assert!(!scrub.read_copy(&copy_store, &name));
+            assert!(copy_store.seal(&name).is_err(), "it has not all that it had confirmed: {behind:?}");
+            let _left = std::fs::remove_dir_all(folder);
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::change_log::ChangeLog;
 use crate::disk::LogDisk;
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
-use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, frame_bytes};
+use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, frame_bytes};
 use crate::limits::BLOCK_BYTES;
 use crate::replica::ReplicaFolder;
 
@@ -51,6 +51,8 @@ pub struct ScrubDamage {
     pub offset: u64,
     /// The difference from what has to be there.
     pub what: String,
+    /// Whether it is in the zeros behind a header or a frame: all that the file says is as it was.
+    pub is_padding: bool,
     /// The position of the damaged piece.
     position: u64,
 }
@@ -68,7 +70,7 @@ pub enum ScrubStep {
     Sound(u64),
     /// All of the file is.
     End,
-    /// It is damaged. The file is not gone on with.
+    /// It is damaged. It can be gone on with if that is in padding.
     Damage(ScrubDamage),
 }
 
@@ -88,7 +90,7 @@ impl ScrubbedFile {
     }
 
     fn damage(&self, disk: &dyn LogDisk, (offset, position): (u64, u64), what: impl Into<String>) -> ScrubDamage {
-        ScrubDamage { file: disk.path_of(&self.name()), offset, what: what.into(), position }
+        ScrubDamage { file: disk.path_of(&self.name()), offset, what: what.into(), is_padding: false, position }
     }
 
     /// Opens it. The inner error: it is damaged, or not there.
@@ -153,10 +155,7 @@ impl FileScrub {
     pub fn step(&mut self) -> ScrubStep {
         if !self.is_header_checked {
             self.is_header_checked = true;
-            return match self.check_header() {
-                Ok(()) => ScrubStep::Sound(BLOCK_BYTES),
-                Err(what) => ScrubStep::Damage(self.damaged(0, what)),
-            };
+            return self.check_header().map_or_else(ScrubStep::Damage, |()| ScrubStep::Sound(BLOCK_BYTES));
         }
         let offset = self.reader.offset;
         match self.file.end {
@@ -172,14 +171,7 @@ impl FileScrub {
             ScrubEnd::LastFrame if self.is_whole => return self.ends(),
             _ => {}
         }
-        match self.check_frame() {
-            Ok(frame) => {
-                self.position += u64::from(frame.payload_bytes);
-                self.is_whole = frame.is_last;
-                ScrubStep::Sound(frame_bytes(frame.payload_bytes as usize))
-            }
-            Err(what) => ScrubStep::Damage(self.damaged(offset, what)),
-        }
+        self.check_frame().map_or_else(ScrubStep::Damage, ScrubStep::Sound)
     }
 
     /// What was read does not stay in the system's memory: others need it more.
@@ -190,43 +182,50 @@ impl FileScrub {
 
     fn damaged(&self, offset: u64, what: impl Into<String>) -> ScrubDamage {
         let (file, position) = (self.reader.path.clone(), self.position);
-        ScrubDamage { file, offset, what: what.into(), position }
+        ScrubDamage { file, offset, what: what.into(), is_padding: false, position }
     }
 
-    fn check_header(&mut self) -> Result<(), String> {
-        let block = self.reader.bytes_at(0, BLOCK_BYTES as usize).map_err(|error| error.to_string())?;
+    fn check_header(&mut self) -> Result<(), ScrubDamage> {
+        let read = self.reader.bytes_at(0, BLOCK_BYTES as usize);
+        let block = read.map_err(|error| self.damaged(0, error.to_string()))?;
         let found = FileHeader::decode(&block, self.file.kind, self.file.number, &self.reader.path);
         let found = found.map_err(|error| match error {
-            LogError::Damaged { what, .. } => what,
-            error => error.to_string(),
+            LogError::Damaged { what, .. } => self.damaged(0, what),
+            error => self.damaged(0, error.to_string()),
         })?;
         let is_other = self.file.header.is_some_and(|header| header != found)
             || found.log_id != self.file.log_id
             || self.file.first_position.is_some_and(|position| position != found.first_position);
         if is_other {
-            return Err("the header is that of another file".to_owned());
+            return Err(self.damaged(0, "the header is that of another file"));
         }
         // Behind its checksum are zeros.
         if found.encode() != block {
-            return Err("there are other bytes behind the header than zeros".to_owned());
+            let what = "there are other bytes behind the header than zeros";
+            return Err(ScrubDamage { is_padding: true, ..self.damaged(0, what) });
         }
         Ok(())
     }
 
-    fn check_frame(&mut self) -> Result<FrameHeader, String> {
+    /// Returns the bytes of a sound frame. Behind one whose padding is damaged it is gone on.
+    fn check_frame(&mut self) -> Result<u64, ScrubDamage> {
         let (offset, position) = (self.reader.offset, self.position);
-        let read = self.reader.next_frame(position).map_err(|error| error.to_string())?;
-        let frame = match read {
-            FrameRead::Frame(frame, _) => frame,
-            FrameRead::Nothing(why) => return Err(why.to_owned()),
+        let frame = match self.reader.next_frame(position) {
+            Ok(FrameRead::Frame(frame, _)) => frame,
+            Ok(FrameRead::Nothing(why)) => return Err(self.damaged(offset, why)),
+            Err(error) => return Err(self.damaged(offset, error.to_string())),
         };
-        let used = (FRAME_HEADER_BYTES + frame.payload_bytes as usize) as u64;
-        let padding = (frame_bytes(frame.payload_bytes as usize) - used) as usize;
-        let found = self.reader.bytes_at(offset + used, padding).map_err(|error| error.to_string())?;
-        if found.len() != padding || found.iter().any(|byte| *byte != 0) {
-            return Err("there are other bytes behind the frame than zeros".to_owned());
-        }
-        Ok(frame)
+        let (used, all) =
+            (FRAME_HEADER_BYTES as u64 + u64::from(frame.payload_bytes), frame_bytes(frame.payload_bytes as usize));
+        let padding = (all - used) as usize;
+        let read = self.reader.bytes_at(offset + used, padding);
+        let found = read.map_err(|error| self.damaged(offset, error.to_string()))?;
+        let is_zero = found.len() == padding && found.iter().all(|byte| *byte == 0);
+        let what = "there are other bytes behind the frame than zeros";
+        let damage = (!is_zero).then(|| ScrubDamage { is_padding: true, ..self.damaged(offset, what) });
+        self.position += u64::from(frame.payload_bytes);
+        self.is_whole = frame.is_last;
+        damage.map_or(Ok(all), Err)
     }
 }
 

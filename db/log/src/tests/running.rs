@@ -61,6 +61,30 @@ fn what_is_durable_is_there_for_the_next_process_and_two_at_once_are_refused() {
 }
 
 #[test]
+fn a_new_segment_that_is_asked_for_while_one_is_begun_is_begun_once() {
+    let disk = SimulatedDisk::default();
+    let (log, _) = open(Arc::new(disk.clone()), 64 << 10);
+    // There is a spare one once there is room for more than one.
+    let await_spare = || while log.admit(8, 50_000).is_err() {};
+    await_spare();
+    let gate = disk.gate();
+    let stopped = gate.lock();
+    log.shared().begin_segment();
+    // The writer is at work on it.
+    while !matches!(log.admit(8, 8), Err(LogRefusal::Stalled)) {
+        log.look_for_stall_of(Duration::ZERO);
+    }
+    log.shared().begin_segment();
+    drop(stopped);
+    for number in 0..3_u64 {
+        let end = log.append(&put(b"k", number + 1, b"v"), true);
+        assert!(log.wait(end, LONG));
+        await_spare();
+    }
+    assert_eq!(log.shared().segment.load(Ordering::Relaxed), 2);
+}
+
+#[test]
 fn changes_that_nobody_waits_for_are_written_as_well() {
     let disk = SimulatedDisk::default();
     let (log, _) = open(Arc::new(disk.clone()), 1 << 20);
