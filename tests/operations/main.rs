@@ -17,6 +17,7 @@ mod cluster_copies;
 mod cluster_dev;
 mod cluster_directory;
 mod cluster_failover;
+mod cluster_full_disk;
 mod cluster_memcached;
 mod cluster_move;
 mod cluster_move_partial;

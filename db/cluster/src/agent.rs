@@ -33,6 +33,9 @@ pub enum ClusterStartError {
     /// The server was removed.
     #[error("cannot join {0}: {1}")]
     Removed(ClusterAddress, MemberError),
+    /// Another process has the copies of the state directory.
+    #[error("cannot join a cluster: {0}")]
+    Copies(#[from] sandstorm_log::LogError),
     /// The file of what was copied from others is damaged.
     #[error("cannot join a cluster: {0}; without the file, what cancelled moves have left stays")]
     Notes(String),
@@ -73,7 +76,7 @@ impl JoiningServer {
         let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
         let coordinator = Arc::new(MoveCoordinator::new(Arc::clone(slots), rand::random()));
-        coordinator.copies_view().set_depot(CopyStore::new(state));
+        coordinator.copies_view().set_depot(CopyStore::lock(state)?);
         let mut member = ClusterMember::new(Arc::clone(&coordinator), founders);
         member.step(&mut store).map_err(|error| match error {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
@@ -264,5 +267,24 @@ mod tests {
         assert_eq!(pace.pause(of(1), later), POLL_INTERVAL);
         assert_eq!(pace.pause(of(2), later), SUCCESSION_POLL, "another server takes it");
         assert_eq!((pace.pause(None, later), pace.pause(of(2), later)), (POLL_INTERVAL, SUCCESSION_POLL));
+    }
+
+    #[test]
+    fn a_second_process_on_a_state_directory_is_refused_before_the_cluster_is_asked() {
+        let folder = std::env::temp_dir().join(format!("sandstorm-agent-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        // Nothing answers there.
+        let (address, slots) = ("etcd://127.0.0.1:1/shop".parse().unwrap(), SlotOwnership::new("a".repeat(40)));
+        let (etcd, slots) = (EtcdEndpoint { address, tls: None, user: None }, Arc::new(slots));
+        let settings = CopySettings { copies: 1, failover: FailoverMode::ByCommand };
+        let start = || JoiningServer::read(&etcd, 3, &slots, (folder.as_path(), settings)).map(drop).unwrap_err();
+        let first = CopyStore::lock(&folder).unwrap();
+        assert!(matches!(start(), ClusterStartError::Copies(sandstorm_log::LogError::Locked(_))));
+        drop(first);
+        // One that could not join leaves nothing locked.
+        assert!(matches!(start(), ClusterStartError::State(..)));
+        assert!(CopyStore::lock(&folder).is_ok());
+        let _left = std::fs::remove_dir_all(folder);
     }
 }

@@ -33,6 +33,9 @@ pub(crate) enum MemberRule {
     SentCopiesAreNeeded,
     /// All copies of a generation confirm what is acknowledged.
     AllCopiesConfirm,
+    /// A copy for which there is no room has no more than before, though it confirms that.
+    #[cfg(test)]
+    FullCopiesHoldNoMore,
     /// A copy is sealed before it is read.
     #[cfg(test)]
     CopiesAreSealedFirst,

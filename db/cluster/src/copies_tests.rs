@@ -527,6 +527,38 @@ fn a_copy_that_is_damaged_when_it_is_opened_is_shown_and_replaced() {
 }
 
 #[test]
+fn a_server_whose_disk_is_nearly_full_keeps_what_it_has_and_another_one_gets_a_copy() {
+    let cluster = TestCluster::start();
+    let first = &cluster.servers[0];
+    let position = first.put(b"apple", b"3");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let needed = other_copy(&cluster, &[]);
+    let holder = cluster.holder(0).unwrap();
+    let depot_of = |number: usize| cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
+    depot_of(holder).assume_free(0);
+    let position = first.put(b"apple", b"4");
+    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
+    let second = other_copy(&cluster, std::slice::from_ref(&needed));
+    let other = cluster.holder(0).unwrap();
+    assert!(other != holder && second.0 == id_of(other));
+
+    // Where no disk has room, what was acknowledged is shown still; what comes is refused after a while.
+    depot_of(other).assume_free(0);
+    let log = first.directory.change_log().unwrap();
+    let shown = position;
+    let position = first.put(b"pear", b"5");
+    assert!(eventually(|| log.are_copies_missing()));
+    assert!(eventually(|| first.state_of(shown) == PositionState::OnDisk));
+    assert_eq!(first.state_of(position), PositionState::Uncertain);
+    let troubles = || first.coordinator.copies_view().status().copies;
+    let is_told = || troubles().iter().any(|copy| copy.trouble.as_ref().is_some_and(|why| why.contains("nearly full")));
+    assert!(eventually(is_told), "{:?}", troubles());
+    // Room again: it goes on.
+    [holder, other].iter().for_each(|number| depot_of(*number).assume_free(1 << 40));
+    assert!(eventually(|| !log.are_copies_missing() && first.state_of(position) == PositionState::OnDisk));
+}
+
+#[test]
 fn without_a_table_that_needs_copies_there_is_no_generation() {
     let cluster = TestCluster::start();
     let first = &cluster.servers[0];

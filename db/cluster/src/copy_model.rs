@@ -172,6 +172,9 @@ struct CopyWorld {
     hurry: Option<HurriedSuccession>,
     /// The server that never comes back.
     dead: Option<usize>,
+    /// The server whose disk is nearly full: copies there take nothing, and confirm what they have.
+    full: Option<usize>,
+    refused: usize,
 }
 
 /// A server takes another one's place, and does more than others meanwhile. The other one hangs, and clients read there
@@ -203,6 +206,8 @@ impl CopyWorld {
             removed: 0,
             hurry: None,
             dead: None,
+            full: None,
+            refused: 0,
         };
         world.store.found_cluster(world.servers.iter_mut().map(|server| (&*server.id, &mut server.member)));
         world
@@ -280,9 +285,12 @@ impl CopyWorld {
         let from = if self.random.random_ratio(1, 4) { 0 } else { known };
         // Not always all that there is.
         let to = self.random.random_range(known..=server.log.len());
-        let changes = server.log[from..to].to_vec();
-        let question = ModelQuestion { epoch: copies.generation().0, from, changes, makes };
         let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
+        let is_refused = self.full == Some(number) && to > known;
+        // A question that writes nothing follows one that was refused.
+        let changes = server.log[from..if is_refused { known } else { to }].to_vec();
+        self.refused += usize::from(is_refused);
+        let question = ModelQuestion { epoch: copies.generation().0, from, changes, makes };
         let asked_ns = self.now;
         self.servers[at].shipped = self.servers[at].shipped.max(to);
         let of = (self.servers[at].id.clone(), name.1);
@@ -300,7 +308,8 @@ impl CopyWorld {
         let server = &mut self.servers[at];
         if let Some(held) = answer {
             // What is there, and not what was sent, counts: an earlier question may have come meanwhile.
-            let held = held.min(server.log.len() as u64);
+            let is_counted = is_refused && is_broken(MemberRule::FullCopiesHoldNoMore);
+            let held = if is_counted { to as u64 } else { held.min(server.log.len() as u64) };
             server.held.insert(name, CopyPosition { held: Some(held), asked_ns });
         }
         server.copied = server.member.copies().publish(&server.held);
@@ -409,6 +418,9 @@ impl CopyWorld {
                 }
             }
             4 => self.now += self.random.random_range(0..LEASE),
+            5 if self.random.random_ratio(1, 2) => {
+                self.full = self.random.random_ratio(1, 2).then(|| self.random.random_range(0..SERVERS));
+            }
             _ => {}
         }
     }
@@ -450,7 +462,7 @@ impl CopyWorld {
 
     /// Without faults every key is served, as it was acknowledged.
     fn settle(&mut self) -> Result<(), u16> {
-        (self.has_faults, self.hurry) = (false, None);
+        (self.has_faults, self.hurry, self.full) = (false, None, None);
         self.store.between.clear();
         for round in 0..4_000 {
             self.now += 1;
@@ -521,8 +533,8 @@ impl CopyWorld {
 }
 
 /// One run: the slot whose key was shown as it had been before, writes that were acknowledged, places taken, copies
-/// removed, and whether at the end the place of a server was taken that never came back.
-fn run(seed: u64) -> (Option<u16>, [usize; 4]) {
+/// removed, whether at the end the place of a server was taken that never came back, and what full disks have refused.
+fn run(seed: u64) -> (Option<u16>, [usize; 5]) {
     let mut world = CopyWorld::new(seed);
     let ended = (0..STEPS).try_for_each(|_| world.step()).and_then(|()| {
         match BROKEN.get().is_some() || world.random.random_ratio(1, 2) {
@@ -534,7 +546,7 @@ fn run(seed: u64) -> (Option<u16>, [usize; 4]) {
         }
     });
     let buried = usize::from(ended == Ok(true));
-    (ended.err(), [world.acknowledged, world.succeeded, world.removed, buried])
+    (ended.err(), [world.acknowledged, world.succeeded, world.removed, buried, world.refused])
 }
 
 /// The seeds of the runs without a broken rule.
@@ -546,16 +558,17 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn what_was_acknowledged_is_shown_whoever_takes_whose_place() {
-    let mut all = [0; 4];
+    let mut all = [0; 5];
     let seeds = seeds();
     for seed in seeds.clone() {
         let (lost, counts) = run(seed);
         assert_eq!(lost, None, "seed {seed}");
         all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
     }
-    let [acknowledged, succeeded, removed, buried] = all.map(|count| count as u64);
+    let [acknowledged, succeeded, removed, buried, refused] = all.map(|count| count as u64);
     let runs = seeds.end - seeds.start;
     let is_enough = acknowledged > 10 * runs && succeeded > runs / 2 && removed > runs / 2 && buried > runs / 20;
+    let is_enough = is_enough && refused > runs;
     assert!(is_enough || runs < RUNS, "{all:?} in {runs}");
 }
 
@@ -566,6 +579,7 @@ fn each_rule_of_copies_is_needed() {
         MemberRule::NewCopiesHoldAll,
         MemberRule::SentCopiesAreNeeded,
         MemberRule::AllCopiesConfirm,
+        MemberRule::FullCopiesHoldNoMore,
         MemberRule::CopiesAreSealedFirst,
         MemberRule::ReadsNeedALease,
         MemberRule::LeasesAreWaitedFor,

@@ -15,8 +15,8 @@ use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaSt
 use crate::copies_view::{CopiesStatus, CopyStatus, GenerationStatus};
 use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyPosition, KnownPeers};
 use crate::limits::{
-    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_REFUSED, FILL_SILENCE, HEARTBEAT, KEEPER_INTERVAL,
-    LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
+    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_FULL, FILL_REFUSED, FILL_SILENCE, FULL_AGAIN, HEARTBEAT,
+    KEEPER_INTERVAL, LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
 use crate::move_coordinator::MoveCoordinator;
@@ -37,6 +37,8 @@ struct CopyLink {
     trouble: Option<String>,
     /// Whether it can never be gone on with.
     is_over: bool,
+    /// Whether its server has no room for more: it has what it had.
+    is_full: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -48,7 +50,8 @@ impl CopyLink {
     /// Whether a new copy is not filled there: it is silent, or refused from the beginning on.
     fn is_given_up(&self) -> bool {
         let is_refused = self.confirmed.is_none() && self.trouble.is_some() && self.is_silent(FILL_REFUSED);
-        self.is_over || is_refused || self.is_silent(FILL_SILENCE)
+        let is_full = self.is_full && self.begun.elapsed() >= FILL_FULL;
+        self.is_over || is_full || is_refused || self.is_silent(FILL_SILENCE)
     }
 }
 
@@ -241,7 +244,7 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     };
     let is_well = |name: &CopyName| {
         let link = links.get(name);
-        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_silent(patience(name)))
+        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_full && !link.is_silent(patience(name)))
     };
     let well: Vec<CopyName> = members.iter().filter(|name| is_well(name)).take(keeping.wanted).cloned().collect();
     let filled = |name: &CopyName, link: &CopyLink| {
@@ -297,8 +300,8 @@ fn start_link(keeping: &Arc<CopyReplication>, name: CopyName, is_new: bool) -> C
     let thread = thread.spawn(move || run_link(&run, &name, &stopped));
     let trouble = thread.as_ref().err().map(ToString::to_string);
     let (held, begun, confirmed) = (CopyPosition::default(), Instant::now(), None);
-    let (needs_from, behind, is_over) = (0, 0, trouble.is_some());
-    CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, stop }
+    let (needs_from, behind, is_over, is_full) = (0, 0, trouble.is_some(), false);
+    CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, is_full, stop }
 }
 
 /// The thread of a copy.
@@ -314,6 +317,7 @@ fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
                 return;
             }
             Err(LinkEnd::Again(why)) => link.trouble = Some(why),
+            Err(LinkEnd::Full(why)) => (link.is_full, link.trouble) = (true, Some(why)),
         }
         drop(links);
         std::thread::sleep(REPLICA_PAUSE);
@@ -324,6 +328,8 @@ fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
 enum LinkEnd {
     /// It may go on.
     Again(String),
+    /// Its server has no room for more now: another one is wanted.
+    Full(String),
     /// What the copy has cannot be gone on with: another one is needed.
     Over(String),
 }
@@ -334,6 +340,7 @@ impl From<ReplicaError> for LinkEnd {
             ReplicaError::Sealed | ReplicaError::Missing | ReplicaError::OldEpoch(_) | ReplicaError::Damaged(_) => {
                 LinkEnd::Over(error.to_string())
             }
+            ReplicaError::Full(_) => LinkEnd::Full(error.to_string()),
             ReplicaError::Gap(_) | ReplicaError::Log(_) => LinkEnd::Again(error.to_string()),
         }
     }
@@ -363,9 +370,8 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
     let mut shipper = begun.ok_or_else(|| LinkEnd::Over("it has something else than the log".to_owned()))?;
     let mut is_quiet = false;
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
-        let asked_ns = boot_time().as_nanos() as u64;
         let batch = shipper.next_batch(is_quiet).map_err(broken)?;
-        link.append(keeping.epoch(), &batch)?;
+        let Some(asked_ns) = send(keeping, name, (&link, &log), (&shipper, &batch), stop)? else { break };
         shipper.acknowledge();
         keeping.confirm(name, &log, &shipper, asked_ns);
         if !batch.is_empty() && boot_time() >= Duration::from_nanos(asked_ns) + LEASE_ON_ARRIVAL {
@@ -380,6 +386,35 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
         is_quiet = batch.is_empty() && keeping.rest(&log, shipper.sent(), stop);
     }
     Ok(())
+}
+
+/// Sends the shipper's last batch, and again where the copy's server has no room for it: what the copy has it confirms
+/// meanwhile, so that this server shows its records. Returns when the question was asked that took it; `None`: the link
+/// is to stop.
+fn send(
+    keeping: &CopyReplication,
+    name: &CopyName,
+    (link, log): (&ReplicaLink, &Arc<ChangeLog>),
+    (shipper, batch): (&LogShipper, &ReplicaBatch),
+    stop: &AtomicBool,
+) -> Result<Option<u64>, LinkEnd> {
+    let mut refused: Option<Instant> = None;
+    while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
+        if refused.is_none_or(|at| at.elapsed() >= FULL_AGAIN) {
+            let asked_ns = boot_time().as_nanos() as u64;
+            match link.append(keeping.epoch(), batch) {
+                Ok(()) => return Ok(Some(asked_ns)),
+                Err(error @ ReplicaError::Full(_)) => keeping.note_full(name, &error),
+                Err(error) => return Err(error.into()),
+            }
+            refused = Some(Instant::now());
+        }
+        let asked_ns = boot_time().as_nanos() as u64;
+        link.append(keeping.epoch(), &ReplicaBatch::default())?;
+        keeping.confirm_held(name, log, CopyPosition { held: shipper.held(), asked_ns });
+        std::thread::sleep(HEARTBEAT);
+    }
+    Ok(None)
 }
 
 impl CopyReplication {
@@ -413,7 +448,7 @@ impl CopyReplication {
             let mut links = self.links.lock();
             let Some(link) = links.get_mut(name) else { return };
             link.held = CopyPosition { held: shipper.held(), asked_ns };
-            (link.confirmed, link.trouble) = (Some(Instant::now()), None);
+            (link.confirmed, link.trouble, link.is_full) = (Some(Instant::now()), None, false);
             (link.needs_from, link.behind) = (shipper.needs_from(), shipper.behind());
         }
         self.publish(Some(log));
@@ -425,16 +460,36 @@ impl CopyReplication {
         }
     }
 
+    /// Notes that a copy's server has no room for more.
+    fn note_full(&self, name: &CopyName, why: &ReplicaError) {
+        if let Some(link) = self.links.lock().get_mut(name) {
+            (link.is_full, link.trouble) = (true, Some(why.to_string()));
+        }
+    }
+
+    /// Notes that a copy which takes no more has what it had. The log's files that it needs stay as they were.
+    fn confirm_held(&self, name: &CopyName, log: &Arc<ChangeLog>, held: CopyPosition) {
+        {
+            let mut links = self.links.lock();
+            // One that cannot be read yet confirms nothing.
+            let Some(link) = links.get_mut(name).filter(|_| held.held.is_some()) else { return };
+            (link.held, link.confirmed) = (held, Some(Instant::now()));
+        }
+        self.publish(Some(log));
+    }
+
     /// Acknowledges what all copies have. Returns whether all have confirmed it within a lease.
     fn publish(&self, log: Option<&Arc<ChangeLog>>) -> bool {
         let links = self.links.lock();
+        let needed = self.copies.needed();
+        let takes_more = !links.iter().any(|(name, link)| link.is_full && needed.contains(name));
         let copied = self.copies.publish(&held_of(&links));
         let Some(log) = log else { return true };
         let asked = Duration::from_nanos(copied.asked_ns);
         let lease_end = if copied.asked_ns == 0 { Duration::ZERO } else { asked + COUNTED_LEASE };
         // Under the lock, so that what is newer is set later.
         log.set_copied(copied.position, lease_end, self.is_stalled.load(Ordering::Relaxed));
-        boot_time() < lease_end
+        takes_more && boot_time() < lease_end
     }
 }
 

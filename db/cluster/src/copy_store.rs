@@ -15,7 +15,9 @@ use sandstorm_log::{
 };
 
 use crate::copy_coordinator::CopyName;
-use crate::limits::{COPY_IDLE, COPY_LOCK_WAIT, DAMAGE_NOTES, EARLIER_LEASE, LEASE};
+use crate::limits::{
+    COPY_FREE_BYTES, COPY_IDLE, COPY_LOCK_WAIT, COPY_NEW_FREE_BYTES, DAMAGE_NOTES, EARLIER_LEASE, LEASE,
+};
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
 
@@ -120,6 +122,11 @@ pub struct CopyStore {
     heard: Mutex<HashMap<CopyName, OwnerContact>>,
     /// Locked last of all, and for a moment.
     damage: Mutex<KnownDamage>,
+    /// Locked for as long as this lives: another process has other copies.
+    _lock: Option<LogFolder>,
+    /// What is free on the disk, in tests; `u64::MAX`: what is.
+    #[cfg(test)]
+    assumed_free: std::sync::atomic::AtomicU64,
 }
 
 impl std::fmt::Debug for CopyStore {
@@ -175,7 +182,51 @@ impl CopyStore {
         let (open, heard, damage) = (Mutex::default(), Mutex::default(), Mutex::default());
         let folder = state.join(COPIES_FOLDER);
         remove_gone(&folder);
-        CopyStore { folder, made, open, heard, damage }
+        CopyStore {
+            folder,
+            made,
+            open,
+            heard,
+            damage,
+            _lock: None,
+            #[cfg(test)]
+            // A test is not decided by how full the machine's disk is.
+            assumed_free: std::sync::atomic::AtomicU64::new(1 << 40),
+        }
+    }
+
+    /// The copies in a state directory, of which no other process has any while this lives.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`]: one has; or the folder cannot be made.
+    pub fn lock(state: &Path) -> Result<CopyStore, LogError> {
+        let lock = LogFolder::lock(&state.join(COPIES_FOLDER))?;
+        Ok(CopyStore { _lock: Some(lock), ..CopyStore::new(state) })
+    }
+
+    /// Bytes for which the disk has room; `None`: it does not say that.
+    fn free_bytes(&self) -> Option<u64> {
+        #[cfg(test)]
+        {
+            let assumed = self.assumed_free.load(std::sync::atomic::Ordering::Relaxed);
+            if assumed != u64::MAX {
+                return Some(assumed);
+            }
+        }
+        let folder = if self.folder.is_dir() { &self.folder } else { self.folder.parent()? };
+        LogFolder::read(folder).free_bytes().ok()
+    }
+
+    /// Refuses what would leave less room on the disk: before it is full, so that this server's own log goes on, and
+    /// what a copy has stays as it is.
+    fn check_room(&self, stays_free: u64) -> Result<(), ReplicaError> {
+        match self.free_bytes() {
+            Some(free) if free < stays_free => {
+                let [free, stays_free] = [free, stays_free].map(|bytes| bytes >> 20);
+                Err(ReplicaError::Full(format!("{free} MiB are free, and {stays_free} MiB have to be")))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn path_of(&self, name: &CopyName) -> PathBuf {
@@ -326,8 +377,13 @@ impl CopyStore {
         let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
         // Behind a disk that hangs no more threads gather than there are questions in this time: they are asked again.
         let busy = || LogError::unusable(&folder_name(&name), "the copy's disk is busy");
+        // Asked of the disk before the lock of all copies.
+        let room = if makes { self.check_room(COPY_NEW_FREE_BYTES) } else { Ok(()) };
         let copy = {
             let mut open = self.open.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
+            if !open.contains_key(&name) && !self.path_of(&name).is_dir() {
+                room?;
+            }
             self.copy(&mut open, &name, access)?
         };
         let copy = &mut *copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
@@ -341,6 +397,9 @@ impl CopyStore {
             ReplicaAsk::Append => {
                 let batch = ReplicaBatch::decode(pieces);
                 let batch = batch.ok_or_else(|| ReplicaError::Gap("the pieces are damaged".to_owned()))?;
+                if !batch.is_empty() {
+                    self.check_room(COPY_FREE_BYTES)?;
+                }
                 copy.replica.append(head.epoch, &batch).map(|()| None)
             }
             ReplicaAsk::Trim { checkpoint, segment } => {
@@ -453,6 +512,11 @@ impl CopyStore {
         let path = self.path_of(name);
         std::fs::remove_dir_all(&path).unwrap();
         std::fs::rename(from, path).unwrap();
+    }
+
+    /// Sets what is free on the disk.
+    pub(crate) fn assume_free(&self, bytes: u64) {
+        self.assumed_free.store(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Has a copy opened anew when it is used next.

@@ -145,6 +145,16 @@ pub const COPY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 pub const REPLICA_ANSWER_BYTES: u64 = 4 << 20;
 /// Bytes of a question about a copy, at most: a batch of two frames and a part of a checkpoint.
 pub const REPLICA_QUESTION_BYTES: usize = 8 << 20;
+/// Bytes that have to be free on a server's disk for a new copy of another server's log: what the server's own log
+/// needs for a checkpoint beside it, and some segments of the copy.
+pub const COPY_NEW_FREE_BYTES: u64 = 512 << 20;
+/// Bytes that stay free of copies that are there: four segments of the server's own log, whose writers are refused
+/// last.
+pub const COPY_FREE_BYTES: u64 = 128 << 20;
+/// Time after which a new copy is given up whose server has no room for it.
+pub const FILL_FULL: Duration = Duration::from_millis(500);
+/// Time after which a server is sent again what it had no room for: a batch is large, and room comes slowly.
+pub const FULL_AGAIN: Duration = Duration::from_secs(1);
 /// Copies on other servers that a log may have, at most.
 pub const COPIES_MOST: usize = 4;
 /// The parts of servers' workers' time, and of their memory, below which a mean counts as so much: servers that have

@@ -76,6 +76,7 @@ pub(crate) enum ReplicaAnswer {
     OldEpoch(u64),
     Gap(String),
     Damaged(String),
+    Full(String),
     Failed(String),
 }
 
@@ -149,6 +150,7 @@ impl From<Result<Option<ReplicaState>, ReplicaError>> for ReplicaAnswer {
             Err(ReplicaError::OldEpoch(epoch)) => ReplicaAnswer::OldEpoch(epoch),
             Err(ReplicaError::Gap(why)) => ReplicaAnswer::Gap(why),
             Err(ReplicaError::Damaged(why)) => ReplicaAnswer::Damaged(why),
+            Err(ReplicaError::Full(why)) => ReplicaAnswer::Full(why),
             Err(ReplicaError::Log(error)) => ReplicaAnswer::Failed(error.to_string()),
         }
     }
@@ -168,6 +170,7 @@ impl ReplicaAnswer {
             ReplicaAnswer::OldEpoch(epoch) => Err(ReplicaError::OldEpoch(epoch)),
             ReplicaAnswer::Gap(why) => Err(ReplicaError::Gap(why)),
             ReplicaAnswer::Damaged(why) => Err(ReplicaError::Damaged(why)),
+            ReplicaAnswer::Full(why) => Err(ReplicaError::Full(why)),
             ReplicaAnswer::Failed(why) => Err(ReplicaError::Log(LogError::unusable("the copy", &why))),
         }
     }
@@ -219,6 +222,7 @@ mod tests {
             Err(ReplicaError::OldEpoch(4)),
             Err(ReplicaError::Gap("x".to_owned())),
             Err(ReplicaError::Damaged("x".to_owned())),
+            Err(ReplicaError::Full("x".to_owned())),
         ] {
             let sent = serde_json::to_vec(&ReplicaAnswer::from(done.clone())).unwrap();
             let answer: ReplicaAnswer = serde_json::from_slice(&sent).unwrap();

@@ -35,6 +35,9 @@ pub enum ReplicaError {
     /// A file of it is damaged: it has not all that it has confirmed, and another one has to be made.
     #[error("the copy is damaged: {0}")]
     Damaged(String),
+    /// Its disk is nearly full: it has what it had, and takes no more as long as that is so.
+    #[error("the disk of the copy is nearly full: {0}")]
+    Full(String),
     /// A write or sync has failed, or a file is damaged: the replica is at its end.
     #[error(transparent)]
     Log(#[from] LogError),

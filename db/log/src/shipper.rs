@@ -138,7 +138,10 @@ impl LogShipper {
         let known_checkpoint = checkpoint.map_or(0, |file| file.header.number);
         let log = Arc::clone(log);
         let (checkpoint, trim, held) = (None, None, None);
-        Ok(Some(LogShipper { log, segment, checkpoint, known_checkpoint, is_readable: true, trim, held }))
+        let mut shipper = LogShipper { log, segment, checkpoint, known_checkpoint, is_readable: true, trim, held };
+        // What it says that it has is on its disk.
+        shipper.note_held();
+        Ok(Some(shipper))
     }
 
     /// To a replica that has nothing.
@@ -231,6 +234,11 @@ impl LogShipper {
             let first = self.log.segment_at(header.first_position);
             self.trim = first.map(|(first, _)| (header.number, first));
         }
+        self.note_held();
+    }
+
+    /// Notes how far the replica has the log, once it has all that was sent.
+    fn note_held(&mut self) {
         // What is in a later segment that has no name yet counts for nothing, and nor does what it replaces.
         if self.is_readable && self.segment.is_published {
             let next = segment_behind(&self.log, self.segment.reader.header.number);
@@ -244,7 +252,8 @@ impl LogShipper {
         self.trim.take()
     }
 
-    /// Returns the position up to which the replica has the log; `None`: it cannot be read yet.
+    /// Returns the position up to which the replica has the log, whatever was sent to it since that it has not taken;
+    /// `None`: it cannot be read yet.
     pub fn held(&self) -> Option<u64> {
         self.held
     }

@@ -110,7 +110,7 @@ impl CopyWorld {
     /// A server never comes back, and the others have no faults. Its place is taken, or each of them that could says
     /// what stands in the way. Returns whether it is taken.
     pub(super) fn bury(&mut self, dead: usize) -> Result<bool, u16> {
-        (self.has_faults, self.hurry, self.dead) = (false, None, Some(dead));
+        (self.has_faults, self.hurry, self.full, self.dead) = (false, None, None, Some(dead));
         self.store.between.clear();
         let others: Vec<usize> = (0..SERVERS).filter(|at| *at != dead).collect();
         let gone = id_of(dead);

@@ -1,4 +1,5 @@
-//! Tests of copies.
+//! Promise: a copy is made once, tells what it has, gives leases, waits for no disk that hangs, and leaves room on its
+//! server's disk.
 
 use super::*;
 use crate::replica_messages::LEASE_MS;
@@ -40,6 +41,46 @@ fn a_copy_that_is_missed_is_not_made_again() {
     assert_eq!((copy_store.list(), gone.exists()), (vec![], false));
     assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
     assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
+    let _left = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_has_no_new_copy_and_takes_no_more_of_one_that_is_there() {
+    let (folder, copy_store, head) = copy_store("full");
+    let is_full = |done: Result<Option<ReplicaState>, ReplicaError>| matches!(done, Err(ReplicaError::Full(_)));
+    copy_store.assume_free(COPY_NEW_FREE_BYTES - 1);
+    assert!(is_full(copy_store.ask(&head, b"")) && copy_store.names().is_empty(), "nothing is made");
+    copy_store.assume_free(COPY_NEW_FREE_BYTES);
+    assert!(copy_store.ask(&head, b"").is_ok());
+    // It says what it has, and gives leases; only what would be written is refused.
+    copy_store.assume_free(COPY_FREE_BYTES - 1);
+    assert!(copy_store.ask(&head, b"").is_ok());
+    let appends = ReplicaHead { ask: ReplicaAsk::Append, ..head.clone() };
+    assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Ok(None));
+    let disk = sandstorm_log::disk::folder::LogFolder::lock(&folder.join("log")).unwrap();
+    let read = RecoveredLog::read(Arc::new(disk), LogOptions::default(), &mut |_, _| Ok(())).unwrap();
+    let log = read.start().unwrap();
+    let mut shipper = sandstorm_log::LogShipper::begin(&log, &ReplicaState::default()).unwrap().unwrap();
+    let batch = shipper.next_batch(true).unwrap();
+    assert!(!batch.is_empty());
+    assert!(is_full(copy_store.ask(&appends, &batch.encode())));
+    copy_store.assume_free(COPY_FREE_BYTES);
+    assert_eq!(copy_store.ask(&appends, &batch.encode()), Ok(None));
+    // What the disk says itself.
+    copy_store.assume_free(u64::MAX);
+    assert!(copy_store.free_bytes().is_some_and(|free| free > 0));
+    log.close();
+    let _left = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn no_two_processes_have_the_copies_of_one_state_directory() {
+    let (folder, ..) = copy_store("locked");
+    let first = CopyStore::lock(&folder).unwrap();
+    assert!(matches!(CopyStore::lock(&folder), Err(LogError::Locked(_))));
+    assert!(first.names().is_empty() && first.list().is_empty());
+    drop(first);
+    assert!(CopyStore::lock(&folder).is_ok());
     let _left = std::fs::remove_dir_all(folder);
 }
 

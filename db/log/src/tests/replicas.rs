@@ -133,6 +133,7 @@ fn conforms(replica: &mut dyn LogReplica) {
     source.write();
     let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
     let more = shipper.next_batch(true).unwrap();
+    assert_eq!((shipper.held(), again.held()), (held, None), "what it says that it has, and nothing of what is sent");
     assert_eq!(replica.append(4, &ReplicaBatch::default()), Ok(()));
     assert_eq!(replica.append(3, &more), Err(ReplicaError::OldEpoch(4)));
     assert!(matches!(replica.trim(3, 1, 1), Err(ReplicaError::OldEpoch(4))));
