@@ -124,6 +124,8 @@ struct RequestState {
     /// The number up to which they are served, and the last one's error.
     served: u64,
     error: Option<LogError>,
+    /// Whether one would be of use, for which no caller waits.
+    is_suggested: bool,
 }
 
 impl CheckpointRequests {
@@ -138,6 +140,17 @@ impl CheckpointRequests {
         let mut state = self.state.lock();
         (state.served, state.error) = (request, error);
         self.served.notify_all();
+    }
+
+    /// Says that a checkpoint would be of use now: the log has grown at once. One is written if that costs little,
+    /// beside what the log has.
+    pub fn suggest(&self) {
+        self.state.lock().is_suggested = true;
+    }
+
+    /// Whether one was suggested since this was asked last.
+    pub fn take_suggestion(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_suggested)
     }
 
     /// Asks for a checkpoint that begins from now on. Returns the request's number.

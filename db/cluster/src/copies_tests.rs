@@ -311,6 +311,10 @@ fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
         assert_eq!(found.as_deref(), Some(value));
         assert!(eventually(|| successor.state_of(shown) == PositionState::OnDisk));
     }
+    assert!(
+        eventually(|| successor.directory.checkpoint_requests().take_suggestion()),
+        "the next one has little to read"
+    );
     let position = successor.put(b"apple", b"5");
     assert!(eventually(|| successor.state_of(position) == PositionState::OnDisk));
     // Its log has the records, and not each of the changes that made them.

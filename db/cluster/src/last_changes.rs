@@ -36,18 +36,25 @@ impl LastChanges {
         [0, 1].map(|at| self.hashers[at].hash_one((table, key)))
     }
 
-    /// Notes a change.
-    pub(crate) fn note(&mut self, table: u64, key: &[u8]) {
+    /// Notes a change. Returns its number, if it is of one of the slots.
+    pub(crate) fn note(&mut self, table: u64, key: &[u8]) -> Option<u64> {
         self.number += 1;
-        if self.is_wanted[usize::from(slot_of(key))] {
-            let (hashes, number, has_room) = (self.hashes(table, key), self.number, self.last.len() < self.limit);
-            match self.last.get_mut(&hashes) {
-                Some(last) => *last = number,
-                None if has_room => drop(self.last.insert(hashes, number)),
-                // All its changes are made, in their order: it comes to the same.
-                None => {}
-            }
+        if !self.is_wanted[usize::from(slot_of(key))] {
+            return None;
         }
+        let (hashes, number, has_room) = (self.hashes(table, key), self.number, self.last.len() < self.limit);
+        match self.last.get_mut(&hashes) {
+            Some(last) => *last = number,
+            None if has_room => drop(self.last.insert(hashes, number)),
+            // All its changes are made, in their order: it comes to the same.
+            None => {}
+        }
+        Some(number)
+    }
+
+    /// Whether the change of one of the slots that had this number is the last one of its key, or that is not known.
+    pub(crate) fn is_last_of(&self, table: u64, key: &[u8], number: u64) -> bool {
+        self.last.get(&self.hashes(table, key)).is_none_or(|last| *last == number)
     }
 
     /// All are noted: the log is read once more.
@@ -65,8 +72,7 @@ impl LastChanges {
     /// known, as there are too many keys.
     pub(crate) fn is_last(&mut self, table: u64, key: &[u8]) -> bool {
         self.number += 1;
-        self.is_wanted[usize::from(slot_of(key))]
-            && self.last.get(&self.hashes(table, key)).is_none_or(|last| *last == self.number)
+        self.is_wanted[usize::from(slot_of(key))] && self.is_last_of(table, key, self.number)
     }
 }
 
@@ -82,12 +88,15 @@ mod tests {
     /// Changes, and the numbers of those that are made.
     fn made(changes: &[(u64, Vec<u8>)], spans: &[SlotSpan], limit: usize) -> Vec<usize> {
         let mut last = LastChanges { limit, ..LastChanges::of_slots(spans) };
-        changes.iter().for_each(|(table, key)| last.note(*table, key));
+        let numbers: Vec<Option<u64>> = changes.iter().map(|(table, key)| last.note(*table, key)).collect();
         last.begin_again();
         let mut found = Vec::new();
         for (number, (table, key)) in changes.iter().enumerate() {
             assert!(!last.is_whole(), "not before all have come again");
-            if last.is_last(*table, key) {
+            // Those that were kept since the first time are the same ones.
+            let is_last = numbers[number].is_some_and(|number| last.is_last_of(*table, key, number));
+            assert_eq!(last.is_last(*table, key), is_last);
+            if is_last {
                 found.push(number);
             }
         }

@@ -38,6 +38,7 @@ mod forward_link;
 mod forward_queue;
 mod forwarder;
 mod generations;
+mod kept_changes;
 mod last_changes;
 mod life_link;
 pub mod limits;

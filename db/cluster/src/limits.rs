@@ -129,6 +129,10 @@ pub const COPIES_STALL: Duration = Duration::from_secs(5);
 /// bytes each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all
 /// changes are made.
 pub const LAST_CHANGES: usize = 7 << 19;
+/// Bytes of changes that are kept while a copy is read whose records a server makes its own. With more of them the copy
+/// is read a second time. Half of the log from which a checkpoint is due anyway. The memory for them grows by
+/// doubling: for a moment it is up to three times as much.
+pub const KEPT_CHANGES_BYTES: usize = 64 << 20;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.

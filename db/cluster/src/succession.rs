@@ -3,7 +3,9 @@
 //! is changed. A start in between begins again.
 //!
 //! Of each key the last change is made alone. A log that repeated all of a copy's changes would be longer than the
-//! copied one, and the log of the next successor longer than that, until a checkpoint is due.
+//! copied one, and the log of the next successor longer than that, until a checkpoint is due. One is suggested
+//! afterwards, so that the next successor has little to read. The copy is read once, unless it has more changes than
+//! are kept in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +22,8 @@ use sandstorm_store::slots::SlotSpan;
 use crate::copies_view::FailoverNote;
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
-use crate::copy_store::CopyStore;
-use crate::last_changes::LastChanges;
-use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, LOG_INTERVAL, REPLICA_PAUSE};
+use crate::kept_changes::{ChangeVisit, read_last_changes};
+use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, KEPT_CHANGES_BYTES, LOG_INTERVAL, REPLICA_PAUSE};
 use crate::move_coordinator::MoveCoordinator;
 use crate::slot_copy::CopyTables;
 use crate::slot_mover::OwnTables;
@@ -69,17 +70,15 @@ struct SuccessorLoop {
     stop: Arc<AtomicBool>,
 }
 
-/// A table of the copy that is known here, and the highest version that was given there.
+/// A table of the copy that is known here.
 struct InheritedTable {
     tenant: u32,
     entry: Arc<TableEntry>,
-    version: u64,
 }
 
 /// A copy while its records become this server's own.
 struct TakenCopy<'a> {
     spans: &'a [SlotSpan],
-    last: LastChanges,
     /// Tables by their numbers in the log.
     known: HashMap<u64, InheritedTable>,
     /// The records that are taken over next.
@@ -88,14 +87,6 @@ struct TakenCopy<'a> {
 
 /// Changes of a copy between two looks whether this server is still to take the place: about a millisecond.
 const CHANGES_BETWEEN_CHECKS: u64 = 16_384;
-
-/// Whether a change is one of a record, and not of a table.
-fn is_of_record(kind: ChangeKind) -> bool {
-    match kind {
-        ChangeKind::Put | ChangeKind::Arrive | ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Leave => true,
-        ChangeKind::MakeTable | ChangeKind::DropTable | ChangeKind::Clear => false,
-    }
-}
 
 /// How long a succession took, and each of its steps, of which the ends are given.
 fn took(ends: &[(&str, Duration)]) -> String {
@@ -106,6 +97,14 @@ fn took(ends: &[(&str, Duration)]) -> String {
     });
     let steps = steps.collect::<Vec<_>>().join(", ");
     format!("in {} ms: {steps}", before.as_millis())
+}
+
+/// Whether this server is still to take the place of that one.
+fn check(copies: &CopyCoordinator, stop: &AtomicBool, name: &CopyName) -> Result<(), String> {
+    match copies.inheritance().as_ref() == Some(name) && !stop.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("another server is to take it, or this one stops".to_owned()),
+    }
 }
 
 impl SuccessorLoop {
@@ -133,10 +132,7 @@ impl SuccessorLoop {
 
     /// Whether this server is still to take the place of that one.
     fn check(&self, name: &CopyName) -> Result<(), String> {
-        match self.copies.inheritance().as_ref() == Some(name) && !self.stop.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("another server is to take it, or this one stops".to_owned()),
-        }
+        check(&self.copies, &self.stop, name)
     }
 
     fn take_place(&mut self, name: &CopyName) -> Result<(), String> {
@@ -177,6 +173,8 @@ impl SuccessorLoop {
             parts.push(("map", begun.elapsed()));
             let took = took(&parts);
             tracing::warn!("this server has taken the place of server {}, {took}", name.0);
+            // This server's log has all of these records now, and its copies are what the next successor reads.
+            self.directory.checkpoint_requests().suggest();
             self.coordinator.copies_view().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
         }
         self.logged = None;
@@ -212,56 +210,47 @@ impl SuccessorLoop {
         for view in self.directory.snapshot().iter() {
             for entry in view.tables.values() {
                 if let Some(number) = entry.table.log_number() {
-                    let (tenant, entry) = (view.tenant.id, Arc::clone(entry));
-                    known.insert(number, InheritedTable { tenant, entry, version: 0 });
+                    known.insert(number, InheritedTable { tenant: view.tenant.id, entry: Arc::clone(entry) });
                 }
             }
         }
         let coordinator = Arc::clone(&self.coordinator);
         let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-        let mut last = LastChanges::of_slots(spans);
-        self.note_last(copy_store, name, &mut last)?;
-        let mut taken = TakenCopy { spans, last, known, page: CopyAnswer::default() };
-        let read = copy_store.read(name, &mut |change| self.inherit_change(name, change, &mut taken));
-        read.map_err(|error| error.to_string())?;
-        if !taken.last.is_whole() {
-            return Err("the copy was read twice, and had other changes the second time: is its disk sound?".to_owned());
-        }
+        let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
+        let read = |visit: &mut ChangeVisit<'_>| {
+            let mut looked = 0_u64;
+            let read = copy_store.read(name, &mut |change| {
+                looked += 1;
+                if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) {
+                    check(&copies, &stop, name)?;
+                }
+                visit(change)
+            });
+            read.map_err(|error| error.to_string())
+        };
+        let mut taken = TakenCopy { spans, known, page: CopyAnswer::default() };
+        let make = |change: &LoggedChange<'_>| self.inherit_change(name, change, &mut taken);
+        let versions = read_last_changes(spans, KEPT_CHANGES_BYTES, read, make)?;
         self.take(name, &mut taken.page)?;
-        let told = taken.known.values().map(|table| CopiedTable {
+        let told = taken.known.iter().map(|(number, table)| CopiedTable {
             tenant: table.tenant,
             table: table.entry.id,
             serial: table.entry.serial(),
-            version: table.version + RESTART_VERSIONS,
+            version: versions.get(number).copied().unwrap_or(0) + RESTART_VERSIONS,
             backing: None,
         });
         Ok(told.collect())
     }
 
-    /// Finds out which change of each key is the last one.
-    fn note_last(&self, copy_store: &CopyStore, name: &CopyName, last: &mut LastChanges) -> Result<(), String> {
-        let mut looked = 0_u64;
-        let read = copy_store.read(name, &mut |change| {
-            if is_of_record(change.kind) {
-                last.note(change.table, change.key);
-            }
-            looked += 1;
-            if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) { self.check(name) } else { Ok(()) }
-        });
-        last.begin_again();
-        read.map_err(|error| error.to_string())
-    }
-
+    /// Makes a change of a copy, which is the last one of its key, or empties a table.
     fn inherit_change(
         &mut self,
         name: &CopyName,
         change: &LoggedChange<'_>,
         taken: &mut TakenCopy<'_>,
     ) -> Result<(), String> {
-        let is_last = is_of_record(change.kind) && taken.last.is_last(change.table, change.key);
         // One that is not known was dropped, or has begun anew.
-        let Some(table) = taken.known.get_mut(&change.table) else { return Ok(()) };
-        table.version = table.version.max(change.version);
+        let Some(table) = taken.known.get(&change.table) else { return Ok(()) };
         let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());
         let record = match change.kind {
             ChangeKind::Put | ChangeKind::Arrive => Some(RestoredRecord {
@@ -280,9 +269,7 @@ impl SuccessorLoop {
                 return Ok(());
             }
         };
-        if is_last {
-            taken.page.push(&CopiedKey { tenant, table: id, serial, key: change.key, record });
-        }
+        taken.page.push(&CopiedKey { tenant, table: id, serial, key: change.key, record });
         if taken.page.records.len() >= COPY_PAGE_BYTES { self.take(name, &mut taken.page) } else { Ok(()) }
     }
 

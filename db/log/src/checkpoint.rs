@@ -17,6 +17,23 @@ use crate::frame::FileKind;
 /// Longest wait for the log at the end of a checkpoint, after which it is given up: the disk is stuck.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 
+impl ChangeLog {
+    /// Returns the bytes of the last checkpoint; 0: there is none.
+    ///
+    /// # Errors
+    /// [`LogError::System`].
+    pub fn checkpoint_bytes(&self) -> Result<u64, LogError> {
+        let shared = self.shared();
+        let number = shared.checkpoint.load(Relaxed);
+        if number == 0 {
+            return Ok(0);
+        }
+        let name = FileKind::Checkpoint.file_name(number);
+        let bytes = shared.disk.open(&name).and_then(|file| file.bytes());
+        bytes.map_err(|error| LogError::system("read", shared.disk.path_of(&name), &error))
+    }
+}
+
 /// A checkpoint that is being written. One at a time; one that is dropped before its end removes its
 /// file: the earlier one and the log hold.
 pub struct CheckpointWriter {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{
     CHECKPOINT_CHECK_MS, CHECKPOINT_COLD_RECORDS, CHECKPOINT_MIN_LOG_BYTES, CHECKPOINT_RETRY_S, CHECKPOINT_SCAN_BYTES,
-    CHECKPOINT_SCAN_RECORDS, CHECKPOINT_SCANS,
+    CHECKPOINT_SCAN_RECORDS, CHECKPOINT_SCANS, CHECKPOINT_SUGGESTED_LOG_BYTES, CHECKPOINT_SUGGESTED_PART,
 };
 use sandstorm_catalog::Directory;
 use sandstorm_log::{ChangeLog, CheckpointWriter, LogError, LoggedChange};
@@ -39,10 +39,13 @@ impl Checkpointer {
             while !stopped.load(Relaxed) {
                 std::thread::park_timeout(Duration::from_millis(CHECKPOINT_CHECK_MS));
                 let Some(log) = directory.change_log() else { continue };
-                // As much as the last checkpoint: so no more is written to checkpoints than to the log.
-                let is_due = log.bytes_since_checkpoint() >= CHECKPOINT_MIN_LOG_BYTES.max(last_bytes);
+                let may_try = Instant::now() >= retry_at;
+                // A suggestion waits as long as the disk is left alone after a failure.
+                let is_suggested = may_try && directory.checkpoint_requests().take_suggestion();
+                let suggested = is_suggested.then(|| suggested_beside(&log, last_bytes));
+                let is_due = is_due(log.bytes_since_checkpoint(), last_bytes, suggested);
                 let requested = directory.checkpoint_requests().pending();
-                if stopped.load(Relaxed) || (requested.is_none() && (!is_due || Instant::now() < retry_at)) {
+                if stopped.load(Relaxed) || (requested.is_none() && (!is_due || !may_try)) {
                     continue;
                 }
                 if let Some(failure) = log.failure() {
@@ -69,6 +72,19 @@ impl Checkpointer {
         })?;
         Ok(Checkpointer { stop, thread: Some(thread) })
     }
+}
+
+/// The bytes of the last checkpoint that a suggestion is compared with: where this process has written none, that of
+/// the process before. What is not known is large, for this suggestion.
+fn suggested_beside(log: &ChangeLog, last_bytes: u64) -> u64 {
+    if last_bytes == 0 { log.checkpoint_bytes().unwrap_or(u64::MAX) } else { last_bytes }
+}
+
+/// Whether a checkpoint is due: since the last one the log has grown by as much as that has, so that no more is written
+/// to checkpoints than to the log. A part of it is enough where one was suggested, beside one of so many bytes.
+fn is_due(log_bytes: u64, last_bytes: u64, suggested: Option<u64>) -> bool {
+    let least = |beside: u64| CHECKPOINT_SUGGESTED_LOG_BYTES.max(beside / CHECKPOINT_SUGGESTED_PART);
+    log_bytes >= CHECKPOINT_MIN_LOG_BYTES.max(last_bytes) || suggested.is_some_and(|beside| log_bytes >= least(beside))
 }
 
 /// Writes a checkpoint. The participant is offline whenever the disk is at work. Returns the checkpoint's bytes; `None`
@@ -232,11 +248,58 @@ mod tests {
 
     use std::collections::BTreeMap;
 
+    use sandstorm_catalog::{DirectoryOptions, NewTable, NewTenant, TableDurability};
     use sandstorm_log::disk::simulated::SimulatedDisk;
     use sandstorm_log::{LogOptions, RecoveredLog};
     use sandstorm_store::{TableConfig, TableLogging, WriteOptions};
 
     use super::*;
+
+    #[test]
+    fn a_checkpoint_that_is_suggested_is_written_where_it_costs_little() {
+        let (mib, gib) = (1_u64 << 20, 1_u64 << 30);
+        assert!(!is_due(127 * mib, 0, None) && is_due(128 * mib, 0, None));
+        assert!(!is_due(gib - 1, gib, None) && is_due(gib, gib, None));
+        assert!(!is_due(mib - 1, 0, Some(0)) && is_due(mib, 0, Some(0)));
+        assert!(!is_due(255 * mib, gib, Some(gib)) && is_due(256 * mib, gib, Some(gib)));
+        // What is not known is large for the suggestion alone.
+        assert!(!is_due(127 * mib, 0, Some(u64::MAX)) && is_due(128 * mib, 0, Some(u64::MAX)));
+    }
+
+    #[test]
+    fn a_suggestion_has_one_written_long_before_it_is_due() {
+        let folder = std::env::temp_dir().join(format!("sandstorm-suggested-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&folder);
+        let epochs = Epochs::new();
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Arc::clone(&epochs), options);
+        directory.restore_records(&folder, 1, |log| log.start()).unwrap();
+        directory.create_tenant(NewTenant::named("shop")).unwrap();
+        let new = NewTable { durability: Some(TableDurability::Disk), ..NewTable::named("items") };
+        directory.create_table("shop", new).unwrap();
+        let log = directory.change_log().unwrap();
+        {
+            let view = directory.snapshot().by_name("shop").unwrap().clone();
+            let (entry, participant) = (view.table_by_name("items").unwrap(), directory.participant());
+            let (table, options) = (&entry.table, WriteOptions::default());
+            for number in 0..200_u32 {
+                let key = number.to_le_bytes();
+                table.put(&participant, table.hash(&key), &key, &[7; 10_000], &options, 1).unwrap();
+            }
+        }
+        assert!(log.bytes_since_checkpoint() < CHECKPOINT_MIN_LOG_BYTES / 8);
+        directory.checkpoint_requests().suggest();
+        let checkpointer = Checkpointer::start(Arc::clone(&directory), epochs).unwrap();
+        let until = Instant::now() + Duration::from_secs(120);
+        while log.checkpoint_bytes() == Ok(0) {
+            assert!(Instant::now() < until, "no checkpoint is written");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(log.checkpoint_bytes().unwrap() > 200 * 10_000 && !directory.checkpoint_requests().take_suggestion());
+        drop(checkpointer);
+        log.close();
+        let _left = std::fs::remove_dir_all(folder);
+    }
 
     #[test]
     fn batches_have_all_records_and_few_bytes() {

@@ -190,6 +190,12 @@ pub const CHECKPOINT_CHECK_MS: u64 = 500;
 /// Bytes of the log from which a checkpoint is written, if the last one was not larger: a start reads as much in some
 /// tenths of a second.
 pub const CHECKPOINT_MIN_LOG_BYTES: u64 = 128 << 20;
+/// Bytes of the log from which a checkpoint is written that was suggested: reading them again takes some milliseconds,
+/// which counts where a server that takes another one's place reads its log.
+pub const CHECKPOINT_SUGGESTED_LOG_BYTES: u64 = 1 << 20;
+/// The part of the last checkpoint's bytes that the log has at least by then, as its divisor: so of each byte of the
+/// log four bytes of checkpoints are written at most.
+pub const CHECKPOINT_SUGGESTED_PART: u64 = 4;
 /// Seconds after a failed checkpoint until the next attempt.
 pub const CHECKPOINT_RETRY_S: u64 = 30;
 /// Records that a checkpoint copies with one scan.

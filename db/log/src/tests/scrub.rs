@@ -189,6 +189,7 @@ fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
     assert_eq!(damage.offset, 4_096);
     assert!(log.needs_file(&first));
     // A checkpoint takes the place of what is damaged, and is read again itself.
+    assert_eq!(log.checkpoint_bytes(), Ok(0), "there is none");
     let mut writer = crate::CheckpointWriter::begin(&log).unwrap();
     (0..20_u32).for_each(|number| {
         writer.push(&put(&number.to_le_bytes(), u64::from(number) + 1, b"of the checkpoint")).unwrap()
@@ -199,6 +200,7 @@ fn what_a_start_needs_of_a_running_log_is_read_again_and_nothing_else() {
     write(&log, 20);
     let files = log.scrubbed_files();
     assert!(files[0].name().starts_with("checkpoint-"), "{files:?}");
+    assert_eq!(log.checkpoint_bytes(), Ok(disk.content(&files[0].name()).len() as u64));
     all_sound(&log, &disk);
     disk.damage(&files[0].name(), |content| content[4_200] ^= 1);
     assert!(scrub(&disk, &files[0]).is_err() && log.needs_file(&files[0]));
