@@ -24,6 +24,7 @@ mod cluster_move_partial;
 mod cluster_network;
 mod cluster_scrub;
 mod cluster_servers;
+mod cluster_split;
 mod code_tiers;
 mod culprits;
 mod disk;

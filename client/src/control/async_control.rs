@@ -14,8 +14,8 @@ use super::{
     LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec,
     RecordPage, RotatedToken, ScrubReport, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
     ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
-    SlowRequestReport, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec, TenantStatus, TopReport, TopRows,
-    TriggerPatch, TriggerReport, TriggerSpec,
+    SlowRequestReport, SplitReport, SplitSpec, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
+    TenantStatus, TopReport, TopRows, TriggerPatch, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
 
@@ -123,6 +123,7 @@ methods! {
     move_slots(wanted: ref SlotMoveSpec) -> SlotMoveCount;
     cancel_moves(slots: ref [[u16; 2]]) -> SlotMoveCount;
     balance(wanted: ref BalanceSpec) -> BalanceReport;
+    split(wanted: ref SplitSpec) -> SplitReport;
     drain_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     add_server(change: ref ServerChangeSpec) -> ServerChangeReport;
     remove_server(change: ref ServerChangeSpec) -> ServerChangeReport;

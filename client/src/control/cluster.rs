@@ -195,6 +195,41 @@ pub struct ServerBalanceReport {
     pub hottest_slot_cpu: Option<f64>,
 }
 
+/// A server that is to be split, for [`Control::split`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SplitSpec {
+    /// The id of the server that gives about half of what it has to do.
+    pub from: String,
+    /// The id of the server that takes it.
+    pub to: String,
+    /// The tenant whose tables are looked at; none: those of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether only the plan is wanted: nothing is changed.
+    pub plan: bool,
+    /// MiB that each move copies in a second, at most; 0: as many as can be.
+    pub mib_per_s: u64,
+}
+
+/// What would split a server, or does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SplitReport {
+    /// Whether the moves were begun.
+    pub begun: bool,
+    /// The moves.
+    pub moves: Vec<PlannedSlotMove>,
+    /// By what slots were divided: `accesses`, `bytes` or `slots`.
+    pub measure: String,
+    /// The part of that which goes: 0 to 1.
+    pub part: f64,
+    /// Slots that go.
+    pub slots: usize,
+    /// Bytes of memory of the records that the moves copy, about.
+    pub bytes: u64,
+    /// Why it is not half, in sentences.
+    pub remarks: Vec<String>,
+}
+
 /// A server whose place another one is to take.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FailOverSpec {
@@ -319,6 +354,12 @@ impl Control {
     /// look at what they do.
     pub fn balance(&self, wanted: &BalanceSpec) -> Result<BalanceReport, ControlError> {
         self.post("/v1/cluster/balance", wanted)
+    }
+
+    /// Moves about half of what a server has to do to another one. It takes some seconds, in which the server looks at
+    /// what it does.
+    pub fn split(&self, wanted: &SplitSpec) -> Result<SplitReport, ControlError> {
+        self.post("/v1/cluster/split", wanted)
     }
 
     /// Removes a server that was stopped from the cluster.

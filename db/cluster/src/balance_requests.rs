@@ -7,6 +7,7 @@ use crate::map_requests::MapRequest;
 use crate::move_coordinator::MoveCoordinator;
 use crate::slot_balance::{BalancePlan, ServerLoadReport};
 use crate::slot_plans::{KnownServers, PlannedMove};
+use crate::slot_split::SplitPlan;
 use crate::state::ServerState;
 
 impl MoveCoordinator {
@@ -23,6 +24,24 @@ impl MoveCoordinator {
         // The plan takes its time, and the coordinator is on the way of each look at the map.
         let (map, servers, live, _) = self.read_last();
         map.balance(KnownServers { all: &servers, live: &live }, reports, within)
+    }
+
+    /// Refuses to split a server where that cannot be, whatever its slots take.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn check_split(&self, (source, target): (&str, &str)) -> Result<(), String> {
+        let (map, servers, live, _) = self.read_last();
+        map.divisible(KnownServers { all: &servers, live: &live }, source, target).map(drop)
+    }
+
+    /// What would split a server, which has told of its slots, so that about half goes to another one.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn plan_split(&self, (source, target): (&str, &str), report: &ServerLoadReport) -> Result<SplitPlan, String> {
+        let (map, servers, live, _) = self.read_last();
+        map.split(KnownServers { all: &servers, live: &live }, (source, target), report)
     }
 
     /// The other servers that live, and the key with which they believe this one.

@@ -72,6 +72,9 @@ pub mod slot_moves;
 mod slot_plan_tests;
 pub mod slot_plans;
 pub mod slot_source;
+pub mod slot_split;
+#[cfg(test)]
+mod slot_split_tests;
 mod source_walk;
 mod state;
 mod succession;

@@ -170,6 +170,11 @@ pub const BALANCE_WITHIN: f64 = 0.1;
 /// Moves that a plan has, at most: a server copies one at a time, and what is under way for long is planned by old
 /// loads.
 pub const BALANCE_MOVES: usize = 32;
+/// Accesses a second of a server's slots from which they are divided by accesses: of fewer, samples say nothing about
+/// single slots.
+pub const SPLIT_ACCESSES_PER_S: f64 = 100.0;
+/// The part of what a server has to do that a split moves, at least: less is not worth a change of the map.
+pub const SPLIT_LEAST_PART: f64 = 0.02;
 /// Ranges of slots that a plan still divides, at most. The map of all ranges is one value in etcd, of some 50 bytes
 /// each.
 pub const BALANCE_RANGES: usize = 4_096;

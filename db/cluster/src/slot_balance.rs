@@ -31,6 +31,10 @@ pub struct ServerLoadReport {
     pub memory_limit_bytes: u64,
     /// The slots that have accesses or records.
     pub slots: Vec<SlotLoad>,
+    /// The tenant whose tables alone were looked at. A server of an earlier version looks at all, and
+    /// does not say this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<u32>,
 }
 
 /// What a slot takes of a server.

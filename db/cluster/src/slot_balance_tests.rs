@@ -48,7 +48,13 @@ impl LoadedCluster {
             accesses_per_s: busy * 1e6,
             bytes: *bytes,
         });
-        ServerLoadReport { workers: self.workers, busy_workers, memory_limit_bytes: 16 * GIB, slots: slots.collect() }
+        ServerLoadReport {
+            workers: self.workers,
+            busy_workers,
+            memory_limit_bytes: 16 * GIB,
+            slots: slots.collect(),
+            tenant: None,
+        }
     }
 
     fn plan(&self) -> BalancePlan {

@@ -50,7 +50,7 @@ pub(crate) struct KnownServers<'s> {
 }
 
 impl KnownServers<'_> {
-    fn check(&self, server: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, server: &str) -> Result<(), String> {
         match self.all.contains_key(server) {
             true => Ok(()),
             false => Err(format!("{server:?} is the id of no server of the cluster")),

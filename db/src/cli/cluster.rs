@@ -10,6 +10,8 @@ use sandstorm_client::control::{
 };
 
 use super::cluster_dev;
+use super::cluster_split::{self, SplitArgs};
+use super::cluster_words::{id_of, moves, ranges, short};
 use super::output::{CliError, OutputPrinter, columns, fields};
 use super::session::CliSession;
 
@@ -26,6 +28,8 @@ pub(super) enum ClusterCommand {
     Drain(ChangeArgs),
     /// Move slots from servers that have much to do to others, by what each slot takes of their time and memory
     Balance(BalanceArgs),
+    /// Move about half of what one server has to do to another, by its accesses, else by its records, else by slots
+    Split(SplitArgs),
     /// Remove a server that was stopped: what starts with its state directory is refused
     Remove(RemoveArgs),
     /// Have another server take the place of one that is gone or hangs, with the copy that it has of that one's log
@@ -152,6 +156,7 @@ pub(super) fn run(
             })
         }
         ClusterCommand::Balance(args) => balance(session().control(), args, out),
+        ClusterCommand::Split(args) => cluster_split::run(session().control(), args, out),
         ClusterCommand::Remove(args) => {
             let control = session();
             let RemoveArgs { id, give_up_records, plan } = args;
@@ -175,40 +180,11 @@ pub(super) fn run(
     }
 }
 
-/// Digits of an id that name a server, at least: one or two are soon those of another one.
-const ID_DIGITS: usize = 4;
 const UNDER_WAY: &str = "its moves are under way already: `sandstorm cluster status` shows how far";
-
-/// The id of a server, of which the beginning is given.
-fn id_of(known: &ClusterStatus, wanted: &str) -> Result<String, CliError> {
-    if wanted.len() < ID_DIGITS {
-        return Err(CliError::new(format!(
-            "{wanted:?} is too short: give at least {ID_DIGITS} digits of the server's id"
-        ))
-        .hint("`sandstorm cluster status` shows the servers"));
-    }
-    let found: Vec<&ClusterMemberStatus> =
-        known.servers.iter().filter(|server| server.id.starts_with(wanted)).collect();
-    let [server] = found.as_slice() else {
-        let what = if found.is_empty() { "no server of the cluster" } else { "more than one server of the cluster" };
-        return Err(CliError::new(format!("{wanted:?} is the beginning of the id of {what}"))
-            .hint("`sandstorm cluster status` shows the servers"));
-    };
-    Ok(server.id.clone())
-}
 
 fn spec(control: &Control, args: &ChangeArgs) -> Result<ServerChangeSpec, CliError> {
     let server = id_of(&control.cluster()?, &args.id)?;
     Ok(ServerChangeSpec { server, mib_per_s: args.rate, give_up_records: false, plan: args.plan })
-}
-
-fn moves(count: usize) -> String {
-    if count == 1 { "1 move".to_owned() } else { format!("{count} moves") }
-}
-
-/// The first digits of an id, which name a server in all but the largest clusters.
-fn short(id: &str) -> String {
-    id.get(..8).unwrap_or(id).to_owned()
 }
 
 /// What was begun, or what would be; `nothing` is what is to be said of no moves.
@@ -389,12 +365,4 @@ fn describe_copies(copies: &CopiesReport) -> String {
         text += &format!("\n{}", columns(&["nothing heard of", "for", "state"], &rows));
     }
     text
-}
-
-/// Ranges of slots in few words.
-fn ranges(all: &[[u16; 2]]) -> String {
-    let shown =
-        all.iter().map(|[first, last]| if first == last { first.to_string() } else { format!("{first}-{last}") });
-    let shown: Vec<String> = shown.collect();
-    if shown.is_empty() { "-".to_owned() } else { shown.join(" ") }
 }

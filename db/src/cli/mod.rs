@@ -10,6 +10,8 @@ mod catalogue;
 mod changes;
 mod cluster;
 mod cluster_dev;
+mod cluster_split;
+mod cluster_words;
 mod completions;
 mod data;
 mod demo;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
+use serde::Deserialize;
 
 use super::body::JsonBody;
 use super::cluster::{NOT_MOVED, check_movable, check_span, refused};
@@ -30,18 +31,35 @@ use sandstorm_cluster::slot_plans::PlannedMove;
 /// How far from the mean a server may be, in percent.
 const WITHIN_PERCENT: std::ops::RangeInclusive<f64> = 1.0..=1_000.0;
 
-/// What another server of the cluster asks before it makes a plan.
-pub(super) async fn load(State(control): State<Arc<ControlState>>, _peer: ClusterPeer) -> ApiResult<ServerLoadReport> {
-    measure(&control).await.map(Json)
+/// What another server of the cluster asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadParameters {
+    /// The id of the tenant whose tables are looked at; left out: those of all.
+    tenant: Option<u32>,
 }
 
-/// Looks for [`LOAD_WINDOW`] at what this server does, one caller after the other.
-async fn measure(control: &Arc<ControlState>) -> Result<ServerLoadReport, ApiError> {
+/// What another server of the cluster asks before it makes a plan.
+pub(super) async fn load(
+    State(control): State<Arc<ControlState>>,
+    _peer: ClusterPeer,
+    Query(LoadParameters { tenant }): Query<LoadParameters>,
+) -> ApiResult<ServerLoadReport> {
+    measure(&control, tenant).await.map(Json)
+}
+
+/// Looks for [`LOAD_WINDOW`] at what this server does, for all tenants or for one; one caller after the other.
+pub(super) async fn measure(control: &Arc<ControlState>, tenant: Option<u32>) -> Result<ServerLoadReport, ApiError> {
+    let is_asked = move |id: u32| tenant.is_none_or(|tenant| tenant == id);
     let _turn = control.load_turn.lock().await;
     let (mut tally, begun, busy) = (AccessTally::default(), Instant::now(), busy_us(&control.metrics));
     while begun.elapsed() < LOAD_WINDOW {
         let snapshot = control.directory.snapshot();
-        control.hot_keys.look_and_tell(&snapshot, now_ms(), &mut |table, drawn| tally.add(table, drawn));
+        control.hot_keys.look_and_tell(&snapshot, now_ms(), &mut |table, drawn| {
+            if is_asked(table.0) {
+                tally.add(table, drawn);
+            }
+        });
         tokio::time::sleep(LOAD_DRAW_PAUSE).await;
     }
     let seconds = begun.elapsed().as_secs_f64();
@@ -50,7 +68,7 @@ async fn measure(control: &Arc<ControlState>) -> Result<ServerLoadReport, ApiErr
     off_thread(move || {
         let (mut bytes, seed) = (BTreeMap::new(), random_seed());
         let participant = control.directory.participant();
-        for view in control.directory.snapshot().iter() {
+        for view in control.directory.snapshot().iter().filter(|view| is_asked(view.tenant.id)) {
             for entry in view.tables.values() {
                 add_bytes(&entry.table, &participant, (seed, now_ms()), &mut bytes);
             }
@@ -60,6 +78,7 @@ async fn measure(control: &Arc<ControlState>) -> Result<ServerLoadReport, ApiErr
             busy_workers: busy_us as f64 / 1e6 / seconds,
             memory_limit_bytes: machine_memory_bytes(),
             slots: slot_loads(&tally, &bytes),
+            tenant,
         }
     })
     .await
@@ -117,7 +136,7 @@ async fn make_plan(control: &Arc<ControlState>, within: f64) -> Result<BalancePl
     let coordinator = Arc::clone(control.moves.as_ref().ok_or_else(no_cluster)?);
     let own_id = control.directory.slots().map(|slots| slots.own_id().to_owned()).ok_or_else(no_cluster)?;
     let asked = Arc::clone(&coordinator);
-    let (own, others) = tokio::join!(measure(control), off_thread(move || loads_of_others(&asked)));
+    let (own, others) = tokio::join!(measure(control, None), off_thread(move || loads_of_others(&asked)));
     let mut reports = BTreeMap::from([(own_id, own?)]);
     for (id, told) in others? {
         let told = told.map_err(|why| refused(format!("server {id} does not tell its load: {why}")))?;

@@ -35,6 +35,7 @@ pub(super) const CHANGES: &[(&str, &str, EventCode)] = &[
     ("POST", "/v1/cluster/drain", EventCode::ClusterServerDrained),
     ("POST", "/v1/cluster/add", EventCode::ClusterServerAdded),
     ("POST", "/v1/cluster/balance", EventCode::ClusterBalanced),
+    ("POST", "/v1/cluster/split", EventCode::ClusterSplit),
     ("POST", "/v1/cluster/remove", EventCode::ClusterServerRemoved),
     ("POST", "/v1/cluster/fail-over", EventCode::ClusterServerFailedOver),
     ("DELETE", "/v1/denied/{pattern}", EventCode::NativeDenialEnded),

@@ -25,6 +25,7 @@ mod cluster;
 mod cluster_balance;
 mod cluster_commands;
 mod cluster_copies;
+mod cluster_split;
 mod code_follower;
 mod control_plane;
 mod deferred_builder;

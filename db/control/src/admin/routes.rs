@@ -30,9 +30,9 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
-    cluster_balance, cluster_commands, cluster_copies, deployments, events, extension_limits, findings, grants, heat,
-    history, host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push, rebuild,
-    recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    cluster_balance, cluster_commands, cluster_copies, cluster_split, deployments, events, extension_limits, findings,
+    grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push,
+    rebuild, recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -104,6 +104,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/cluster/drain" Operator cluster::drain;
     POST "/v1/cluster/add" Operator cluster::add;
     POST "/v1/cluster/balance" Operator cluster_balance::balance;
+    POST "/v1/cluster/split" Operator cluster_split::split;
     GET "/v1/cluster/load" Anyone cluster_balance::load;
     POST "/v1/cluster/remove" Operator cluster::remove;
     POST "/v1/cluster/fail-over" Operator cluster_copies::fail_over;

@@ -245,6 +245,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/cluster/add", r#"{"server":"a","plan":true}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/balance", r#"{"plan":true}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/balance", r#"{"within_percent":0}"#, [400, 403, 403, 401]),
+    ("POST", "/v1/cluster/split", r#"{"from":"a","to":"b"}"#, [404, 403, 403, 401]),
     ("GET", "/v1/cluster/load", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/remove", r#"{"server":"a"}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/fail-over", r#"{"server":"a"}"#, [404, 403, 403, 401]),

@@ -52,8 +52,8 @@ pub use catalogue::{
 pub use cluster::{
     BalanceRequest, BalanceResponse, BeginMovesRequest, CancelMovesRequest, ChangeServerRequest, ClusterMoveResponse,
     ClusterResponse, ClusterServerResponse, CopiesResponse, CopyResponse, FailOverRequest, FailOverResponse,
-    GenerationResponse, MovesResponse, PlannedMoveResponse, ServerBalanceResponse, ServerChangeResponse,
-    StoredCopyResponse, SuspectedServerResponse,
+    GenerationResponse, MovesResponse, PlannedMoveResponse, ServerBalanceResponse, ServerChangeResponse, SplitRequest,
+    SplitResponse, StoredCopyResponse, SuspectedServerResponse,
 };
 pub use events::EventsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};

@@ -43,6 +43,8 @@ event_codes! {
     ClusterServerDrained, "cluster.server_drained", "A server of the cluster was told to give all its slots away.";
     ClusterServerAdded, "cluster.server_added", "A server of the cluster was told to take its share of the slots.";
     ClusterBalanced, "cluster.balanced", "Slots of the cluster were told to move, so that servers have equal loads.";
+    ClusterSplit, "cluster.split",
+        "About half of what a server of the cluster has to do was told to move to another one.";
     ClusterServerRemoved, "cluster.server_removed", "A server was removed from the cluster.";
     ClusterServerFailedOver, "cluster.server_failed_over", "A server was told to take the place of another one.";
     ClusterFailoverBegun, "cluster.failover_begun",

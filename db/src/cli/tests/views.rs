@@ -448,6 +448,26 @@ fn client_and_server_have_the_same_clusters() {
 }
 
 #[test]
+fn client_and_server_have_the_same_splits() {
+    use sandstorm_client::control as client;
+    use sandstorm_control::admin::types as server;
+    let one = server::PlannedMoveResponse { slots: [1, 2], from: "a".into(), to: "b".into() };
+    mirrors::<client::SplitReport>(server::SplitResponse {
+        begun: true,
+        moves: vec![one],
+        measure: "accesses",
+        part: 0.5,
+        slots: 2,
+        bytes: 3,
+        remarks: vec!["slot 1 alone".into()],
+    });
+    let wanted =
+        client::SplitSpec { from: "a".into(), to: "b".into(), tenant: Some("shop".into()), plan: true, mib_per_s: 5 };
+    let taken: server::SplitRequest = serde_json::from_value(serde_json::to_value(wanted).unwrap()).unwrap();
+    assert_eq!((taken.tenant.as_deref(), taken.plan, taken.mib_per_s), (Some("shop"), true, 5));
+}
+
+#[test]
 fn client_and_server_have_the_same_report_of_what_is_read_again() {
     use sandstorm_control::admin::types as server;
     let last = Some(server::ScrubPassResponse { ended_s_ago: 1, bytes: 2, damage: 3 });

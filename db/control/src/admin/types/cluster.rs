@@ -201,6 +201,44 @@ impl From<PlannedMove> for PlannedMoveResponse {
     }
 }
 
+/// `POST /v1/cluster/split`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitRequest {
+    /// The id of the server that gives about half of what it has to do.
+    pub from: String,
+    /// The id of the server that takes it.
+    pub to: String,
+    /// The tenant whose tables are looked at; left out: those of all.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// Whether only the plan is wanted.
+    #[serde(default)]
+    pub plan: bool,
+    /// MiB that each move copies in a second, at most; 0: as many as can be.
+    #[serde(default)]
+    pub mib_per_s: u64,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SplitResponse {
+    /// Whether the moves were begun.
+    pub begun: bool,
+    /// The moves.
+    pub moves: Vec<PlannedMoveResponse>,
+    /// By what slots were divided: `accesses`, `bytes` or `slots`.
+    pub measure: &'static str,
+    /// The part of that which goes: 0 to 1.
+    pub part: f64,
+    /// Slots that go.
+    pub slots: usize,
+    /// Bytes of memory of the records that the moves copy, about.
+    pub bytes: u64,
+    /// Why it is not half.
+    pub remarks: Vec<String>,
+}
+
 /// The answer to requests about moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MovesResponse {
