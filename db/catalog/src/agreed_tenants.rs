@@ -4,7 +4,7 @@
 //! stays. The code of a new version is loaded afterwards, by the control plane; until then the version before is
 //! called. What a change of a table's durability needs of this server's log is done then, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +22,7 @@ use super::grant::FIRST_GRANTED_ID;
 use super::journal::{JournalTable, JournalTenant, JournalToken};
 use super::persistence::journal_tenant;
 use super::snapshot::DirectorySnapshot;
+use super::table_durability::TableDurability;
 use super::table_settings::TableDefinition;
 use super::{Directory, TableEntry, TenantAccount, TenantView};
 
@@ -171,6 +172,36 @@ impl Directory {
         snapshot.iter().flat_map(of_tenant).collect()
     }
 
+    /// The tables whose changes are logged, by their numbers in the log, with their tenants' ids: as it is agreed, and
+    /// holds here.
+    ///
+    /// # Errors
+    /// Something of what is agreed does not hold here yet, in words. It may in a moment.
+    pub fn settled_log_numbers(&self) -> Result<HashMap<u64, (u32, Arc<TableEntry>)>, String> {
+        // No news are applied meanwhile.
+        let next = self.next.lock();
+        if next.agreed.as_ref().is_some_and(|agreed| agreed.missed.is_some()) {
+            return Err("what other servers have changed of a tenant could not be taken over here yet".to_owned());
+        }
+        let snapshot = self.snapshot();
+        if let Some((tenant, entry, _)) = self.unsettled_tables().first() {
+            let tenant = snapshot.tenant(*tenant).map_or("", |view| &view.tenant.name);
+            let table = entry.name();
+            return Err(format!("the durability of table {tenant}/{table} was changed, and does not hold here yet"));
+        }
+        let mut numbers = HashMap::new();
+        for view in snapshot.iter() {
+            for entry in view.tables.values() {
+                let agreed = view.settings.get(&entry.id).map(|settings| settings.log);
+                let number = agreed.unwrap_or_else(|| entry.durability.number());
+                if number != 0 {
+                    numbers.insert(number, (view.tenant.id, Arc::clone(entry)));
+                }
+            }
+        }
+        Ok(numbers)
+    }
+
     /// Has the durability of tables hold here that other servers have changed. Waits for the disk.
     ///
     /// # Errors
@@ -184,6 +215,13 @@ impl Directory {
             done = done.and(settled.map(drop));
         }
         done
+    }
+}
+
+impl TenantView {
+    /// What a crash may take of the records of an own table, as it is agreed: it may not hold here yet.
+    pub fn agreed_durability(&self, entry: &TableEntry) -> TableDurability {
+        self.settings.get(&entry.id).map_or_else(|| entry.durability(), |settings| settings.durability)
     }
 }
 

@@ -34,6 +34,8 @@ use crate::replica_messages::ReplicaHead;
 use crate::slot_mover::MoverLoop;
 use crate::succession::SuccessorThread;
 
+mod unsettled;
+
 const SERVERS: usize = 3;
 /// A minute under a load of ten.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -206,14 +206,10 @@ impl SuccessorLoop {
 
     /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
     fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<Vec<CopiedTable>, String> {
-        let mut known: HashMap<u64, InheritedTable> = HashMap::new();
-        for view in self.directory.snapshot().iter() {
-            for entry in view.tables.values() {
-                if let Some(number) = entry.table.log_number() {
-                    known.insert(number, InheritedTable { tenant: view.tenant.id, entry: Arc::clone(entry) });
-                }
-            }
-        }
+        // Records of a table whose number is not known here yet would be taken for those of a dropped one.
+        let tables = self.directory.settled_log_numbers()?.into_iter();
+        let known: HashMap<u64, InheritedTable> =
+            tables.map(|(number, (tenant, entry))| (number, InheritedTable { tenant, entry })).collect();
         let coordinator = Arc::clone(&self.coordinator);
         let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
