@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_extension::{BudgetOverride, CodePolicy, CodeTier, ExtensionLibrary, LoadedExtension};
@@ -12,67 +11,10 @@ use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
 use super::agreed_changes::agreed_form;
+use super::agreed_in_memory::AgreedInMemory;
 use super::journal::JournalTenant;
 use super::persistence::directory_image;
 use super::*;
-
-#[derive(Debug, Default)]
-struct AgreedInMemory(Mutex<AgreedMemory>);
-
-#[derive(Debug, Default)]
-struct AgreedMemory {
-    at: AgreedRevision,
-    tenants: BTreeMap<u32, (String, u64)>,
-    next_tenant: u32,
-    is_away: bool,
-}
-
-impl DirectoryAgreement for AgreedInMemory {
-    fn propose(&self, base: AgreedRevision, change: &AgreedChange) -> Result<ProposalOutcome, String> {
-        let mut all = self.0.lock();
-        if all.is_away {
-            return Err("away".to_owned());
-        }
-        if all.at != base {
-            return Ok(ProposalOutcome::Outdated);
-        }
-        let revision = base.revision + 1;
-        let removals = base.removals + u64::from(!change.gone.is_empty());
-        all.at = AgreedRevision { revision, changes: revision, removals };
-        all.next_tenant = change.next_tenant;
-        all.tenants.retain(|id, _| !change.gone.contains(id));
-        all.tenants.extend(change.put.iter().map(|(id, text)| (*id, (text.clone(), revision))));
-        Ok(ProposalOutcome::Made(all.at))
-    }
-
-    fn news(&self, base: AgreedRevision) -> Result<Option<AgreedNews>, String> {
-        let all = self.0.lock();
-        if all.is_away {
-            return Err("away".to_owned());
-        }
-        let is_whole = base.revision == 0 || base.removals != all.at.removals;
-        let is_new = |(_, (_, revision)): &(&u32, &(String, u64))| is_whole || *revision > base.revision;
-        let put = all.tenants.iter().filter(is_new).map(|(id, (text, _))| (*id, text.clone())).collect();
-        let news = AgreedNews { revision: all.at, is_whole, put, next_tenant: all.next_tenant };
-        Ok((all.at != base).then_some(news))
-    }
-
-    fn reserve_version(&self, _tenant: u32, _extension: &str, least: u64) -> Result<u64, String> {
-        Ok(least)
-    }
-
-    fn put_artifact(&self, _name: &str, _bytes: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn artifact(&self, _name: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-
-    fn remove_artifact(&self, _name: &str) -> Result<(), String> {
-        Ok(())
-    }
-}
 
 fn cluster(servers: usize) -> (Arc<AgreedInMemory>, Vec<Arc<Directory>>) {
     let memory = Arc::new(AgreedInMemory::default());
@@ -253,13 +195,13 @@ fn without_an_answer_changes_are_refused_and_restrictions_hold() {
     here.put_extension("shop", version(1)).unwrap();
     there.catch_up().unwrap();
     there.adopt_version("shop", version(1)).unwrap();
-    memory.0.lock().is_away = true;
+    memory.set_away(true);
     let refused = there.create_table("shop", NewTable::named("items")).unwrap_err();
     assert_eq!(refused, DirectoryError::NoAgreement("away".to_owned()));
     assert!(view(there, "shop").tables.is_empty());
     there.suspend_by_policy("shop", "e", Suspension::new("e", 1, "it was killed too often")).unwrap();
     assert!(view(there, "shop").is_suspended("e") && !view(here, "shop").is_suspended("e"));
-    memory.0.lock().is_away = false;
+    memory.set_away(false);
     // The other server's changes meanwhile do not lift it.
     here.set_quotas("shop", &QuotaChanges { requests_per_s: Some(9), ..QuotaChanges::default() }).unwrap();
     assert!(there.is_behind(0));
@@ -292,4 +234,53 @@ fn what_two_have_begun_at_one_moment_has_one_order() {
         server.catch_up().unwrap();
     }
     assert_eq!((forms(&servers[0]).len(), forms(&servers[0])), (41, forms(&servers[1])));
+}
+
+/// Two servers with the tenants `lab`, which shares `rank`, and `shop`.
+fn sharing() -> Vec<Arc<Directory>> {
+    let (_, servers) = cluster(2);
+    let [here, there] = servers.as_slice() else { panic!("two") };
+    let rank = || {
+        let new = LoadedExtension::new("rank", 1, ExtensionLibrary::of_nothing(), BudgetOverride::default());
+        Arc::new(new.in_tier(CodeTier::Sandboxed))
+    };
+    for name in ["lab", "shop"] {
+        here.create_tenant(NewTenant { code: Some(CodePolicy::Sandboxed), ..NewTenant::named(name) }).unwrap();
+    }
+    here.put_extension("lab", rank()).unwrap();
+    here.share_extension("lab", "rank", Some(ShareAudience::Everyone)).unwrap();
+    there.catch_up().unwrap();
+    there.adopt_version("lab", rank()).unwrap();
+    // Of what follows the other server reads as it makes a change itself.
+    let shop = view(there, "shop").tenant.id;
+    let [owner, extension, name] = ["lab", "rank", "rank"].map(str::to_owned);
+    let request = EnableRequest { owner, extension, name, version: None, follow: false, by_operator: false };
+    there.enable_extension(&[shop], &request).unwrap();
+    assert!(view(here, "shop").enabled.is_empty());
+    servers
+}
+
+#[test]
+fn what_another_server_has_just_enabled_is_not_unloaded() {
+    let servers = sharing();
+    let [here, there] = servers.as_slice() else { panic!("two") };
+    let refused = here.remove_extension("lab", "rank").unwrap_err();
+    assert_eq!(refused, DirectoryError::StillEnabled { extension: "rank".to_owned(), tenants: 1 });
+    assert_eq!(here.forget_extension("lab", "rank"), Err(refused));
+    assert_eq!(here.disable_everywhere(view(here, "lab").tenant.id, Some("rank")), Ok(1));
+    here.remove_extension("lab", "rank").unwrap();
+    there.catch_up().unwrap();
+    assert!(view(there, "shop").enabled.is_empty() && view(there, "shop").extension("rank").is_none());
+}
+
+#[test]
+fn what_another_server_has_just_enabled_goes_with_its_owner() {
+    let servers = sharing();
+    let [here, there] = servers.as_slice() else { panic!("two") };
+    here.delete_tenant("lab").unwrap();
+    there.catch_up().unwrap();
+    for server in [here, there] {
+        assert!(view(server, "shop").enabled.is_empty() && view(server, "shop").extension("rank").is_none());
+    }
+    assert_eq!(forms(here), forms(there));
 }

@@ -205,6 +205,14 @@ pub enum DirectoryError {
     /// An extension that is not shared with the tenant, or does not exist.
     #[error("no extension {0:?} is shared")]
     NotShared(String),
+    /// An extension that others have enabled.
+    #[error("{extension:?} is enabled for {tenants} other tenants")]
+    StillEnabled {
+        /// Its name at its owner.
+        extension: String,
+        /// Tenants that have it.
+        tenants: usize,
+    },
     /// Native code is not shared.
     #[error(
         "extension {0:?} is native, and only sandboxed code is shared: a tenant that enables it does not have to trust its author"
@@ -340,6 +348,7 @@ impl DirectoryError {
             | E::TableIdTaken { .. }
             | E::OldVersion { .. }
             | E::SharedExtension { .. }
+            | E::StillEnabled { .. }
             | E::ExtensionExists { .. } => DirectoryErrorKind::Conflict,
             E::TooManyTenants(_)
             | E::OverQuota { .. }
@@ -416,6 +425,7 @@ impl DirectoryError {
             }
             E::UnknownExtension { .. } => "`sandstorm ext list` shows them; `sandstorm ext push DIR` makes one",
             E::SharedExtension { .. } => "`sandstorm catalogue disable NAME` takes it away; its owner changes it",
+            E::StillEnabled { .. } => "`sandstorm catalogue unshare NAME --disable` takes it away from them first",
             E::ExtensionExists { .. } => "enable it under another name: --as NAME",
             E::NotShared(_) => "`sandstorm catalogue list` shows what is shared",
             E::NativeShare(_) => "the operator moves its tenant: `sandstorm tenant set NAME --code sandboxed`",

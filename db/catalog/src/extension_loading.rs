@@ -107,13 +107,13 @@ impl Directory {
     /// Unloads an extension, and returns it. Running invocations go on.
     ///
     /// # Errors
-    /// No such tenant or extension.
+    /// No such tenant or extension; others have it enabled.
     pub fn remove_extension<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         extension: &str,
     ) -> Result<Arc<LoadedExtension>, DirectoryError> {
-        self.change_view(tenant, |_, view| {
+        self.change_unused(tenant, extension, |view| {
             view.check_own(extension)?;
             view.shared.remove(extension);
             if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
@@ -168,16 +168,34 @@ impl Directory {
         })
     }
 
+    /// Changes the view of a tenant, if no other tenant has an extension of it enabled as the change is made: in a
+    /// cluster another server may have enabled it since this one has looked.
+    fn change_unused<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        mut change: impl FnMut(&mut TenantView) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|_, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            snapshot.check_unload(view.tenant.id, extension)?;
+            let done = change(&mut view)?;
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(done)
+        })
+    }
+
     /// Removes an extension that could not be loaded again after a restart; `false` if there is none of that name.
     ///
     /// # Errors
-    /// No such tenant.
+    /// No such tenant; others have it enabled.
     pub fn forget_extension<'a>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         extension: &str,
     ) -> Result<bool, DirectoryError> {
-        self.change_view(tenant, |_, view| {
+        self.change_unused(tenant, extension, |view| {
             if !view.extensions.contains_key(extension) {
                 view.kept.remove(extension);
             }

@@ -8,6 +8,8 @@
 
 mod agreed_changes;
 mod agreed_grants;
+#[cfg(any(test, feature = "testing"))]
+mod agreed_in_memory;
 mod agreed_tenants;
 #[cfg(test)]
 mod agreed_tests;

@@ -40,6 +40,34 @@ impl DirectorySnapshot {
         found
     }
 
+    /// Refuses to unload an extension that others have enabled.
+    pub(super) fn check_unload(&self, owner: u32, extension: &str) -> Result<(), DirectoryError> {
+        match self.enabled_of(owner, extension).len() {
+            0 => Ok(()),
+            tenants => Err(DirectoryError::StillEnabled { extension: extension.to_owned(), tenants }),
+        }
+    }
+
+    /// Unloads an extension of an owner, or all of them, wherever they are enabled. Returns how many tenants had one.
+    pub(super) fn disable_all(&mut self, owner: u32, extension: Option<&str>) -> usize {
+        let is_of =
+            |one: &EnabledExtension| one.owner_id == owner && extension.is_none_or(|name| one.extension == name);
+        let have = self.iter().filter(|view| view.enabled.values().any(is_of));
+        let have: Vec<Arc<TenantView>> = have.cloned().collect();
+        for view in &have {
+            let mut view = TenantView::clone(view);
+            let names: Vec<Box<str>> =
+                view.enabled.iter().filter(|(_, one)| is_of(one)).map(|(name, _)| name.clone()).collect();
+            for name in names {
+                view.enabled.remove(&name);
+                view.extensions.remove(&name);
+                view.suspended.remove(&name);
+            }
+            self.tenants.insert(view.tenant.id, Arc::new(view));
+        }
+        have.len()
+    }
+
     /// Whether any tenant has that version of an extension enabled.
     pub fn is_enabled(&self, owner: u32, extension: &str, version: u64) -> bool {
         let is = |one: &EnabledExtension| one.is_of(owner, extension) && one.version == version;
@@ -142,24 +170,7 @@ impl Directory {
     /// # Errors
     /// None but those of the change itself.
     pub fn disable_everywhere(&self, owner: u32, extension: Option<&str>) -> Result<usize, DirectoryError> {
-        self.restrict(|_, snapshot| {
-            let is_of =
-                |one: &EnabledExtension| one.owner_id == owner && extension.is_none_or(|name| one.extension == name);
-            let have = |view: &&Arc<TenantView>| view.enabled.values().any(is_of);
-            let ids: Vec<u32> = snapshot.iter().filter(have).map(|view| view.tenant.id).collect();
-            for id in &ids {
-                let mut view = TenantView::clone(snapshot.find(*id)?);
-                let names: Vec<Box<str>> =
-                    view.enabled.iter().filter(|(_, one)| is_of(one)).map(|(name, _)| name.clone()).collect();
-                for name in names {
-                    view.enabled.remove(&name);
-                    view.extensions.remove(&name);
-                    view.suspended.remove(&name);
-                }
-                snapshot.tenants.insert(*id, Arc::new(view));
-            }
-            Ok(ids.len())
-        })
+        self.restrict(|_, snapshot| Ok(snapshot.disable_all(owner, extension)))
     }
 
     /// Brings those who follow an owner's extension to the version that the owner has called now. Returns how many do.

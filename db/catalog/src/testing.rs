@@ -1,5 +1,6 @@
 //! What tests of the crates above share.
 
+pub use super::agreed_in_memory::AgreedInMemory;
 use sandstorm_extension::CodePolicy;
 
 /// The environment variable that names the tier in which the suites run: `sandboxed` or `native`.

@@ -179,15 +179,3 @@ pub(super) fn follow(control: &ControlState, owner: u32, extension: &str) {
         }
     }
 }
-
-/// Refuses to unload an extension that others have enabled.
-pub(super) fn check_unload(control: &ControlState, owner: u32, extension: &str) -> Result<(), ApiError> {
-    match control.directory.snapshot().enabled_of(owner, extension).len() {
-        0 => Ok(()),
-        tenants => {
-            let message = format!("{extension:?} is enabled for {tenants} other tenants");
-            Err(ApiError::new(StatusCode::CONFLICT, "exists", message)
-                .hint("`sandstorm catalogue unshare NAME --disable` takes it away from them first"))
-        }
-    }
-}

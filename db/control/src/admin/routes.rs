@@ -272,8 +272,6 @@ async fn delete_tenant(
     Path(tenant): Path<String>,
 ) -> ApiResult<EmptyResponse> {
     let id = control.directory.snapshot().find(tenant.as_str())?.tenant.id;
-    // What it shares goes with it.
-    control.directory.disable_everywhere(id, None)?;
     let view = control.access_tokens.delete_with_tenant(id, || {
         // By its id: another one may have got its name meanwhile.
         control.directory.delete_tenant(id).map_err(ApiError::from)
@@ -503,7 +501,6 @@ async fn unload_extension(
     let view = caller.reach(&control, &tenant)?;
     let id = view.tenant.id;
     let kept: Vec<u64> = view.versions.all_of(&name).map(|known| known.version).collect();
-    catalogue::check_unload(&control, id, &name)?;
     match control.directory.remove_extension(id, &name) {
         Ok(extension) => control.history.unloaded(id, &extension),
         // It could not be loaded again after a restart.
