@@ -4,6 +4,7 @@
 //! header of 41 bytes: kind (1: a record, 0: there is none), tenant (4), table (8), flags (4), version (8),
 //! milliseconds of its end (8), lengths of key and value (4 each); then key and value.
 
+use sandstorm_catalog::TableDurability;
 use sandstorm_store::RestoredRecord;
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +56,13 @@ pub(crate) struct CopiedTable {
     /// What tells its backing from another server's under the same URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) backing: Option<String>,
+    /// What a crash may take of its records there, and its number in the log (0: none). Earlier versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) logged: Option<LoggedTable>,
 }
+
+/// How a table is logged at a server.
+pub(crate) type LoggedTable = (TableDurability, u64);
 
 /// A table that was emptied at the source while it is copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -121,7 +121,7 @@ impl MovingServer {
     /// As the source of a move.
     fn answer(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
         let mut answer = CopyAnswer::default();
-        let tables = || vec![CopiedTable { tenant: 1, table: 1, serial: 1, version: 0, backing: None }];
+        let tables = || vec![CopiedTable { tenant: 1, table: 1, serial: 1, version: 0, backing: None, logged: None }];
         match &request.ask {
             CopyAsk::Begin => {
                 self.coordinator.begin(request.move_id, request.attempt, &request.target)?;

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_catalog::{AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant};
+use sandstorm_catalog::{
+    AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant, TableDurability,
+};
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 use sandstorm_store::{Epochs, StoreError, WriteOptions};
 
-use crate::copy_format::{CopyAnswer, CopyAsk, CopyRequest};
+use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyRequest};
 use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
 use crate::move_coordinator::MoveCoordinator;
-use crate::slot_copy::{CopySource, SlotCopy};
+use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
 use crate::slot_mover::{MoverLoop, OwnTables};
 use crate::slot_plans::KnownServers;
 use crate::state::{FORMAT, StoredMove, StoredSlots};
@@ -304,4 +306,23 @@ fn slots_of_a_lost_server_are_served_once_old_copies_are_removed() {
     assert!(change.map.moves.is_empty());
     servers.adopt(3, &change.map);
     assert!(coordinator.slots().owns_all() && !mover.may_remove(move_id, span), "what is written now stays");
+}
+
+/// A table whose durability was changed at another server, and holds at one of the two only.
+#[test]
+fn no_slots_come_to_a_table_that_is_logged_in_another_way() {
+    let servers = TwoServers::start();
+    let begun = servers.ask(1, CopyAsk::Begin).unwrap();
+    let mut own = servers.target_tables();
+    own.check(&begun.head.tables).unwrap();
+    let untold: Vec<CopiedTable> =
+        begun.head.tables.iter().map(|table| CopiedTable { logged: None, ..table.clone() }).collect();
+    own.check(&untold).expect("a source of an earlier version does not say");
+    for logged in [(TableDurability::Copies, 7), (TableDurability::None, 7), (TableDurability::Disk, 0)] {
+        let other: Vec<CopiedTable> =
+            untold.iter().map(|table| CopiedTable { logged: Some(logged), ..table.clone() }).collect();
+        let refused = own.check(&other).unwrap_err();
+        assert!(refused.contains("the durability of table old"), "{refused}");
+        assert_eq!(own.finish(&other).unwrap_err(), refused, "also if it was changed while it was copied");
+    }
 }

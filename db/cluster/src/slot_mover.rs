@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::move_coordinator::{CopyProgress, MoveCoordinator};
 use crate::peer_link::PeerLink;
 use crate::slot_copy::{CopyTables, SlotCopy};
-use crate::slot_source::tables_of;
+use crate::slot_source::{logged_as, tables_of};
 use crate::state::{ServerState, StoredMove};
 
 /// Time between two looks whether all threads have passed a point.
@@ -354,6 +354,19 @@ impl OwnTables {
         }
     }
 
+    /// Makes sure that a table is logged here as at the source: a change of its durability holds here a while after it
+    /// does there, and what the source has acknowledged would be less safe than it was.
+    fn check_logged(&self, table: &CopiedTable) -> Result<(), String> {
+        let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
+        match found.zip(table.logged) {
+            Some((entry, logged)) if logged_as(&entry) != logged => Err(format!(
+                "the durability of table {} was changed, and does not hold here and at the source yet",
+                entry.name()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives memory back of a copy that has ended.
     pub(crate) fn forget_noted(&self, coordinator: &MoveCoordinator) {
         // None begins meanwhile.
@@ -377,7 +390,10 @@ impl CopyTables for OwnTables {
             self.directory.catch_up().map_err(|error| error.to_string())?;
         }
         match tables.iter().find(|table| is_unknown(self, table)) {
-            None => tables.iter().try_for_each(|table| self.check_backing(table)),
+            None => tables.iter().try_for_each(|table| {
+                self.check_logged(table)?;
+                self.check_backing(table)
+            }),
             Some(table) => Err(format!("table {} of tenant {} is not known here yet", table.table, table.tenant)),
         }
     }
@@ -470,6 +486,7 @@ impl CopyTables for OwnTables {
 
     fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
         for table in tables {
+            self.check_logged(table)?;
             let found = self.find(table.tenant, table.table);
             if let Some(entry) = found.filter(|entry| entry.serial() == table.serial) {
                 entry.table.take_versions(&self.participant, table.version, &entry.name()).map_err(words)?;

@@ -9,7 +9,9 @@ use sandstorm_store::spill::SpillReadError;
 use sandstorm_store::{Participant, WalkBudget};
 
 use crate::backed_moves::{check_written, unmovable, write_slots};
-use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable};
+use crate::copy_format::{
+    CopiedKey, CopiedTable, CopyAnswer, CopyAsk, CopyHead, CopyRequest, EmptiedTable, LoggedTable,
+};
 use crate::limits::{
     COPY_CHANGES, COPY_PAGE_BYTES, COPY_READS, COPY_SCAN_RECORDS, FLUSH_BEFORE_FREEZE, FLUSH_FROZEN, FREEZE_BELOW_DIRTY,
 };
@@ -29,6 +31,11 @@ pub(crate) fn tables_of(directory: &Directory) -> Vec<TenantTable> {
     snapshot.iter().flat_map(|view| tables(view)).collect()
 }
 
+/// How a table is logged here now.
+pub(crate) fn logged_as(entry: &TableEntry) -> LoggedTable {
+    (entry.durability(), entry.table.log_number().unwrap_or_default())
+}
+
 /// What the target is told of each table. Not to be called by a participant that is online: a backing that hangs must
 /// not keep memory from being given back.
 ///
@@ -42,6 +49,7 @@ fn table_heads(tables: &[TenantTable]) -> Result<Vec<CopiedTable>, String> {
             table: entry.id,
             serial: entry.serial(),
             version: entry.table.highest_version(),
+            logged: Some(logged_as(entry)),
             backing: identity.map_err(|error| format!("the backing of table {}: {error}", entry.name()))?.flatten(),
         })
     };

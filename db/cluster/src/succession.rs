@@ -234,6 +234,7 @@ impl SuccessorLoop {
             serial: table.entry.serial(),
             version: versions.get(number).copied().unwrap_or(0) + RESTART_VERSIONS,
             backing: None,
+            logged: None,
         });
         Ok(told.collect())
     }
