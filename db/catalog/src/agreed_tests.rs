@@ -284,3 +284,36 @@ fn what_another_server_has_just_enabled_goes_with_its_owner() {
     }
     assert_eq!(forms(here), forms(there));
 }
+
+#[test]
+fn servers_ask_for_expiries_each_for_its_own_triggers() {
+    let (_, servers) = cluster(2);
+    let [here, there] = servers.as_slice() else { panic!("two") };
+    let shop = here.create_tenant(NewTenant::named("shop")).unwrap().0.tenant.id;
+    here.create_table("shop", NewTable::named("items")).unwrap();
+    there.catch_up().unwrap();
+    let logs = |server: &Directory| view(server, "shop").table_by_name("items").unwrap().table.logs_expiry();
+    let ask = |server: &Directory, on| {
+        let entry = Arc::clone(view(server, "shop").table_by_name("items").unwrap());
+        server.watch_expiry_for_triggers(shop, &entry, on).unwrap();
+        here.catch_up().unwrap();
+        there.catch_up().unwrap();
+    };
+    // As a server of an earlier version had it agreed.
+    here.watch_expiry("shop", "items", ExpiryWatcher::Triggers, true).unwrap();
+    there.catch_up().unwrap();
+    assert!(logs(here) && logs(there));
+    ask(here, true);
+    assert!(logs(here) && !logs(there), "each for itself");
+    ask(there, true);
+    ask(there, false);
+    assert!(logs(here) && !logs(there), "each for itself");
+    here.watch_expiry("shop", "items", ExpiryWatcher::Feed, true).unwrap();
+    there.catch_up().unwrap();
+    assert!(logs(here) && logs(there), "readers of feeds ask at all");
+    here.watch_expiry("shop", "items", ExpiryWatcher::Feed, false).unwrap();
+    there.catch_up().unwrap();
+    assert!(logs(here) && !logs(there));
+    ask(here, false);
+    assert!(!logs(here) && !logs(there));
+}

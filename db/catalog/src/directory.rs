@@ -390,6 +390,7 @@ impl Directory {
                 durability: CurrentDurability::new(durability, log_number),
                 backing: Default::default(),
                 flush_at_ms: Default::default(),
+                tells_triggers_of_expiry: Default::default(),
             });
             if let Some(backing) = &backing {
                 self.attach_backing(view, &entry, backing, &full_name)?;

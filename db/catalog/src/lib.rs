@@ -66,8 +66,8 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -324,6 +324,8 @@ pub struct TableEntry {
     /// The time at which all its records are removed (memcached's `flush_all` with a delay), in milliseconds since the
     /// Unix epoch; 0: never.
     pub flush_at_ms: AtomicU64,
+    /// Whether triggers of this server of a cluster want to know when its records expire.
+    pub(crate) tells_triggers_of_expiry: AtomicBool,
 }
 
 impl TableEntry {

@@ -107,6 +107,9 @@ impl Directory {
             for tenant in kept.tenants.values() {
                 of.clone_from(&tenant.name);
                 let view = self.restored_view(next, tenant)?;
+                if self.slots().is_some() {
+                    view.tables.values().for_each(|entry| entry.tell_triggers_of_expiry());
+                }
                 if let Some(other) = snapshot.names.insert(tenant.name.as_str().into(), tenant.id) {
                     return Err(DirectoryError::TenantIdTaken(other, tenant.name.clone()));
                 }
@@ -206,6 +209,7 @@ impl Directory {
             table: self.new_table(config),
             backing: Default::default(),
             flush_at_ms: Default::default(),
+            tells_triggers_of_expiry: Default::default(),
         });
         entry.table.set_expiry_logging(!table.expiry.is_nobody());
         if let Err(error) = self.attach_spill(&view.tenant, &entry) {

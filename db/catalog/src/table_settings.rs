@@ -6,6 +6,7 @@
 //! are in order is fixed when a table is made.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::RwLock;
 use sandstorm_store::{Participant, StorageMode};
@@ -67,7 +68,8 @@ impl TableDefinition {
     pub(super) fn apply(&self, entry: &TableEntry, participant: &Participant) {
         entry.name.set(Arc::clone(&self.name));
         entry.table.set_quota_bytes(self.quota_bytes);
-        entry.table.set_expiry_logging(!self.expiry.is_nobody());
+        let tells_triggers = entry.tells_triggers_of_expiry.load(Relaxed);
+        entry.table.set_expiry_logging(tells_triggers || !self.expiry.is_nobody());
         if let (Some(entry), Some(backing)) = (entry.backing(), &self.backing) {
             entry.apply(&backing.settings);
         }

@@ -1,7 +1,8 @@
 //! Asks for the expiry of records to be logged where triggers want to be called for it, and nowhere else.
 //!
-//! Asking is a change of the directory: in a cluster it waits for etcd. So it is never made by the thread that makes
-//! the calls, and whoever asks holds nothing but the turn of the one tenant.
+//! Asking is a change of the directory, which waits for the disk. So it is never made by the thread that makes the
+//! calls, and whoever asks holds nothing but the turn of the one tenant. In a cluster it is this server's own: its
+//! triggers read its own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::active::ActiveTrigger;
 use super::definition::TriggerOp;
+use super::trigger_store::TriggerStore;
 use sandstorm_catalog::{Directory, DirectoryError, ExpiryWatcher, TenantView};
 
 /// Time between two attempts to have the tables of a tenant's triggers log what expires, while they fail.
@@ -86,7 +88,7 @@ impl Drop for RequestTurn<'_> {
 }
 
 /// The table whose records' expiry a trigger is called for.
-pub(super) fn wanted_of(trigger: &ActiveTrigger) -> Option<&str> {
+fn wanted_of(trigger: &ActiveTrigger) -> Option<&str> {
     trigger.table().filter(|_| trigger.spec.wants(TriggerOp::Expire))
 }
 
@@ -100,14 +102,17 @@ pub(super) fn is_missing(trigger: &ActiveTrigger, view: &TenantView) -> bool {
 ///
 /// # Errors
 /// The journal cannot be written; tables that came before are done.
-pub(super) fn ask(directory: &Directory, tenant: u32, wanted: &BTreeSet<String>) -> Result<(), DirectoryError> {
+pub(super) fn ask(directory: &Directory, store: &TriggerStore, tenant: u32) -> Result<(), DirectoryError> {
+    let mut wanted = BTreeSet::new();
+    if let Some(of_tenant) = store.find(tenant) {
+        of_tenant.each(|kept| wanted.extend(wanted_of(&kept.trigger).map(str::to_owned)));
+    }
     let snapshot = directory.snapshot();
     let Some(view) = snapshot.tenant(tenant) else { return Ok(()) };
     for entry in view.tables.values() {
-        let (name, watcher) = (entry.name(), ExpiryWatcher::Triggers);
-        let is_wanted = wanted.contains(&*name);
-        if view.is_expiry_watched(entry, watcher) != is_wanted {
-            match directory.watch_expiry(tenant, &name, watcher, is_wanted) {
+        let is_wanted = wanted.contains(&*entry.name());
+        if view.is_expiry_watched(entry, ExpiryWatcher::Triggers) != is_wanted {
+            match directory.watch_expiry_for_triggers(tenant, entry, is_wanted) {
                 // It was dropped, or has another name, since the snapshot.
                 Ok(_) | Err(DirectoryError::UnknownTable { .. }) => {}
                 Err(error) => return Err(error),
@@ -115,6 +120,16 @@ pub(super) fn ask(directory: &Directory, tenant: u32, wanted: &BTreeSet<String>)
         }
     }
     Ok(())
+}
+
+/// Asks for the tables of all tenants, before other threads do. A server of a cluster that starts has told of all.
+pub(super) fn ask_at_start(directory: &Directory, store: &TriggerStore) {
+    for view in directory.snapshot().iter() {
+        let tenant = view.tenant.id;
+        if let Err(error) = ask(directory, store, tenant) {
+            tracing::warn!(tenant, %error, "a trigger waits for what expires");
+        }
+    }
 }
 
 #[cfg(test)]

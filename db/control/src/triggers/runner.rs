@@ -1,6 +1,5 @@
 //! The thread that all triggers share.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,6 +120,8 @@ impl TriggerRunner {
         }));
         // Before a checkpoint may remove what they need.
         shared.store.retain_log();
+        // A server of a cluster tells of all tables until here.
+        expiry_requests::ask_at_start(&shared.directory, &shared.store);
         let (ask, asked) = channel();
         let (end, ends) = channel();
         let (running, asking, writing) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
@@ -515,11 +516,7 @@ impl SharedRunner {
     /// Has the tables of a tenant log what expires, as its triggers want it.
     fn ask_for_expiry(&self, tenant: u32) -> Result<(), TriggerError> {
         self.expiry_requests.make(tenant, || {
-            let mut wanted = BTreeSet::new();
-            if let Some(of_tenant) = self.store.find(tenant) {
-                of_tenant.each(|kept| wanted.extend(expiry_requests::wanted_of(&kept.trigger).map(str::to_owned)));
-            }
-            let asked = expiry_requests::ask(&self.directory, tenant, &wanted);
+            let asked = expiry_requests::ask(&self.directory, &self.store, tenant);
             asked.map_err(|error| TriggerError::Unwritable(format!("what expires is not logged yet: {error}")))
         })
     }

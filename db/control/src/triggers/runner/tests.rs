@@ -12,7 +12,10 @@ use std::time::Instant;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_api::change::{Change, ChangeOp, Changes};
-use sandstorm_catalog::{DirectoryOptions, ExpiryWatcher, NewTable, NewTenant, TableDurability};
+use sandstorm_catalog::testing::AgreedInMemory;
+use sandstorm_catalog::{
+    AgreedImage, DirectoryAgreement, DirectoryOptions, ExpiryWatcher, NewTable, NewTenant, TableDurability,
+};
 use sandstorm_net::rpc::RpcStatus;
 use sandstorm_store::{Epochs, StoreCondition, WriteOptions};
 use tempfile::TempDir;
@@ -39,15 +42,21 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
-        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
-        let directory = Directory::with_options(Epochs::new(), options);
-        directory.restore_records(&folder.path().join("log"), 1, |log| log.start()).expect("an empty log");
+        let world = World::empty();
+        let directory = &world.directory;
         directory.create_tenant(NewTenant::named("shop")).expect("there is room");
         for (name, durability) in [("items", TableDurability::Interval), ("memory", TableDurability::None)] {
             let new = NewTable { durability: Some(durability), quota_bytes: Some(8 << 20), ..NewTable::named(name) };
             directory.create_table("shop", new).expect("there is room");
         }
+        world
+    }
+
+    fn empty() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+        let directory = Directory::with_options(Epochs::new(), options);
+        directory.restore_records(&folder.path().join("log"), 1, |log| log.start()).expect("an empty log");
         World { folder, directory, succeeded: Arc::default(), calls: Arc::default() }
     }
 
@@ -557,4 +566,35 @@ fn which_tenants_there_are_is_asked_while_no_trigger_can_be_made() {
     assert_eq!((left(Some("shop")), left(Some("another"))), (1, 0));
     runner.create(&world.view(), often("u"), 1).expect("created");
     assert_eq!(left(None), 0);
+}
+
+/// Triggers are of the server where they are made.
+#[test]
+fn servers_of_a_cluster_leave_each_others_expiries_alone() {
+    let agreement: Arc<dyn DirectoryAgreement> = Arc::new(AgreedInMemory::default());
+    let worlds = [World::new(), World::empty()];
+    for world in &worlds {
+        let found = AgreedImage::read(&*agreement, &Default::default()).expect("it answers");
+        found.iter().for_each(|found| world.directory.restore(&found.image).expect("there is room"));
+        world.directory.agree_with(&agreement, found.as_ref()).expect("it answers");
+    }
+    let new = NewTable { durability: Some(TableDurability::Interval), ..NewTable::named("others") };
+    worlds[0].directory.create_table("shop", new).expect("there is room");
+    worlds[1].directory.catch_up().expect("it answers");
+    let runners = worlds.each_ref().map(|world| world.start(Arc::new(|_, _| RpcStatus::Ok)));
+    let expiries = |name: &str, table: &str| {
+        let (table, ops) = (Some(table.to_owned()), vec![TriggerOp::Expire]);
+        TriggerDefinition { table, ops, ..spec(name) }
+    };
+    let watched = || {
+        worlds.each_ref().map(|world| {
+            world.directory.catch_up().expect("it answers");
+            ["items", "others"].map(|name| world.view().table_by_name(name).expect("the table").table.logs_expiry())
+        })
+    };
+    runners[0].create(&worlds[0].view(), expiries("t", "items"), 1).expect("created");
+    runners[1].create(&worlds[1].view(), expiries("u", "others"), 1).expect("created");
+    assert_eq!(watched(), [[true, false], [false, true]]);
+    runners[0].remove(worlds[0].id(), "t").expect("it was there");
+    assert_eq!(watched(), [[false, false], [false, true]]);
 }
