@@ -258,15 +258,34 @@ impl AccessTokens {
         deleted
     }
 
+    /// Drops the tokens of viewers of tenants that another server of the cluster has deleted. They are void even if
+    /// that cannot be written.
+    pub(super) fn drop_of_gone(&self, is_gone: impl Fn(&AccessTokenTenant) -> bool) {
+        let _alone = self.change_lock.lock();
+        let before = self.listed(None);
+        let is_left = |about: &&AccessToken| !about.tenant.as_ref().is_some_and(&is_gone);
+        let left: Vec<AccessToken> = before.iter().filter(is_left).cloned().collect();
+        if left.len() < before.len()
+            && let Err(error) = self.replace(left.clone())
+        {
+            tracing::error!(%error, "tokens of viewers of a deleted tenant are void, and stay in their file");
+            self.put_in_use(left);
+        }
+    }
+
     /// Writes the tokens, then uses them.
     fn replace(&self, tokens: Vec<AccessToken>) -> Result<(), AccessTokenError> {
         if let Some(path) = &self.path {
             write(path, &AccessTokenFile { tokens: tokens.clone() }).map_err(AccessTokenError::Unwritable)?;
         }
+        self.put_in_use(tokens);
+        Ok(())
+    }
+
+    fn put_in_use(&self, tokens: Vec<AccessToken>) {
         let hashed =
             |about: AccessToken| TokenHash::from_text(&about.token_hash).map(|hash| KnownToken { about, hash });
         self.known.store(Arc::new(tokens.into_iter().filter_map(hashed).collect()));
-        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 //! artifacts. They pass the checks of any artifact, so each server has to trust the keys of all that sign.
 //!
 //! It looks at the directory some times a second, and at the tenants that were changed. Until a new version is loaded,
-//! calls go to the version before. One that cannot be loaded is tried again from time to time.
+//! calls go to the version before. One that cannot be loaded is tried again from time to time. What this server keeps of
+//! its own for a tenant, such as tokens of its viewers, goes when another server has deleted the tenant.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,14 +31,7 @@ impl CodeFollower {
     /// The system gives no thread.
     pub(super) fn start(control: &Arc<ControlState>) -> std::io::Result<CodeFollower> {
         let stop = Arc::new(AtomicBool::new(false));
-        let follow = FollowedCode {
-            control: Arc::clone(control),
-            stop: Arc::clone(&stop),
-            seen: control.directory.snapshot(),
-            failed: HashMap::new(),
-            is_unsettled: false,
-            tried: Instant::now(),
-        };
+        let follow = FollowedCode::new(control, &stop);
         let thread = std::thread::Builder::new().name("cluster-code".to_owned()).spawn(move || follow.run())?;
         Ok(CodeFollower { stop, thread: Some(thread) })
     }
@@ -53,7 +47,7 @@ impl Drop for CodeFollower {
     }
 }
 
-struct FollowedCode {
+pub(super) struct FollowedCode {
     control: Arc<ControlState>,
     stop: Arc<AtomicBool>,
     /// The directory that was looked at last.
@@ -67,6 +61,21 @@ struct FollowedCode {
 }
 
 impl FollowedCode {
+    /// Begins with the directory as it is now. What tenants have left that were deleted before is removed.
+    pub(super) fn new(control: &Arc<ControlState>, stop: &Arc<AtomicBool>) -> FollowedCode {
+        let seen = control.directory.snapshot();
+        let is_there = |id: u32, name: &str| seen.tenant(id).is_some_and(|view| view.tenant.name == name);
+        control.access_tokens.drop_of_gone(|of| !is_there(of.id, &of.name));
+        FollowedCode {
+            control: Arc::clone(control),
+            stop: Arc::clone(stop),
+            seen,
+            failed: HashMap::new(),
+            is_unsettled: false,
+            tried: Instant::now(),
+        }
+    }
+
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             let is_changed = self.control.directory.generation() != self.seen.generation();
@@ -78,7 +87,8 @@ impl FollowedCode {
         }
     }
 
-    fn look(&mut self, again: bool) {
+    /// Follows what has changed since the last look. `again`: tries what has failed once more.
+    pub(super) fn look(&mut self, again: bool) {
         let now = self.control.directory.snapshot();
         let before = std::mem::replace(&mut self.seen, Arc::clone(&now));
         let settled = self.control.directory.settle_durability();
@@ -102,7 +112,7 @@ impl FollowedCode {
         }
     }
 
-    /// Removes the files and the history of what is no more.
+    /// Removes the files, the history and the viewers of what is no more.
     fn forget(&mut self, old: &Arc<TenantView>, now: Option<&Arc<TenantView>>, snapshot: &DirectorySnapshot) {
         let id = old.tenant.id;
         let same = now.filter(|now| Arc::ptr_eq(&now.tenant.usage, &old.tenant.usage));
@@ -112,6 +122,9 @@ impl FollowedCode {
         if same.is_none() {
             self.control.artifacts.remove_local(old);
             self.control.history.deleted(id);
+            // Another tenant may have its name and its id by now.
+            self.control.access_tokens.drop_of_gone(|of| of.id == id);
+            self.control.page_sessions.end_of_tenant(id);
             self.failed.retain(|(tenant, ..), _| *tenant != id);
             return;
         }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::admin::access_tokens::{AccessTokenError, AccessTokenTenant, AccessTokens, NewAccessToken};
+use crate::admin::code_follower::FollowedCode;
 use crate::admin::routes::ROUTES;
+use sandstorm_catalog::{AgreedImage, DirectoryAgreement};
 
 /// Who asks, in the order of [`tokens`].
 const ASKERS: [&str; 7] =
@@ -191,4 +193,47 @@ fn tokens_of_viewers_survive_a_restart_and_a_damaged_file_gives_no_rights() {
         let error = AccessTokens::open(state.path()).unwrap_err().to_string();
         assert!(error.contains("access-tokens.json") && error.contains("move it away"), "{error}");
     }
+}
+
+#[test]
+fn viewers_of_a_tenant_that_another_server_has_deleted_see_nothing_of_its_successor() {
+    let agreement: Arc<dyn DirectoryAgreement> = Arc::new(testing::AgreedInMemory::default());
+    let [here, there] = [(); 2].map(|()| {
+        let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
+        let found = AgreedImage::read(&*agreement, &Default::default()).unwrap();
+        directory.agree_with(&agreement, found.as_ref()).unwrap();
+        directory
+    });
+    let extensions = ArtifactSources::from(Err("none in this test".to_owned()));
+    let server = Server::start_with(Arc::clone(&here), extensions.into());
+    let make = |name: &str, id: u32| {
+        there.create_tenant(NewTenant { id: Some(id), ..NewTenant::named(name) }).unwrap();
+        here.catch_up().unwrap();
+    };
+    let delete = |name: &str| {
+        there.delete_tenant(name).unwrap();
+        here.catch_up().unwrap();
+    };
+    let viewer = |tenant: &str| {
+        let (status, made) = server.operator("POST", &format!("/v1/tenants/{tenant}/tokens"), json!({"name": "v"}));
+        assert_eq!(status, 201, "{made}");
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let status = |token: &str| server.raw("GET", "/v1/caller", Some(token), b"").0;
+    make("a", 7);
+    make("b", 8);
+    let (of_a, of_b) = (viewer("a"), viewer("b"));
+    let mut follow = FollowedCode::new(&server.control, &Arc::default());
+    assert_eq!([&of_a, &of_b].map(|token| status(token)), [200; 2]);
+    // Both are seen at once.
+    delete("a");
+    make("a", 7);
+    follow.look(false);
+    assert_eq!((status(&of_a), status(&of_b)), (401, 200));
+    // One that was deleted while this server was down.
+    delete("b");
+    let _started = FollowedCode::new(&server.control, &Arc::default());
+    make("b", 8);
+    assert_eq!(status(&of_b), 401);
+    assert!(server.control.access_tokens.listed(None).is_empty());
 }
