@@ -262,13 +262,15 @@ impl TenantView {
     }
 
     /// The use of those quotas that can be used up, by their names. For `memory_bytes` it is the sum of the quotas of
-    /// the tables.
+    /// the tables, for `spill_bytes`, which each table has for itself, the largest of their spill files.
     pub fn used(&self, now_ms: u64) -> Vec<(&'static str, u64)> {
         let usage = &self.tenant.usage;
+        let spill_files = self.tables.values().filter_map(|table| table.table.spill_stats());
         vec![
             ("memory_bytes", self.tables.values().map(|table| table.quota_bytes()).sum()),
             ("invocation_memory_bytes", usage.invocation_memory_bytes()),
             ("concurrent_invocations", u64::from(usage.running())),
+            ("spill_bytes", spill_files.map(|stats| stats.file_bytes).max().unwrap_or(0)),
             ("tables", self.tables.len() as u64),
             ("extensions", self.extensions.len() as u64),
             ("pushes_per_hour", usage.pushes(now_ms) as u64),

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use sandstorm_store::spill::{SpillFolderFile, SpillPool, SpillQuota};
+use hashbrown::HashMap;
+use sandstorm_store::spill::{ColdReadCounts, SpillFolderFile, SpillPool, SpillQuota};
 use sandstorm_store::{RecordTable, SpilledTable, StorageMode};
 
 use super::{Directory, DirectoryError, Quotas, TableEntry, TenantAccount, TenantView};
@@ -52,6 +53,11 @@ impl Directory {
         if let Some((_, pool)) = self.spill.open.get() {
             pool.stop();
         }
+    }
+
+    /// The cold reads of each tenant that has made any, by its id.
+    pub fn cold_reads(&self) -> HashMap<u32, ColdReadCounts> {
+        self.spill.open.get().map(|(_, pool)| pool.cold_reads()).unwrap_or_default()
     }
 
     /// Refuses a table of mode `spill` with properties that it cannot have.

@@ -58,6 +58,15 @@ impl HotSpot {
     }
 }
 
+/// About how often a table is used now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TableAccessRates {
+    /// Keys that are read a second.
+    pub(crate) reads_per_s: f64,
+    /// Keys that are written a second.
+    pub(crate) writes_per_s: f64,
+}
+
 /// Draws accesses of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeySampler(Mutex<SamplerState>);
@@ -79,6 +88,8 @@ struct TableSketch {
     entry: Weak<TableEntry>,
     /// Accesses that were drawn; an older one counts less.
     samples: f64,
+    /// Those of them that were writes.
+    writes: f64,
     rate: TableRate,
     keys: Vec<SketchedKey>,
 }
@@ -188,6 +199,11 @@ impl HotKeySampler {
         spots.truncate(most);
         spots
     }
+
+    /// About how often the tables are used that are used most, by the ids of the tenant and of its table.
+    pub(crate) fn rates(&self) -> HashMap<(u32, u64), TableAccessRates> {
+        self.0.lock().tables.iter().map(|(ids, sketch)| (*ids, sketch.rates())).collect()
+    }
 }
 
 impl SamplerState {
@@ -236,6 +252,7 @@ impl SamplerState {
         for sketch in self.tables.values_mut() {
             sketch.rate.step(seconds);
             sketch.samples *= kept;
+            sketch.writes *= kept;
             for key in &mut sketch.keys {
                 (key.count, key.error) = (key.count * kept, key.error * kept);
             }
@@ -256,6 +273,7 @@ impl TableSketch {
 
     fn add(&mut self, drawn: SampledAccess) {
         self.samples += 1.0;
+        self.writes += f64::from(u8::from(drawn.is_write));
         self.rate.add(&drawn);
         let SampledAccess { hash, prefix, key_len, .. } = drawn;
         if let Some(known) = self.keys.iter_mut().find(|key| key.hash == hash) {
@@ -266,6 +284,11 @@ impl TableSketch {
             let error = least.count;
             *least = SketchedKey { hash, prefix, key_len, count: error + 1.0, error };
         }
+    }
+
+    fn rates(&self) -> TableAccessRates {
+        let writes_per_s = self.rate.per_s() * self.writes / self.samples.max(f64::MIN_POSITIVE);
+        TableAccessRates { reads_per_s: self.rate.per_s() - writes_per_s, writes_per_s }
     }
 
     fn spots(&self, (tenant, table): (u32, u64)) -> Vec<HotSpot> {
@@ -436,7 +459,8 @@ mod tests {
         let accesses = 1 + (*now_ms / 100 * 37 % u64::from(MOST_ACCESSES)) as u32;
         let took = idle + Duration::from_secs_f64(f64::from(accesses) / per_s);
         let hash = if (*now_ms / 100).is_multiple_of(5) { *now_ms } else { 1 };
-        state.add(1, entry, SampledAccess { hash, prefix: vec![1], key_len: 1, slot: 0, accesses, took });
+        let is_write = (*now_ms / 100).is_multiple_of(4);
+        state.add(1, entry, SampledAccess { hash, prefix: vec![1], key_len: 1, slot: 0, accesses, took, is_write });
     }
 
     #[test]
@@ -466,6 +490,9 @@ mod tests {
                 assert!((spot.share - 0.8).abs() < 0.05, "{second} s: {spot:?}");
                 let off = spot.per_s() / 2_400.0;
                 assert!((if second < 10 { 0.6 } else { 0.8 }..1.1).contains(&off), "{second} s: {off}, {spot:?}");
+                let TableAccessRates { reads_per_s, writes_per_s } = state.tables[&(1, entry.id)].rates();
+                let written = writes_per_s / (reads_per_s + writes_per_s);
+                assert!((written - 0.25).abs() < 0.07, "{second} s: {reads_per_s} and {writes_per_s}");
             }
             // It ends: of the rate little is left after some ten seconds, though the keys are still known.
             for _ in 0..150 {
@@ -491,7 +518,7 @@ mod tests {
                 now_ms += 100;
                 state.step(now_ms);
             }
-            let drawn = SampledAccess { hash: 1, prefix: vec![1], key_len: 1, slot: 0, accesses, took };
+            let drawn = SampledAccess { hash: 1, prefix: vec![1], key_len: 1, slot: 0, accesses, took, is_write: true };
             state.add(1, &entry, drawn);
             let told = state.tables[&(1, entry.id)].rate.per_s();
             assert!((told - per_s).abs() < 0.5, "{turn}: {told}");
@@ -508,6 +535,7 @@ mod tests {
             slot: 0,
             accesses,
             took: Duration::from_millis(100),
+            is_write: false,
         };
         for table in 0..HOT_SAMPLE_TABLES as u64 {
             let mut sketch = TableSketch::default();

@@ -112,6 +112,7 @@ mod tests {
             slot,
             accesses,
             took: Duration::from_millis(ms),
+            is_write: false,
         };
         // The first one was waited for all night.
         tally.add((1, 1), &drawn(9, 5, 10_000_000));

@@ -81,6 +81,8 @@ pub struct LoadedExtension {
     pub stats: ExtensionCounters,
     /// The latency of its calls.
     pub latency: CallLatency,
+    /// The memory of its calls.
+    pub memory: CallMemory,
     /// The rate limit of the extension's calls.
     pub throttle: CallThrottle,
     /// See [`LoadedExtension::number`].
@@ -114,6 +116,29 @@ impl CallThrottle {
         let calls_per_s = self.calls_per_s();
         let limit = RateLimit::per_second(calls_per_s.into()).with_burst_ns(CALLS_BURST_NS);
         calls_per_s == 0 || self.pace.admit_shared(&limit, now_ns, 1)
+    }
+}
+
+/// The memory of an extension's calls that are under way, beyond what each begins with. Few calls have any.
+#[derive(Debug, Default)]
+pub struct CallMemory(AtomicU64);
+
+impl CallMemory {
+    /// Counts memory units more.
+    #[inline]
+    pub fn add(&self, units: u32) {
+        self.0.fetch_add(units.into(), Ordering::Relaxed);
+    }
+
+    /// Counts units less that were counted.
+    #[inline]
+    pub fn remove(&self, units: u32) {
+        self.0.fetch_sub(units.into(), Ordering::Relaxed);
+    }
+
+    /// The memory units.
+    pub fn units(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -170,6 +195,7 @@ impl LoadedExtension {
             budget,
             stats: ExtensionCounters::default(),
             latency: CallLatency::default(),
+            memory: CallMemory::default(),
             throttle: CallThrottle::default(),
             number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
         }

@@ -127,6 +127,8 @@ pub(super) struct InvocationState {
     pub(super) reply_charged: usize,
     /// Memory units that the tenant is charged for beyond those of every invocation.
     pub(super) charged: u32,
+    /// Those of them that its extension counts.
+    pub(super) noted_units: u32,
     /// Whether the last refusal of memory was due to the tenant's quota, rather than the invocation's own.
     pub(super) over_tenant_quota: bool,
     pub(super) pin: Option<EpochPin>,
@@ -240,6 +242,7 @@ impl InvocationHandle {
             reply_limit: 0,
             reply_charged: 0,
             charged: 0,
+            noted_units: 0,
             over_tenant_quota: false,
             pin: None,
             shown: ShownPosition::default(),
@@ -562,6 +565,7 @@ impl InvocationState {
     fn start(&mut self, view: &Arc<TenantView>, extension: &Arc<LoadedExtension>, budget: &Budget) {
         self.stage = InvocationStage::Begun;
         self.hold(view, extension);
+        self.note_first_memory();
         self.over_tenant_quota = false;
         self.reply_limit = budget.reply_bytes;
         self.reply_charged = REPLY_FIRST_BYTES;

@@ -24,8 +24,34 @@ impl InvocationState {
         self.over_tenant_quota = !charged;
         if charged {
             self.charged += units;
+            self.note_memory(units);
         }
         charged
+    }
+
+    /// Has its extension count what it begins with beyond other invocations.
+    #[inline]
+    pub(super) fn note_first_memory(&mut self) {
+        if self.charged > 0 {
+            self.note_memory(self.charged);
+        }
+    }
+
+    fn note_memory(&mut self, units: u32) {
+        if let Some(refs) = &self.refs {
+            refs.extension.memory.add(units);
+            self.noted_units += units;
+        }
+    }
+
+    /// Has its extension no longer count as many of them. A callee has some that it does not: they are those that each
+    /// invocation begins with.
+    fn forget_memory(&mut self, units: u32) {
+        let units = units.min(self.noted_units);
+        self.noted_units -= units;
+        if let Some(refs) = &self.refs {
+            refs.extension.memory.remove(units);
+        }
     }
 
     /// Gives back the charge for `bytes` that the invocation has freed: as many as in one call of
@@ -34,6 +60,7 @@ impl InvocationState {
     pub(super) fn uncharge(&mut self, bytes: usize) {
         let units = memory_units(bytes).min(self.charged);
         self.charged -= units;
+        self.forget_memory(units);
         if let Some(refs) = &self.refs {
             refs.view.tenant.uncharge_memory(units);
         }
@@ -66,6 +93,7 @@ impl InvocationState {
         let view = Arc::clone(&self.refs.as_ref()?.view);
         let units = memory_units(bytes).min(self.charged);
         self.charged -= units;
+        self.forget_memory(units);
         Some(MemoryCharge::new(view, units))
     }
 

@@ -6,7 +6,7 @@ use sandstorm_api::abi;
 
 use super::*;
 use crate::limits::ARENA_HOT_BYTES;
-use sandstorm_accounts::limits::ARENA_CHUNK_BYTES;
+use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES};
 use sandstorm_extension::limits::ARENA_BYTES;
 
 /// Fills as much of the arena as the arguments say and takes it from the allocator.
@@ -319,30 +319,34 @@ fn arenas_grow_up_to_their_own_quota_and_the_tenants_and_all_is_given_back() {
     let mut world = World::new();
     let usage = Arc::clone(&world.view.tenant.usage);
     let full = ARENA_BYTES as u64;
-    let mut one = world.begin(&native(grows), b"", long());
+    let extension = native(grows);
+    // What its extension counts is what its tenant is charged for.
+    let of_extension = || extension.memory.units() * MEMORY_UNIT_BYTES as u64;
+    let mut one = world.begin(&extension, b"", long());
     assert_eq!(usage.invocation_memory_bytes(), 0, "what every invocation has is charged where it is counted");
     assert_eq!(world.poll(&mut one), PollOutcome::Pending);
     let answer: Vec<usize> = one.reply().chunks(8).map(|b| usize::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(answer[0] > ARENA_BYTES - 10_000 && answer[1] == 0, "{answer:?} of {full}");
-    assert_eq!(usage.invocation_memory_bytes(), full - ARENA_CHUNK_BYTES as u64);
+    assert_eq!([usage.invocation_memory_bytes(), of_extension()], [full - ARENA_CHUNK_BYTES as u64; 2]);
     world.engine.finish(&world.participant, one);
-    assert_eq!(usage.invocation_memory_bytes(), 0);
+    assert_eq!([usage.invocation_memory_bytes(), of_extension()], [0; 2]);
     // With a mebibyte for all, the first one takes it, and another with large arguments cannot even begin.
     let quotas = sandstorm_catalog::QuotaChanges { invocation_memory_bytes: Some(1 << 20), ..Default::default() };
     world.shared.directory.set_quotas("ada", &quotas).unwrap();
     world.view = world.shared.view("ada");
-    let mut one = world.begin(&native(grows), b"", long());
+    let mut one = world.begin(&extension, b"", long());
     assert_eq!(world.poll(&mut one), PollOutcome::Pending);
     assert_eq!(usage.invocation_memory_bytes(), 1 << 20);
-    let begun = world.engine.begin(&world.view, &native(grows), &[0; 100_000], long());
+    let begun = world.engine.begin(&world.view, &extension, &[0; 100_000], long());
     assert!(matches!(begun, Err(BeginError::OverQuota)), "{begun:?}");
-    assert_eq!(usage.invocation_memory_bytes(), 1 << 20, "a refusal takes nothing");
+    assert_eq!([usage.invocation_memory_bytes(), of_extension()], [1 << 20; 2], "a refusal takes nothing");
     world.engine.finish(&world.participant, one);
-    assert_eq!(usage.invocation_memory_bytes(), 0);
-    let large = world.begin(&native(grows), &[0; 100_000], long());
-    assert_eq!(usage.invocation_memory_bytes(), ARENA_CHUNK_BYTES as u64, "arguments count, by chunks");
+    assert_eq!([usage.invocation_memory_bytes(), of_extension()], [0; 2]);
+    let large = world.begin(&extension, &[0; 100_000], long());
+    let arguments = [usage.invocation_memory_bytes(), of_extension()];
+    assert_eq!(arguments, [ARENA_CHUNK_BYTES as u64; 2], "arguments count, by chunks");
     drop(large);
-    assert_eq!(usage.invocation_memory_bytes(), 0, "dropping gives back, too");
+    assert_eq!([usage.invocation_memory_bytes(), of_extension()], [0; 2], "dropping gives back, too");
 }
 
 #[test]

@@ -134,6 +134,8 @@ fn a_callee_answers_or_fails_or_is_killed_and_its_caller_goes_on() {
         let unknown = "nowhere: the tenant has no extension of this name";
         assert_eq!((end, &*text), (PollOutcome::Failed { code: STATUS_NOT_FOUND }, unknown));
         assert_eq!(memory_bytes(&mut world), 0, "nothing is left behind");
+        // One that had given back more than it had would have a huge number.
+        assert_eq!([caller.memory.units(), callee.memory.units()], [0; 2], "nor counted any more");
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::device::{SpillDevice, SpillFolderFile};
 pub use self::file::{SpillReadError, SpillRefusal};
 pub use self::format::BLOCK_BYTES;
 pub(crate) use self::format::{SpillAddress, SpillRecord};
-pub use self::pool::{SpillPool, SpillQuota};
+pub use self::pool::{ColdReadCounts, SpillPool, SpillQuota};
 pub(crate) use self::segments::AppendCause;
 pub use self::table_spill::SpillStats;
 pub(crate) use self::table_spill::{ColdTable, TableSpill};

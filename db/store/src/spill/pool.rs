@@ -78,6 +78,16 @@ struct TenantReads {
     waiting: VecDeque<PooledRead>,
     reads: RateLimiter,
     bytes: RateLimiter,
+    done: ColdReadCounts,
+}
+
+/// The cold reads of a tenant since the server started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColdReadCounts {
+    /// Records that were read.
+    pub reads: u64,
+    /// Bytes of the disk that these took.
+    pub bytes: u64,
 }
 
 #[derive(Default)]
@@ -160,6 +170,8 @@ impl TenantReads {
 
     fn charge(&mut self, quota: &SpillQuota, now_ns: u64, bytes: u64) {
         let now_us = now_ns / 1_000;
+        self.done.reads += 1;
+        self.done.bytes += bytes;
         if quota.reads_per_second != u64::MAX {
             self.reads.charge(&rate(quota.reads_per_second), now_us, 1);
         }
@@ -224,6 +236,11 @@ impl SpillPool {
     #[cfg(any(test, feature = "testing"))]
     pub fn quota(&self, tenant: u32) -> Option<SpillQuota> {
         self.state.lock().quotas.get(&tenant).copied()
+    }
+
+    /// Returns what each tenant has read so far that has read anything.
+    pub fn cold_reads(&self) -> HashMap<u32, ColdReadCounts> {
+        self.state.lock().tenants.iter().map(|(tenant, reads)| (*tenant, reads.done)).collect()
     }
 
     /// Takes one read of so many bytes out of a tenant's quota; returns false if that is used up at present.

@@ -51,6 +51,8 @@ pub struct SampledAccess {
     pub accesses: u32,
     /// The time that these took.
     pub took: Duration,
+    /// Whether it was a write.
+    pub is_write: bool,
 }
 
 /// Where an access is drawn: see the head of this file.
@@ -65,7 +67,15 @@ pub(super) struct AccessSample {
 struct SampleState {
     /// When it was asked for, and how many accesses from then on it was to come.
     asked: Option<(Instant, u32)>,
-    taken: Option<(Instant, AccessedKey, u16)>,
+    taken: Option<TakenAccess>,
+}
+
+#[derive(Debug)]
+struct TakenAccess {
+    at: Instant,
+    key: AccessedKey,
+    slot: u16,
+    is_write: bool,
 }
 
 /// Accesses that one is asked for after, at most.
@@ -73,7 +83,7 @@ const MOST_ACCESSES: u32 = 1 << 16;
 
 impl AccessSample {
     /// Counts an access; returns whether it was the one that was wanted. It neither allocates nor waits.
-    pub(super) fn note(&self, hash: u64, key: &[u8]) -> bool {
+    pub(super) fn note(&self, hash: u64, key: &[u8], is_write: bool) -> bool {
         // Of accesses at the same time one gets there. A late one may have counted down what was asked for just now:
         // then the next one is taken.
         if (2..=MOST_ACCESSES).contains(&self.left.fetch_sub(1, Relaxed)) {
@@ -81,7 +91,8 @@ impl AccessSample {
         }
         // Whoever asks holds it for a moment.
         if let Some(mut state) = self.drawn.try_lock() {
-            state.taken = Some((Instant::now(), AccessedKey::new(hash, key), slot_of(key)));
+            let (key, slot) = (AccessedKey::new(hash, key), slot_of(key));
+            state.taken = Some(TakenAccess { at: Instant::now(), key, slot, is_write });
         }
         true
     }
@@ -94,8 +105,9 @@ impl AccessSample {
         let accesses = accesses.clamp(1, MOST_ACCESSES);
         state.asked = Some((Instant::now(), accesses));
         self.left.store(accesses, Relaxed);
-        asked.zip(taken).map(|((asked_at, accesses), (at, key, slot))| SampledAccess {
+        asked.zip(taken).map(|((asked_at, accesses), TakenAccess { at, key, slot, is_write })| SampledAccess {
             slot,
+            is_write,
             hash: key.hash,
             prefix: key.prefix().to_vec(),
             key_len: key.key_len as usize,
@@ -122,10 +134,13 @@ mod tests {
         let get = |name: &[u8]| {
             table.get(&participant.guard(), table.hash(name), name, 1);
         };
+        let put = |name: &[u8]| {
+            table.put(&participant, table.hash(name), name, b"value", &WriteOptions::default(), 1).unwrap();
+        };
         get(b"before");
         assert_eq!(table.sample_access(3), None, "none was asked for before");
         get(b"first");
-        table.put(&participant, table.hash(b"second"), b"second", b"value", &WriteOptions::default(), 1).unwrap();
+        put(b"second");
         assert_eq!(table.sample_access(1), None, "it has not come yet");
         assert!(!table.is_watched(), "this is no watch");
         let long = [b'k'; 200];
@@ -134,7 +149,7 @@ mod tests {
         let drawn = table.sample_access(0).expect("the third");
         assert_eq!((drawn.hash, drawn.key_len, drawn.accesses), (table.hash(&long), 200, 3));
         assert_eq!(drawn.prefix, &long[..crate::limits::WATCH_KEY_BYTES]);
-        assert_eq!(drawn.slot, slot_of(&long), "of the whole key");
+        assert_eq!((drawn.slot, drawn.is_write), (slot_of(&long), false), "of the whole key");
         // A watch begins and ends meanwhile, and counts all.
         assert!(table.start_watch() && table.is_watched());
         get(b"watched");
@@ -149,6 +164,9 @@ mod tests {
         assert_eq!(table.end_watch(1).requests, 1, "a sample that is wanted does not end with a watch");
         (0..4).for_each(|_| get(b"y"));
         assert_eq!(table.sample_access(1).expect("the fifth").prefix, b"y");
+        put(b"written");
+        let drawn = table.sample_access(1).expect("a write");
+        assert_eq!((&drawn.prefix[..], drawn.is_write), (&b"written"[..], true));
     }
 
     #[test]

@@ -176,9 +176,9 @@ impl AccessWatch {
     /// Counts an access. It neither allocates nor waits.
     #[cold]
     #[inline(never)]
-    pub(super) fn note(&self, hash: u64, key: &[u8], value_bytes: usize) {
+    pub(super) fn note(&self, (hash, key): (u64, &[u8]), value_bytes: usize, is_write: bool) {
         let state = self.state.load(Acquire);
-        if state & SAMPLING != 0 && self.sample.note(hash, key) {
+        if state & SAMPLING != 0 && self.sample.note(hash, key, is_write) {
             self.set(SAMPLING, false);
         }
         if state & WATCHING == 0 {
@@ -229,7 +229,7 @@ impl RecordTable {
     #[inline(always)]
     pub(super) fn note_value(&self, hash: u64, key: &[u8], value_bytes: usize) {
         if self.watch.is_on() {
-            self.watch.note(hash, key, value_bytes);
+            self.watch.note((hash, key), value_bytes, true);
         }
     }
 

@@ -223,7 +223,7 @@ impl RecordTable {
         // SAFETY: the caller's promise.
         let record: Option<RecordRef<'a>> = unsafe { self.find_live(hash, key, now_ms) };
         if self.watch.is_on() {
-            self.watch.note(hash, key, record.as_ref().map_or(0, |record| record.value().len()));
+            self.watch.note((hash, key), record.as_ref().map_or(0, |record| record.value().len()), false);
         }
         self.note_read(hash, shown);
         let version = record.as_ref().map(|record| record.version());
