@@ -18,3 +18,4 @@ mod outgoing;
 mod record_sample;
 mod slot_loads;
 pub mod triggers;
+mod use_meter;

@@ -374,7 +374,8 @@ pub const PAGE_TENANTS: usize = 1_024;
 pub const PAGE_EXTENSIONS: usize = 256;
 /// Kills and events in one overview, at most.
 pub const PAGE_KILLS: usize = 50;
-/// Extensions and tables of which Prometheus gets series, if it does not say how many: seven series each.
+/// Extensions and tables of which Prometheus gets series, if it does not say how many: 25 series of an extension, 15 of
+/// a table.
 pub const METRIC_SERIES: usize = 50;
 /// The same, at most.
 pub const METRIC_SERIES_MAX: usize = 1_000;

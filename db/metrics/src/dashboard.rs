@@ -57,7 +57,7 @@ fn section_labels(title: &str) -> &'static [&'static str] {
     match title.split(' ').next() {
         Some("Each") if title.contains("`worker`") => &["worker"],
         Some("Each" | "Quotas") => &["tenant"],
-        Some("Extensions") => &["tenant", "extension"],
+        Some("Extensions" | "Calls") => &["tenant", "extension"],
         Some("Tables") if title.contains("`table`") => &["tenant", "table"],
         Some("Tenants") => &["tenant", "class"],
         _ => &[],

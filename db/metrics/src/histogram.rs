@@ -121,6 +121,13 @@ impl DurationCounts {
         DurationCounts { sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns), buckets }
     }
 
+    /// Counts a duration.
+    pub fn note(&mut self, duration_ns: u64) {
+        self.sum_ns = self.sum_ns.wrapping_add(duration_ns);
+        self.buckets.resize(HISTOGRAM_BUCKETS, 0);
+        self.buckets[bucket_of(duration_ns)] += 1;
+    }
+
     /// Adds `count` durations of no length.
     fn add_zeros(&mut self, count: u64) {
         if count > 0 {
@@ -267,6 +274,12 @@ pub const LATENCY_METRICS: &[MetricSpec] = &[
         kind: MetricKind::Summary,
         label: Some(("class", REQUEST_CLASSES)),
         meaning: "The part of it in which nothing was done for the request. For calls that is all but their CPU time.",
+    },
+    MetricSpec {
+        name: "tenant_request_service_seconds",
+        kind: MetricKind::Summary,
+        label: Some(("class", REQUEST_CLASSES)),
+        meaning: "The other part. For calls that is their CPU time.",
     },
     MetricSpec {
         name: "tenant_request_sending_seconds",

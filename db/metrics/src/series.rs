@@ -65,25 +65,60 @@ pub const CONTROL_METRICS: &[MetricSpec] = &[
 /// Results of an extension's calls, in the order of the counts of `extension_calls`.
 pub const CALL_RESULTS: &[&str] = &["ok", "failed", "killed"];
 
-/// Quotas that have a use, in the order in which the catalogue lists them.
+/// Quotas that have a use: those that are used up, in the order in which the catalogue lists them, and rates.
 pub const USED_QUOTAS: &[&str] = &[
     "memory_bytes",
     "invocation_memory_bytes",
     "concurrent_invocations",
+    "spill_bytes",
     "tables",
     "extensions",
     "pushes_per_hour",
     "grants_given",
     "grants_received",
+    "requests_per_s",
+    "cold_reads_per_s",
+    "cold_bytes_per_s",
+];
+
+/// All quotas, in the order of the catalogue's table.
+pub const ALL_QUOTAS: &[&str] = &[
+    "memory_bytes",
+    "invocation_memory_bytes",
+    "arena_bytes",
+    "concurrent_invocations",
+    "requests_per_s",
+    "spill_bytes",
+    "cold_reads_per_s",
+    "cold_bytes_per_s",
+    "tables",
+    "extensions",
+    "pushes_per_hour",
+    "waiting_pushes",
+    "reply_bytes",
+    "slice_us",
+    "total_us",
+    "slow_after_kills",
+    "suspend_after_kills",
+    "kill_window_s",
+    "weight",
+    "grants_given",
+    "grants_received",
 ];
 
 /// Results of builds, in the order of the counts of `builds`.
-pub const BUILD_RESULTS: &[&str] = &["loaded", "refused"];
+pub const BUILD_RESULTS: &[&str] = &["loaded", "refused", "failed"];
+
+/// Kinds of accesses, in the order of the rates of `table_accesses_per_second`.
+pub const TABLE_ACCESSES: &[&str] = &["read", "write"];
 
 /// Of an extension (labels `tenant` and `extension`).
 pub const EXTENSION_METRICS: &[MetricSpec] = &[
     family("extension_calls", MetricKind::Counter, ("result", CALL_RESULTS), "Calls that ended, by how."),
     counter("extension_cpu_us", "CPU time of calls that ended, in microseconds."),
+    counter("extension_switches", "Polls that ended by a switch, because they computed past their slice."),
+    gauge("extension_calls_running", "Calls that have begun and not ended."),
+    gauge("extension_memory_bytes", "Bytes of memory that its tenant is charged for these."),
     gauge("extension_suspended", "1 while its calls are refused until it is resumed."),
     gauge("extension_slowed", "1 while its calls are admitted at a bounded rate, because they keep being killed."),
 ];
@@ -109,6 +144,13 @@ pub const TABLE_METRICS: &[MetricSpec] = &[
     counter("table_backing_loads", "Records that the backing was asked for."),
     counter("table_backing_flushes", "Objects that were written to the backing, or deleted."),
     counter("table_backing_errors", "Requests to the backing that failed, and conflicts with other writers."),
+    family(
+        "table_accesses_per_second",
+        MetricKind::Gauge,
+        ("kind", TABLE_ACCESSES),
+        "About so many keys that are read, and written, a second, as of the last seconds: of accesses that are drawn, \
+         which costs a request nothing. Known of the 512 tables that are used most; 0 of others.",
+    ),
 ];
 
 /// Of the hottest key of a table (labels `tenant` and `table`).
@@ -121,11 +163,29 @@ pub const HOT_KEY_METRICS: &[MetricSpec] = &[
 ];
 
 /// Of each tenant's quotas (label `tenant`).
-pub const QUOTA_METRICS: &[MetricSpec] = &[family(
-    "tenant_quota_used_per_mille",
-    MetricKind::Gauge,
-    ("quota", USED_QUOTAS),
-    "Of a thousand parts of a quota, those that are used.",
+pub const QUOTA_METRICS: &[MetricSpec] = &[
+    family(
+        "tenant_quota_used_per_mille",
+        MetricKind::Gauge,
+        ("quota", USED_QUOTAS),
+        "Of a thousand parts of a quota, those that are used; 0 where the quota is 0. `spill_bytes` is that of the \
+         table with the largest file; what is a second is as of the last one.",
+    ),
+    family("tenant_quota_used", MetricKind::Gauge, ("quota", USED_QUOTAS), "What is used of a quota, in its unit."),
+    family(
+        "tenant_quota_limit",
+        MetricKind::Gauge,
+        ("quota", ALL_QUOTAS),
+        "What a quota is, in the unit that its name has. 0 is no limit for what is a second, and never for \
+         `slow_after_kills` and `suspend_after_kills`.",
+    ),
+];
+
+/// Of each tenant, beside what workers count (label `tenant`).
+pub const TENANT_USE_METRICS: &[MetricSpec] = &[counter(
+    "tenant_plain_cpu_us",
+    "Time that workers were busy with its requests other than the computing of calls, in microseconds: each second's \
+     time of a worker, divided among tenants by their work there.",
 )];
 
 /// Of a tenant's requests of one kind (labels `tenant` and `class`).
@@ -168,7 +228,13 @@ pub const BUILD_METRICS: &[MetricSpec] = &[
     gauge("builder_ready", "1 while there is a builder: pushes of source can be built."),
     gauge("builds_running", "Builds that run."),
     gauge("builds_waiting", "Pushes that wait for the builder."),
-    family("builds", MetricKind::Counter, ("result", BUILD_RESULTS), "Pushes that were decided, by how."),
+    family(
+        "builds",
+        MetricKind::Counter,
+        ("result", BUILD_RESULTS),
+        "Pushes that were decided, by how: refused because of what was pushed, or failed because of the builder, the \
+         server or its disk.",
+    ),
     counter("build_us", "Time in which pushes were checked, compiled and loaded, without waiting, in microseconds."),
 ];
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::histogram::LATENCY_METRICS;
+use super::latency::{EXTENSION_LATENCY_METRICS, PUSH_LATENCY_METRICS};
 use super::series::ISOLATION_NOTE;
 use super::{
     BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS,
     ISOLATION_METRICS, MEMORY_METRICS, MetricKind, MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS,
-    SERVER_METRICS, SPILL_METRICS, TABLE_METRICS, TenantCounters, WATCHDOG_METRICS, WorkerCounters,
+    SERVER_METRICS, SPILL_METRICS, TABLE_METRICS, TENANT_USE_METRICS, TenantCounters, WATCHDOG_METRICS, WorkerCounters,
 };
 
 /// Prefix of every name that Prometheus sees.
@@ -139,22 +140,28 @@ pub(crate) const ISOLATION_SECTION: &str =
     "Tenants beside their neighbours (labels `tenant` and `class`, the kind of requests; in `/metrics` alone)";
 
 /// The sections of the page, and their metrics: all that there are.
-pub const SECTIONS: [(&str, &[MetricSpec]); 16] = [
+pub const SECTIONS: [(&str, &[MetricSpec]); 19] = [
     ("The server", SERVER_METRICS),
     ("Its memory", MEMORY_METRICS),
     ("What is kept on the disk", PERSISTENCE_METRICS),
     ("Tables larger than memory", SPILL_METRICS),
     ("The builder", BUILD_METRICS),
+    ("Pushes, how long they waited and took (in `/metrics` alone)", PUSH_LATENCY_METRICS),
     ("The watchdog", WATCHDOG_METRICS),
     ("The control port", CONTROL_METRICS),
     ("A kernel-bypass device, on servers with one", DEVICE_METRICS),
     ("Each worker (label `worker`)", WorkerCounters::METRICS),
     ("Each tenant (label `tenant`)", TenantCounters::METRICS),
+    ("Each tenant's part of the workers' time (label `tenant`; in `/metrics` alone)", TENANT_USE_METRICS),
     ("Quotas of each tenant (label `tenant`; in `/metrics` alone)", QUOTA_METRICS),
     (
         "Extensions that are suspended or slowed down, and those with most CPU time (labels `tenant` and \
          `extension`; in `/metrics` alone)",
         EXTENSION_METRICS,
+    ),
+    (
+        "Calls of these extensions, how long they took (labels `tenant` and `extension`; in `/metrics` alone)",
+        EXTENSION_LATENCY_METRICS,
     ),
     (
         "Tables that are nearly full, and those with most bytes (labels `tenant` and `table`; in `/metrics` alone)",

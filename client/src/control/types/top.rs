@@ -35,6 +35,9 @@ pub struct TenantUse {
     pub home_worker: u32,
     /// CPU time of its calls, nanoseconds.
     pub cpu_ns: u64,
+    /// Time that workers were busy with its other requests, of all protocols, nanoseconds: each second's time of a
+    /// worker in which no call computed, divided among tenants by their work there.
+    pub plain_cpu_ns: u64,
     /// Operations received.
     pub requests: u64,
     /// Those of them that were refused because of a quota.
@@ -133,6 +136,12 @@ pub struct ExtensionUse {
     pub switches: u64,
     /// Calls under way.
     pub running: u64,
+    /// Bytes of memory that its tenant is charged for these.
+    pub memory_bytes: u64,
+    /// CPU time that a call may have (`total_us`), nanoseconds.
+    pub budget_cpu_ns: u64,
+    /// Bytes of memory that a call may have (`arena_bytes`).
+    pub budget_memory_bytes: u64,
     /// How long calls took; with buckets, as its parts have.
     pub latency: DurationStats,
     /// The part of it in which nothing was computed.
@@ -172,6 +181,11 @@ pub struct TableUse {
     /// Of a thousand accesses of the last half a minute, those of its hottest key, at least; 0: no key is known to
     /// take a large part.
     pub hot_key_per_mille: u64,
+    /// About so many keys that are read a second, as of the last seconds; 0 unless it is one of the 512 tables that are
+    /// used most.
+    pub reads_per_s: u64,
+    /// The same of keys that are written.
+    pub writes_per_s: u64,
 }
 
 /// Which rows of [`TopReport`] to read.

@@ -44,6 +44,11 @@ impl ApiError {
         self.status == StatusCode::SERVICE_UNAVAILABLE
     }
 
+    /// Whether the server, its builder or its disk is at fault, and not what was asked for.
+    pub(super) fn is_servers_fault(&self) -> bool {
+        self.status.is_server_error()
+    }
+
     /// What is wrong, for people.
     pub(super) fn message(&self) -> &str {
         &self.body.message

@@ -36,6 +36,7 @@ mod event_scribe;
 mod events;
 mod extension_limits;
 mod extension_lookup;
+mod extension_memory;
 mod finding;
 mod findings;
 mod grants;
@@ -59,6 +60,7 @@ mod persistence_status;
 mod profile;
 mod prometheus;
 mod push;
+mod push_counts;
 mod quota_use;
 mod rebuild;
 mod recheck;
@@ -110,6 +112,7 @@ use crate::limits::{
     TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::TriggerRunner;
+use crate::use_meter::TenantUseMeter;
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
@@ -127,6 +130,7 @@ pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
 use page_sessions::PageSessions;
 use pending_calls::PendingCalls;
+use push_counts::PushCounts;
 use rebuild::RebuildJobs;
 use request_limiter::RequestLimiter;
 pub use role::AccessRole;
@@ -136,7 +140,6 @@ use sandstorm_cluster::MoveCoordinator;
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_runtime::Profiler;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
-use series::BuildCounts;
 use version_history::VersionHistory;
 
 /// Bytes of a request's body, at most, other than a push.
@@ -175,7 +178,7 @@ pub struct ControlState {
     access_tokens: AccessTokens,
     page_sessions: PageSessions,
     overviews: OverviewCache,
-    builds: BuildCounts,
+    builds: PushCounts,
     live_samples: LiveSamples,
     /// The control port's certificate, if it speaks TLS.
     certificate: OnceLock<Arc<ServerCertificate>>,
@@ -194,6 +197,7 @@ pub struct ControlState {
     usage_history: UsageHistory,
     incidents: IncidentLog,
     isolation: IsolationMeter,
+    tenant_use: TenantUseMeter,
     hot_keys: HotKeySampler,
     /// Held while the load of this server is looked at.
     load_turn: tokio::sync::Mutex<()>,
@@ -258,7 +262,7 @@ impl ControlState {
             access_tokens,
             page_sessions: PageSessions::default(),
             overviews: OverviewCache::default(),
-            builds: BuildCounts::default(),
+            builds: PushCounts::default(),
             live_samples: LiveSamples::default(),
             certificate: OnceLock::new(),
             commands: CommandLimiter::new(&limiter),
@@ -275,6 +279,7 @@ impl ControlState {
             usage_history,
             incidents,
             isolation: IsolationMeter::default(),
+            tenant_use: TenantUseMeter::default(),
             hot_keys: HotKeySampler::default(),
             load_turn: tokio::sync::Mutex::default(),
             hot_watches: HotWatches::default(),
@@ -309,6 +314,7 @@ impl ControlState {
         self.live_samples.look(self);
         self.usage_history.look(&self.directory, now_ms());
         self.isolation.look(&self.directory, &self.metrics, now_ms());
+        self.tenant_use.look(&self.directory, &self.metrics, self.uptime_ns() / 1_000_000);
         self.hot_keys.look(&self.directory.snapshot(), now_ms());
     }
 }

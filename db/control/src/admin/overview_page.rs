@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::hot::hot_spots;
-use super::quota_use::quota_uses;
+use super::quota_use::quota_uses_and_rates;
 use super::response::off_thread;
 use super::role::AccessRole;
 use super::stat::{KillFilter, recent_kills, server_counters, tenant_counters};
@@ -96,7 +96,7 @@ pub(super) async fn show(
 fn server_overview(control: &ControlState) -> OverviewResponse {
     let snapshot = control.directory.snapshot();
     let views: Vec<Arc<TenantView>> = snapshot.sorted().into_iter().cloned().collect();
-    let mut rows: Vec<(u64, TenantRowResponse)> = views.iter().map(|view| tenant_row(view)).collect();
+    let mut rows: Vec<(u64, TenantRowResponse)> = views.iter().map(|view| tenant_row(control, view)).collect();
     rows.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name.cmp(&other.name)));
     rows.truncate(PAGE_TENANTS);
     for (_, row) in rows.iter_mut().take(LATENCY_TENANTS) {
@@ -123,10 +123,10 @@ fn tenant_overview(control: &ControlState, view: &Arc<TenantView>, withholds: bo
         tenants: vec![TenantRowResponse {
             p99_ns: all_kinds_p99_ns(view),
             isolation: isolation_of(control, view),
-            ..tenant_row(view).1
+            ..tenant_row(control, view).1
         }],
         tenant: Some(TenantResponse::of(view)),
-        quotas: quota_uses(view),
+        quotas: quota_uses_and_rates(control, view),
         // The page is a viewer's, whoever has opened it.
         tables: view
             .sorted_tables()
@@ -182,12 +182,12 @@ fn common_overview(
 }
 
 /// A tenant's row, and how busy it is.
-fn tenant_row(view: &TenantView) -> (u64, TenantRowResponse) {
+fn tenant_row(control: &ControlState, view: &TenantView) -> (u64, TenantRowResponse) {
     let counters = tenant_counters(view);
     let get = |name: &str| counters.get(name).copied().unwrap_or(0);
     let killed = counters.iter().filter(|(name, _)| name.starts_with("tenant_invocations_killed."));
     let killed = killed.map(|(_, count)| count).sum();
-    let fullest = Some(nearest_quota(view, now_ms())).filter(|quota| quota.limit > 0);
+    let fullest = Some(nearest_quota(view, &control.tenant_use.of(view), now_ms())).filter(|quota| quota.limit > 0);
     let requests = get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes");
     let stats = |bytes, table: &Arc<sandstorm_catalog::TableEntry>| bytes + table.table.stats().bytes;
     let row = TenantRowResponse {

@@ -55,13 +55,19 @@ pub(super) fn read_metrics(control: &ControlState, top: usize) -> MetricsReading
     let snapshot = control.directory.snapshot();
     for view in snapshot.sorted() {
         let mut readings = view.tenant.usage.read();
-        readings.extend(series::quota_readings(view));
+        readings.extend(series::quota_readings(control, view));
         groups.push(LabelledReadings { labels: vec![("tenant", view.tenant.name.clone())], readings });
     }
-    groups.extend(series::extension_readings(control, top));
+    let extensions = series::shown_extensions(control, top);
+    groups.extend(extensions.iter().map(|(view, extension)| series::extension_readings(control, view, extension)));
     groups.extend(series::table_readings(control, top));
     groups.extend(series::hot_key_readings(control, top));
     groups.extend(series::isolation_readings(control, top));
     let latencies = snapshot.iter().map(|view| (view.tenant.name.clone(), view.tenant.usage.latencies())).collect();
-    MetricsReading { groups, latencies: LatencyReading::of(latencies) }
+    let latencies = LatencyReading {
+        extensions: extensions.iter().map(|(view, extension)| series::extension_latency(view, extension)).collect(),
+        pushes: control.builds.durations(),
+        ..LatencyReading::of(latencies)
+    };
+    MetricsReading { groups, latencies }
 }

@@ -22,6 +22,7 @@ use super::event_scribe::{EventNote, PushSource, record_change, record_push};
 use super::extension_lookup::find_extension;
 use super::page::PortHasTls;
 use super::persistence_status::persistence_status;
+use super::push_counts::PushResult;
 use super::response::{ApiResult, EMPTY_RESPONSE, EmptyResponse, off_thread};
 use super::revocations::{confirm_everywhere, why_not_everywhere};
 use super::types::{
@@ -466,7 +467,9 @@ async fn run_queued(
     (name, source): (String, PushSource),
     load: impl FnOnce(&ControlState, &TenantView, &str) -> Result<PushResponse, ApiError> + Send + 'static,
 ) -> Result<(StatusCode, axum::Json<PushResponse>), ApiError> {
+    let queued = Instant::now();
     let turn = wait_for_build_permit(&control, reached, &name).await;
+    let waited = queued.elapsed();
     let turn = turn.inspect_err(|why| record_push(&control, reached, &name, source, Err(why.message())))?;
     // The view of now, not of before the wait: another push of the same extension may have been loaded since.
     let view = control.directory.snapshot().find(reached.tenant.id)?.clone();
@@ -475,7 +478,7 @@ async fn run_queued(
         let _held = turn;
         let begun = Instant::now();
         let loaded = load(&control, &view, &name);
-        control.builds.note(loaded.is_ok(), begun.elapsed());
+        control.builds.note(PushResult::of(&loaded), waited, begun.elapsed());
         let result = loaded.as_ref().map(PushResponse::summary).map_err(ApiError::message);
         record_push(&control, &view, &name, source, result);
         loaded

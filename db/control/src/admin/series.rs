@@ -3,52 +3,37 @@
 //! which there are alerts are there besides: a suspended extension uses no CPU time, and a full table may be small.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::ControlState;
-use super::quota_use::{quota_uses, table_used_per_mille};
+use super::extension_memory::extension_memory_bytes;
+use super::quota_use::{quota_uses_and_rates, table_used_per_mille};
 use super::scrub::scrub_readings;
 use crate::hot_keys::HotSpot;
 use crate::isolation::IsolationReading;
 use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
-use sandstorm_catalog::TenantView;
+use sandstorm_catalog::{TableEntry, TenantView};
+use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::histogram::REQUEST_CLASSES;
+use sandstorm_metrics::latency::ExtensionLatency;
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
-    BUILD_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS, ISOLATION_METRICS, MetricReading, PERSISTENCE_METRICS,
-    QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, readings,
+    ALL_QUOTAS, BUILD_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS, ISOLATION_METRICS, MetricReading,
+    PERSISTENCE_METRICS, QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS, TENANT_USE_METRICS, USED_QUOTAS,
+    WATCHDOG_METRICS, readings,
 };
-
-/// Counts of pushes.
-#[derive(Debug, Default)]
-pub(super) struct BuildCounts {
-    loaded: AtomicU64,
-    refused: AtomicU64,
-    took_us: AtomicU64,
-}
-
-impl BuildCounts {
-    /// Counts a push that was decided, and how long that took.
-    pub(super) fn note(&self, is_loaded: bool, took: Duration) {
-        let decided = if is_loaded { &self.loaded } else { &self.refused };
-        decided.fetch_add(1, Ordering::Relaxed);
-        self.took_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-}
+use sandstorm_store::TableStats;
 
 /// The readings of the builder, the watchdog and the disk. They are not for the control port's thread: those of copies
 /// of logs wait for a disk.
 pub(super) fn server_readings(control: &ControlState) -> Vec<MetricReading> {
     let (running, waiting) = control.queue.load();
-    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let BuildCounts { loaded, refused, took_us } = &control.builds;
     let builds = vec![
         vec![u64::from(control.artifact_sources.builder.is_ok())],
         vec![running as u64],
         vec![waiting as u64],
-        vec![load(loaded), load(refused)],
-        vec![load(took_us)],
+        control.builds.by_result(),
+        vec![control.builds.durations().building.sum_ns / 1_000],
     ];
     let watched = control.metrics.watchdog();
     let watchdog = [watched.looks, watched.requests, watched.late].map(|count| vec![count]).to_vec();
@@ -126,14 +111,21 @@ fn spill_counts(control: &ControlState) -> [u64; SPILL_METRICS.len()] {
     sums
 }
 
-/// The readings of a tenant's quotas.
-pub(super) fn quota_readings(view: &TenantView) -> Vec<MetricReading> {
-    let uses = quota_uses(view);
-    let per_mille = |name: &&str| {
-        let quota = uses.iter().find(|quota| quota.name == *name);
-        quota.map_or(0, |quota| (quota.ratio() * 1_000.0).round() as u64)
-    };
-    readings(QUOTA_METRICS, vec![USED_QUOTAS.iter().map(per_mille).collect()])
+/// The readings of a tenant's quotas, and of what it uses of the workers' time.
+pub(super) fn quota_readings(control: &ControlState, view: &TenantView) -> Vec<MetricReading> {
+    let uses = quota_uses_and_rates(control, view);
+    let limits = view.tenant.quotas.list();
+    let of = |name: &str| uses.iter().find(|quota| quota.name == name);
+    let per_mille = |name: &&str| of(name).map_or(0, |quota| (quota.ratio() * 1_000.0).round() as u64);
+    let used = |name: &&str| of(name).map_or(0, |quota| quota.used);
+    let limit = |name: &&str| limits.iter().find(|(quota, _)| quota == name).map_or(0, |(_, limit)| *limit);
+    let quotas = vec![
+        USED_QUOTAS.iter().map(per_mille).collect(),
+        USED_QUOTAS.iter().map(used).collect(),
+        ALL_QUOTAS.iter().map(limit).collect(),
+    ];
+    let plain_us = control.tenant_use.of(view).plain_cpu_ns / 1_000;
+    [readings(TENANT_USE_METRICS, vec![vec![plain_us]]), readings(QUOTA_METRICS, quotas)].concat()
 }
 
 /// Those in trouble, and the first `most` of the others.
@@ -144,8 +136,8 @@ fn chosen<T>(all: Vec<T>, most: usize, is_in_trouble: impl Fn(&T) -> bool) -> Ve
     chosen
 }
 
-/// The readings of the extensions that are suspended or slowed down, and of the others with most CPU time.
-pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+/// The extensions that are suspended or slowed down, and the others with most CPU time.
+pub(super) fn shown_extensions(control: &ControlState, most: usize) -> Vec<(Arc<TenantView>, Arc<LoadedExtension>)> {
     let snapshot = control.directory.snapshot();
     let mut all: Vec<_> = snapshot
         .iter()
@@ -156,19 +148,34 @@ pub(super) fn extension_readings(control: &ControlState, most: usize) -> Vec<Lab
     let all = chosen(all, most, |(_, view, extension)| {
         view.is_suspended(&extension.name) || extension.throttle.calls_per_s() > 0
     });
-    let of = |(_, view, extension): (u64, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
-        let extension: &sandstorm_extension::LoadedExtension = extension;
-        let shown = control.history.show(view, extension);
-        let values = vec![
-            vec![shown.stats.ok, shown.stats.failed, shown.stats.killed],
-            vec![shown.stats.cpu_us],
-            vec![u64::from(shown.suspended)],
-            vec![u64::from(shown.slowed_to_per_s > 0)],
-        ];
-        let labels = vec![("tenant", view.tenant.name.clone()), ("extension", shown.name)];
-        LabelledReadings { labels, readings: readings(EXTENSION_METRICS, values) }
-    };
-    all.into_iter().map(of).collect()
+    all.into_iter().map(|(_, view, extension)| (Arc::clone(view), Arc::clone(extension))).collect()
+}
+
+/// The readings of an extension.
+pub(super) fn extension_readings(
+    control: &ControlState,
+    view: &TenantView,
+    extension: &LoadedExtension,
+) -> LabelledReadings {
+    let shown = control.history.show(view, extension);
+    let counts = extension.stats.read();
+    let values = vec![
+        vec![shown.stats.ok, shown.stats.failed, shown.stats.killed],
+        vec![shown.stats.cpu_us],
+        vec![counts.switches],
+        vec![counts.live()],
+        vec![extension_memory_bytes(extension)],
+        vec![u64::from(shown.suspended)],
+        vec![u64::from(shown.slowed_to_per_s > 0)],
+    ];
+    let labels = vec![("tenant", view.tenant.name.clone()), ("extension", shown.name)];
+    LabelledReadings { labels, readings: readings(EXTENSION_METRICS, values) }
+}
+
+/// The latency of an extension's calls.
+pub(super) fn extension_latency(view: &TenantView, extension: &LoadedExtension) -> ExtensionLatency {
+    let (tenant, name) = (view.tenant.name.clone(), extension.name.to_string());
+    ExtensionLatency { tenant, extension: name, calls: extension.latency.read() }
 }
 
 /// The readings of the tables that are nearly full, and of the others with most bytes.
@@ -181,8 +188,8 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
         .collect();
     all.sort_by_key(|(stats, view, entry)| (Reverse(stats.bytes), view.tenant.id, entry.id));
     let all = chosen(all, most, |(_, _, entry)| table_used_per_mille(entry) >= NEARLY_USED_PER_MILLE);
-    let of = |(stats, view, entry): (sandstorm_store::TableStats, &std::sync::Arc<TenantView>, &std::sync::Arc<_>)| {
-        let entry: &sandstorm_catalog::TableEntry = entry;
+    let rates = control.hot_keys.rates();
+    let of = |(stats, view, entry): (TableStats, &Arc<TenantView>, &Arc<TableEntry>)| {
         let backing = entry.backing().map(|backing| backing.stats()).unwrap_or_default();
         let counts = [
             stats.records,
@@ -199,7 +206,9 @@ pub(super) fn table_readings(control: &ControlState, most: usize) -> Vec<Labelle
             backing.flushes,
             backing.load_errors + backing.flush_errors + backing.conflicts,
         ];
-        let values = counts.map(|value| vec![value]).to_vec();
+        let rates = rates.get(&(view.tenant.id, entry.id)).copied().unwrap_or_default();
+        let rates = vec![rates.reads_per_s.round() as u64, rates.writes_per_s.round() as u64];
+        let values = counts.map(|value| vec![value]).into_iter().chain([rates]).collect();
         let labels = vec![("tenant", view.tenant.name.clone()), ("table", entry.name().to_string())];
         LabelledReadings { labels, readings: readings(TABLE_METRICS, values) }
     };
@@ -242,6 +251,7 @@ pub(super) fn hot_key_readings(control: &ControlState, most: usize) -> Vec<Label
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::use_meter::MeteredUse;
 
     #[test]
     fn the_quotas_with_a_use_are_those_of_the_catalogue() {
@@ -249,7 +259,10 @@ mod tests {
         let directory = Directory::with_options(sandstorm_store::Epochs::new(), DirectoryOptions::default());
         let (view, _) =
             directory.create_tenant(NewTenant { name: "a".into(), ..NewTenant::default() }).expect("a tenant");
-        let used: Vec<&str> = view.used(0).into_iter().map(|(name, _)| name).collect();
+        let used = view.used(0).into_iter().map(|(name, _)| name);
+        let used: Vec<&str> = used.chain(MeteredUse::default().rates().map(|(name, _)| name)).collect();
         assert_eq!(used, USED_QUOTAS);
+        let all: Vec<&str> = view.tenant.quotas.list().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(all, ALL_QUOTAS);
     }
 }

@@ -7,11 +7,13 @@ use hashbrown::{HashMap, HashSet};
 use serde::Deserialize;
 
 use super::caller::RequestCaller;
+use super::extension_memory::extension_memory_bytes;
 use super::response::ApiResult;
 use super::types::{ExtensionUseResponse, TableUseResponse, TenantUseResponse, TopResponse};
 use super::{ControlState, now_ms};
 use crate::limits::HOT_KEYS_MAX;
 use sandstorm_catalog::{TableEntry, TenantView};
+use sandstorm_extension::LoadedExtension;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,24 +50,29 @@ pub(super) async fn show(
         extensions: Vec::new(),
         tables: Vec::new(),
     };
-    let hottest = match is_wanted(RequestedRows::Tables) {
-        true => hottest_per_mille(&control, &views),
-        false => HashMap::new(),
+    let (hottest, rates) = match is_wanted(RequestedRows::Tables) {
+        true => (hottest_per_mille(&control, &views), control.hot_keys.rates()),
+        false => (HashMap::new(), HashMap::new()),
     };
     for view in &views {
         if is_wanted(RequestedRows::Tenants) {
-            let isolation = control.isolation.worst_of(view.tenant.id);
-            top.tenants.push(TenantUseResponse::of(view, isolation.as_ref(), now_ms));
+            let (isolation, used) = (control.isolation.worst_of(view.tenant.id), control.tenant_use.of(view));
+            top.tenants.push(TenantUseResponse::of(view, isolation.as_ref(), &used, now_ms));
         }
         if is_wanted(RequestedRows::Extensions) {
             let extensions = view.sorted_extensions();
-            top.extensions.extend(extensions.into_iter().map(|extension| ExtensionUseResponse::of(view, extension)));
+            let of = |extension: &Arc<LoadedExtension>| {
+                ExtensionUseResponse::of(view, extension, extension_memory_bytes(extension))
+            };
+            top.extensions.extend(extensions.into_iter().map(of));
         }
         if is_wanted(RequestedRows::Tables) {
             let tables = view.sorted_tables();
             let of = |table: &Arc<TableEntry>| {
-                let per_mille = hottest.get(&(view.tenant.id, table.id)).copied().unwrap_or(0);
-                TableUseResponse::of(&view.tenant.name, table, per_mille)
+                let ids = (view.tenant.id, table.id);
+                let per_mille = hottest.get(&ids).copied().unwrap_or(0);
+                let rates = rates.get(&ids).copied().unwrap_or_default();
+                TableUseResponse::of(&view.tenant.name, table, per_mille, rates)
             };
             top.tables.extend(tables.into_iter().map(of));
         }

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 
 use crate::limits::OTLP_POINTS;
-use sandstorm_metrics::histogram::{DurationCounts, LATENCY_METRICS, REQUEST_CLASSES};
-use sandstorm_metrics::latency::{BOUNDS_NS, LatencyReading, QUANTILES, TENANT_PARTS};
+use sandstorm_metrics::histogram::DurationCounts;
+use sandstorm_metrics::latency::{DurationFamily, DurationPoint, LatencyReading, QUANTILES};
 use sandstorm_metrics::text::{LabelledReadings, PREFIX};
 use sandstorm_metrics::{ConventionalName, MetricKind, MetricSpec};
 
@@ -253,33 +253,23 @@ fn seconds(duration_ns: u64) -> f64 {
     duration_ns as f64 / 1e9
 }
 
-/// The latencies, as Prometheus reads them.
+/// The durations, as Prometheus reads them.
 fn latencies(reading: &LatencyReading, times: ReadingTimes) -> Vec<MetricFamily<'_>> {
-    let Some((whole, of_tenants)) = LATENCY_METRICS.split_first() else { return Vec::new() };
-    let family =
-        |metric: &'static MetricSpec, points| MetricFamily { metric, name: format!("{PREFIX}{}", metric.name), points };
-    let by_class = REQUEST_CLASSES.iter().zip(&reading.all);
-    let all = by_class.map(|(class, counts)| times.point(vec![attribute("class", class)], histogram(&counts.total)));
-    let mut families = vec![family(whole, all.collect())];
-    for (metric, part_of) in of_tenants.iter().zip(TENANT_PARTS) {
-        let mut points = Vec::new();
-        for (tenant, classes) in &reading.busiest {
-            for (class, counts) in REQUEST_CLASSES.iter().zip(classes) {
-                let part = part_of(counts);
-                if part.count() > 0 {
-                    let attributes = vec![attribute("tenant", tenant), attribute("class", class)];
-                    points.push(times.point(attributes, summary(part)));
-                }
-            }
-        }
-        families.push(family(metric, points));
-    }
-    families
+    let family = |DurationFamily { metric, bounds_ns, points }| {
+        let point = |DurationPoint { labels, counts }| {
+            let attributes = labels.into_iter().map(|(name, value)| attribute(name, value)).collect();
+            let is_histogram = metric.kind == MetricKind::Histogram;
+            times.point(attributes, if is_histogram { histogram(counts, bounds_ns) } else { summary(counts) })
+        };
+        let points = points.into_iter().map(point).collect();
+        MetricFamily { metric, name: format!("{PREFIX}{}", metric.name), points }
+    };
+    reading.families().into_iter().map(family).collect()
 }
 
-fn histogram(counts: &DurationCounts) -> PointValue {
+fn histogram(counts: &DurationCounts, bounds_ns: &[u64]) -> PointValue {
     let mut before = 0;
-    let mut bucket_counts: Vec<DecimalNumber> = BOUNDS_NS
+    let mut bucket_counts: Vec<DecimalNumber> = bounds_ns
         .iter()
         .map(|bound_ns| {
             let below = counts.below(*bound_ns);
@@ -290,7 +280,7 @@ fn histogram(counts: &DurationCounts) -> PointValue {
         .collect();
     let count = counts.count();
     bucket_counts.push(DecimalNumber(count - before));
-    let explicit_bounds = BOUNDS_NS.iter().map(|bound_ns| seconds(*bound_ns)).collect();
+    let explicit_bounds = bounds_ns.iter().map(|bound_ns| seconds(*bound_ns)).collect();
     PointValue::Histogram { count: DecimalNumber(count), sum: seconds(counts.sum_ns), bucket_counts, explicit_bounds }
 }
 

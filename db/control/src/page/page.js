@@ -695,13 +695,16 @@ function draw() {
   const main = document.getElementById('main');
   // What has the keyboard, and where tables are scrolled to, stays over a new reading.
   const active = document.activeElement;
-  const selector = active?.id ? '#' + CSS.escape(active.id) : active?.dataset?.sort ? `[data-sort="${CSS.escape(active.dataset.sort)}"]` : active?.getAttribute?.('href') && main.contains(active) ? `main a[href="${CSS.escape(active.getAttribute('href'))}"]` : null;
+  const selector = active?.id ? '#' + CSS.escape(active.id) : active?.dataset?.sort ? `[data-sort="${CSS.escape(active.dataset.sort)}"]` : active?.getAttribute?.('href') && main.contains(active) ? `main a[href="${CSS.escape(active.getAttribute('href'))}"]` : active?.matches?.('main .wide') ? `main .wide[aria-label="${CSS.escape(active.getAttribute('aria-label'))}"]` : null;
+  // Of several links to the same place it is the one that had it.
+  const place = selector ? [...document.querySelectorAll(selector)].indexOf(active) : -1;
   const caret = active?.id === 'filter' ? active.selectionStart : null;
   const scrolled = new Map([...main.querySelectorAll('.wide')].map((part) => [part.getAttribute('aria-label'), part.scrollLeft]));
   main.replaceChildren(...DRAW[name]());
   for (const part of main.querySelectorAll('.wide')) part.scrollLeft = scrolled.get(part.getAttribute('aria-label')) || 0;
   if (selector && document.activeElement === document.body) {
-    const again = document.querySelector(selector);
+    const found = document.querySelectorAll(selector);
+    const again = found[place] || found[0];
     again?.focus({preventScroll: true});
     if (caret !== null && again?.setSelectionRange) again.setSelectionRange(caret, caret);
   }

@@ -162,6 +162,8 @@ fn table_use() -> sandstorm_control::admin::types::TableUseResponse {
         expirations: 7,
         refusals: 8,
         hot_key_per_mille: 9,
+        reads_per_s: 10,
+        writes_per_s: 11,
     }
 }
 
@@ -179,6 +181,7 @@ fn client_and_server_have_the_same_uses() {
             id: 1,
             home_worker: 1,
             cpu_ns: 2,
+            plain_cpu_ns: 3,
             requests: 3,
             over_quota: 4,
             over_rate: 4,
@@ -219,6 +222,9 @@ fn client_and_server_have_the_same_uses() {
             killed: 6,
             switches: 7,
             running: 8,
+            memory_bytes: 9,
+            budget_cpu_ns: 10,
+            budget_memory_bytes: 11,
             latency: latency(),
             waiting: latency(),
             service: latency(),

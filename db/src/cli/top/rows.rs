@@ -157,6 +157,7 @@ impl TopView {
             column("SERVICE_P99", "service_p99_us", 11),
             column("SENDING_P99", "sending_p99_us", 11),
             column("HOME", "home_worker", 4),
+            column("CALLS CPU%", "calls_cpu_percent", 10),
         ];
         const EXTENSIONS: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -175,6 +176,8 @@ impl TopView {
             column("WAITING_P99", "waiting_p99_us", 11),
             column("SERVICE_P99", "service_p99_us", 11),
             column("SENDING_P99", "sending_p99_us", 11),
+            column("MEMORY", "memory_bytes", 8),
+            column("OF BUDGET%", "budget_cpu_percent", 10),
         ];
         const TABLES: &[TopColumn] = &[
             column("TENANT", "tenant", 16),
@@ -188,6 +191,8 @@ impl TopView {
             column("REFUSED/S", "refused_per_s", 9),
             column("MODE", "mode", 5),
             column("HOT KEY%", "hot_key_percent", 8),
+            column("READS/S", "reads_per_s", 8),
+            column("WRITES/S", "writes_per_s", 8),
         ];
         match self {
             TopView::Tenants => TENANTS,
@@ -268,7 +273,8 @@ impl UsePeriod {
 
     fn tenant(&self, old: &TenantUse, new: &TenantUse) -> (Vec<TopValue>, [f64; 3]) {
         let latency = new.latency.since(&old.latency);
-        let cpu = self.percent(old.cpu_ns, new.cpu_ns);
+        let calls_cpu = self.percent(old.cpu_ns, new.cpu_ns);
+        let cpu = calls_cpu + self.percent(old.plain_cpu_ns, new.plain_cpu_ns);
         let requests = self.rate(old.requests, new.requests);
         // A rate has no use to be nearest to: it is reached while it refuses.
         let (quota, used) = match self.rate(old.over_rate, new.over_rate) {
@@ -299,6 +305,7 @@ impl UsePeriod {
             p99(&old.service, &new.service),
             p99(&old.sending, &new.sending),
             TopValue::Count(new.home_worker.into()),
+            TopValue::Percent(calls_cpu),
         ];
         (cells, [cpu, requests, p99_us(&latency)])
     }
@@ -306,6 +313,8 @@ impl UsePeriod {
     fn extension(&self, old: &ExtensionUse, new: &ExtensionUse) -> (Vec<TopValue>, [f64; 3]) {
         let latency = new.latency.since(&old.latency);
         let (cpu, calls) = (self.percent(old.cpu_ns, new.cpu_ns), self.rate(old.calls, new.calls));
+        // The budget bounds each call, not their sum: the 99th percentile says how close they come to it.
+        let service = new.service.since(&old.service);
         let state = match (new.suspended, new.slowed_to_per_s) {
             (true, _) => "suspended".to_owned(),
             (false, 0) => "runs".to_owned(),
@@ -326,8 +335,10 @@ impl UsePeriod {
             TopValue::text(new.tier.map_or("-", |tier| tier.name())),
             TopValue::Count(new.version),
             p99(&old.waiting, &new.waiting),
-            p99(&old.service, &new.service),
+            TopValue::DurationNs(service.p99_ns),
             p99(&old.sending, &new.sending),
+            TopValue::Bytes(new.memory_bytes),
+            TopValue::Percent(part(service.p99_ns, new.budget_cpu_ns)),
         ];
         (cells, [cpu, calls, p99_us(&latency)])
     }
@@ -345,6 +356,8 @@ impl UsePeriod {
             TopValue::Rate(self.rate(old.refusals, new.refusals)),
             TopValue::text(&new.mode),
             TopValue::Percent(new.hot_key_per_mille as f64 / 10.0),
+            TopValue::Rate(new.reads_per_s as f64),
+            TopValue::Rate(new.writes_per_s as f64),
         ];
         (cells, [new.bytes as f64 / 1024.0, new.records as f64, new.garbage_bytes as f64 / 1024.0])
     }

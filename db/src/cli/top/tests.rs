@@ -21,6 +21,7 @@ fn tenant(number: u64, seconds: u64) -> TenantUse {
         name: format!("tenant-{number:04}"),
         id: number as u32 + 1,
         cpu_ns: seconds * number * 1_000_000,
+        plain_cpu_ns: seconds * number * 3_000_000,
         requests: seconds * number * 10,
         calls: seconds * number,
         killed: seconds * (number % 2),
@@ -65,16 +66,29 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
     let rows = view.rows(Some(&report(10, 9)), &report(12, 9));
     let cell = |name| cell(view, &rows[8], name);
     assert_eq!(
-        ["cpu_percent", "requests_per_s", "calls_per_s", "p99_us", "quota_percent"].map(cell),
-        ["0.80", "80.00", "8.00", "1.040", "0.39"]
+        ["cpu_percent", "requests_per_s", "calls_per_s", "p99_us", "quota_percent", "calls_cpu_percent"].map(cell),
+        ["3.20", "80.00", "8.00", "1.040", "0.39", "0.80"]
     );
     let parts = ["waiting_p99_us", "service_p99_us", "sending_p99_us"];
     assert_eq!(parts.map(cell), ["0.528", "0.496", "0.112"], "the parts of its latency");
     let mut calls = report(12, 0);
     let extension = ExtensionUse { sending: durations(4_160, 3), ..ExtensionUse::default() };
+    let computes = ExtensionUse {
+        name: "computes".into(),
+        service: durations(5_000_192, 9),
+        memory_bytes: 3 << 20,
+        budget_cpu_ns: 10_000_000,
+        ..ExtensionUse::default()
+    };
+    calls.extensions.push(computes);
     calls.extensions.push(extension);
     let extensions = TopView::Extensions.rows(None, &calls);
-    let sent = parts.map(|name| self::cell(TopView::Extensions, &extensions[0], name));
+    let used = |name| self::cell(TopView::Extensions, &extensions[0], name);
+    let p99_us: f64 = used("service_p99_us").parse().unwrap();
+    let of_budget = format!("{:.2}", p99_us / 100.0);
+    assert!(p99_us > 4_900.0 && used("budget_cpu_percent") == of_budget, "{p99_us} us of 10 ms: {of_budget} %");
+    assert_eq!(used("memory_bytes"), "3145728");
+    let sent = parts.map(|name| self::cell(TopView::Extensions, &extensions[1], name));
     assert_eq!(sent, ["0.000", "0.000", "4.097"], "where none was measured there is none");
     // After a restart: since the start.
     let restarted = view.rows(Some(&report(500, 9)), &report(4, 9));
@@ -108,16 +122,27 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
 #[test]
 fn a_thousand_tenants_take_no_more_drawing_than_fit_on_the_screen() {
     let mut model = model(TopView::Tenants, [report(1, 1_024)]);
-    let begun = std::time::Instant::now();
     model.take(TopView::Tenants, report(2, 1_024), Vec::new());
     let (lines, formatted) = screen_of(&model, 120, 40);
-    // For docs/figures.md.
-    println!("1,024 tenants were drawn in {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     assert_eq!(formatted, 36, "two lines above, the heading, the help");
     assert!(lines[0].starts_with("sandstorm: 1024 tenants, 2 workers"), "{}", lines[0]);
     assert!(lines[2].starts_with("TENANT") && lines[2].contains("CPU%"), "{}", lines[2]);
     assert!(lines[3].starts_with("tenant-1023 "), "the busiest first: {}", lines[3]);
     assert!(lines[4].starts_with("tenant-1022 "), "{}", lines[4]);
+    // Each row has its own tenant's numbers, those beyond the screen too.
+    assert_eq!(model.rows.len(), 1_024);
+    for (row, number) in model.rows.iter().zip((0..1_024_u64).rev()) {
+        let columns = ["tenant", "cpu_percent", "requests_per_s", "kills_per_s", "memory_bytes", "quota_percent"];
+        let expected = [
+            format!("tenant-{number:04}"),
+            format!("{:.2}", number as f64 * 0.4),
+            format!("{:.2}", number as f64 * 10.0),
+            format!("{:.2}", (number % 2) as f64),
+            (number << 10).to_string(),
+            format!("{:.2}", 100.0 * number as f64 / 2_048.0),
+        ];
+        assert_eq!(columns.map(|name| cell(TopView::Tenants, row, name)), expected);
+    }
 }
 
 #[test]
@@ -136,7 +161,7 @@ fn keys_choose_order_filter_and_the_page_of_one() {
     let (lines, _) = screen_of(&model, 100, 40);
     assert!(lines.iter().any(|line| line.starts_with("TENANT         tenant-0047")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("SENDING_P99    112ns")), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.starts_with("CPU %: 4.7 now, 4.7 at most")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("CPU %: 18.8 now, 18.8 at most")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.ends_with("██")), "two points of its graph: {lines:#?}");
     model.key(Escape);
     model.key(Escape);

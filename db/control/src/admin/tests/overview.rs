@@ -289,3 +289,66 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     assert_eq!(server.operator("PUT", "/v1/slow", json!({"threshold_us": 0})).0, 200);
     assert_eq!(server.control.metrics.slow.ns(), u64::MAX);
 }
+
+#[test]
+fn a_thousand_and_twenty_four_tenants_each_have_a_row_with_their_own_numbers() {
+    const TENANTS: u64 = 1_024;
+    let server = Server::without_builder();
+    for number in 0..TENANTS {
+        let (view, _) = server
+            .control
+            .directory
+            .create_tenant(sandstorm_catalog::NewTenant::named(&format!("t{number:04}")))
+            .expect("a tenant");
+        let counters = view.tenant.usage.worker(0);
+        counters.requests.add(3 * number);
+        counters.invocations_done.add(number);
+        counters.invocation_cpu_ns.add(7_000 * number);
+        view.tenant.usage.latency(0).of(sandstorm_metrics::histogram::RequestClass::Get).record(0, 1_000, number);
+    }
+    load(&server, "t0007", "count", (3, 1));
+    let (status, top) = server.operator("GET", "/v1/top", Value::Null);
+    assert_eq!(status, 200);
+    let rows = top["tenants"].as_array().unwrap();
+    assert_eq!(rows.len() as u64, TENANTS);
+    for row in rows {
+        let number: u64 = row["name"].as_str().and_then(|name| name[1..].parse().ok()).unwrap();
+        let found = ["requests", "calls", "cpu_ns"].map(|name| row[name].as_u64().unwrap());
+        assert_eq!(found, [3 * number, number, 7_000 * number], "{row}");
+        assert_eq!(row["latency"]["count"].as_u64(), Some(number), "{row}");
+    }
+    let extension = &top["extensions"][0];
+    assert_eq!(
+        (&extension["tenant"], &extension["calls"], &extension["running"]),
+        (&json!("t0007"), &json!(3), &json!(0))
+    );
+    let budget = ["budget_cpu_ns", "budget_memory_bytes"].map(|name| extension[name].as_u64().unwrap());
+    let quotas = sandstorm_catalog::Quotas::default();
+    assert_eq!(budget, [quotas.total_us * 1_000, quotas.arena_bytes]);
+    // A call that has begun has what each begins with, and what it has grown to.
+    let snapshot = server.control.directory.snapshot();
+    let loaded = snapshot.by_name("t0007").unwrap().extension("count").unwrap();
+    loaded.begun(0);
+    loaded.memory.add(5);
+    let (_, top) = server.operator("GET", "/v1/top?rows=extensions&tenant=t0007", Value::Null);
+    let first = u64::from(sandstorm_accounts::limits::INVOCATION_UNITS);
+    let expected = (first + 5) * sandstorm_accounts::limits::MEMORY_UNIT_BYTES as u64;
+    assert_eq!(
+        (&top["extensions"][0]["running"], &top["extensions"][0]["memory_bytes"]),
+        (&json!(1), &json!(expected))
+    );
+    // Prometheus has the same, and the parts of the time of the one extension.
+    let (status, text) = server.raw("GET", "/metrics?old_names=false", Some(&server.operator), b"");
+    assert_eq!(status, 200);
+    for line in [
+        format!("sandstorm_extension_memory_bytes{{tenant=\"t0007\",extension=\"count\"}} {expected}"),
+        "sandstorm_extension_calls_running{tenant=\"t0007\",extension=\"count\"} 1".to_owned(),
+        "sandstorm_extension_call_cpu_seconds_sum{tenant=\"t0007\",extension=\"count\"} 0.003".to_owned(),
+        "sandstorm_extension_call_waiting_seconds_sum{tenant=\"t0007\",extension=\"count\"} 0.006".to_owned(),
+        "sandstorm_tenant_quota_used{tenant=\"t0007\",quota=\"extensions\"} 1".to_owned(),
+        "sandstorm_tenant_quota_limit{tenant=\"t0007\",quota=\"extensions\"} 64".to_owned(),
+        "sandstorm_tenant_quota_limit{tenant=\"t1023\",quota=\"weight\"} 1".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing");
+    }
+}

@@ -7,7 +7,9 @@ use sandstorm_net::CodeTier;
 use serde::Serialize;
 
 use super::DurationResponse;
+use crate::hot_keys::TableAccessRates;
 use crate::isolation::IsolationReading;
+use crate::use_meter::MeteredUse;
 
 /// `GET /v1/top`. Counters grow: two answers make rates.
 #[derive(Clone, Debug, Serialize)]
@@ -37,6 +39,9 @@ pub struct TenantUseResponse {
     pub home_worker: u32,
     /// CPU time of its calls, nanoseconds.
     pub cpu_ns: u64,
+    /// Time that workers were busy with its other requests, of all protocols, nanoseconds: each second's time of a
+    /// worker in which no call computed, divided among tenants by their work there.
+    pub plain_cpu_ns: u64,
     /// Operations received.
     pub requests: u64,
     /// Those of them that were refused because of a quota.
@@ -144,6 +149,12 @@ pub struct ExtensionUseResponse {
     pub switches: u64,
     /// Calls under way.
     pub running: u64,
+    /// Bytes of memory that its tenant is charged for these.
+    pub memory_bytes: u64,
+    /// CPU time that a call may have (`total_us`), nanoseconds.
+    pub budget_cpu_ns: u64,
+    /// Bytes of memory that a call may have (`arena_bytes`).
+    pub budget_memory_bytes: u64,
     /// How long calls took; with buckets, as its parts have.
     pub latency: DurationResponse,
     /// The part of it in which nothing was computed.
@@ -182,11 +193,21 @@ pub struct TableUseResponse {
     /// Of a thousand accesses of the last half a minute, those of its hottest key, at least; 0: no key is known to
     /// take a large part.
     pub hot_key_per_mille: u64,
+    /// About so many keys that are read a second, as of the last seconds; 0 unless it is one of the 512 tables that are
+    /// used most.
+    pub reads_per_s: u64,
+    /// The same of keys that are written.
+    pub writes_per_s: u64,
 }
 
 impl TenantUseResponse {
     /// What the tenant of `view` uses.
-    pub fn of(view: &TenantView, isolation: Option<&IsolationReading>, now_ms: u64) -> TenantUseResponse {
+    pub(in crate::admin) fn of(
+        view: &TenantView,
+        isolation: Option<&IsolationReading>,
+        used: &MeteredUse,
+        now_ms: u64,
+    ) -> TenantUseResponse {
         let (tenant, usage) = (&view.tenant, &view.tenant.usage);
         let totals = usage.totals();
         let tables = || view.tables.values().map(|table| table.table.stats());
@@ -198,6 +219,7 @@ impl TenantUseResponse {
             id: tenant.id,
             home_worker: tenant.home_worker,
             cpu_ns: totals.cpu_ns,
+            plain_cpu_ns: used.plain_cpu_ns,
             requests: totals.requests,
             over_quota: totals.over_quota,
             over_rate: usage.over_rate(),
@@ -213,7 +235,7 @@ impl TenantUseResponse {
             throttled_per_mille: usage.dropped_early_per_mille(),
             suspended: view.suspended_extensions() as u64,
             slowed: view.extensions.values().filter(|one| one.throttle.calls_per_s() > 0).count() as u64,
-            quota: nearest_quota(view, now_ms),
+            quota: nearest_quota(view, used, now_ms),
             latency: total,
             waiting,
             service,
@@ -223,8 +245,9 @@ impl TenantUseResponse {
     }
 }
 
-/// The quota of which the tenant has used the largest part. Tables count by what is in them, not by what they may have.
-pub(in crate::admin) fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUseResponse {
+/// The quota of which the tenant has used the largest part, of rates in the last second. Tables count by what is in
+/// them, not by what they may have.
+pub(in crate::admin) fn nearest_quota(view: &TenantView, metered: &MeteredUse, now_ms: u64) -> QuotaUseResponse {
     let limits = view.tenant.quotas.list();
     let mut nearest = QuotaUseResponse::default();
     let mut consider = |name: &dyn Fn() -> String, used: u64, limit: u64| {
@@ -233,7 +256,7 @@ pub(in crate::admin) fn nearest_quota(view: &TenantView, now_ms: u64) -> QuotaUs
             nearest = QuotaUseResponse { name: name(), used, limit };
         }
     };
-    for (name, used) in view.used(now_ms) {
+    for (name, used) in view.used(now_ms).into_iter().chain(metered.rates()) {
         if let Some((_, limit)) = limits.iter().find(|(quota, _)| *quota == name && name != "memory_bytes") {
             consider(&|| name.to_owned(), used, *limit);
         }
@@ -253,7 +276,8 @@ fn parts(latency: &LatencyCounts) -> [DurationResponse; 4] {
 
 impl ExtensionUseResponse {
     /// What an extension of the tenant of `view` uses.
-    pub fn of(view: &TenantView, extension: &LoadedExtension) -> ExtensionUseResponse {
+    pub fn of(view: &TenantView, extension: &LoadedExtension, memory_bytes: u64) -> ExtensionUseResponse {
+        let budget = view.budget(extension);
         let counts = extension.stats.read();
         let InvocationTotals { ok, failed, switches, .. } = counts;
         let killed = counts.killed_total();
@@ -271,6 +295,9 @@ impl ExtensionUseResponse {
             killed,
             switches,
             running: counts.live(),
+            memory_bytes,
+            budget_cpu_ns: budget.total_us.saturating_mul(1_000),
+            budget_memory_bytes: budget.memory_bytes as u64,
             latency: total,
             waiting,
             service,
@@ -280,8 +307,13 @@ impl ExtensionUseResponse {
 }
 
 impl TableUseResponse {
-    /// What a table of the tenant of that name uses, and the part of its hottest key.
-    pub fn of(tenant: &str, entry: &TableEntry, hot_key_per_mille: u64) -> TableUseResponse {
+    /// What a table of the tenant of that name uses, the part of its hottest key, and how often it is used.
+    pub(in crate::admin) fn of(
+        tenant: &str,
+        entry: &TableEntry,
+        hot_key_per_mille: u64,
+        rates: TableAccessRates,
+    ) -> TableUseResponse {
         let stats = entry.table.stats();
         TableUseResponse {
             tenant: tenant.to_owned(),
@@ -296,6 +328,8 @@ impl TableUseResponse {
             expirations: stats.expirations,
             refusals: stats.refusals + stats.held_back + stats.no_memory_refusals,
             hot_key_per_mille,
+            reads_per_s: rates.reads_per_s.round() as u64,
+            writes_per_s: rates.writes_per_s.round() as u64,
         }
     }
 }

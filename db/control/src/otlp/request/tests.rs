@@ -115,8 +115,8 @@ fn a_thousand_tenants_are_parts_of_bounded_length_that_say_all() {
     let lengths: Vec<usize> = parts.iter().map(|part| part.iter().map(|metric| points(metric).len()).sum()).collect();
     let per_tenant: usize =
         TenantCounters::METRICS.iter().map(|metric| metric.label.map_or(1, |(_, all)| all.len())).sum();
-    // The classes of all tenants, and two summaries of one tenant's calls.
-    assert_eq!(lengths.iter().sum::<usize>(), 1_000 * per_tenant + 6 + 2);
+    // The classes of all tenants, three summaries of one tenant's calls, and two histograms of pushes.
+    assert_eq!(lengths.iter().sum::<usize>(), 1_000 * per_tenant + 6 + 3 + 2);
     assert!(
         lengths.len() > 2 && lengths[..lengths.len() - 1].iter().all(|length| *length == OTLP_POINTS),
         "{lengths:?}"
