@@ -52,7 +52,8 @@ const PROVOCATIONS: &[(&str, AlertProvocation)] = &[
         Not("a p99 beside neighbours is compared with one from a quiet time, and how \
          much longer it is depends on the machine; tests/endurance/neighbours.rs measures it"),
     ),
-    ("SandstormQuotaNearlyUsed", Live(Busy, &["nearly"], "a tenant may have as many tables as it has")),
+    // One that floods uses all of its rate.
+    ("SandstormQuotaNearlyUsed", Live(Busy, &["nearly", "floods"], "a tenant may have as many tables as it has")),
     ("SandstormExtensionKilled", Live(Busy, &["killed", "slowed"], "the calls that are killed")),
     ("SandstormExtensionSuspended", Live(Busy, &["suspended"], "`ext suspend`")),
     ("SandstormExtensionSlowed", Live(Busy, &["slowed"], "calls that panic, with slow_after_kills=3")),

@@ -77,7 +77,7 @@ impl HeadlessBrowser {
         serde_json::from_slice(&message).expect("a message of the browser")
     }
 
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
         let answer = self.ask(method, parameters);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
@@ -168,7 +168,7 @@ fn from_base64(text: &str) -> Vec<u8> {
 pub(super) const HOSTILE: &str = "<img src=x onerror=\"window.broken=1\">\u{202e}\u{7}";
 
 /// A server with tenants, records, a refused push and events with hostile texts.
-fn filled_server() -> Server {
+pub(super) fn filled_server() -> Server {
     let server = Server::start_as(&["--no-builder"]);
     for (tenant, quota) in [("shop", "tables=2"), ("reports", "tables=64"), ("games", "requests_per_s=50000")] {
         server.json(&format!("tenant create {tenant} --quota {quota}"));

@@ -1,5 +1,5 @@
-//! Promise: what `scripts/package` makes can be installed, upgraded and removed, and the image runs as a user without
-//! rights. The packages are installed on top of this machine's files, in an overlay that goes away; where this user may
+//! Promise: what `scripts/package` makes can be installed, upgraded and removed; what is installed serves as its unit says,
+//! and has its records after an upgrade; and the image runs as a user without rights. The packages are installed on top of this machine's files, in an overlay that goes away; where this user may
 //! not mount one, that part is left out, and says so.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::http::has_program;
+use crate::common::ports::free_port;
 use crate::common::root;
 
 /// Runs the script with this test's program in place of a release.
@@ -80,7 +81,10 @@ fn packages_are_installed_upgraded_and_removed_and_the_image_runs_without_rights
          exec chroot /mnt/root sh -e -c '{inner}'\n",
         first = first.path().display(),
         second = second.path().display(),
-        inner = INSIDE.replace("VERSION", version),
+        inner = INSIDE
+            .replace("VERSION", version)
+            .replace("DATA_PORT", &free_port().to_string())
+            .replace("CONTROL_PORT", &free_port().to_string()),
     );
     let output = Command::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", &script]).output();
     let output = output.expect("unshare");
@@ -103,7 +107,33 @@ id sandstorm >/dev/null
 test "$(stat -c "%U %a" /var/lib/sandstorm)" = "sandstorm 700"
 sandstorm --version
 test -f /usr/share/man/man1/sandstorm.1.gz
-echo "# mine" >> /etc/sandstorm/sandstorm.toml
+cat >> /etc/sandstorm/sandstorm.toml <<END
+# mine
+data = "127.0.0.1:DATA_PORT"
+control = "127.0.0.1:CONTROL_PORT"
+END
+export SANDSTORM_SERVER=http://127.0.0.1:CONTROL_PORT SANDSTORM_STATE=/var/lib/sandstorm
+server=
+trap "test -z \"\$server\" || kill \$server 2> /dev/null || true" EXIT
+
+# Starts what the unit starts, as its user, and waits until it serves.
+serve() {
+  unit=/lib/systemd/system/sandstorm.service
+  SANDSTORM_BUILDER=$(sed -n "s/^Environment=SANDSTORM_BUILDER=//p" $unit)
+  user=$(sed -n "s/^User=//p" $unit)
+  eval "setpriv --reuid=$user --regid=$user --init-groups $(sed -n "s/^ExecStart=//p" $unit) >> /root/server.log 2>&1 &"
+  server=$!
+  until sandstorm health > /root/health 2>&1; do
+    kill -0 $server || { cat /root/server.log /root/health; exit 1; }
+    sleep 0.2
+  done
+}
+
+serve
+sandstorm tenant create shop > /root/shop
+sandstorm table create items --tenant shop --durability disk
+sandstorm put items key value --tenant shop
+test "$(stat -c "%U %a" /var/lib/sandstorm/operator-token)" = "sandstorm 600"
 touch /var/lib/sandstorm/kept
 dpkg --force-depends -i sandstorm-builder_VERSION-1_amd64.deb >/dev/null 2>&1
 test -f /lib/systemd/system/sandstorm.service.d/builder.conf
@@ -111,6 +141,14 @@ dpkg -P sandstorm-builder >/dev/null
 dpkg -i sandstorm_VERSION-2_amd64.deb >/dev/null
 dpkg -s sandstorm | grep -q "Version: VERSION-2"
 grep -q "# mine" /etc/sandstorm/sandstorm.toml
+# The one from before the upgrade still serves, and ends when it is told to, as systemd tells it; the new one goes on.
+sandstorm get items key --tenant shop | grep -q value
+kill $server
+wait $server
+serve
+sandstorm get items key --tenant shop | grep -q value
+sandstorm stop
+wait $server
 dpkg -r sandstorm >/dev/null
 test ! -e /usr/bin/sandstorm
 test -f /var/lib/sandstorm/kept
