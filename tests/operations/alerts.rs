@@ -2,6 +2,7 @@
 //! a builder and an etcd are read by a real Prometheus; first nothing is wrong with them, then nearly everything is.
 //! Durations of the rules are shortened (`monitoring.rs`); the programs are Debian's `prometheus` and `etcd-server`.
 
+mod live_findings;
 mod provocations;
 mod servers;
 
