@@ -1,6 +1,7 @@
-//! Promise: what `scripts/package` makes can be installed, upgraded and removed; what is installed serves as its unit says,
-//! and has its records after an upgrade; and the image runs as a user without rights. The packages are installed on top of this machine's files, in an overlay that goes away; where this user may
-//! not mount one, that part is left out, and says so.
+//! Promise: what `scripts/package` makes can be installed, upgraded and removed; what is installed serves as its unit
+//! says, and has its records after an upgrade; and the image runs as a user without rights. The packages are installed
+//! on top of this machine's files, in an overlay that goes away; where this user may not mount one, that part is left
+//! out, and says so.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -42,10 +42,10 @@ impl MeteredUse {
 
 /// Meters all tenants: see the head of this file.
 #[derive(Debug, Default)]
-pub(crate) struct TenantUseMeter(Mutex<MeterState>);
+pub(crate) struct TenantUseMeter(Mutex<UseMeterState>);
 
 #[derive(Debug, Default)]
-struct MeterState {
+struct UseMeterState {
     looked_ms: u64,
     /// Of each worker, when they were last read.
     workers: Vec<WorkerTime>,
@@ -64,13 +64,13 @@ struct WorkerTime {
 struct MeteredTenant {
     /// Its serial number: another may have its id.
     serial: u64,
-    counts: TenantCounts,
+    counts: MeteredCounts,
     used: MeteredUse,
 }
 
 /// What was counted for a tenant since it was made, or in a step.
 #[derive(Clone, Debug, Default)]
-struct TenantCounts {
+struct MeteredCounts {
     /// The work of its requests at each worker.
     work: Vec<u64>,
     /// What counts for its quota of requests.
@@ -78,9 +78,9 @@ struct TenantCounts {
     cold: ColdReadCounts,
 }
 
-impl TenantCounts {
-    fn read(view: &TenantView, workers: usize, cold: ColdReadCounts) -> TenantCounts {
-        let mut counts = TenantCounts { cold, ..TenantCounts::default() };
+impl MeteredCounts {
+    fn read(view: &TenantView, workers: usize, cold: ColdReadCounts) -> MeteredCounts {
+        let mut counts = MeteredCounts { cold, ..MeteredCounts::default() };
         for worker in 0..workers {
             let of = view.tenant.usage.worker(worker);
             let packets = of.packet_work.get();
@@ -92,10 +92,10 @@ impl TenantCounts {
         counts
     }
 
-    fn since(&self, before: &TenantCounts) -> TenantCounts {
+    fn since(&self, before: &MeteredCounts) -> MeteredCounts {
         let work = self.work.iter().enumerate();
         let work = work.map(|(worker, now)| now.saturating_sub(before.work.get(worker).copied().unwrap_or(0)));
-        TenantCounts {
+        MeteredCounts {
             work: work.collect(),
             requests: self.requests.saturating_sub(before.requests),
             cold: ColdReadCounts {
@@ -125,7 +125,7 @@ impl TenantUseMeter {
     }
 }
 
-impl MeterState {
+impl UseMeterState {
     fn step(&mut self, directory: &Directory, metrics: &ServerMetrics, passed_ms: u64) {
         let now = (0..metrics.workers()).filter_map(|worker| metrics.worker(worker)).map(|counters| WorkerTime {
             busy_ns: counters.busy_us.get() * 1_000,
@@ -139,7 +139,7 @@ impl MeterState {
         let (mut all_work, mut steps) = (vec![0; now.len()], Vec::new());
         for view in snapshot.iter() {
             let (id, serial) = (view.tenant.id, view.tenant.serial);
-            let counts = TenantCounts::read(view, now.len(), cold.get(&id).copied().unwrap_or_default());
+            let counts = MeteredCounts::read(view, now.len(), cold.get(&id).copied().unwrap_or_default());
             let metered = self.tenants.entry(id).or_default();
             if metered.serial != serial {
                 *metered = MeteredTenant { serial, ..MeteredTenant::default() };

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use super::histogram::{DurationCounts, LATENCY_METRICS, LatencyCounts, REQUEST_CLASSES};
 use super::limits::LATENCY_TENANTS;
+use super::series::{EXTENSION_LATENCY_METRICS, PUSH_LATENCY_METRICS};
 use super::text::{PREFIX, label};
 use super::{MetricKind, MetricSpec};
 
@@ -31,36 +32,9 @@ const TENANT_PARTS: [LatencyPart; 4] =
     [|counts| &counts.total, |counts| &counts.waiting, |counts| &counts.service, |counts| &counts.sending];
 const _: () = assert!(TENANT_PARTS.len() + 1 == LATENCY_METRICS.len());
 
-/// Of an extension's calls (labels `tenant` and `extension`).
-pub const EXTENSION_LATENCY_METRICS: &[MetricSpec] = &[
-    summary("extension_call_duration_seconds", "Time from a call's arrival until its reply may leave."),
-    summary("extension_call_waiting_seconds", "The part of it in which nothing was computed."),
-    summary("extension_call_cpu_seconds", "The other part: the CPU time of a call."),
-];
-
-/// What each of these shows.
+/// What each metric of an extension shows, in the order of [`EXTENSION_LATENCY_METRICS`].
 const EXTENSION_PARTS: [LatencyPart; 3] = [|counts| &counts.total, |counts| &counts.waiting, |counts| &counts.service];
 const _: () = assert!(EXTENSION_PARTS.len() == EXTENSION_LATENCY_METRICS.len());
-
-/// Of pushes.
-pub const PUSH_LATENCY_METRICS: &[MetricSpec] = &[
-    MetricSpec {
-        name: "push_waiting_seconds",
-        kind: MetricKind::Histogram,
-        label: None,
-        meaning: "Time for which pushes waited for the builder.",
-    },
-    MetricSpec {
-        name: "push_duration_seconds",
-        kind: MetricKind::Histogram,
-        label: None,
-        meaning: "Time in which pushes were checked, compiled and loaded, whatever came of them, without waiting.",
-    },
-];
-
-const fn summary(name: &'static str, meaning: &'static str) -> MetricSpec {
-    MetricSpec { name, kind: MetricKind::Summary, label: None, meaning }
-}
 
 /// The latency of an extension's calls.
 #[derive(Clone, Debug, Default)]

@@ -318,6 +318,33 @@ const fn family(
     MetricSpec { name, kind, label: Some(label), meaning }
 }
 
+/// Of an extension's calls (labels `tenant` and `extension`).
+pub(crate) const EXTENSION_LATENCY_METRICS: &[MetricSpec] = &[
+    summary("extension_call_duration_seconds", "Time from a call's arrival until its reply may leave."),
+    summary("extension_call_waiting_seconds", "The part of it in which nothing was computed."),
+    summary("extension_call_cpu_seconds", "The other part: the CPU time of a call."),
+];
+
+/// Of pushes.
+pub(crate) const PUSH_LATENCY_METRICS: &[MetricSpec] = &[
+    MetricSpec {
+        name: "push_waiting_seconds",
+        kind: MetricKind::Histogram,
+        label: None,
+        meaning: "Time for which pushes waited for the builder.",
+    },
+    MetricSpec {
+        name: "push_duration_seconds",
+        kind: MetricKind::Histogram,
+        label: None,
+        meaning: "Time in which pushes were checked, compiled and loaded, whatever came of them, without waiting.",
+    },
+];
+
+const fn summary(name: &'static str, meaning: &'static str) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Summary, label: None, meaning }
+}
+
 /// Counts of the watchdog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchdogCounts {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::histogram::LATENCY_METRICS;
-use super::latency::{EXTENSION_LATENCY_METRICS, PUSH_LATENCY_METRICS};
-use super::series::ISOLATION_NOTE;
+use super::series::{EXTENSION_LATENCY_METRICS, ISOLATION_NOTE, PUSH_LATENCY_METRICS};
 use super::{
     BUILD_METRICS, CONTROL_METRICS, ConventionalName, DEVICE_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS,
     ISOLATION_METRICS, MEMORY_METRICS, MetricKind, MetricReading, MetricSpec, PERSISTENCE_METRICS, QUOTA_METRICS,
