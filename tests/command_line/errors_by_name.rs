@@ -316,6 +316,7 @@ fn an_error_has_the_same_name_in_each_protocol_and_language() {
 }
 
 #[test]
+#[ignore = "180 calls that wait keep two processors busy for minutes: it runs when it is asked for"]
 fn calls_over_http_are_busy_while_as_many_wait_as_may() {
     /// More than a tenant may have under way over HTTP: two thirds of `HTTP_CALLS`.
     const CALLERS: usize = 180;

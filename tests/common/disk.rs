@@ -42,6 +42,18 @@ impl SmallDisk {
         fs::remove_file(self.0.join("ballast")).unwrap();
     }
 
+    /// Has so many bytes be left of it, whatever it has by now. What is written meanwhile may be more than that: then
+    /// it is tried again.
+    pub fn shrink(&self, left: u64) {
+        let shrinks = || {
+            let at = rustix::fs::statvfs(&self.0).unwrap();
+            let used = (at.f_blocks - at.f_bfree) * at.f_frsize;
+            let how = format!("remount,size={}", used + left);
+            Command::new("mount").args(["-o", &how]).arg(&self.0).status().unwrap().success()
+        };
+        assert!((0..100).any(|_| shrinks()), "a smaller disk");
+    }
+
     /// Mounts it anew, as that option says.
     pub fn remount(&self, how: &str) {
         let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).status();

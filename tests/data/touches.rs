@@ -10,7 +10,8 @@ use rand::{Rng, SeedableRng};
 use sandstorm_catalog::{GrantAccess, GrantIssuer, QuotaChanges};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Error, PutOptions, RecordExpiry, Reply};
-use sandstorm_net::rpc::{Operation, RpcStatus};
+use sandstorm_metrics::text::flat;
+use sandstorm_net::rpc::{Condition, MAX_OPERATIONS, Operation, RpcStatus};
 use sandstorm_store::slots::SlotOwnership;
 
 use super::spill;
@@ -181,4 +182,26 @@ fn records_on_the_disk_are_read_for_it() {
         assert!(patient(Operation::ttl(spill::LARGE, &key)).number > 0);
         assert_eq!(patient(Operation::get(spill::LARGE, &key)).value, spill::value(number));
     }
+}
+
+/// What a touch copies is work, as what a put brings is: many of a large record are run in pieces, and no other tenant
+/// waits for all of them.
+#[test]
+fn touches_of_large_records_are_run_in_pieces() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "ada", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    let postponed = || {
+        let counters = plane.metrics.read_worker(0);
+        flat(&counters).find(|(name, _)| *name == "messages_postponed").expect("a counter").1
+    };
+    for (len, is_cut) in [(100, false), (60_000, true)] {
+        assert_eq!(wire.one(Operation::put(TABLE, b"key", &vec![7; len])).status, RpcStatus::Ok);
+        let before = postponed();
+        let answers = wire.ask(&vec![Operation::touch(TABLE, b"key", 1_000_000); MAX_OPERATIONS]);
+        assert!(answers.iter().all(|answer| answer.status == RpcStatus::Ok));
+        assert_eq!(postponed() > before, is_cut, "values of {len} bytes");
+    }
+    let conditional = Operation { condition: Condition::Present, ..Operation::touch(TABLE, b"key", 0) };
+    assert_eq!(wire.one(conditional).status, RpcStatus::Malformed);
 }

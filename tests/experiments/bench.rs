@@ -118,7 +118,7 @@ fn so_have_those_of_where_work_is_done() {
 
 #[test]
 fn so_has_that_of_triggers() {
-    measure_all(&[("triggers", (vec![4, 2, 2], 4, 0))]);
+    measure_all(&[("triggers", (vec![4, 2, 4], 5, 0))]);
 }
 
 #[test]

@@ -20,11 +20,11 @@ use crate::common::eventually;
 use crate::common::process::{Server, state_in};
 
 /// Room for the copies of a server. Little of it is used.
-const ROOM: &str = "size=700m,mode=700";
-/// Less than what stays free of copies.
-const NO_ROOM: &str = "size=64m";
+const ROOM: &str = "size=4g,mode=700";
+/// What is left of it: less than what stays free of copies.
+const LEFT_BYTES: u64 = 64 << 20;
 /// The same as at first.
-const ROOM_AGAIN: &str = "size=700m";
+const ROOM_AGAIN: &str = "size=4g";
 
 /// The copies of a server's log, as it shows them.
 fn copies(server: &Server) -> Vec<Value> {
@@ -64,7 +64,7 @@ fn a_server_whose_disk_is_nearly_full_keeps_its_copies_and_another_one_gets_the_
     let kept: Vec<String> = (0..40).map(|number| format!("kept{number}")).collect();
     kept.iter().for_each(|key| assert!(eventually(|| put(key))));
 
-    disks[holder].remount(NO_ROOM);
+    disks[holder].shrink(LEFT_BYTES);
     let is_replaced = || {
         let confirms = |copy: &Value| copy["needed"] == true && copy["confirms"] == true;
         let copies = copies(&cluster.servers[0]);
@@ -74,7 +74,7 @@ fn a_server_whose_disk_is_nearly_full_keeps_its_copies_and_another_one_gets_the_
     assert!(eventually(is_replaced), "{}", status(&cluster.servers[0]));
 
     // No disk has room.
-    disks.iter().for_each(|disk| disk.remount(NO_ROOM));
+    disks.iter().for_each(|disk| disk.shrink(LEFT_BYTES));
     let is_told = || {
         let is_full = |copy: &Value| copy["trouble"].as_str().is_some_and(|why| why.contains("nearly full"));
         cluster.servers.iter().any(|server| copies(server).iter().any(is_full))

@@ -172,30 +172,26 @@ impl Directory {
         snapshot.iter().flat_map(of_tenant).collect()
     }
 
-    /// The tables whose changes are logged, by their numbers in the log, with their tenants' ids: as it is agreed, and
-    /// holds here.
+    /// The tables whose changes are logged, by their numbers in the log: as it is agreed.
     ///
     /// # Errors
-    /// Something of what is agreed does not hold here yet, in words. It may in a moment.
-    pub fn settled_log_numbers(&self) -> Result<HashMap<u64, (u32, Arc<TableEntry>)>, String> {
+    /// What is agreed of a tenant does not hold here yet, in words. It may in a moment.
+    pub fn log_numbers(&self) -> Result<AgreedLogNumbers, String> {
         // No news are applied meanwhile.
         let next = self.next.lock();
         if next.agreed.as_ref().is_some_and(|agreed| agreed.missed.is_some()) {
             return Err("what other servers have changed of a tenant could not be taken over here yet".to_owned());
         }
-        let snapshot = self.snapshot();
-        if let Some((tenant, entry, _)) = self.unsettled_tables().first() {
-            let tenant = snapshot.tenant(*tenant).map_or("", |view| &view.tenant.name);
-            let table = entry.name();
-            return Err(format!("the durability of table {tenant}/{table} was changed, and does not hold here yet"));
-        }
-        let mut numbers = HashMap::new();
-        for view in snapshot.iter() {
+        let mut numbers = AgreedLogNumbers::default();
+        for view in self.snapshot().iter() {
             for entry in view.tables.values() {
-                let agreed = view.settings.get(&entry.id).map(|settings| settings.log);
-                let number = agreed.unwrap_or_else(|| entry.durability.number());
-                if number != 0 {
-                    numbers.insert(number, (view.tenant.id, Arc::clone(entry)));
+                let (held, agreed) = (entry.durability.number(), view.settings.get(&entry.id));
+                let number = agreed.map_or(held, |settings| settings.log);
+                if number != held {
+                    let (tenant, table) = (&view.tenant.name, entry.name());
+                    numbers.unsettled.insert(number, format!("{tenant}/{table}"));
+                } else if number != 0 {
+                    numbers.tables.insert(number, (view.tenant.id, Arc::clone(entry)));
                 }
             }
         }
@@ -216,6 +212,15 @@ impl Directory {
         }
         done
     }
+}
+
+/// Numbers of tables in the log, as the servers of a cluster have agreed on them.
+#[derive(Debug, Default)]
+pub struct AgreedLogNumbers {
+    /// The tables that have that number here, too, with their tenants' ids.
+    pub tables: HashMap<u64, (u32, Arc<TableEntry>)>,
+    /// The names of those that do not have it here yet: a change of their durability is under way.
+    pub unsettled: HashMap<u64, String>,
 }
 
 impl TenantView {

@@ -75,9 +75,10 @@ use sandstorm_accounts::{TenantUsage, TokenHash};
 pub use sandstorm_backing::{BackingPolicy, BackingSettings, BackingStats, ConflictChoice};
 
 use sandstorm_extension::{Budget, BudgetOverride, LoadedExtension};
-use sandstorm_store::{Participant, RecordTable, StorageMode, StripeSet};
+use sandstorm_store::{Participant, RecordTable, StorageMode, StoreError, StripeSet};
 
 pub use agreed_changes::AgreedImage;
+pub use agreed_tenants::AgreedLogNumbers;
 pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
 pub use deployment::Deployment;
 pub use directory::{Directory, TenantChange};
@@ -356,7 +357,7 @@ impl TableEntry {
         self.durability.get()
     }
 
-    /// Removes all records if that time has come. The thread that does it calls `charge` with the table before; others
+    /// Removes all records if that time has come. The thread that has done it calls `charge` with the table; others
     /// that find it due wait until it is done: what is written after the time stays, and what is read is not older.
     #[inline]
     pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {
@@ -372,10 +373,14 @@ impl TableEntry {
         if self.flush_at_ms.load(Acquire) != at_ms {
             return;
         }
-        charge(&self.table);
-        // Else the log has no room: it is due still.
-        if all.clear().is_ok() {
-            let _unless_set_again = self.flush_at_ms.compare_exchange(at_ms, 0, Release, Relaxed);
+        match all.clear() {
+            Ok(_) => charge(&self.table),
+            // Slots of it move: it is refused at that moment, as it is where it is asked for at once. Later it would
+            // remove what was written since.
+            Err(StoreError::WrongServer) => {}
+            // The log has no room: it is due still.
+            Err(_) => return,
         }
+        let _unless_set_again = self.flush_at_ms.compare_exchange(at_ms, 0, Release, Relaxed);
     }
 }

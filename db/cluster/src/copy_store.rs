@@ -357,7 +357,10 @@ impl CopyStore {
             owner.asking = owner.asking.saturating_sub(1);
             // Damage that was found since then holds.
             let is_sound = !self.is_damaged(&name);
-            owner.confirms = is_sound && done.is_ok() && head.ask.confirms().unwrap_or(owner.confirms);
+            // One that is full holds what it has confirmed, and says so at once by the next answer.
+            let is_refused = done.is_err() && !matches!(done, Err(ReplicaError::Full(_)));
+            let confirms = if done.is_ok() { head.ask.confirms() } else { None };
+            owner.confirms = is_sound && !is_refused && confirms.unwrap_or(owner.confirms);
         }
         drop(heard);
         serde_json::to_vec(&ReplicaAnswer::from(done)).map_err(|error| error.to_string())

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sandstorm_catalog::{Directory, TableEntry};
+use sandstorm_catalog::{AgreedLogNumbers, Directory, TableEntry};
 use sandstorm_log::{ChangeKind, LoggedChange};
 use sandstorm_store::RestoredRecord;
 use sandstorm_store::limits::RESTART_VERSIONS;
@@ -81,6 +81,8 @@ struct TakenCopy<'a> {
     spans: &'a [SlotSpan],
     /// Tables by their numbers in the log.
     known: HashMap<u64, InheritedTable>,
+    /// Names of tables whose numbers do not hold here yet: see [`AgreedLogNumbers`].
+    unsettled: HashMap<u64, String>,
     /// The records that are taken over next.
     page: CopyAnswer,
 }
@@ -206,10 +208,9 @@ impl SuccessorLoop {
 
     /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
     fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<Vec<CopiedTable>, String> {
-        // Records of a table whose number is not known here yet would be taken for those of a dropped one.
-        let tables = self.directory.settled_log_numbers()?.into_iter();
-        let known: HashMap<u64, InheritedTable> =
-            tables.map(|(number, (tenant, entry))| (number, InheritedTable { tenant, entry })).collect();
+        let AgreedLogNumbers { tables, unsettled } = self.directory.log_numbers()?;
+        let inherited = |(number, (tenant, entry))| (number, InheritedTable { tenant, entry });
+        let known: HashMap<u64, InheritedTable> = tables.into_iter().map(inherited).collect();
         let coordinator = Arc::clone(&self.coordinator);
         let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
@@ -224,7 +225,7 @@ impl SuccessorLoop {
             });
             read.map_err(|error| error.to_string())
         };
-        let mut taken = TakenCopy { spans, known, page: CopyAnswer::default() };
+        let mut taken = TakenCopy { spans, known, unsettled, page: CopyAnswer::default() };
         let make = |change: &LoggedChange<'_>| self.inherit_change(name, change, &mut taken);
         let versions = read_last_changes(spans, KEPT_CHANGES_BYTES, read, make)?;
         self.take(name, &mut taken.page)?;
@@ -246,6 +247,10 @@ impl SuccessorLoop {
         change: &LoggedChange<'_>,
         taken: &mut TakenCopy<'_>,
     ) -> Result<(), String> {
+        if let Some(table) = taken.unsettled.get(&change.table) {
+            // Its records would be taken for those of a dropped one.
+            return Err(format!("the durability of table {table} was changed, and does not hold here yet"));
+        }
         // One that is not known was dropped, or has begun anew.
         let Some(table) = taken.known.get(&change.table) else { return Ok(()) };
         let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());

@@ -72,7 +72,7 @@ mod tests {
         let text = describe(&plan);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "slot 9 alone has 40 %: a slot is never divided");
-        assert!(lines[2].starts_with("4096-8191") && lines[2].ends_with("7b2e9d10"), "{text}");
+        assert!(lines[2].trim_start().starts_with("4096-8191") && lines[2].ends_with("7b2e9d10"), "{text}");
         assert_eq!(lines[3], "4096 slots, 49 % of its accesses, 3 MiB of records");
         let begun = describe(&SplitReport { begun: true, remarks: Vec::new(), measure: "slots".into(), ..plan });
         assert_eq!(

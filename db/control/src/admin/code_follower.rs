@@ -2,8 +2,8 @@
 //! artifacts. They pass the checks of any artifact, so each server has to trust the keys of all that sign.
 //!
 //! It looks at the directory some times a second, and at the tenants that were changed. Until a new version is loaded,
-//! calls go to the version before. One that cannot be loaded is tried again from time to time. What this server keeps of
-//! its own for a tenant, such as tokens of its viewers, goes when another server has deleted the tenant.
+//! calls go to the version before. One that cannot be loaded is tried again from time to time. What this server keeps
+//! of its own for a tenant, such as tokens of its viewers, goes when another server has deleted the tenant.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,14 +91,15 @@ impl FollowedCode {
     pub(super) fn look(&mut self, again: bool) {
         let now = self.control.directory.snapshot();
         let before = std::mem::replace(&mut self.seen, Arc::clone(&now));
+        // First what must not wait for a disk: tokens of tenants that are gone.
+        for old in before.iter() {
+            self.forget(old, now.tenant(old.tenant.id), &now);
+        }
         let settled = self.control.directory.settle_durability();
         if let (Err(error), false) = (&settled, self.is_unsettled) {
             tracing::error!(%error, "a table's durability, which another server has changed, does not hold here yet");
         }
         self.is_unsettled = settled.is_err();
-        for old in before.iter() {
-            self.forget(old, now.tenant(old.tenant.id), &now);
-        }
         let failed: Vec<u32> = self.failed.keys().map(|(tenant, ..)| *tenant).collect();
         for view in now.iter().filter(|view| view.check_code().is_ok()) {
             let id = view.tenant.id;

@@ -99,6 +99,7 @@ pub(super) async fn show(
     let table = view.table_by_name(&name).map(|entry| entry.id).ok_or_else(unknown)?;
     let mut watch = TableWatch::start(&control.hot_watches, view.clone(), table, RecordTable::start_watch)?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
+    caller.check_current(&control)?;
     let AccessReport { requests, bytes, missed, by_requests, by_bytes, cpu_ns, by_cpu } =
         watch.end(|table| table.end_watch(limit.unwrap_or(HOT_KEYS).min(HOT_KEYS_MAX)));
     let shown = |keys: Vec<HotKey>, whole: u64| keys.into_iter().map(|key| shown(key, whole, &caller)).collect();

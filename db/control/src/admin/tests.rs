@@ -585,8 +585,7 @@ fn a_second_server_on_the_port_is_told_so_and_a_stopped_one_frees_it() {
     // An address whose ports no other test uses: a freed port on the usual one may be taken at once.
     let first = AdminServer::start("127.44.55.66:0".parse().unwrap(), control.clone(), None).unwrap();
     let address = first.address();
-    let again = AdminServer::start(address, control.clone(), None).unwrap_err();
-    assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+    assert_eq!(AdminServer::start(address, control.clone(), None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     drop(first);
     // A process that another test is starting has all ports of this one until it runs its own program.
     let until = Instant::now() + Duration::from_secs(60);

@@ -384,16 +384,13 @@ pub struct TableResponse {
 impl TableResponse {
     /// The response for a tenant's own table. The state of its grants is shown only to the operator.
     pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> TableResponse {
-        TableResponse {
-            granted_to: GivenGrantResponse::all(view, Some(&entry.name()), to_operator),
-            ..TableResponse::of(entry)
-        }
+        let granted_to = GivenGrantResponse::all(view, Some(&entry.name()), to_operator);
+        TableResponse { granted_to, ..TableResponse::of(entry) }
     }
 
     /// The response for a granted table, as its grantee sees it, without its backing; `None` if the grant has ended.
     pub fn granted(grant: &Grant) -> Option<TableResponse> {
-        let access = grant.access()?.name();
-        let (name, owner) = (grant.name().to_string(), Some(grant.owner.to_string()));
+        let (access, name, owner) = (grant.access()?.name(), grant.name().to_string(), Some(grant.owner.to_string()));
         Some(TableResponse { id: grant.id, name, access, owner, backing: None, ..TableResponse::of(grant.entry()) })
     }
 

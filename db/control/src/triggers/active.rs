@@ -442,8 +442,9 @@ impl ActiveTrigger {
     }
 
     /// Goes on from a position: what is under way is forgotten.
-    pub(super) fn replay_from(&mut self, position: u64) {
+    pub(super) fn replay_from(&mut self, position: u64, log: &ChangeLog) {
         (self.queue, self.tail, self.read) = (CallQueue::default(), None, position);
+        self.log_id = log.id();
         self.batch.iter_mut().for_each(BatchSize::forget_calls);
         self.epoch = next_epoch();
     }

@@ -227,14 +227,13 @@ impl TriggerRunner {
                 self.check_call(tenant, &spec)?;
                 self.change(tenant, &name, |trigger| {
                     let known = trigger.as_mut().ok_or_else(|| TriggerError::Unknown(name.clone()))?;
-                    let (mut stored, epoch) = (known.stored(), known.epoch);
+                    let mut stored = known.stored();
                     if stored.spec.table != spec.table {
                         stored.position = position;
                     }
                     (stored.spec, stored.last_due_ms) = (spec, now_ms);
-                    *known = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
                     // Calls of the old one that still run are not this one's.
-                    known.epoch = epoch + 1;
+                    *known = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
                     Ok(())
                 })?;
                 self.shared.ask_for_expiry(tenant).map(|()| DeclaredTrigger::Changed)
@@ -327,7 +326,7 @@ impl TriggerRunner {
             let log = log.ok_or_else(|| TriggerError::NoPositions(name.to_owned()))?;
             let from = if from == u64::MAX { log.durable() } else { from };
             LogTail::at(&log, from).map_err(|error| TriggerError::Invalid(error.to_string()))?;
-            trigger.replay_from(from);
+            trigger.replay_from(from, &log);
             Ok(0)
         })
     }

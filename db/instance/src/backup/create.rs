@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::journal::{CUT_PREFIX, DirectoryImage, JOURNAL_FILE, LOCK_FILE, read_image};
-use sandstorm_cluster::SERVER_ID_FILE;
 use sandstorm_cluster::copy_store::COPIES_FOLDER;
 use sandstorm_control::config::CONTROL_FILE;
 use sandstorm_log::disk::LogDisk;
@@ -161,10 +160,10 @@ pub(super) fn has_folder(path: &Path) -> bool {
 }
 
 /// Whether a file of the state directory belongs into a backup: not the journal, which is copied apart, nor what is
-/// true for the running process only, nor the server's id in its cluster: there is one server of an id.
+/// true for the running process only. The server's id in its cluster belongs: who restores it goes on as that server.
 pub(super) fn has_file(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE, SERVER_ID_FILE].contains(&name.as_str());
+    let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE].contains(&name.as_str());
     !is_of_process && !name.starts_with(NEW_PREFIX) && !name.starts_with(CUT_PREFIX)
 }
 

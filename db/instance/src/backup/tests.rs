@@ -77,7 +77,7 @@ fn a_backup_leaves_out_what_belongs_to_one_server_alone() {
         ("log.damaged-7", true, false),
         ("copies", true, false),
         ("spill", true, false),
-        ("cluster.id", false, false),
+        ("cluster.id", false, true),
         ("directory.lock", false, false),
         ("control.json", false, false),
     ] {

@@ -315,30 +315,33 @@ fn an_invocation_goes_from_worker_to_worker() {
 
 #[test]
 fn a_stopping_server_and_a_deleted_tenant_end_calls_that_are_under_way() {
+    for (entry, is_stopping) in [(yields as GuestFunction, false), (endless, false), (yields, true), (endless, true)] {
+        // A thread has one engine.
+        let case = std::thread::spawn(move || ends_what_is_under_way(entry, is_stopping));
+        case.join().expect("it is ended");
+    }
+}
+
+fn ends_what_is_under_way(entry: GuestFunction, is_stopping: bool) {
     let mut world = World::new();
     let hour = Budget { slice_us: 10, total_us: 3_600_000_000, ..Budget::default() };
-    for (entry, is_stopping) in [(yields as GuestFunction, false), (endless, false), (yields, true), (endless, true)] {
-        let extension = native(entry);
-        let mut invocation = world.begin(&extension, b"", hour);
-        let first = world.poll(&mut invocation);
-        assert!(matches!(first, PollOutcome::Pending | PollOutcome::Preempted), "{first:?}");
-        // As if that had been a tenth of a second ago.
-        let passed = clock::TickLength::measured().ticks(100_000_000);
-        // SAFETY: held alone.
-        unsafe { invocation.0.as_mut() }.first_poll_ticks -= passed;
-        let again = world.poll(&mut invocation);
-        assert!(matches!(again, PollOutcome::Pending | PollOutcome::Preempted), "it has time yet: {again:?}");
-        let says = if is_stopping { "the server stopped" } else { "the tenant was deleted" };
-        if is_stopping {
-            world.engine.stop_calls();
-        } else {
-            invocation.view().expect("its view").tenant.usage.set_deleted();
-        }
-        assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::Unloaded));
-        assert!(String::from_utf8_lossy(invocation.text()).starts_with(says));
-        world.engine.finish(&world.participant, invocation);
-        if !is_stopping {
-            world = World::new();
-        }
+    let extension = native(entry);
+    let mut invocation = world.begin(&extension, b"", hour);
+    let first = world.poll(&mut invocation);
+    assert!(matches!(first, PollOutcome::Pending | PollOutcome::Preempted), "{first:?}");
+    // As if that had been a tenth of a second ago.
+    let passed = clock::TickLength::measured().ticks(100_000_000);
+    // SAFETY: held alone.
+    unsafe { invocation.0.as_mut() }.first_poll_ticks -= passed;
+    let again = world.poll(&mut invocation);
+    assert!(matches!(again, PollOutcome::Pending | PollOutcome::Preempted), "it has time yet: {again:?}");
+    let says = if is_stopping { "the server stopped" } else { "the tenant was deleted" };
+    if is_stopping {
+        world.engine.stop_calls();
+    } else {
+        invocation.view().expect("its view").tenant.usage.set_deleted();
     }
+    assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::Unloaded));
+    assert!(String::from_utf8_lossy(invocation.text()).starts_with(says));
+    world.engine.finish(&world.participant, invocation);
 }

@@ -54,6 +54,14 @@ struct ColdTask {
     since_ns: u64,
 }
 
+impl ColdTask {
+    /// Whether it is to be polled again: its records are there, or its tenant is deleted, which ends it at the poll.
+    fn is_over(&self) -> bool {
+        let is_deleted = || self.task.invocation.view().is_some_and(|view| view.tenant.usage.is_deleted());
+        self.ticket.is_done() || is_deleted()
+    }
+}
+
 /// Checks whether a tenant with `own` of the `live` invocations of a worker may begin one more. One tenant alone gets
 /// two thirds, two get two fifths each. However many tenants want all they can get, something is left for the next one.
 fn check_invocation_limit(live: usize, own: usize) -> Result<(), &'static str> {
@@ -221,7 +229,7 @@ impl InvocationScheduler {
 
     /// Whether an invocation need not wait for cold records any more.
     pub(super) fn has_warm(&self) -> bool {
-        self.cold.iter().any(|waiting| waiting.ticket.is_done())
+        self.cold.iter().any(ColdTask::is_over)
     }
 
     /// Puts those into the run queue that need not wait for cold records any more.
@@ -229,11 +237,13 @@ impl InvocationScheduler {
         if !self.has_warm() {
             return;
         }
-        for ColdTask { ticket, mut task, since_ns } in std::mem::take(&mut self.cold) {
-            if !ticket.is_done() {
-                self.cold.push(ColdTask { ticket, task, since_ns });
+        for ColdTask { ticket, task, since_ns } in std::mem::take(&mut self.cold) {
+            let waiting = ColdTask { ticket, task, since_ns };
+            if !waiting.is_over() {
+                self.cold.push(waiting);
                 continue;
             }
+            let ColdTask { ticket, mut task, since_ns } = waiting;
             task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns), ticket.has_backing());
             if ticket.error().is_some() {
                 task.invocation.set_cold_failed();

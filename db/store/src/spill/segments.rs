@@ -84,10 +84,11 @@ impl SegmentTable {
         if cause == AppendCause::Leaves && self.limit >= LEAST_WITH_RESERVE && self.available() <= 1 {
             return None;
         }
-        if self.available() == 0 {
+        let free = self.segments.iter().position(|segment| segment.state == SegmentState::Free);
+        // A file that is larger than its limit, which was lowered, gets smaller only by copying what lives in it.
+        if self.available() == 0 && (cause != AppendCause::Copied || free.is_none()) {
             return None;
         }
-        let free = self.segments.iter().position(|segment| segment.state == SegmentState::Free);
         let number = free.unwrap_or_else(|| {
             self.segments.push(SegmentUse::default());
             self.segments.len() - 1
