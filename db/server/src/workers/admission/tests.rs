@@ -29,7 +29,7 @@ fn a_range_counts_as_the_records_that_it_may_answer_and_as_one_at_the_least() {
         (&[range(600), range(600)], 1_200, 1_200),
         (&[Operation::count(1, b"a", b"b"), get, Operation::nth(1, 7), range(5)], 5, 2 * positions + 6),
         (&[Operation::rank(1, b"k"); 256], 0, 256 * positions),
-        (&[Operation::ttl(1, b"k"), get], 1, 2),
+        (&[Operation::ttl(1, b"k"), get], 0, 2),
     ] {
         let summary = summarized(operations);
         let counted = (summary.keys, summary.requests(operations.len() as u16));
