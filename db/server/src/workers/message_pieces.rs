@@ -9,7 +9,6 @@ use arrayvec::ArrayVec;
 use sandstorm_net::rpc::RpcStatus;
 
 use super::admission::AdmittedRequest;
-use super::call_latency::note_leaving;
 use super::cold_progress::ColdProgress;
 use super::context::{WorkerContext, count};
 use super::latency_ledger::AnswerLatency;
@@ -111,10 +110,7 @@ pub(super) fn refuse_postponed(
         };
         match response_id {
             Some(response_id) => {
-                let mut calls = Vec::new();
-                port.deliver(context, (response_id, index), shown, &mut calls, refuse);
-                let now_ns = context.clock.now_ns;
-                note_leaving(context, calls, (shown, now_ns));
+                port.deliver_plain(context, (response_id, index), shown, refuse);
             }
             None => refuse(&mut response),
         }

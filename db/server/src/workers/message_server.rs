@@ -18,7 +18,6 @@ use sandstorm_store::PREFETCH_BATCH;
 use sandstorm_store::backed::waits::later_of;
 
 use super::admission::{AdmissionContext, AdmissionDecision, AdmittedRequest, IncomingRequest, admit};
-use super::call_latency::note_leaving;
 use super::cold_progress::can_foresee;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
@@ -355,11 +354,7 @@ impl MessageServer {
             let answer = &self.answer;
             let write = |response: &mut Vec<u8>| response.extend_from_slice(answer);
             let shown = planned.message.shown.get();
-            // The calls that this answer was the last to wait for.
-            let mut calls = Vec::new();
-            port.deliver(&executor.context, (response_id, planned.index), shown, &mut calls, write);
-            let now_ns = executor.context.clock.now_ns;
-            note_leaving(&mut executor.context, calls, (shown, now_ns));
+            port.deliver_plain(&mut executor.context, (response_id, planned.index), shown, write);
         }
         (status, self.answer.len(), 0)
     }

@@ -127,6 +127,21 @@ impl PortContext {
         self.pending.recycle(answer.bytes);
     }
 
+    /// As [`PortContext::deliver`], of an operation that is no call. Counts the calls of the same message that waited
+    /// for this answer alone.
+    pub(super) fn deliver_plain(
+        &mut self,
+        context: &mut WorkerContext,
+        place: (ResponseId, usize),
+        shown: u64,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let mut calls = Vec::new();
+        self.deliver(context, place, shown, &mut calls, write);
+        let now_ns = context.clock.now_ns;
+        note_leaving(context, calls, (shown, now_ns));
+    }
+
     /// Writes the answer to one operation of a waiting response, which shows the log up to `shown`; sends the response
     /// if no other answer is missing. `calls` has the operation, if it is a call to be counted; afterwards the calls
     /// whose replies have left by now, or that wait for nothing.
