@@ -76,7 +76,7 @@ impl JoiningServer {
         let notes = CopyNotes::read(state).map_err(ClusterStartError::Notes)?;
         let mut store = EtcdStore::new(etcd);
         let coordinator = Arc::new(MoveCoordinator::new(Arc::clone(slots), rand::random()));
-        coordinator.copies_view().set_depot(CopyStore::lock(state)?);
+        coordinator.copies_view().set_copy_store(CopyStore::lock(state)?);
         let mut member = ClusterMember::new(Arc::clone(&coordinator), founders);
         member.step(&mut store).map_err(|error| match error {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),

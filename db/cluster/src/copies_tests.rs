@@ -115,7 +115,7 @@ impl TestServer {
         let slots = Arc::new(SlotOwnership::new(id_of(number)));
         slots.set_owned(|_| false);
         let coordinator = Arc::new(MoveCoordinator::new(slots, 1 + number as u64));
-        coordinator.copies_view().set_depot(CopyStore::new(&folder));
+        coordinator.copies_view().set_copy_store(CopyStore::new(&folder));
         let options = DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
         let directory = Directory::with_options(Epochs::new(), options);
         directory.join_cluster(coordinator.slots());
@@ -201,6 +201,14 @@ struct TestCluster {
 }
 
 impl TestCluster {
+    /// Three servers, of which the first has a record that it has acknowledged: another one has a copy of it.
+    fn with_a_record() -> TestCluster {
+        let cluster = TestCluster::start();
+        let position = cluster.servers[0].put(b"apple", b"3");
+        assert!(eventually(|| cluster.servers[0].state_of(position) == PositionState::OnDisk));
+        cluster
+    }
+
     fn start() -> TestCluster {
         let agreement: Arc<dyn DirectoryAgreement> = Arc::new(ClusterDirectory::over(SharedStore::default()));
         let servers: Vec<Arc<TestServer>> =
@@ -347,10 +355,8 @@ fn a_server_that_was_asleep_is_succeeded_and_shows_nothing_any_more() {
 
 #[test]
 fn a_copy_whose_disk_is_slower_than_a_lease_acknowledges_what_is_written_all_the_time() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let holder = cluster.holder(0).expect("it has a copy");
     cluster.servers[holder].is_slow.store(true, Ordering::Release);
     for round in 0..3_u32 {
@@ -366,10 +372,8 @@ fn a_copy_whose_disk_is_slower_than_a_lease_acknowledges_what_is_written_all_the
 
 #[test]
 fn a_copy_that_is_lost_is_replaced_and_what_waits_is_acknowledged() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let holder = cluster.holder(0).expect("it has a copy");
     cluster.cut_off(holder);
     // A server that has a connection still is heard: it ends.
@@ -387,10 +391,8 @@ fn a_copy_that_is_lost_is_replaced_and_what_waits_is_acknowledged() {
 
 #[test]
 fn writes_that_no_copy_confirms_are_refused_and_taken_again() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     // No server is left that could have a copy.
     (1..SERVERS).for_each(|number| cluster.cut_off(number));
     for number in 1..SERVERS {
@@ -421,11 +423,9 @@ fn other_copy(cluster: &TestCluster, known: &[CopyName]) -> CopyName {
 
 #[test]
 fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
-    let depot_of = |name: &CopyName| {
+    let copy_store_of = |name: &CopyName| {
         let number = (0..SERVERS).find(|number| id_of(*number) == name.0).unwrap();
         let copy_store = cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
         let is_there = copy_store.list().iter().any(|copy| copy.owner == id_of(0) && copy.copy == name.1);
@@ -433,15 +433,15 @@ fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
     };
     // Its folder is swept.
     let gone = other_copy(&cluster, &[]);
-    let (copy_store, at_holder, _) = depot_of(&gone);
+    let (copy_store, at_holder, _) = copy_store_of(&gone);
     copy_store.remove_unneeded(|name| *name != at_holder, Instant::now() + 2 * COPY_IDLE);
     let second = other_copy(&cluster, std::slice::from_ref(&gone));
-    assert!(!depot_of(&gone).2, "it was made again");
+    assert!(!copy_store_of(&gone).2, "it was made again");
     let position = first.put(b"apple", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
 
     // Its folder is what it was before the last write.
-    let (copy_store, at_holder, _) = depot_of(&second);
+    let (copy_store, at_holder, _) = copy_store_of(&second);
     let backup = first.folder.join("backup");
     std::fs::create_dir_all(&backup).unwrap();
     for entry in std::fs::read_dir(copy_store.folder_of(&at_holder)).unwrap() {
@@ -454,7 +454,7 @@ fn a_copy_that_is_gone_or_went_back_is_replaced_and_not_filled_again() {
     let third = other_copy(&cluster, &[gone, second]);
     let position = first.put(b"apple", b"5");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
-    assert!(depot_of(&third).2);
+    assert!(copy_store_of(&third).2);
 }
 
 /// A byte of the newest segment of a copy is another one.
@@ -470,10 +470,8 @@ fn flip_byte(copy_store: &CopyStore, name: &CopyName) {
 
 #[test]
 fn a_copy_whose_disk_changes_a_byte_is_found_told_and_replaced_and_never_read() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let needed = other_copy(&cluster, &[]);
     let holder = cluster.holder(0).unwrap();
     let server = &cluster.servers[holder];
@@ -512,10 +510,8 @@ fn a_copy_whose_disk_changes_a_byte_is_found_told_and_replaced_and_never_read() 
 
 #[test]
 fn a_copy_that_is_damaged_when_it_is_opened_is_shown_and_replaced() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let needed = other_copy(&cluster, &[]);
     let copy_store = cluster.servers[cluster.holder(0).unwrap()].coordinator.copies_view().copy_store().unwrap();
     let name = (id_of(0), needed.1);
@@ -534,14 +530,12 @@ fn a_copy_that_is_damaged_when_it_is_opened_is_shown_and_replaced() {
 
 #[test]
 fn a_server_whose_disk_is_nearly_full_keeps_what_it_has_and_another_one_gets_a_copy() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let needed = other_copy(&cluster, &[]);
     let holder = cluster.holder(0).unwrap();
-    let depot_of = |number: usize| cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
-    depot_of(holder).assume_free(0);
+    let copy_store_of = |number: usize| cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
+    copy_store_of(holder).assume_free(0);
     let position = first.put(b"apple", b"4");
     assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     let second = other_copy(&cluster, std::slice::from_ref(&needed));
@@ -549,7 +543,7 @@ fn a_server_whose_disk_is_nearly_full_keeps_what_it_has_and_another_one_gets_a_c
     assert!(other != holder && second.0 == id_of(other));
 
     // Where no disk has room, what was acknowledged is shown still; what comes is refused after a while.
-    depot_of(other).assume_free(0);
+    copy_store_of(other).assume_free(0);
     let log = first.directory.change_log().unwrap();
     let shown = position;
     let position = first.put(b"pear", b"5");
@@ -560,16 +554,14 @@ fn a_server_whose_disk_is_nearly_full_keeps_what_it_has_and_another_one_gets_a_c
     let is_told = || troubles().iter().any(|copy| copy.trouble.as_ref().is_some_and(|why| why.contains("nearly full")));
     assert!(eventually(is_told), "{:?}", troubles());
     // Room again: it goes on.
-    [holder, other].iter().for_each(|number| depot_of(*number).assume_free(1 << 40));
+    [holder, other].iter().for_each(|number| copy_store_of(*number).assume_free(1 << 40));
     assert!(eventually(|| !log.are_copies_missing() && first.state_of(position) == PositionState::OnDisk));
 }
 
 #[test]
 fn without_a_table_that_needs_copies_there_is_no_generation() {
-    let cluster = TestCluster::start();
+    let cluster = TestCluster::with_a_record();
     let first = &cluster.servers[0];
-    let position = first.put(b"apple", b"3");
-    assert!(eventually(|| first.state_of(position) == PositionState::OnDisk));
     assert!(cluster.holder(0).is_some());
     // The store of the agreement loses some answers.
     let is_gone = || {

@@ -141,7 +141,7 @@ pub struct CopiesView {
 }
 
 impl CopiesView {
-    pub(crate) fn set_depot(&self, copy_store: CopyStore) {
+    pub(crate) fn set_copy_store(&self, copy_store: CopyStore) {
         let _once = self.copy_store.set(copy_store);
     }
 

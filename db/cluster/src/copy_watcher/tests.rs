@@ -37,7 +37,7 @@ impl WatchingServer {
         std::fs::create_dir_all(&folder).unwrap();
         let own = id_of('c');
         let coordinator = Arc::new(MoveCoordinator::new(Arc::new(SlotOwnership::new(own.clone())), BOOT));
-        coordinator.copies_view().set_depot(CopyStore::new(&folder));
+        coordinator.copies_view().set_copy_store(CopyStore::new(&folder));
         let copies = Arc::new(CopyCoordinator::new(&own, BOOT));
         let directory = Directory::with_options(Epochs::new(), DirectoryOptions::default());
         let mut run = WatcherLoop::new(coordinator, copies, directory, FailoverMode::Automatic);
