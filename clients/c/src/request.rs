@@ -131,12 +131,17 @@ async fn put_many(
     let pair = |_| Ok::<_, Failure>((fields.bytes()?, fields.bytes()?));
     let records: Vec<(&[u8], &[u8])> = (0..count).map(pair).collect::<Result<_, _>>()?;
     fields.end()?;
-    let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+    let ttl = time_to_live(ttl_ms);
     let options = PutOptions { flags, ttl, ..PutOptions::default() };
     for version in client.put_many(table, &records, &options).await? {
         result = result.put(&version.to_le_bytes());
     }
     Ok(result)
+}
+
+/// A time to live as a request has it; 0: none.
+fn time_to_live(ttl_ms: u64) -> Option<Duration> {
+    (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms))
 }
 
 /// Positions in ordered tables.
@@ -186,7 +191,7 @@ async fn expiry(
     }
     let ttl_ms = fields.u64()?;
     fields.end()?;
-    let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+    let ttl = time_to_live(ttl_ms);
     Ok(result.bool(client.touch(table, key, ttl).await?))
 }
 
@@ -222,7 +227,7 @@ async fn records(
                 3 => options.if_version(version),
                 _ => return Err(malformed("there is no such condition")),
             };
-            options.ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+            options.ttl = time_to_live(ttl_ms);
             let version = client.put(table, key, value).options(options).await?;
             Ok(result.put(&version.to_le_bytes()))
         }

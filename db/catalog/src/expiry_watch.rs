@@ -67,7 +67,7 @@ impl Directory {
             if is_in_cluster {
                 let settings = view.and_then(|view| view.settings.get(&table.id));
                 table.tells_triggers_of_expiry.store(on, Relaxed);
-                table.table.set_expiry_logging(on || settings.is_some_and(|settings| !settings.expiry.is_nobody()));
+                table.table.set_expiry_logging(on || settings.is_some_and(|settings| !settings.expiry.is_empty()));
             }
             view.is_some_and(|view| view.is_expiry_recorded(table.id, watcher))
         };

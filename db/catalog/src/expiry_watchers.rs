@@ -26,7 +26,7 @@ pub struct ExpiryWatchers {
 
 impl ExpiryWatchers {
     /// Whether nobody has.
-    pub(super) fn is_nobody(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         *self == ExpiryWatchers::default()
     }
 

@@ -211,7 +211,7 @@ impl Directory {
             flush_at_ms: Default::default(),
             tells_triggers_of_expiry: Default::default(),
         });
-        entry.table.set_expiry_logging(!table.expiry.is_nobody());
+        entry.table.set_expiry_logging(!table.expiry.is_empty());
         if let Err(error) = self.attach_spill(&view.tenant, &entry) {
             let table = &*table.name;
             tracing::error!(table, %error, "a table has no spill file: what exceeds its memory is refused");

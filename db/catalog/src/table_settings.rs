@@ -69,7 +69,7 @@ impl TableDefinition {
         entry.name.set(Arc::clone(&self.name));
         entry.table.set_quota_bytes(self.quota_bytes);
         let tells_triggers = entry.tells_triggers_of_expiry.load(Relaxed);
-        entry.table.set_expiry_logging(tells_triggers || !self.expiry.is_nobody());
+        entry.table.set_expiry_logging(tells_triggers || !self.expiry.is_empty());
         if let (Some(entry), Some(backing)) = (entry.backing(), &self.backing) {
             entry.apply(&backing.settings);
         }

@@ -13,7 +13,7 @@ pub struct LogOptions {
     pub feed_bytes: u64,
     /// Bytes of the log that stay at most for what reads it slowly.
     pub retained_bytes: u64,
-    /// How long changes are gathered that nobody waits for and nobody follows.
+    /// How long changes are gathered that no answer waits for, of tables that no trigger follows.
     pub gather_time: Duration,
 }
 

@@ -127,7 +127,7 @@ fn tenant_overview(control: &ControlState, view: &Arc<TenantView>, withholds: bo
         }],
         tenant: Some(TenantResponse::of(view)),
         quotas: quota_uses_and_rates(control, view),
-        // The page is a viewer's, whoever has opened it.
+        // The page shows what a viewer may see, also to a tenant.
         tables: view
             .sorted_tables()
             .into_iter()

@@ -160,7 +160,7 @@ pub(super) fn has_folder(path: &Path) -> bool {
 }
 
 /// Whether a file of the state directory belongs into a backup: not the journal, which is copied apart, nor what is
-/// true for the running process only. The server's id in its cluster belongs: who restores it goes on as that server.
+/// true for the running process only. The server's id in its cluster belongs: what is restored goes on as that server.
 pub(super) fn has_file(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE].contains(&name.as_str());

@@ -113,7 +113,7 @@ fn changes_of_followed_tables_are_not_gathered_for_long() {
     };
     log.follow_tables([7]);
     let other = log.append(&of(8, 1), false);
-    assert!(log.durable() < other, "nobody follows its table");
+    assert!(log.durable() < other, "no trigger follows its table");
     // What was gathered before goes with it.
     await_written(log.append(&of(7, 2), false));
     let mut unit = UnitBuilder::default();
@@ -121,7 +121,7 @@ fn changes_of_followed_tables_are_not_gathered_for_long() {
     await_written(log.append_unit(&mut unit, false));
     log.follow_tables([]);
     let last = log.append(&of(7, 5), false);
-    assert!(log.durable() < last, "nobody follows it any more");
+    assert!(log.durable() < last, "no trigger follows it any more");
     log.close();
     assert_eq!(log.durable(), last);
 }
