@@ -192,13 +192,14 @@ fn touches_of_large_records_are_run_in_pieces() {
     const TOUCHES: usize = 36;
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "ada", true);
-    let mut wire = Wire::new(&plane, 0, id);
+    // What one packet cannot bring a client brings in several.
+    let (client, mut wire) = (client(&plane, id), Wire::new(&plane, 0, id));
     let postponed = || {
         let counters = plane.metrics.read_worker(0);
         flat(&counters).find(|(name, _)| *name == "messages_postponed").expect("a counter").1
     };
     for (len, is_cut) in [(100, false), (60_000, true)] {
-        assert_eq!(wire.one(Operation::put(TABLE, b"key", &vec![7; len])).status, RpcStatus::Ok);
+        client.put(TABLE, b"key", &vec![7; len], &PutOptions::default()).expect("room");
         let before = postponed();
         let answers = wire.ask(&vec![Operation::touch(TABLE, b"key", 1_000_000); TOUCHES]);
         assert!(answers.iter().all(|answer| answer.status == RpcStatus::Ok));

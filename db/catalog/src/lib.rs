@@ -357,10 +357,10 @@ impl TableEntry {
         self.durability.get()
     }
 
-    /// Removes all records if that time has come. The thread that has done it calls `charge` with the table; others
+    /// Removes all records if that time has come. The thread that has done it calls `charge` with their number; others
     /// that find it due wait until it is done: what is written after the time stays, and what is read is not older.
     #[inline]
-    pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(&RecordTable)) {
+    pub fn flush_if_due(&self, participant: &Participant, now_ms: u64, charge: impl FnOnce(u64)) {
         let at_ms = self.flush_at_ms.load(Acquire);
         if at_ms != 0 && at_ms <= now_ms {
             self.flush(participant, at_ms, charge);
@@ -368,13 +368,14 @@ impl TableEntry {
     }
 
     #[cold]
-    fn flush(&self, participant: &Participant, at_ms: u64, charge: impl FnOnce(&RecordTable)) {
+    fn flush(&self, participant: &Participant, at_ms: u64, charge: impl FnOnce(u64)) {
         let mut all = self.table.exclusive(participant, StripeSet::ALL);
         if self.flush_at_ms.load(Acquire) != at_ms {
             return;
         }
+        let records = self.table.stats().records;
         match all.clear() {
-            Ok(_) => charge(&self.table),
+            Ok(_) => charge(records),
             // Slots of it move: it is refused at that moment, as it is where it is asked for at once. Later it would
             // remove what was written since.
             Err(StoreError::WrongServer) => {}

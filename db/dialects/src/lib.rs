@@ -181,8 +181,8 @@ impl CommandContext<'_> {
 
     /// Counts the work of emptying a table: its locks, and a new array in place of the old one. The records are freed
     /// in pieces, later.
-    pub(crate) fn empties(&self, table: &RecordTable) {
-        self.work(EMPTY_WORK + (table.stats().records / 2).min(PIECE_WORK.into()));
+    pub(crate) fn empties(&self, records: u64) {
+        self.work(EMPTY_WORK + (records / 2).min(PIECE_WORK.into()));
     }
 
     /// Counts bytes that are copied or scanned.

@@ -256,9 +256,11 @@ pub(super) fn fill_disk(restarted: &RestartedServer, damaged: impl FnOnce()) -> 
         let file = OpenOptions::new().write(true).open(entry.path()).expect("a segment");
         file.set_len(0).expect("it is cut");
     }
-    disk.fill();
-    // The journal may have room for some lines yet.
-    let is_refused = |number: &u32| !server.output(&format!("tenant create more-{number}")).status.success();
+    // The journal may have room for some lines yet, and the server may give some back.
+    let is_refused = |number: &u32| {
+        disk.fill();
+        !server.output(&format!("tenant create more-{number}")).status.success()
+    };
     assert!((0..100).any(|number| is_refused(&number)), "the disk is full");
     assert!(client.put(items, b"key", &vec![7; FILLING_BYTES], &PutOptions::default()).is_err());
     true

@@ -278,7 +278,7 @@ impl<'w> MemcachedContext<'w> {
         let at_ms = expires_at_ms(delay.max(0), now_ms);
         if at_ms <= now_ms {
             entry.flush_at_ms.store(0, Relaxed);
-            self.context.empties(&entry.table);
+            self.context.empties(entry.table.stats().records);
             if let Err(error) = entry.table.clear(self.context.participant) {
                 return store_error_text(error);
             }

@@ -44,7 +44,7 @@ impl<'w> MemcachedContext<'w> {
     ) -> MemcachedContext<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
         if let Some(entry) = entry {
-            entry.flush_if_due(context.participant, context.now_ms, |table| context.empties(table));
+            entry.flush_if_due(context.participant, context.now_ms, |records| context.empties(records));
         }
         let (guard, written) = (context.participant.guard(), Cell::new(0));
         let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));

@@ -319,7 +319,7 @@ pub(super) fn check_all_emptied(call: &CommandCall<'_, '_>) -> CommandResult {
 
 /// Empties a table. Its records are freed in pieces, later.
 pub(super) fn clear<'w>(call: &mut CommandCall<'_, 'w>, entry: &'w TableEntry) -> CommandResult {
-    call.context.empties(&entry.table);
+    call.context.empties(entry.table.stats().records);
     match call.locked.as_deref_mut().map(|locked| locked.of(&entry.table)) {
         Some(locked) => {
             if !locked.map_or(Ok(false), sandstorm_store::ExclusiveStripes::clear)? {
