@@ -20,12 +20,21 @@ mod watches;
 
 pub use async_control::AsyncControl;
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
-pub use cluster::*;
+pub use cluster::{
+    BalanceReport, BalanceSpec, ClusterMemberStatus, ClusterStatus, CopiesReport, CopyReport, FailOverReport,
+    FailOverSpec, GenerationReport, PlannedSlotMove, ServerBalanceReport, ServerChangeReport, ServerChangeSpec,
+    SlotMoveCount, SlotMoveSpec, SlotMoveStatus, SplitReport, SplitSpec, StoredCopyReport, SuspectedServerReport,
+};
 pub use error::ControlError;
 pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
-pub use types::*;
+pub use types::{
+    Budget, BuildDiagnostic, ControlErrorBody, CreatedTenant, DeniedToNative, DurabilityLevel, ExtensionStatus,
+    GivenGrant, GrantList, GrantSpec, NativeRemedy, OperatorTokenStatus, QuotaMap, RebuildStatus, RebuiltExtension,
+    ReceivedGrant, RecheckSpec, ServerHealth, ServerStats, SpillStatus, TableAccess, TableMode, TablePatch, TableSpec,
+    TableStatus, TenantPatch, TenantSpec, TenantStatus, TokenRotation,
+};
 
 use crate::limits;
 use sandstorm_net::trust::{TlsFailure, TlsHints, explain_tls_error};

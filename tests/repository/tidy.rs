@@ -171,6 +171,34 @@ fn every_test_that_the_page_on_soundness_names_is_there() {
     assert!(gone.is_empty(), "docs/soundness.md names tests that are not there: {gone:#?}");
 }
 
+/// What a crate or module exports is read in one list: no `pub use …::*`. Generated bindings are the exception.
+#[test]
+fn exports_are_listed() {
+    struct Globs(Vec<String>);
+    impl<'ast> Visit<'ast> for Globs {
+        fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+            if !matches!(item.vis, syn::Visibility::Inherited) && has_glob(&item.tree) {
+                self.0.push(format!("line {}", item.span().start().line));
+            }
+        }
+    }
+    fn has_glob(tree: &syn::UseTree) -> bool {
+        match tree {
+            syn::UseTree::Glob(_) => true,
+            syn::UseTree::Path(path) => has_glob(&path.tree),
+            syn::UseTree::Group(group) => group.items.iter().any(has_glob),
+            syn::UseTree::Name(_) | syn::UseTree::Rename(_) => false,
+        }
+    }
+    let mut unlisted = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| !path.starts_with("net/dpdk-sys")) {
+        let mut globs = Globs(Vec::new());
+        globs.visit_file(&syn::parse_file(text).unwrap_or_else(|e| panic!("{}: {e}", path.display())));
+        unlisted.extend(globs.0.into_iter().map(|line| format!("{}: {line}", path.display())));
+    }
+    assert!(unlisted.is_empty(), "names hidden behind `*`: {unlisted:#?}");
+}
+
 /// Most columns of a comment: those of the code (`rustfmt.toml`).
 const COMMENT_WIDTH: usize = 120;
 
