@@ -30,10 +30,20 @@ pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::{
-    Budget, BuildDiagnostic, ControlErrorBody, CreatedTenant, DeniedToNative, DurabilityLevel, ExtensionStatus,
-    GivenGrant, GrantList, GrantSpec, NativeRemedy, OperatorTokenStatus, QuotaMap, RebuildStatus, RebuiltExtension,
-    ReceivedGrant, RecheckSpec, ServerHealth, ServerStats, SpillStatus, TableAccess, TableMode, TablePatch, TableSpec,
-    TableStatus, TenantPatch, TenantSpec, TenantStatus, TokenRotation,
+    AccessTokenSpec, AccessTokenStatus, BackingPatch, BackingSpec, BackingStatus, BigRecordReport, BigReport, Budget,
+    BuildDiagnostic, ChangePage, ConflictRemedy, ControlErrorBody, CreatedAccessToken, CreatedTenant, DeadLetterReport,
+    DeniedToNative, Deploy, DurabilityLevel, DurationStats, EnabledFrom, EventBatch, EventQuery, EventRecord,
+    ExportedRecord, ExtensionDeployment, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus,
+    ExtensionSummary, ExtensionTotals, ExtensionUse, ExtensionVersion, FlushReport, FlushSpec, GivenGrant, GrantList,
+    GrantSpec, HeatMapRange, HeatMapReport, HistoryQuery, HistoryReport, HotKeyReport, HotReport, HotSpotReport,
+    HotSpotsReport, KillQuery, LatencyReport, LatencyRow, LiveFinding, LogBatch, LogLineRecord, LogQuery, NativeRemedy,
+    OperatorTokenStatus, PageCode, PeriodLength, PeriodUse, PeriodUseRow, ProfileReport, ProfiledStackReport,
+    PushOutcome, QuotaMap, QuotaUse, RebuildStatus, RebuiltExtension, ReceivedGrant, RecheckSpec, RecordPage,
+    RequestWaitsReport, RollBack, RotatedToken, ScrubPassReport, ScrubReport, ServerHealth, ServerStats,
+    SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, SpillStatus, TableAccess, TableChange,
+    TableMode, TablePatch, TableSpec, TableStatus, TableUse, TenantIsolation, TenantPatch, TenantSpec, TenantStatus,
+    TenantUse, TokenRotation, TopReport, TopRows, TriggerPatch, TriggerReport, TriggerSpec, TurnShareReport,
+    WritePolicy,
 };
 
 use crate::limits;
@@ -319,53 +329,6 @@ impl Control {
         let timeout = self.timeout + Duration::from_secs(wait_s);
         let request = self.agent.get(self.url(&path)).config().timeout_global(Some(timeout)).build();
         self.finish(timeout, self.with_token(request).call())
-    }
-
-    /// Lists the grants that a tenant gave and received.
-    pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
-        self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))
-    }
-
-    /// Lets another tenant use one of the tenant's tables, or changes what an earlier grant of it allows.
-    pub fn grant(&self, tenant: &str, grant: &GrantSpec) -> Result<GivenGrant, ControlError> {
-        self.post(&format!("/v1/tenants/{}/grants", path_segment(tenant)), grant)
-    }
-
-    /// Ends a grant that the tenant gave, at once.
-    pub fn revoke_grant(&self, tenant: &str, table: &str, to: &str) -> Result<(), ControlError> {
-        self.delete(&format!(
-            "/v1/tenants/{}/grants/given/{}/{}",
-            path_segment(tenant),
-            path_segment(table),
-            path_segment(to)
-        ))
-    }
-
-    /// Gives up a table that `owner` granted to the tenant.
-    pub fn drop_grant(&self, tenant: &str, owner: &str, table: &str) -> Result<(), ControlError> {
-        self.delete(&format!(
-            "/v1/tenants/{}/grants/received/{}/{}",
-            path_segment(tenant),
-            path_segment(owner),
-            path_segment(table)
-        ))
-    }
-
-    /// Lists a tenant's secrets, by name; the server never shows a value.
-    pub fn secrets(&self, tenant: &str) -> Result<Vec<SecretStatus>, ControlError> {
-        self.get(&format!("/v1/tenants/{}/secrets", path_segment(tenant)))
-    }
-
-    /// Sets a secret, which the tenant's code reads by its name.
-    pub fn set_secret(&self, tenant: &str, name: &str, value: &[u8]) -> Result<(), ControlError> {
-        let path = format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name));
-        let request = self.with_token(self.agent.put(self.url(&path))).content_type("application/octet-stream");
-        self.finish(self.timeout, request.send(value)).map(|_: serde::de::IgnoredAny| ())
-    }
-
-    /// Removes a secret.
-    pub fn remove_secret(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
-        self.delete(&format!("/v1/tenants/{}/secrets/{}", path_segment(tenant), path_segment(name)))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.

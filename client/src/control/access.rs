@@ -1,7 +1,9 @@
-//! Roles and the page: tokens of viewers, codes that begin a session, what is found to be wrong.
+//! Roles, grants and the page: tokens of viewers, tables that others may use, codes that begin a session, what is found
+//! to be wrong.
 
 use super::{
-    AccessTokenSpec, AccessTokenStatus, Control, ControlError, CreatedAccessToken, LiveFinding, PageCode, path_segment,
+    AccessTokenSpec, AccessTokenStatus, Control, ControlError, CreatedAccessToken, GivenGrant, GrantList, GrantSpec,
+    LiveFinding, PageCode, path_segment,
 };
 
 impl Control {
@@ -32,6 +34,36 @@ impl Control {
     /// Makes a code that begins one session of the page in a browser.
     pub fn page_code(&self) -> Result<PageCode, ControlError> {
         self.post("/v1/page/codes", &super::EmptyRequest {})
+    }
+
+    /// Lists the grants that a tenant gave and received.
+    pub fn grants(&self, tenant: &str) -> Result<GrantList, ControlError> {
+        self.get(&format!("/v1/tenants/{}/grants", path_segment(tenant)))
+    }
+
+    /// Lets another tenant use one of the tenant's tables, or changes what an earlier grant of it allows.
+    pub fn grant(&self, tenant: &str, grant: &GrantSpec) -> Result<GivenGrant, ControlError> {
+        self.post(&format!("/v1/tenants/{}/grants", path_segment(tenant)), grant)
+    }
+
+    /// Ends a grant that the tenant gave, at once.
+    pub fn revoke_grant(&self, tenant: &str, table: &str, to: &str) -> Result<(), ControlError> {
+        self.delete(&format!(
+            "/v1/tenants/{}/grants/given/{}/{}",
+            path_segment(tenant),
+            path_segment(table),
+            path_segment(to)
+        ))
+    }
+
+    /// Gives up a table that `owner` granted to the tenant.
+    pub fn drop_grant(&self, tenant: &str, owner: &str, table: &str) -> Result<(), ControlError> {
+        self.delete(&format!(
+            "/v1/tenants/{}/grants/received/{}/{}",
+            path_segment(tenant),
+            path_segment(owner),
+            path_segment(table)
+        ))
     }
 }
 
