@@ -19,6 +19,7 @@ use crate::limits::{
 };
 use crate::options::LogOptions;
 use crate::positions::{COPIED_BIT, CopiedPosition, PositionState, waits_for_copies};
+use crate::recent_frames::RecentFrames;
 use crate::recovery::{ChangeVisitor, LogEnd, ReplaySummary, read_log, remove_superfluous};
 use crate::segment_writer::{SegmentStart, SegmentWriter, SpareSegment, make_spare_with_margin};
 
@@ -96,6 +97,7 @@ pub(crate) struct SharedLog {
     /// The position from which replicas need the log; `u64::MAX`: they do not.
     pub(crate) ship_from: AtomicU64,
     pub(crate) copied: CopiedPosition,
+    pub(crate) recent: Arc<RecentFrames>,
     /// Numbers and first positions of the segments that are there.
     pub(crate) first_positions: Mutex<Vec<(u64, u64)>>,
 }
@@ -190,6 +192,7 @@ impl RecoveredLog {
             retain_from: AtomicU64::new(u64::MAX),
             ship_from: AtomicU64::new(u64::MAX),
             copied: CopiedPosition::default(),
+            recent: writer.recent(),
             first_positions: Mutex::new(first_positions),
         });
         let log = ChangeLog { shared: Arc::clone(&shared), threads: Mutex::default() };
@@ -530,6 +533,11 @@ impl SharedLog {
         if let Some(hook) = self.hook.get() {
             hook();
         }
+    }
+
+    /// Keeps the last frames in memory while copies or tails read them.
+    pub(crate) fn want_recent(&self) {
+        self.recent.want(self.retain_from.load(Relaxed).min(self.ship_from.load(Relaxed)) != u64::MAX);
     }
 
     /// Has those who wait for a position look again.

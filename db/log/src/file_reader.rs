@@ -1,9 +1,12 @@
 //! Reads a file of the log, frame by frame.
 
+use std::sync::Arc;
+
 use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
 use crate::limits::BLOCK_BYTES;
+use crate::recent_frames::RecentFrames;
 
 /// A file that is read.
 pub(crate) struct LogFileReader {
@@ -16,6 +19,8 @@ pub(crate) struct LogFileReader {
     /// The offset of the next frame.
     pub(crate) offset: u64,
     buffer: Vec<u8>,
+    /// The last frames of a log that is written.
+    recent: Option<Arc<RecentFrames>>,
 }
 
 /// The look at a frame's place.
@@ -56,7 +61,7 @@ impl LogFileReader {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let read = file.read_at(0, &mut block).map_err(failed)?;
         let header = FileHeader::decode(block.get(..read).unwrap_or_default(), kind, number, &path)?;
-        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
+        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new(), recent: None })
     }
 
     /// Opens a file whose header is known, or guessed.
@@ -79,7 +84,7 @@ impl LogFileReader {
         header: FileHeader,
     ) -> std::io::Result<LogFileReader> {
         let (path, bytes) = (disk.path_of(&header.kind.file_name(header.number)), file.bytes()?);
-        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new() })
+        Ok(LogFileReader { file, path, header, bytes, offset: BLOCK_BYTES, buffer: Vec::new(), recent: None })
     }
 
     /// As [`LogFile::forget_cached`].
@@ -91,11 +96,27 @@ impl LogFileReader {
         LogError::system("read", self.path.clone(), error)
     }
 
+    /// The same, which finds the last frames of a segment in memory.
+    pub(crate) fn with_recent(mut self, recent: &Arc<RecentFrames>) -> LogFileReader {
+        self.recent = Some(Arc::clone(recent)).filter(|_| self.header.kind == FileKind::Segment);
+        self
+    }
+
+    /// Fills the buffer from an offset; returns the bytes read.
+    fn read_at(&mut self, offset: u64) -> Result<usize, LogError> {
+        let number = self.header.number;
+        let recent = self.recent.as_ref().and_then(|recent| recent.read_at(number, offset, &mut self.buffer));
+        match recent {
+            Some(read) => Ok(read),
+            None => self.file.read_at(offset, &mut self.buffer).map_err(|error| self.failed(&error)),
+        }
+    }
+
     /// Reads the frame at an offset, whichever its position is.
     fn frame_at(&mut self, offset: u64) -> Result<FrameRead<'_>, LogError> {
         let FileHeader { kind, log_id, number, .. } = self.header;
         self.buffer.resize(FRAME_HEADER_BYTES, 0);
-        let read = self.file.read_at(offset, &mut self.buffer).map_err(|error| self.failed(&error))?;
+        let read = self.read_at(offset)?;
         self.buffer.truncate(read);
         let place = FramePlace { kind, log_id, number, offset };
         let Some(header) = FrameHeader::decode(&self.buffer, &place) else {
@@ -103,7 +124,7 @@ impl LogFileReader {
         };
         let whole = FRAME_HEADER_BYTES + header.payload_bytes as usize;
         self.buffer.resize(whole, 0);
-        let read = self.file.read_at(offset, &mut self.buffer).map_err(|error| self.failed(&error))?;
+        let read = self.read_at(offset)?;
         self.buffer.truncate(read);
         // Read twice, so the header is looked at again: another process may be writing.
         if read < whole || FrameHeader::decode(&self.buffer, &place) != Some(header) {

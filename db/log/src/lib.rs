@@ -27,6 +27,7 @@ pub mod limits;
 mod log_copy;
 mod options;
 mod positions;
+mod recent_frames;
 mod recovery;
 mod replica;
 mod replica_format;

@@ -37,6 +37,13 @@ pub const SPARE_RETRY_MOST: Duration = Duration::from_secs(30);
 pub const SPARE_MARGIN_BYTES: u64 = 4 << 20;
 /// Bytes of zeros that are written at once to a new segment: the log's own writes wait behind no more than that.
 pub const ZERO_WRITE_BYTES: usize = 1 << 20;
+/// Writes of the log that are kept in memory for copies and tails, which read them at once.
+pub const RECENT_WRITES: usize = 8;
+/// Bytes of such a write, at most: larger ones are read from the disk, at its bandwidth.
+pub const RECENT_WRITE_BYTES: usize = 64 << 10;
+/// Bytes of zeros that a copy's segment is filled with at once, ahead of its frames: some hundred small ones. The answer
+/// to one of them waits for it.
+pub const REPLICA_ZERO_BYTES: u64 = 1 << 20;
 /// Bytes of buffered changes from which a checkpoint writes a frame.
 pub const CHECKPOINT_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of a checkpoint after which it is synced: the log's own writes wait behind no more than that.

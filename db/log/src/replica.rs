@@ -12,10 +12,10 @@ use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
-use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SHIPPED_BYTES};
+use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, REPLICA_ZERO_BYTES, SHIPPED_BYTES};
 use crate::recovery::{ChangeVisitor, LogFileNumbers, ReplaySummary, read_log};
 use crate::replica_format::{BatchItem, PROMISE_FILE, ReplicaBatch, ReplicaPromise};
-use crate::segment_writer::NEW_PREFIX;
+use crate::segment_writer::{FrameBuffer, NEW_PREFIX, fill_with_zeros};
 
 /// Why a replica has not taken something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,11 @@ pub enum ReplicaError {
 
 /// Bytes of a segment's changes in a batch, at most: it ends with the frame that exceeds its size.
 const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
+/// Bytes of its frames, in whole blocks, about: more is written in more than one piece of memory.
+const BATCH_FRAME_BYTES: u64 = 2 * BATCH_PAYLOAD_BYTES;
+/// Bytes of a batch up to which the file is filled with zeros for the next ones: for a larger one they would cost more
+/// than a growing file does.
+const ZEROS_FOR_BYTES: u64 = 64 << 10;
 
 /// A file of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +114,67 @@ struct ReplicaFile {
     /// Whether a checkpoint's last frame is there.
     is_whole: bool,
     is_dirty: bool,
+    /// A segment's frames that are not written yet: those of one batch go to the disk by one synchronous write.
+    pending: FrameBuffer,
+    /// The position before them.
+    pending_from: u64,
+    /// The offset up to which the file is filled with zeros, or with frames: the file does not grow up to there.
+    zeros_to: u64,
+}
+
+impl ReplicaFile {
+    fn new(header: FileHeader, file: Option<Box<dyn LogFile>>, offset: u64, position: u64) -> ReplicaFile {
+        let (is_whole, is_dirty, pending, pending_from, zeros_to) = (false, false, FrameBuffer::default(), position, 0);
+        ReplicaFile { header, file, offset, position, is_whole, is_dirty, pending, pending_from, zeros_to }
+    }
+
+    /// Has a segment's frame, in whole blocks, written with the next sync.
+    fn add(&mut self, bytes: &[u8]) {
+        let whole = frame_bytes(bytes.len() - FRAME_HEADER_BYTES);
+        if self.pending.frames().is_empty() {
+            self.pending.begin(BATCH_FRAME_BYTES);
+            self.pending_from = self.position;
+        }
+        self.pending.add(bytes, whole as usize);
+        self.offset += whole;
+    }
+
+    /// Writes what is pending, and waits until it is on the disk.
+    fn flush(&mut self) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if std::mem::take(&mut self.is_dirty) {
+            file.sync()?;
+        }
+        let bytes = self.pending.frames().len() as u64;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let written = match file.write_synced_at(self.offset - bytes, self.pending.frames()) {
+            Ok(written) if written as u64 != bytes => Err(std::io::ErrorKind::StorageFull.into()),
+            done => done,
+        };
+        self.pending.clear();
+        if let Err(error) = written {
+            (self.offset, self.position) = (self.offset - bytes, self.pending_from);
+            return Err(error);
+        }
+        if bytes <= ZEROS_FOR_BYTES && self.zeros_to < self.offset + bytes {
+            self.fill_ahead()?;
+        }
+        Ok(())
+    }
+
+    /// Fills the file with zeros behind its end, as the log's own segments are. Where a file does not grow, a write is
+    /// one of the disk; else the file system writes to its journal, too. A disk without room is met by the next frame.
+    fn fill_ahead(&mut self) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        match fill_with_zeros(&**file, self.offset..self.offset + REPLICA_ZERO_BYTES) {
+            Ok(()) => self.zeros_to = self.offset + REPLICA_ZERO_BYTES,
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 type ReplicaFiles = BTreeMap<u64, ReplicaFile>;
@@ -214,7 +280,7 @@ impl ReplicaFolder {
             position += u64::from(frame.payload_bytes);
             is_whole = frame.is_last;
         }
-        Ok(ReplicaFile { header, file: None, offset: reader.offset, position, is_whole, is_dirty: false })
+        Ok(ReplicaFile { is_whole, ..ReplicaFile::new(header, None, reader.offset, position) })
     }
 
     /// Refuses damage of what was on the disk before an answer. A checkpoint, and each segment before the last one, was
@@ -336,8 +402,7 @@ impl ReplicaFolder {
         let made = made.and_then(|file| self.write(&*file, &name, 0, &header.encode()).map(|()| file));
         let file = Some(self.ends(made)?);
         let position = if kind == FileKind::Segment { header.first_position } else { 0 };
-        let (offset, is_whole, is_dirty) = (BLOCK_BYTES, false, true);
-        let new = ReplicaFile { header: *header, file, offset, position, is_whole, is_dirty };
+        let new = ReplicaFile { is_dirty: true, ..ReplicaFile::new(*header, file, BLOCK_BYTES, position) };
         self.new_files(kind).insert(number, new);
         Ok(())
     }
@@ -362,18 +427,23 @@ impl ReplicaFolder {
             return gap("the frame does not follow what it has");
         }
         let Some(file) = &found.file else { return gap("it does not write the file any more") };
-        let mut whole = bytes.to_vec();
-        whole.resize(frame_bytes(frame.payload_bytes as usize) as usize, 0);
-        let written = file.write_at(offset, &whole).and_then(|taken| match taken == whole.len() {
-            true => Ok(()),
-            false => Err(std::io::ErrorKind::StorageFull.into()),
-        });
-        found.is_dirty = true;
-        if written.is_ok() {
-            found.is_whole = frame.is_last;
-            found.offset += whole.len() as u64;
-            found.position += u64::from(frame.payload_bytes);
-        }
+        let written = match kind {
+            FileKind::Segment => {
+                found.add(bytes);
+                Ok(())
+            }
+            FileKind::Checkpoint => {
+                let mut whole = bytes.to_vec();
+                whole.resize(frame_bytes(frame.payload_bytes as usize) as usize, 0);
+                found.is_dirty = true;
+                found.offset += whole.len() as u64;
+                file.write_at(offset, &whole).and_then(|taken| match taken == whole.len() {
+                    true => Ok(()),
+                    false => Err(std::io::ErrorKind::StorageFull.into()),
+                })
+            }
+        };
+        (found.is_whole, found.position) = (frame.is_last, found.position + u64::from(frame.payload_bytes));
         let written = written.map_err(|error| LogError::system("write", disk.path_of(&name), &error));
         self.ends(written)
     }
@@ -404,9 +474,8 @@ impl ReplicaFolder {
     fn sync_all(&mut self) -> Result<(), ReplicaError> {
         let mut synced = Ok(());
         let all = [&mut self.segments, &mut self.checkpoints, &mut self.new_segments, &mut self.new_checkpoints];
-        for found in all.into_iter().flat_map(|files| files.values_mut()).filter(|found| found.is_dirty) {
-            found.is_dirty = false;
-            let done = found.file.as_ref().map_or(Ok(()), |file| file.sync());
+        for found in all.into_iter().flat_map(|files| files.values_mut()) {
+            let done = found.flush();
             synced = synced.and(done);
         }
         let synced = synced.map_err(|error| self.failed("sync", "", &error));

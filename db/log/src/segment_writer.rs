@@ -3,6 +3,7 @@
 //! A failed or short write, or a failed sync, is returned at once and never tried again: what the disk has then is
 //! unknown, and a later success of the same call would prove nothing.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,7 @@ use crate::frame::{FORMAT, FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader
 use crate::limits::{
     BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SPARE_MARGIN_BYTES, SPARE_RETRY, SPARE_RETRY_MOST, ZERO_WRITE_BYTES,
 };
+use crate::recent_frames::RecentFrames;
 
 /// Beginning of the names of files that are being made.
 pub(crate) const NEW_PREFIX: &str = ".new-";
@@ -32,7 +34,7 @@ pub(crate) fn make_spare(disk: &dyn LogDisk, number: u64, bytes: u64) -> Result<
     let name = format!("{SPARE_PREFIX}{number:016}");
     let failed = |error| LogError::system("make", disk.path_of(&name), &error);
     let file = disk.create(&name).map_err(failed)?;
-    let filled = fill_with_zeros(&*file, bytes).and_then(|()| file.sync());
+    let filled = fill_with_zeros(&*file, 0..bytes).and_then(|()| file.sync());
     match filled {
         Ok(()) => Ok(SpareSegment { file, name }),
         Err(error) => {
@@ -64,14 +66,14 @@ pub(crate) fn make_spare_with_margin(
 }
 
 /// Each part is on the disk before the next one is written: else the log's own writes would wait behind all of them.
-fn fill_with_zeros(file: &dyn LogFile, bytes: u64) -> std::io::Result<()> {
-    let most = ZERO_WRITE_BYTES.min(bytes as usize);
+pub(crate) fn fill_with_zeros(file: &dyn LogFile, range: Range<u64>) -> std::io::Result<()> {
+    let most = (ZERO_WRITE_BYTES as u64).min(range.end - range.start) as usize;
     let mut buffer = FrameBuffer::default();
     let zeros = buffer.begin(most as u64);
     zeros.resize(zeros.len() + most, 0);
-    let (zeros, mut offset) = (buffer.frames(), 0);
-    while offset < bytes {
-        let part = zeros.get(..(bytes - offset) as usize).unwrap_or(zeros);
+    let (zeros, mut offset) = (buffer.frames(), range.start);
+    while offset < range.end {
+        let part = zeros.get(..(range.end - offset) as usize).unwrap_or(zeros);
         if file.write_synced_at(offset, part)? != part.len() {
             return Err(std::io::ErrorKind::StorageFull.into());
         }
@@ -110,11 +112,12 @@ pub(crate) struct SegmentWriter {
     /// Segments that were begun since somebody asked, with their first positions.
     begun: Vec<(u64, u64)>,
     buffer: FrameBuffer,
+    recent: Arc<RecentFrames>,
 }
 
 /// Frames that are being put together, at a multiple of a block in memory, as direct writes need it.
 #[derive(Default)]
-struct FrameBuffer {
+pub(crate) struct FrameBuffer {
     bytes: Vec<u8>,
     /// The first byte of the frames.
     start: usize,
@@ -122,7 +125,7 @@ struct FrameBuffer {
 
 impl FrameBuffer {
     /// Begins frames of so many bytes at most.
-    fn begin(&mut self, most: u64) -> &mut Vec<u8> {
+    pub(crate) fn begin(&mut self, most: u64) -> &mut Vec<u8> {
         self.bytes.clear();
         self.bytes.reserve(most as usize + BLOCK_BYTES as usize);
         self.start = self.bytes.as_ptr().align_offset(BLOCK_BYTES as usize);
@@ -130,8 +133,20 @@ impl FrameBuffer {
         &mut self.bytes
     }
 
-    fn frames(&self) -> &[u8] {
+    /// Adds a frame, and zeros up to so many bytes.
+    pub(crate) fn add(&mut self, frame: &[u8], whole: usize) {
+        let end = self.bytes.len() + whole;
+        self.bytes.extend_from_slice(frame);
+        self.bytes.resize(end, 0);
+    }
+
+    pub(crate) fn frames(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.start = 0;
     }
 
     fn shrink(&mut self) {
@@ -161,6 +176,7 @@ impl SegmentWriter {
             durable: start.position,
             begun: Vec::new(),
             buffer: FrameBuffer::default(),
+            recent: Arc::default(),
         };
         writer.start.segment_bytes = bytes;
         writer.write_header()?;
@@ -169,6 +185,11 @@ impl SegmentWriter {
         writer.start.segment_bytes = start.segment_bytes;
         (writer.position, writer.durable) = (start.position + tail.len() as u64, start.position + tail.len() as u64);
         Ok(writer)
+    }
+
+    /// Returns the frames that were written last.
+    pub(crate) fn recent(&self) -> Arc<RecentFrames> {
+        Arc::clone(&self.recent)
     }
 
     /// Returns the position up to which everything is on the disk.
@@ -277,6 +298,7 @@ impl SegmentWriter {
             }
         }
         self.write_at(start, buffer.frames())?;
+        self.recent.note(self.number, start, buffer.frames());
         self.offset = start + buffer.frames().len() as u64;
         self.durable = self.position;
         buffer.shrink();

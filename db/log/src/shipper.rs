@@ -1,5 +1,6 @@
 //! Sends a running log to a replica: the newest checkpoint, the segments from its position on, and from then on each
-//! frame once it is on this server's own disk. It reads the log's files, so writers pay nothing for it.
+//! frame once it is on this server's own disk. It reads the log's files, and its last frames from memory, so that writers
+//! pay nothing for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -88,7 +89,8 @@ pub struct LogShipper {
 }
 
 fn open(log: &ChangeLog, kind: FileKind, number: u64) -> Result<LogFileReader, LogError> {
-    LogFileReader::open(&*log.shared().disk, kind, number)
+    let reader = LogFileReader::open(&*log.shared().disk, kind, number)?;
+    Ok(reader.with_recent(&log.shared().recent))
 }
 
 /// The segment behind that of a number: its own number, and its first position.
@@ -279,6 +281,7 @@ impl ChangeLog {
     /// [`ChangeLog::retain_from`], and beside it.
     pub fn keep_for_copies(&self, position: Option<u64>) {
         self.shared().ship_from.store(position.unwrap_or(u64::MAX), Relaxed);
+        self.shared().want_recent();
     }
 
     /// Has positions with [`crate::COPIED_BIT`] wait for the copies on other servers. Else they wait for the disk.

@@ -166,7 +166,7 @@ fn segment_of(log: &ChangeLog, position: u64) -> Result<(u64, u64), TailError> {
 
 fn open(log: &ChangeLog, number: u64) -> Result<LogFileReader, TailError> {
     match LogFileReader::open(&*log.shared().disk, FileKind::Segment, number) {
-        Ok(reader) => Ok(reader),
+        Ok(reader) => Ok(reader.with_recent(&log.shared().recent)),
         Err(error) => {
             // A checkpoint may have removed it just now.
             let segments = log.shared().first_positions.lock();
@@ -215,6 +215,7 @@ impl ChangeLog {
     /// least.
     pub fn retain_from(&self, position: Option<u64>) {
         self.shared().retain_from.store(position.unwrap_or(u64::MAX), Relaxed);
+        self.shared().want_recent();
     }
 
     /// The last segment that begins at a position or before: its number and first position. `None`: it was removed.
