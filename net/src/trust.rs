@@ -12,10 +12,13 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring as provider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use ureq::config::Config;
+use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport, TransportAdapter,
+    Buffers, ConnectionDetails, Connector, DefaultConnector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport,
+    TransportAdapter,
 };
 
 /// The certificate that is trusted. It is not used without TLS.
@@ -65,12 +68,33 @@ impl Trust {
         let roots = match self {
             Trust::Pinned(pinned) => {
                 let connector = ().chain(TcpConnector::default()).chain(PinnedConnector { pinned: *pinned });
-                return ureq::Agent::with_parts(config.build(), connector, DefaultResolver::default());
+                return ureq::Agent::with_parts(config.build(), connector, AddressResolver::default());
             }
             Trust::Public => RootCerts::WebPki,
             Trust::Authorities(certificates) => RootCerts::Specific(Arc::new(certificates.clone())),
         };
-        config.tls_config(TlsConfig::builder().root_certs(roots).build()).build().new_agent()
+        let config = config.tls_config(TlsConfig::builder().root_certs(roots).build()).build();
+        ureq::Agent::with_parts(config, DefaultConnector::new(), AddressResolver::default())
+    }
+}
+
+/// Finds the addresses of names as ureq does, and takes addresses as they are. ureq would start a thread for each
+/// request with a timeout, also for one to an address over a connection that is there.
+#[derive(Debug, Default)]
+struct AddressResolver(DefaultResolver);
+
+impl Resolver for AddressResolver {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let named = uri.scheme().zip(uri.authority());
+        let host_and_port = named.and_then(|(scheme, host)| DefaultResolver::host_and_port(scheme, host));
+        match host_and_port.and_then(|text| text.parse().ok()) {
+            Some(address) => {
+                let mut found = self.empty();
+                found.push(address);
+                Ok(found)
+            }
+            None => self.0.resolve(uri, config, timeout),
+        }
     }
 }
 
@@ -253,5 +277,25 @@ impl ServerCertVerifier for PinnedCertVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ureq::unversioned::transport::time::Duration;
+
+    #[test]
+    fn addresses_are_taken_as_they_are() {
+        let timeout = NextTimeout { after: Duration::from_secs(60), ..NextTimeout::default() };
+        let resolver = AddressResolver::default();
+        let found = |text: &str| {
+            let uri: Uri = text.parse().expect("an address");
+            let found = resolver.resolve(&uri, &Config::default(), timeout).expect("an address");
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found("http://127.0.0.1:7/v1"), ["127.0.0.1:7"]);
+        assert_eq!(found("https://[::1]/v1"), ["[::1]:443"]);
+        assert!(found("http://localhost:7/").iter().all(|address| address.ends_with(":7")));
     }
 }
