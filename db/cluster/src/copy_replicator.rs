@@ -383,7 +383,8 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
         if let Some(trim) = shipper.take_trim() {
             link.trim(keeping.epoch(), trim)?;
         }
-        is_quiet = batch.is_empty() && keeping.rest(&log, shipper.sent(), stop);
+        // Not asked again at once: what is written meanwhile would wait for the answer.
+        is_quiet = (batch.is_empty() || !shipper.has_more()) && keeping.rest(&log, shipper.sent(), stop);
     }
     Ok(())
 }

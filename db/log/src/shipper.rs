@@ -204,6 +204,15 @@ impl LogShipper {
         Ok(batch)
     }
 
+    /// Whether the next batch has something for certain: more of the log, of a checkpoint, or a file's name.
+    pub fn has_more(&self) -> bool {
+        let is_new = self.log.shared().checkpoint.load(Relaxed) > self.known_checkpoint;
+        self.log.durable() > self.segment.position
+            || is_new
+            || !self.segment.is_published
+            || segment_behind(&self.log, self.segment.reader.header.number).is_some()
+    }
+
     fn add_checkpoint(&mut self, batch: &mut ReplicaBatch) -> Result<(), LogError> {
         let newest = self.log.shared().checkpoint.load(Relaxed);
         if self.checkpoint.is_none() && newest > self.known_checkpoint {
