@@ -3,8 +3,11 @@
 
 pub mod admin;
 pub mod builder_service;
+mod checked_json;
 pub mod config;
 pub mod events;
+#[cfg(test)]
+mod golden;
 pub mod history;
 mod hot_keys;
 pub mod http_listener;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::now_ms;
 use super::role::AccessRole;
+use crate::checked_json::{self, JsonFormats};
 use crate::config::{ConfigError, write_private};
 use crate::limits::{ACCESS_TOKEN_NAME_BYTES, ACCESS_TOKENS_MAX, ACCESS_TOKENS_PER_TENANT};
 use sandstorm_accounts::TokenHash;
@@ -20,10 +21,17 @@ use sandstorm_accounts::token::{self, TokenDigest};
 /// Name of the file in the state directory.
 const FILE: &str = "access-tokens.json";
 
+/// The format that is written.
+const FORMAT: u32 = 2;
+/// The formats that are read. The first named none and had no checksum.
+const FORMATS: JsonFormats = JsonFormats { oldest: 1, newest: FORMAT, first_checked: 2 };
+
 /// The content of the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AccessTokenFile {
+    #[serde(default)]
+    format: u32,
     tokens: Vec<AccessToken>,
 }
 
@@ -139,10 +147,13 @@ impl AccessTokens {
             ))
         };
         let file: AccessTokenFile = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?,
+            Ok(bytes) => {
+                let (_, json) = checked_json::decode(&bytes, FORMATS).map_err(|why| unusable(&why))?;
+                serde_json::from_slice(json).map_err(|error| unusable(&error))?
+            }
             // A server on a full disk starts with what is there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if let Err(error) = write(&path, &AccessTokenFile::default()) {
+                if let Err(error) = write(&path, Vec::new()) {
                     tracing::warn!(%error, "there are no tokens of viewers");
                 }
                 AccessTokenFile::default()
@@ -276,7 +287,7 @@ impl AccessTokens {
     /// Writes the tokens, then uses them.
     fn replace(&self, tokens: Vec<AccessToken>) -> Result<(), AccessTokenError> {
         if let Some(path) = &self.path {
-            write(path, &AccessTokenFile { tokens: tokens.clone() }).map_err(AccessTokenError::Unwritable)?;
+            write(path, tokens.clone()).map_err(AccessTokenError::Unwritable)?;
         }
         self.put_in_use(tokens);
         Ok(())
@@ -289,9 +300,10 @@ impl AccessTokens {
     }
 }
 
-fn write(path: &Path, file: &AccessTokenFile) -> Result<(), ConfigError> {
-    let json = serde_json::to_vec_pretty(file).map_err(|error| ConfigError::new(error.to_string()))?;
-    write_private(path, &json)
+fn write(path: &Path, tokens: Vec<AccessToken>) -> Result<(), ConfigError> {
+    let file = AccessTokenFile { format: FORMAT, tokens };
+    let json = serde_json::to_vec_pretty(&file).map_err(|error| ConfigError::new(error.to_string()))?;
+    write_private(path, &checked_json::with_checksum(json))
 }
 
 impl std::fmt::Debug for AccessTokens {

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
+use crate::checked_json::{self, JsonFormats};
 use crate::config::{ConfigError, write_private};
 use sandstorm_builder::DeniedPattern;
 use sandstorm_builder::limits::DENIED_PATTERNS;
@@ -20,10 +21,17 @@ use sandstorm_builder::limits::DENIED_PATTERNS;
 /// Name of the file in the state directory.
 const FILE: &str = "denied.json";
 
+/// The format that is written.
+const FORMAT: u32 = 2;
+/// The formats that are read. The first named none and had no checksum: people may write it by hand.
+const FORMATS: JsonFormats = JsonFormats { oldest: 1, newest: FORMAT, first_checked: 2 };
+
 /// The content of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DenyFile {
+    #[serde(default)]
+    format: u32,
     /// The patterns that were denied while the server ran.
     revoked: Vec<RevokedPattern>,
     /// The digest of the patterns for which all that is loaded was checked.
@@ -71,7 +79,7 @@ pub(super) enum DenyError {
 impl DenyList {
     /// The patterns of the configuration, and none else; nothing is kept.
     pub fn of(configured: Vec<String>) -> DenyList {
-        let file = DenyFile { revoked: Vec::new(), checked: digest(&BTreeSet::new()) };
+        let file = DenyFile { format: FORMAT, revoked: Vec::new(), checked: digest(&BTreeSet::new()) };
         DenyList { configured, path: None, file: Mutex::new(file), loading: RwLock::new(()) }
     }
 
@@ -92,11 +100,12 @@ impl DenyList {
         };
         match fs::read(&path) {
             Ok(bytes) => {
-                let file: DenyFile = serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?;
+                let (_, json) = checked_json::decode(&bytes, FORMATS).map_err(|why| unusable(&why))?;
+                let file: DenyFile = serde_json::from_slice(json).map_err(|error| unusable(&error))?;
                 for RevokedPattern { pattern, .. } in &file.revoked {
                     DeniedPattern::parse(pattern).map_err(|why| unusable(&format!("{pattern:?}: {why}")))?;
                 }
-                *list.file.get_mut() = file;
+                *list.file.get_mut() = DenyFile { format: FORMAT, ..file };
             }
             // A server on a full disk starts with what is there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -200,7 +209,7 @@ impl DenyList {
 fn write(path: &Path, file: &DenyFile) -> Result<(), ConfigError> {
     let json = serde_json::to_vec(file)
         .map_err(|error| ConfigError::new(format!("cannot write {}: {error}", path.display())))?;
-    write_private(path, &json)
+    write_private(path, &checked_json::with_checksum(json))
 }
 
 /// The SHA-256 of patterns, each with its length before it.
@@ -215,7 +224,11 @@ fn digest(patterns: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
     use super::*;
+    use crate::golden::{assert_golden, golden_file};
 
     fn pattern(text: &str) -> DeniedPattern {
         DeniedPattern::parse(text).unwrap()
@@ -253,10 +266,61 @@ mod tests {
         assert!(matches!(again.add(&pattern("one_more"), 1), Err(DenyError::TooMany)));
     }
 
+    fn denied(list: &DenyList) -> Vec<(String, u64)> {
+        list.listed().1.into_iter().map(|one| (one.pattern, one.since_ms)).collect()
+    }
+
     #[test]
-    fn a_damaged_file_stops_the_start() {
+    fn golden_files_of_both_formats_are_read_and_the_newest_is_what_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
+        let since = [("peekable", 1_700_000_000_000), ("match-guard", 1_700_000_000_001)];
+        let list = DenyList::open(folder.path(), Vec::new()).unwrap();
+        since.iter().for_each(|(text, since_ms)| list.add(&pattern(text), *since_ms).unwrap());
+        list.set_checked(&list.all());
+        assert_golden("denied-format-2.json", &fs::read(&path).unwrap());
+        for format in ["denied-format-1.json", "denied-format-2.json"] {
+            fs::write(&path, golden_file(format)).unwrap();
+            let read = DenyList::open(folder.path(), Vec::new()).unwrap();
+            assert_eq!(denied(&read), since.map(|(text, since_ms)| (text.to_owned(), since_ms)), "{format}");
+            assert!(read.is_checked(), "{format}");
+            // The next change writes the newest format.
+            read.add(&pattern("own-trait"), 1).unwrap();
+            read.remove("own-trait").unwrap();
+            assert_golden("denied-format-2.json", &fs::read(&path).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_no_flipped_bit_passes() {
+        for seed in 0..20 {
+            let random = &mut SmallRng::seed_from_u64(seed);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(FILE);
+            let list = DenyList::open(folder.path(), Vec::new()).unwrap();
+            for number in 0..random.random_range(1..9) {
+                list.add(&pattern(&format!("n{number}")), random.random()).unwrap();
+            }
+            assert_eq!(denied(&DenyList::open(folder.path(), Vec::new()).unwrap()), denied(&list), "seed {seed}");
+            let written = fs::read(&path).unwrap();
+            for _ in 0..200 {
+                let (at, bit) = (random.random_range(0..written.len()), random.random_range(0..8));
+                let mut other = written.clone();
+                other[at] ^= 1 << bit;
+                fs::write(&path, &other).unwrap();
+                let read = DenyList::open(folder.path(), Vec::new());
+                assert!(read.is_err(), "seed {seed}, byte {at}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_and_one_of_a_newer_version_stop_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        fs::write(&path, "{\"format\":3,\"revoked\":[]}").unwrap();
+        let refused = DenyList::open(folder.path(), Vec::new()).unwrap_err().to_string();
+        assert!(refused.contains("format 3, and this program reads formats up to 2"), "{refused}");
         for bad in ["", "{}", "{\"revoked\":[{\"pattern\":\"(\",\"since_ms\":0}],\"checked\":\"\"}"] {
             fs::write(&path, bad).unwrap();
             let refused = DenyList::open(folder.path(), Vec::new()).unwrap_err().to_string();

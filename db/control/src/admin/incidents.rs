@@ -299,6 +299,10 @@ fn write_slow(
 }
 
 #[cfg(test)]
+#[path = "incidents_format_tests.rs"]
+mod format_tests;
+
+#[cfg(test)]
 mod tests {
     use std::fs;
 
@@ -498,7 +502,7 @@ mod tests {
             let text = fs::read_to_string(state.path().join(FOLDER).join(name)).expect("a file");
             text.lines().count()
         };
-        assert_eq!(lines("kills.1.jsonl"), INCIDENTS_PER_FILE);
-        assert!(lines("kills.jsonl") <= INCIDENTS_PER_FILE);
+        assert_eq!(lines("kills.1.jsonl"), 1 + INCIDENTS_PER_FILE, "with the line that says the format");
+        assert!(lines("kills.jsonl") <= 1 + INCIDENTS_PER_FILE);
     }
 }

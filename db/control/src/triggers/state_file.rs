@@ -10,16 +10,19 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::definition::TriggerDefinition;
+use crate::checked_json::{self, JsonFormats};
 use crate::config::{ConfigError, write_private};
 
 /// Name of the folder in the state directory.
 pub const TRIGGER_FOLDER: &str = "triggers";
-/// The format of its files, and the only one that is read.
-const FORMAT: u32 = 2;
+/// The format of its files that is written.
+const FORMAT: u32 = 3;
+/// The formats of its files that are read. The second one had no checksum.
+const FORMATS: JsonFormats = JsonFormats { oldest: 2, newest: FORMAT, first_checked: 3 };
 /// Name of the file in the state directory that had all triggers of all tenants, up to format 1. It is moved.
 const COMMON_FILE: &str = "triggers.json";
-/// Its format.
-const COMMON_FORMAT: u32 = 1;
+/// Its only format.
+const COMMON_FORMATS: JsonFormats = JsonFormats { oldest: 1, newest: 1, first_checked: 2 };
 /// How the names of files begin that a crash has left half-written.
 const HALF_WRITTEN: &str = ".new-";
 
@@ -76,7 +79,8 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TriggerFile {
-    format: u32,
+    #[serde(rename = "format")]
+    _format: u32,
     trigger: StoredTrigger,
 }
 
@@ -87,10 +91,11 @@ struct WrittenFile<'t> {
     trigger: &'t StoredTrigger,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommonFile {
-    format: u32,
+    #[serde(rename = "format")]
+    _format: u32,
     triggers: Vec<StoredTrigger>,
 }
 
@@ -113,9 +118,9 @@ impl TriggerFolder {
             let triggers = folder.read()?;
             return Ok((folder, triggers));
         };
-        let CommonFile { format, triggers } =
-            serde_json::from_slice(&bytes).map_err(|error| unusable(&common_path, &error))?;
-        check_format(&common_path, (format, COMMON_FORMAT))?;
+        let (_, json) = checked_json::decode(&bytes, COMMON_FORMATS).map_err(|why| unusable(&common_path, &why))?;
+        let CommonFile { triggers, .. } =
+            serde_json::from_slice(json).map_err(|error| unusable(&common_path, &error))?;
         triggers.iter().try_for_each(|trigger| check_trigger(&common_path, trigger))?;
         // A move that did not end, or an earlier version of this program that ran since.
         for (name, _) in folder.files()? {
@@ -137,9 +142,9 @@ impl TriggerFolder {
                 continue;
             }
             let Some(bytes) = read_file(&path)? else { continue };
-            let TriggerFile { format, trigger } =
-                serde_json::from_slice(&bytes).map_err(|error| unusable(&path, &error))?;
-            check_format(&path, (format, FORMAT))?;
+            let (_, json) = checked_json::decode(&bytes, FORMATS).map_err(|why| unusable(&path, &why))?;
+            let TriggerFile { trigger, .. } =
+                serde_json::from_slice(json).map_err(|error| unusable(&path, &error))?;
             check_trigger(&path, &trigger)?;
             if name != file_name(trigger.tenant, &trigger.spec.name) {
                 return Err(unusable(&path, &"it has another trigger than its name says"));
@@ -170,8 +175,9 @@ impl TriggerFolder {
     /// # Errors
     /// One line: the file cannot be written.
     pub(super) fn write(&self, trigger: &StoredTrigger) -> Result<usize, ConfigError> {
-        let bytes = serde_json::to_vec(&WrittenFile { format: FORMAT, trigger });
-        let bytes = bytes.map_err(|error| ConfigError::new(format!("a trigger cannot be written down: {error}")))?;
+        let json = serde_json::to_vec(&WrittenFile { format: FORMAT, trigger });
+        let json = json.map_err(|error| ConfigError::new(format!("a trigger cannot be written down: {error}")))?;
+        let bytes = checked_json::with_checksum(json);
         self.create()?;
         write_private(&self.path.join(file_name(trigger.tenant, &trigger.spec.name)), &bytes)?;
         Ok(bytes.len())
@@ -224,97 +230,10 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     }
 }
 
-fn check_format(path: &Path, (format, readable): (u32, u32)) -> Result<(), ConfigError> {
-    if format != readable {
-        return Err(unusable(path, &format!("it has format {format}, and this program reads format {readable}")));
-    }
-    Ok(())
-}
-
 fn check_trigger(path: &Path, StoredTrigger { spec, .. }: &StoredTrigger) -> Result<(), ConfigError> {
     spec.source().map(drop).map_err(|why| unusable(path, &format!("trigger {:?}: {why}", spec.name)))
 }
 
 #[cfg(test)]
-mod tests {
-    //! Promise: what was kept in either form is there after a start, and a start without it says what is wrong.
-
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn trigger(tenant: u32, name: &str, position: u64) -> StoredTrigger {
-        let spec = serde_json::json!({"name": name, "extension": "count", "table": "items"});
-        let letter = DeadLetter { id: 1, at_ms: 2, position: 3, tries: 4, error: "no".into(), args: None };
-        StoredTrigger {
-            tenant,
-            tenant_name: format!("shop{tenant}"),
-            spec: serde_json::from_value(spec).expect("a definition"),
-            position,
-            log_id: 0,
-            last_due_ms: 7,
-            paused: String::new(),
-            dead_letters: vec![letter],
-        }
-    }
-
-    #[test]
-    fn triggers_are_read_as_they_were_written_and_what_a_crash_leaves_goes() {
-        let state = tempfile::tempdir().expect("a folder");
-        let (folder, none) = TriggerFolder::open(state.path()).expect("an empty one");
-        assert!(none.is_empty() && !folder.path.exists(), "there is no folder before the first trigger");
-        let written = [trigger(1, "a.b", 11), trigger(1, "a", 10), trigger(12, "a", 12)];
-        for trigger in &written {
-            folder.write(trigger).expect("room");
-        }
-        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!((mode(&folder.path), mode(&folder.path.join("1-a.json"))), (0o700, 0o600));
-        fs::write(folder.path.join(".new-x"), b"{").expect("as a crash leaves it");
-        assert_eq!(TriggerFolder::open(state.path()).expect("files").1, written);
-        assert!(!folder.path.join(".new-x").exists());
-        folder.remove(1, "a.b").expect("it was there");
-        folder.remove(1, "a.b").expect("it is gone");
-        assert_eq!(TriggerFolder::open(state.path()).expect("files").1, written[1..]);
-    }
-
-    #[test]
-    fn the_common_file_of_earlier_versions_is_moved_and_holds_while_it_is_there() {
-        let state = tempfile::tempdir().expect("a folder");
-        let triggers = vec![trigger(1, "a", 10), trigger(2, "b", 11)];
-        let common = serde_json::to_vec(&CommonFile { format: COMMON_FORMAT, triggers: triggers.clone() });
-        let (path, common) = (state.path().join(COMMON_FILE), common.expect("JSON"));
-        // As an interrupted move, or what an earlier version has changed since, leaves it.
-        let (folder, _) = TriggerFolder::open(state.path()).expect("an empty one");
-        folder.write(&trigger(1, "a", 5)).expect("room");
-        folder.write(&trigger(1, "removed", 5)).expect("room");
-        fs::write(&path, &common).expect("room");
-        assert_eq!(TriggerFolder::open(state.path()).expect("both").1, triggers);
-        assert!(!path.exists());
-        assert_eq!(TriggerFolder::open(state.path()).expect("files").1, triggers);
-        // A later format is not guessed at, and nothing is lost.
-        fs::write(&path, br#"{"format":9,"triggers":[]}"#).expect("room");
-        let refused = TriggerFolder::open(state.path()).expect_err("it is another format").to_string();
-        assert!(refused.contains("format 9") && refused.contains(COMMON_FILE), "{refused}");
-        fs::remove_file(&path).expect("it is there");
-        assert_eq!(TriggerFolder::open(state.path()).expect("files").1, triggers);
-    }
-
-    #[test]
-    fn a_damaged_file_is_named() {
-        let state = tempfile::tempdir().expect("a folder");
-        let (folder, _) = TriggerFolder::open(state.path()).expect("an empty one");
-        folder.write(&trigger(1, "a", 10)).expect("room");
-        let file = folder.path.join("1-a.json");
-        let good = fs::read_to_string(&file).expect("it is there");
-        for (bad, word) in [
-            (good[..20].to_owned(), "EOF"),
-            (good.replace("\"format\":2", "\"format\":3"), "format 3"),
-            (good.replace("\"table\":\"items\"", "\"every\":\"never\""), "never"),
-            (good.replace("\"name\":\"a\"", "\"name\":\"b\""), "another trigger"),
-        ] {
-            fs::write(&file, bad).expect("room");
-            let why = TriggerFolder::open(state.path()).expect_err("it is damaged").to_string();
-            assert!(why.contains("1-a.json") && why.contains(word) && why.contains("remove it"), "{why}");
-        }
-    }
-}
+#[path = "state_file_tests.rs"]
+mod tests;

@@ -1,9 +1,10 @@
 //! Roles: every route with every role, and the life of viewers' tokens.
 
 use super::*;
-use crate::admin::access_tokens::{AccessTokenError, AccessTokenTenant, AccessTokens, NewAccessToken};
+use crate::admin::access_tokens::{AccessToken, AccessTokenError, AccessTokenTenant, AccessTokens, NewAccessToken};
 use crate::admin::code_follower::FollowedCode;
 use crate::admin::routes::ROUTES;
+use crate::golden::{assert_golden, golden_file};
 use sandstorm_catalog::{AgreedImage, DirectoryAgreement};
 
 /// Who asks, in the order of [`tokens`].
@@ -188,10 +189,46 @@ fn tokens_of_viewers_survive_a_restart_and_a_damaged_file_gives_no_rights() {
     assert!(matches!(of_gone, Err(AccessTokenError::TenantGone(_))));
     let full = (0..).find_map(|number| again.create(new(&format!("n{number}"), None), |_| true).err()).unwrap();
     assert!(matches!(full, AccessTokenError::TooMany(256)), "{full}");
-    for damage in ["{", "{\"tokens\":[{}]}", "{\"tokens\":[{\"name\":\"a\",\"created_ms\":0,\"token_hash\":\"x\"}]}"] {
+    let written = std::fs::read_to_string(&path).unwrap();
+    let flipped = written.replace("\"n1\"", "\"n0\"");
+    let newer = written.replace("\"format\": 2", "\"format\": 3");
+    for damage in [
+        "{",
+        flipped.as_str(),
+        newer.as_str(),
+        "{\"tokens\":[{}]}",
+        "{\"tokens\":[{\"name\":\"a\",\"created_ms\":0,\"token_hash\":\"x\"}]}",
+    ] {
         std::fs::write(&path, damage).unwrap();
         let error = AccessTokens::open(state.path()).unwrap_err().to_string();
         assert!(error.contains("access-tokens.json") && error.contains("move it away"), "{error}");
+        assert_eq!(error.contains("format 3, and this program reads formats up to 2"), damage == newer, "{error}");
+    }
+}
+
+#[test]
+fn golden_files_of_viewers_tokens_are_read_and_the_newest_is_what_is_written() {
+    let state = tempfile::tempdir().unwrap();
+    let path = state.path().join("access-tokens.json");
+    let listed = |tokens: &AccessTokens| {
+        let about = |about: AccessToken| (about.name, about.tenant, about.created_ms, about.expires_ms);
+        tokens.listed(None).into_iter().map(about).collect::<Vec<_>>()
+    };
+    // Its two tokens are those of the journal's golden file.
+    let tenant = AccessTokenTenant { name: "shop".into(), id: 7 };
+    let (made_ms, ends_ms) = (1_700_000_000_000, 4_102_444_800_000);
+    let expected =
+        [("night".to_owned(), None, made_ms, None), ("audit".to_owned(), Some(tenant), made_ms + 1, Some(ends_ms))];
+    for format in ["access-tokens-format-1.json", "access-tokens-format-2.json"] {
+        std::fs::write(&path, golden_file(format)).unwrap();
+        let tokens = AccessTokens::open(state.path()).unwrap();
+        assert_eq!(listed(&tokens), expected, "{format}");
+        let presented = sandstorm_accounts::TokenHash::of_presented(b"the-token-of-the-golden-journal").unwrap();
+        assert!(tokens.shown(&presented).is_some(), "{format}");
+        // A change writes the newest format, with what was there.
+        tokens.create(NewAccessToken { name: "more".into(), tenant: None, expires_s: None }, |_| true).unwrap();
+        tokens.revoke(&(None, "more".to_owned())).unwrap();
+        assert_golden("access-tokens-format-2.json", &std::fs::read(&path).unwrap());
     }
 }
 
