@@ -13,7 +13,9 @@ use sandstorm_schema::ExtensionSchema;
 use super::limits;
 use super::signing_key::{BuilderKey, PublicKey};
 
-/// First bytes of every artifact; the last is the format's version.
+/// First bytes of every artifact, of all formats.
+const MAGIC_WORD: &[u8] = b"sandart";
+/// The same with the format's version, which is the last.
 const MAGIC: [u8; 8] = *b"sandart\x04";
 /// The first bytes of the format before there were schemas.
 const SCHEMALESS_MAGIC: [u8; 8] = *b"sandart\x03";
@@ -21,6 +23,10 @@ const SCHEMALESS_MAGIC: [u8; 8] = *b"sandart\x03";
 const TIERLESS_MAGIC: [u8; 8] = *b"sandart\x02";
 /// The first bytes of formats that are no longer read: their headers do not say by which rules the source was checked.
 const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
+
+/// What is wrong with an artifact whose version is above that of [`MAGIC`].
+const NEWER: &str = "it is of a newer format than this server reads: build it with a builder of the server's release, \
+                     or push the source";
 
 /// The version of an artifact's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,7 +325,12 @@ impl ArtifactHeader {
             let (schema, after) = rest.split_at_checked(len)?;
             rest = after;
             if !schema.is_empty() {
-                let schema = ExtensionSchema::parse(std::str::from_utf8(schema).ok()?).ok()?;
+                let text = std::str::from_utf8(schema).ok()?;
+                let schema = ExtensionSchema::parse(text).ok()?;
+                // The signature is of the text that builders write: another one of the same schema is not theirs.
+                if schema.to_json() != text {
+                    return None;
+                }
                 header.schema = Some(Arc::new(schema));
             }
         }
@@ -380,6 +391,12 @@ impl Artifact {
         Artifact::sign_as(key, header, elf, ArtifactFormat::Tierless)
     }
 
+    /// As builders signed that knew no schemas.
+    #[cfg(test)]
+    pub(super) fn sign_without_schema(key: &BuilderKey, header: ArtifactHeader, elf: Vec<u8>) -> Artifact {
+        Artifact::sign_as(key, header, elf, ArtifactFormat::Schemaless)
+    }
+
     fn sign_as(key: &BuilderKey, mut header: ArtifactHeader, elf: Vec<u8>, format: ArtifactFormat) -> Artifact {
         header.elf_digest = sha256(&elf);
         let key_id = key.public().id();
@@ -412,6 +429,9 @@ impl Artifact {
             Some(SCHEMALESS_MAGIC) => ArtifactFormat::Schemaless,
             Some(TIERLESS_MAGIC) => ArtifactFormat::Tierless,
             Some(OLD_MAGIC) => return Err(ArtifactError::Malformed("it is of an older format: push the source again")),
+            Some(magic) if magic.starts_with(MAGIC_WORD) && magic > MAGIC => {
+                return Err(ArtifactError::Malformed(NEWER));
+            }
             _ => return Err(ArtifactError::Malformed("it does not start as one")),
         };
         let header_len = u32::from_le_bytes(take_array(&mut rest).ok_or(cut.clone())?) as usize;

@@ -92,6 +92,52 @@ fn each_reason_has_its_own_error() {
     assert!(refused.contains("older format"), "{refused}");
 }
 
+const SCHEMA: &str = r#"{"functions":[{"name":"total","args":"Basket","reply":"u64"}],"types":[{"name":"Basket","struct":{"fields":[{"name":"items","type":"Vec<u32>"}]}}]}"#;
+
+/// An artifact of each format that is read, the newest last, with the number of its format.
+fn of_all_formats() -> [(u32, Artifact); 3] {
+    let library = b"in place of a library".to_vec();
+    let native = ArtifactHeader { tier: CodeTier::Native, origin: CodeOrigin::Source, ..header() };
+    let schema = Some(Arc::new(ExtensionSchema::parse(SCHEMA).expect("a schema")));
+    let source = ArtifactHeader { origin: CodeOrigin::Source, ..header() };
+    [
+        (2, Artifact::sign_without_tier(&key(1), native, library.clone())),
+        (3, Artifact::sign_without_schema(&key(1), header(), library.clone())),
+        (4, Artifact::sign(&key(1), ArtifactHeader { schema, ..source }, library)),
+    ]
+}
+
+#[test]
+fn golden_artifacts_of_all_formats_are_read_and_the_newest_is_what_is_written() {
+    for (format, made) in of_all_formats() {
+        let path = format!("{}/golden/artifact-format-{format}.bin", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() && format == 4 {
+            std::fs::write(&path, made.encode()).expect("room");
+        }
+        let golden = std::fs::read(&path).expect("the file of that format");
+        assert!(
+            made.encode() == golden,
+            "format {format} has changed: give it a new number, and keep reading this one"
+        );
+        let read = Artifact::decode(&golden).expect("its own bytes");
+        assert_eq!(read, made, "format {format}");
+        let asked = ArtifactRequirements { tier: made.header.tier, ..expected() };
+        assert_eq!(read.verify(&[key(1).public()], &asked), Ok(()), "format {format}");
+        no_flipped_bit_passes_of(&golden, &asked);
+    }
+}
+
+#[test]
+fn an_artifact_of_a_newer_format_is_refused_by_name() {
+    for version in [5, 6, 255] {
+        let mut newer = artifact().encode();
+        newer[7] = version;
+        let refused = Artifact::decode(&newer).expect_err("a newer format");
+        assert!(refused.to_string().contains("newer format"), "{refused}");
+        assert_eq!(refused.code(), "artifact_malformed");
+    }
+}
+
 #[test]
 fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
     let native = ArtifactHeader { tier: CodeTier::Native, origin: CodeOrigin::Source, ..header() };
@@ -121,8 +167,7 @@ fn an_artifact_that_names_no_tier_is_native_and_stays_as_it_was_signed() {
 
 #[test]
 fn the_schema_is_signed_and_one_that_is_none_is_no_header() {
-    let schema = r#"{"functions":[{"name":"total","args":"Basket","reply":"u64"}],"types":[{"name":"Basket","struct":{"fields":[{"name":"items","type":"Vec<u32>"}]}}]}"#;
-    let schema = std::sync::Arc::new(sandstorm_schema::ExtensionSchema::parse(schema).expect("a schema"));
+    let schema = Arc::new(ExtensionSchema::parse(SCHEMA).expect("a schema"));
     let typed = ArtifactHeader { schema: Some(schema.clone()), ..header() };
     let bytes = Artifact::sign(&key(1), typed, b"\x7fELF".to_vec()).encode();
     let read = Artifact::decode(&bytes).expect("its own bytes");
@@ -155,13 +200,16 @@ fn an_unknown_tier_is_no_header() {
 
 #[test]
 fn no_flipped_bit_passes() {
-    let bytes = artifact().encode();
+    no_flipped_bit_passes_of(&artifact().encode(), &expected());
+}
+
+fn no_flipped_bit_passes_of(bytes: &[u8], expected: &ArtifactRequirements) {
     for at in 0..bytes.len() {
         for bit in 0..8 {
-            let mut flipped = bytes.clone();
+            let mut flipped = bytes.to_vec();
             flipped[at] ^= 1 << bit;
             let refused = Artifact::decode(&flipped)
-                .and_then(|artifact| artifact.verify(&[key(1).public()], &expected()))
+                .and_then(|artifact| artifact.verify(&[key(1).public()], expected))
                 .expect_err("a flipped bit passed");
             assert!(
                 matches!(refused, ArtifactError::Malformed(_) | ArtifactError::WrongKey | ArtifactError::Tampered),
