@@ -9,7 +9,7 @@ use clap::Args;
 use sandstorm_client::control::{Control, ControlError, RecordPage, TableAccess, TableSpec, TableStatus};
 use serde::Serialize;
 
-use super::export_file::{EndLine, FORMAT_NAME, FORMAT_VERSION, HeaderLine, TableEndLine, TableLine};
+use super::export_file::{EndLine, FORMAT_NAME, FORMAT_VERSION, HeaderLine, TableEndLine, TableLine, write_line};
 use super::output::{CliError, OutputPrinter, counted};
 use super::progress::ProgressLine;
 use super::session::CliSession;
@@ -168,12 +168,6 @@ fn page(control: &Control, tenant: &str, table: &str, cursor: Option<&str>) -> R
             page => return Ok(page?),
         }
     }
-}
-
-fn write_line(into: &mut impl Write, line: &impl Serialize) -> Result<(), CliError> {
-    serde_json::to_writer(&mut *into, line).map_err(std::io::Error::from)?;
-    into.write_all(b"\n")?;
-    Ok(())
 }
 
 #[cfg(test)]

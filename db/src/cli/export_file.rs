@@ -1,6 +1,6 @@
 //! The file of an export: JSON, one object a line. docs/durability.md has the format.
 
-use std::io::{BufRead, Read};
+use std::io::{BufRead, Read, Write};
 
 use sandstorm_client::control::{ExportedRecord, TableSpec};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,15 @@ pub(super) struct EndLine {
     pub(super) end: bool,
     pub(super) tables: u64,
     pub(super) records: u64,
+}
+
+/// Writes a line.
+///
+/// # Errors
+/// Those of the system.
+pub(super) fn write_line(into: &mut impl Write, line: &impl Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *into, line)?;
+    into.write_all(b"\n")
 }
 
 /// A line that was read.
@@ -157,58 +166,5 @@ impl<R: BufRead> LineReader<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn lines_are_what_they_say() {
-        let parse = |line: &str| ExportLine::parse(line.as_bytes());
-        let header = HeaderLine {
-            format: FORMAT_NAME,
-            format_version: FORMAT_VERSION,
-            program: "0.1.0",
-            tenant: "shop",
-            made_ms: 1,
-        };
-        assert_eq!(parse(&serde_json::to_string(&header).unwrap()), Ok(ExportLine::Header));
-        let newer = HeaderLine { format_version: 2, ..header };
-        assert!(parse(&serde_json::to_string(&newer).unwrap()).unwrap_err().contains("version 2"));
-        assert!(parse(r#"{"format":"other","format_version":1}"#).is_err());
-        let table = TableSpec { name: "t".into(), ordered: true, ..TableSpec::default() };
-        let line = serde_json::to_string(&TableLine { table: table.clone() }).unwrap();
-        assert_eq!(parse(&line), Ok(ExportLine::Table(table)));
-        let line = serde_json::to_string(&TableEndLine { end_of_table: "t", records: 3 }).unwrap();
-        assert_eq!(parse(&line), Ok(ExportLine::TableEnd { records: 3 }));
-        let line = serde_json::to_string(&EndLine { end: true, tables: 1, records: 3 }).unwrap();
-        assert_eq!(parse(&line), Ok(ExportLine::End { records: 3 }));
-        for wrong in [r#"{"kee":"a","value":"b"}"#, "", "[]", r#"{"key":1}"#, r#"{"records":1}"#] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn long_and_empty_lines_are_passed_and_counted() {
-        let mut text = b"\n  \n{\"a\":1}\r\n".to_vec();
-        text.extend(std::iter::repeat_n(b'x', MAX_LINE_BYTES + 5));
-        text.extend_from_slice(b"\nlast");
-        let mut lines = LineReader::new(&text[..]);
-        assert_eq!(lines.next_line().unwrap(), Some((3, Ok(&b"{\"a\":1}"[..]))));
-        assert!(matches!(lines.next_line().unwrap(), Some((4, Err(_)))));
-        assert_eq!(lines.next_line().unwrap(), Some((5, Ok(&b"last"[..]))));
-        assert_eq!(lines.next_line().unwrap(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn no_line_panics(line in any::<Vec<u8>>()) {
-            let _either = ExportLine::parse(&line);
-        }
-
-        #[test]
-        fn no_json_panics(line in r#"\{("(key|value|key_base64|end|records|table|format|version)":("[a-zA-Z=]{0,5}"|-?[0-9]{1,22}|\{\}|null|true),?){0,4}\}"#) {
-            let _either = ExportLine::parse(line.as_bytes());
-        }
-    }
-}
+#[path = "export_file_tests.rs"]
+mod tests;
