@@ -8,6 +8,7 @@ mod holes;
 mod hostile;
 mod modules;
 mod mutations;
+mod patterns;
 mod places;
 mod profiles;
 mod sandbox;

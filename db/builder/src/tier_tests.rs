@@ -10,8 +10,9 @@ use super::tests::{job, source, tight_job, toolchain};
 use super::{BuildError, MANIFEST_FILE, PushedSource, ROOT_FILE, SourceFile};
 use super::{build_module, check};
 
-/// The corpus must not shrink unnoticed.
+/// The corpora must not shrink unnoticed.
 const LEAST_PROGRAMS: usize = 120;
+const LEAST_PATTERNS: usize = 10;
 
 const RUN: &str = "pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> { Ok(()) }\n";
 
@@ -30,95 +31,27 @@ fn refusals(text: &str) -> Vec<String> {
     }
 }
 
-/// What the native tier refuses, and people write all the time.
-const PATTERNS: [(&str, &str); 10] = [
-    (
-        "objects of a trait of one's own",
-        "trait Rule { fn holds(&self, x: u64) -> bool; }
-         struct Least(u64);
-         impl Rule for Least { fn holds(&self, x: u64) -> bool { x >= self.0 } }
-         struct Even;
-         impl Rule for Even { fn holds(&self, x: u64) -> bool { x % 2 == 0 } }
-         pub fn all(x: u64) -> bool { let rules: Vec<Box<dyn Rule>> = vec![Box::new(Least(3)), Box::new(Even)]; rules.iter().all(|rule| rule.holds(x)) }",
-    ),
-    (
-        "a trait with an associated type",
-        "trait Codec { type Value; fn read(&self, from: &[u8]) -> Option<Self::Value>; }
-         struct Byte;
-         impl Codec for Byte { type Value = u8; fn read(&self, from: &[u8]) -> Option<u8> { from.first().copied() } }
-         pub fn read<C: Codec>(codec: &C, from: &[u8]) -> Option<C::Value> where C::Value: PartialEq { codec.read(from) }
-         pub fn first(from: &[u8]) -> Option<u8> { read(&Byte, from) }",
-    ),
-    (
-        "a trait with parameters",
-        "trait Convert<T> { fn convert(self) -> T; }
-         impl Convert<String> for u8 { fn convert(self) -> String { self.to_string() } }
-         impl Convert<u64> for u8 { fn convert(self) -> u64 { self.into() } }
-         pub fn f(x: u8) -> (String, u64) { (x.convert(), x.convert()) }",
-    ),
-    (
-        "implementations for tuples and references",
-        "trait Size { fn size(&self) -> usize; }
-         impl<A: Size, B: Size> Size for (A, B) { fn size(&self) -> usize { self.0.size() + self.1.size() } }
-         impl<T: Size + ?Sized> Size for &T { fn size(&self) -> usize { (**self).size() } }
-         impl Size for str { fn size(&self) -> usize { self.len() } }
-         pub fn f(x: &str) -> usize { (x, (x, x)).size() }",
-    ),
-    (
-        "an iterator adapter",
-        "pub struct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }
-         impl<I: Iterator> Iterator for Pairs<I> where I::Item: Clone {
-             type Item = (I::Item, I::Item);
-             fn next(&mut self) -> Option<(I::Item, I::Item)> { let next = self.rest.next()?; let last = self.last.replace(next.clone())?; Some((last, next)) }
-         }
-         pub trait Paired: Iterator + Sized { fn pairs(mut self) -> Pairs<Self> { let last = self.next(); Pairs { rest: self, last } } }
-         impl<I: Iterator> Paired for I {}
-         pub fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).pairs().peekable().count() }",
-    ),
-    (
-        "a table of function pointers",
-        "const COMMANDS: &[(&str, fn(&[u8]) -> u64)] = &[(\"len\", len), (\"sum\", |x| x.iter().map(|x| u64::from(*x)).sum())];
-         fn len(x: &[u8]) -> u64 { x.len() as u64 }
-         pub fn call(name: &str, x: &[u8]) -> Option<u64> { let (_, f) = COMMANDS.iter().find(|(known, _)| *known == name)?; Some(f(x)) }",
-    ),
-    (
-        "a macro of three lines",
-        "macro_rules! id {
-             ($($name:ident),*) => { $(#[derive(Clone, Copy, Debug, PartialEq)] pub struct $name(pub u64); impl $name { #[inline] pub fn name() -> &'static str { stringify!($name) } })* };
-         }
-         id!(User, Order);
-         macro_rules! at_most { ($value:expr, $most:expr) => { if $value > $most { return Err(Error::invalid(concat!(\"more than \", $most))); } }; }
-         pub fn f(x: u64) -> Result<User, Error> { at_most!(x, 7); Ok(User(x)) }",
-    ),
-    (
-        "pin!",
-        "use core::future::Future;
-         use core::pin::pin;
-         use core::task::{Context, Poll, Waker};
-         pub fn now<F: Future>(f: F) -> Option<F::Output> { match pin!(f).poll(&mut Context::from_waker(Waker::noop())) { Poll::Ready(x) => Some(x), Poll::Pending => None } }",
-    ),
-    (
-        "static tables",
-        "static PRIMES: [u32; 4] = [2, 3, 5, 7];
-         static COUNT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
-         pub fn f(x: usize) -> u32 { COUNT.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + PRIMES[x % 4] }",
-    ),
-    (
-        "closures in structs",
-        "pub struct Step<'a, F: Fn(u64) -> u64 + 'a> { run: F, hooks: Vec<Box<dyn for<'x> Fn(&'x str) -> &'x str + 'a>> }
-         impl<'a, F: Fn(u64) -> u64 + 'a> Step<'a, F> { pub fn run(&self, x: u64) -> u64 { self.hooks.iter().fold((self.run)(x), |sum, hook| sum + hook(\"ab\").len() as u64) } }
-         pub fn f(x: u64) -> u64 { Step { run: move |y| y + x, hooks: vec![Box::new(|text| &text[1..])] }.run(1) }",
-    ),
-];
+/// What the native tier refuses, and people write all the time: the files of `tests/patterns`, which
+/// `tests/extensions/patterns.rs` calls as well.
+fn patterns() -> Vec<(String, PushedSource)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/patterns");
+    let entries = std::fs::read_dir(folder).expect("the folder");
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.expect("an entry").path();
+        (path.display().to_string(), source(&std::fs::read_to_string(&path).expect("text")))
+    };
+    entries.map(read).collect()
+}
 
 #[test]
 fn ordinary_rust_passes_where_the_second_wall_stands() {
-    for (what, text) in PATTERNS {
-        let found = refusals(text);
-        assert!(found.is_empty(), "{what}: {found:?}");
-        let built = build_module(toolchain(), &whole(text), &job()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let patterns = patterns();
+    assert!(patterns.len() >= LEAST_PATTERNS, "{} patterns: the corpus has shrunk", patterns.len());
+    for (what, pushed) in patterns {
+        check(&pushed, &[], CodeTier::Sandboxed).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let built = build_module(toolchain(), &pushed, &job()).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(shape(&built.wasm).foreign.is_empty(), "{what}");
-        let native = check(&whole(text), &[], CodeTier::Native);
+        let native = check(&pushed, &[], CodeTier::Native);
         assert!(matches!(native, Err(BuildError::Refused(_))), "{what} passes in the native tier as well: {native:?}");
     }
 }
