@@ -165,6 +165,7 @@ pub(super) const SAMPLES: &[PageSample] = &[
         Elsewhere("the_examples_in_other_languages_do_what_their_pages_say"),
     ),
     sample("docs/modules.md", " 0 ", NO_PROGRAM),
+    sample("docs/modules.md", "$ printf", Elsewhere("a_module_of_gos_own_compiler_is_refused_by_what_it_imports")),
 ];
 
 /// Versions to go back to: the next one is the eighth, as the page says below.

@@ -461,9 +461,49 @@ fn follow_page(server: &Server, name: &str, copy: &Path) {
 #[test]
 fn the_examples_in_other_languages_do_what_their_pages_say() {
     let server = with_a_tenant("sandboxed");
-    for (name, tools) in [("c", &["clang", "wasm-ld"][..]), ("assemblyscript", &["npm"]), ("rust", &["rustc"])] {
+    let examples = [
+        ("c", &["clang", "wasm-ld"][..]),
+        ("assemblyscript", &["npm"]),
+        ("go", &["tinygo", "wasm-opt"]),
+        ("rust", &["rustc"]),
+    ];
+    for (name, tools) in examples {
         if let Some(copy) = built_example(name, tools) {
             follow_page(&server, name, copy.path());
         }
     }
+}
+
+/// The commands of the page that make a module with Go's own compiler.
+fn commands_of_go() -> Vec<String> {
+    let page = fs::read_to_string(root().join("docs/modules.md")).expect("a page");
+    let of_go = |line: &String| line.starts_with("printf 'package main") || line.starts_with("GOOS=wasip1 ");
+    build_commands(&page).into_iter().filter(of_go).collect()
+}
+
+/// What the page says of Go's own compiler: its runtime imports WASI, so nothing that it makes can be pushed.
+#[test]
+fn a_module_of_gos_own_compiler_is_refused_by_what_it_imports() {
+    // -buildmode=c-shared of this target is there since Go 1.24.
+    let has_target = Command::new("go").arg("version").output().is_ok_and(|found| {
+        let version = String::from_utf8_lossy(&found.stdout).into_owned();
+        let minor = version.split("go1.").nth(1).and_then(|rest| rest.split(['.', ' ']).next()?.parse::<u32>().ok());
+        minor.is_some_and(|minor| minor >= 24)
+    });
+    if !has_target {
+        eprintln!("skipped: a module of Go's own compiler: go 1.24 or newer is missing");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let commands = commands_of_go();
+    assert_eq!(commands.len(), 2, "the page writes a program, and builds it: {commands:?}");
+    for command in commands {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command]).current_dir(folder.path()).env("GOTOOLCHAIN", "local");
+        let done = shell.env("GOCACHE", folder.path().join("cache")).output().expect("sh runs");
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let server = with_a_tenant("sandboxed");
+    let refused = failure(&server, &format!("ext push --wasm {}", folder.path().join("plain.wasm").display()));
+    assert!(refused.contains("it imports the function wasi_snapshot_preview1."), "{refused}");
 }
