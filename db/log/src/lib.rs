@@ -25,12 +25,19 @@ pub mod frame;
 pub mod fuzzing;
 pub mod limits;
 mod log_copy;
+#[cfg(any(test, feature = "testing"))]
+mod memory_replica;
 mod options;
 mod positions;
 mod recent_frames;
 mod recovery;
 mod replica;
+mod replica_file;
 mod replica_format;
+#[cfg(any(test, feature = "testing"))]
+mod replica_ledger;
+#[cfg(any(test, feature = "testing"))]
+pub mod replica_suite;
 mod salvage;
 mod scrub;
 mod segment_writer;
@@ -46,6 +53,8 @@ pub use checkpoint::CheckpointWriter;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
 pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
+#[cfg(any(test, feature = "testing"))]
+pub use memory_replica::MemoryReplica;
 pub use options::LogOptions;
 pub use positions::{COPIED_BIT, PositionState, boot_time, later_position, waits_for_copies};
 pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};

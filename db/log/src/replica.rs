@@ -8,14 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::broken_rules::{ReplicaRule, is_replica_broken};
 use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
-use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, REPLICA_ZERO_BYTES, SHIPPED_BYTES};
+use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SHIPPED_BYTES};
 use crate::recovery::{ChangeVisitor, LogFileNumbers, ReplaySummary, read_log};
+use crate::replica_file::ReplicaFile;
 use crate::replica_format::{BatchItem, PROMISE_FILE, ReplicaBatch, ReplicaPromise};
-use crate::segment_writer::{FrameBuffer, NEW_PREFIX, fill_with_zeros};
+use crate::segment_writer::NEW_PREFIX;
 
 /// Why a replica has not taken something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,12 +46,7 @@ pub enum ReplicaError {
 }
 
 /// Bytes of a segment's changes in a batch, at most: it ends with the frame that exceeds its size.
-const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
-/// Bytes of its frames, in whole blocks, about: more is written in more than one piece of memory.
-const BATCH_FRAME_BYTES: u64 = 2 * BATCH_PAYLOAD_BYTES;
-/// Bytes of a batch up to which the file is filled with zeros for the next ones: for a larger one they would cost more
-/// than a growing file does.
-const ZEROS_FOR_BYTES: u64 = 64 << 10;
+pub(crate) const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
 
 /// A file of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +68,11 @@ pub struct ReplicaState {
     pub files: Vec<ReplicaFileState>,
 }
 
-/// The copy of a log, at whatever place.
+/// The copy of a log, wherever it is. What holds of each implementation is in `replica_suite`. An answer that is missing
+/// says nothing: whoever has asked asks for the state next.
 pub trait LogReplica {
-    /// Returns what it has.
+    /// Returns what it has, to a sender that comes anew: files that an earlier one has begun, and that have no names yet,
+    /// are begun again.
     ///
     /// # Errors
     /// [`ReplicaError`].
@@ -102,79 +101,6 @@ pub trait LogReplica {
     /// # Errors
     /// [`ReplicaError`]: damage, among others.
     fn read(&mut self, visit: &mut ChangeVisitor<'_>) -> Result<ReplaySummary, ReplicaError>;
-}
-
-/// A file that may be written.
-struct ReplicaFile {
-    header: FileHeader,
-    /// None: it is not written any more.
-    file: Option<Box<dyn LogFile>>,
-    offset: u64,
-    position: u64,
-    /// Whether a checkpoint's last frame is there.
-    is_whole: bool,
-    is_dirty: bool,
-    /// A segment's frames that are not written yet: those of one batch go to the disk by one synchronous write.
-    pending: FrameBuffer,
-    /// The position before them.
-    pending_from: u64,
-    /// The offset up to which the file is filled with zeros, or with frames: the file does not grow up to there.
-    zeros_to: u64,
-}
-
-impl ReplicaFile {
-    fn new(header: FileHeader, file: Option<Box<dyn LogFile>>, offset: u64, position: u64) -> ReplicaFile {
-        let (is_whole, is_dirty, pending, pending_from, zeros_to) = (false, false, FrameBuffer::default(), position, 0);
-        ReplicaFile { header, file, offset, position, is_whole, is_dirty, pending, pending_from, zeros_to }
-    }
-
-    /// Has a segment's frame, in whole blocks, written with the next sync.
-    fn add(&mut self, bytes: &[u8]) {
-        let whole = frame_bytes(bytes.len() - FRAME_HEADER_BYTES);
-        if self.pending.frames().is_empty() {
-            self.pending.begin(BATCH_FRAME_BYTES);
-            self.pending_from = self.position;
-        }
-        self.pending.add(bytes, whole as usize);
-        self.offset += whole;
-    }
-
-    /// Writes what is pending, and waits until it is on the disk.
-    fn flush(&mut self) -> std::io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        if std::mem::take(&mut self.is_dirty) {
-            file.sync()?;
-        }
-        let bytes = self.pending.frames().len() as u64;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let written = match file.write_synced_at(self.offset - bytes, self.pending.frames()) {
-            Ok(written) if written as u64 != bytes => Err(std::io::ErrorKind::StorageFull.into()),
-            done => done,
-        };
-        self.pending.clear();
-        if let Err(error) = written {
-            (self.offset, self.position) = (self.offset - bytes, self.pending_from);
-            return Err(error);
-        }
-        if bytes <= ZEROS_FOR_BYTES && self.zeros_to < self.offset + bytes {
-            self.fill_ahead()?;
-        }
-        Ok(())
-    }
-
-    /// Fills the file with zeros behind its end, as the log's own segments are. Where a file does not grow, a write is
-    /// one of the disk; else the file system writes to its journal, too. A disk without room is met by the next frame.
-    fn fill_ahead(&mut self) -> std::io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        match fill_with_zeros(&**file, self.offset..self.offset + REPLICA_ZERO_BYTES) {
-            Ok(()) => self.zeros_to = self.offset + REPLICA_ZERO_BYTES,
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
 }
 
 type ReplicaFiles = BTreeMap<u64, ReplicaFile>;
@@ -280,7 +206,9 @@ impl ReplicaFolder {
             position += u64::from(frame.payload_bytes);
             is_whole = frame.is_last;
         }
-        Ok(ReplicaFile { is_whole, ..ReplicaFile::new(header, None, reader.offset, position) })
+        let mut found = ReplicaFile::new(header, None, reader.offset, position);
+        found.is_whole = is_whole;
+        Ok(found)
     }
 
     /// Refuses damage of what was on the disk before an answer. A checkpoint, and each segment before the last one, was
@@ -352,7 +280,9 @@ impl ReplicaFolder {
         if promise == self.promise {
             return Ok(());
         }
-        self.write_new(PROMISE_FILE, &promise.encode())?;
+        if !is_replica_broken(ReplicaRule::PromisesAreOnDisk) || self.promise.log_id != promise.log_id {
+            self.write_new(PROMISE_FILE, &promise.encode())?;
+        }
         self.promise = promise;
         Ok(())
     }
@@ -370,12 +300,13 @@ impl ReplicaFolder {
         if let Some(error) = &self.failure {
             return Err(ReplicaError::Log(error.clone()));
         }
-        if self.promise.is_sealed {
+        if self.promise.is_sealed && !is_replica_broken(ReplicaRule::SealsAreForGood) {
             return Err(ReplicaError::Sealed);
         }
-        if epoch < self.promise.epoch {
+        if epoch < self.promise.epoch && !is_replica_broken(ReplicaRule::EarlierEpochsAreRefused) {
             return Err(ReplicaError::OldEpoch(self.promise.epoch));
         }
+        let epoch = epoch.max(self.promise.epoch);
         let raised = self.set_promise(ReplicaPromise { epoch, ..self.promise });
         self.ends(raised)
     }
@@ -402,7 +333,8 @@ impl ReplicaFolder {
         let made = made.and_then(|file| self.write(&*file, &name, 0, &header.encode()).map(|()| file));
         let file = Some(self.ends(made)?);
         let position = if kind == FileKind::Segment { header.first_position } else { 0 };
-        let new = ReplicaFile { is_dirty: true, ..ReplicaFile::new(*header, file, BLOCK_BYTES, position) };
+        let mut new = ReplicaFile::new(*header, file, BLOCK_BYTES, position);
+        new.is_dirty = true;
         self.new_files(kind).insert(number, new);
         Ok(())
     }
@@ -423,7 +355,8 @@ impl ReplicaFolder {
         let Some(frame) = frame.filter(|frame| bytes.len() == FRAME_HEADER_BYTES + frame.payload_bytes as usize) else {
             return gap("there is no intact frame");
         };
-        if (found.offset, found.position) != (offset, frame.position) || found.is_whole {
+        let follows = (found.offset, found.position) == (offset, frame.position) && !found.is_whole;
+        if !follows && !is_replica_broken(ReplicaRule::FramesFollow) {
             return gap("the frame does not follow what it has");
         }
         let Some(file) = &found.file else { return gap("it does not write the file any more") };
@@ -455,6 +388,17 @@ impl ReplicaFolder {
         };
         if kind == FileKind::Checkpoint && !found.is_whole {
             return Err(ReplicaError::Gap(format!("checkpoint {number} is not whole")));
+        }
+        // A question that comes late, behind one that was sent again, would take back what was confirmed since.
+        // A file that another start of its owner has made in its place may be shorter: half a unit is dropped there.
+        let (header, ends_at) = (found.header, found.position);
+        let is_shorter = |earlier: &ReplicaFile| earlier.header == header && ends_at < earlier.position;
+        if self.files(kind).get(&number).is_some_and(is_shorter)
+            && !is_replica_broken(ReplicaRule::ReplacementsEndNoEarlier)
+        {
+            self.new_files(kind).remove(&number);
+            let why = format!("file {number} ends earlier than it did");
+            return Err(ReplicaError::Gap(why));
         }
         self.sync_all()?;
         let renamed = self.rename(&new_name(kind, number), &kind.file_name(number));
@@ -550,6 +494,9 @@ impl ReplicaFolder {
 impl LogReplica for ReplicaFolder {
     fn state(&mut self, epoch: u64) -> Result<ReplicaState, ReplicaError> {
         self.enter(epoch)?;
+        // What an earlier sender has begun is begun again: its frames would go on in a file that nobody knows of.
+        self.new_segments.clear();
+        self.new_checkpoints.clear();
         let shown = |found: &ReplicaFile| ReplicaFileState {
             header: found.header,
             offset: found.offset,
@@ -570,7 +517,8 @@ impl LogReplica for ReplicaFolder {
         self.enter(epoch)?;
         let holds_from = self.checkpoints.get(&checkpoint).map(|found| found.header.first_position);
         let first = self.segments.get(&segment).map(|found| found.header.first_position);
-        if !matches!((holds_from, first), (Some(from), Some(first)) if first <= from) {
+        let stays = matches!((holds_from, first), (Some(from), Some(first)) if first <= from);
+        if !stays && !is_replica_broken(ReplicaRule::TrimsLeaveACheckpoint) {
             return Err(ReplicaError::Gap("what is to stay is not there".to_owned()));
         }
         // The first segments first, so that a crash leaves no gap; a checkpoint before what it needs.

@@ -1,6 +1,8 @@
 //! Promise: a copy is made once, tells what it has, gives leases, waits for no disk that hangs, and leaves room on its
 //! server's disk.
 
+mod suite;
+
 use super::*;
 use crate::replica_messages::LEASE_MS;
 

@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::put;
+use crate::broken_rules::{ReplicaRule, break_replica_rule};
 use crate::disk::simulated::{DiskFault, SimulatedDisk};
 use crate::frame::FileKind;
+use crate::memory_replica::MemoryReplica;
 use crate::replica_format::{BatchItem, ReplicaPromise};
+use crate::replica_suite::{ReplicaHost, SourceLog, conforms, ship, survives};
 use crate::{
-    ChangeLog, CheckpointWriter, LogError, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaBatch,
+    ChangeLog, ChangeVisitor, LogError, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplaySummary, ReplicaBatch,
     ReplicaError, ReplicaFolder, ReplicaState,
 };
 
@@ -22,76 +26,23 @@ const OPTIONS: LogOptions = LogOptions {
     gather_time: crate::limits::GATHER_TIME,
 };
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server's log that goes on over restarts, each change with a key of its own.
-pub(super) struct SourceLog {
-    disk: SimulatedDisk,
-    pub(super) log: Arc<ChangeLog>,
-    /// Where the change of each key ends.
-    ends: Vec<u64>,
-}
-
-fn start(disk: &SimulatedDisk) -> Arc<ChangeLog> {
-    start_with(disk, OPTIONS)
-}
+/// Runs of the suite by a seed, for each implementation.
+const SUITE_RUNS: u64 = 150;
+/// Runs in which a broken rule is found at the latest.
+const BROKEN_RUNS: u64 = 150;
 
 fn start_with(disk: &SimulatedDisk, options: LogOptions) -> Arc<ChangeLog> {
     let read = RecoveredLog::read(Arc::new(disk.clone()), options, &mut |_, _| Ok(())).expect("it is sound");
     read.start().expect("it starts")
 }
 
-impl SourceLog {
-    pub(super) fn new() -> SourceLog {
-        let disk = SimulatedDisk::default();
-        SourceLog { log: start(&disk), disk, ends: Vec::new() }
-    }
-
-    pub(super) fn write(&mut self) {
-        let number = self.ends.len() as u32;
-        let value = vec![number as u8; if number.is_multiple_of(5) { 9_000 } else { 300 }];
-        let end = self.log.append(&put(&number.to_le_bytes(), u64::from(number) + 1, &value), true);
-        assert!(self.log.wait(end, PATIENCE));
-        self.ends.push(end);
-    }
-
-    pub(super) fn checkpoint(&self) {
-        let mut writer = CheckpointWriter::begin(&self.log).expect("it begins");
-        for number in 0..self.ends.len() as u32 {
-            writer.push(&put(&number.to_le_bytes(), u64::from(number) + 1, b"of the checkpoint")).expect("written");
-        }
-        writer.finish().expect("it ends");
-    }
-
-    /// The process ends, and another one goes on.
-    fn restart(&mut self) {
-        self.log.close();
-        self.disk = self.disk.after_kill();
-        self.log = start(&self.disk);
-    }
+/// A server's log in small segments.
+pub(super) fn small_source() -> SourceLog {
+    SourceLog::new(OPTIONS)
 }
 
 pub(super) fn replica_on(disk: &SimulatedDisk) -> Result<ReplicaFolder, LogError> {
     ReplicaFolder::open(Arc::new(disk.clone()))
-}
-
-/// Sends all that there is; returns the position up to which the replica has confirmed it.
-pub(super) fn ship(
-    shipper: &mut LogShipper,
-    replica: &mut dyn LogReplica,
-    epoch: u64,
-) -> Result<Option<u64>, ReplicaError> {
-    loop {
-        let batch = shipper.next_batch(true)?;
-        if batch.is_empty() {
-            return Ok(shipper.held());
-        }
-        let sent = ReplicaBatch::decode(&batch.encode()).expect("as it was sent");
-        replica.append(epoch, &sent)?;
-        shipper.acknowledge();
-        if let Some((checkpoint, segment)) = shipper.take_trim() {
-            replica.trim(epoch, checkpoint, segment)?;
-        }
-    }
 }
 
 /// The keys that a replica has.
@@ -113,59 +64,135 @@ fn check(replica: &mut dyn LogReplica, source: &SourceLog, held: u64) {
     }
 }
 
-/// What every replica has to do.
-fn conforms(replica: &mut dyn LogReplica) {
-    let mut source = SourceLog::new();
-    (0..30).for_each(|_| source.write());
-    assert_eq!(replica.state(3), Ok(ReplicaState::default()));
-    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().expect("it is empty");
-    let held = ship(&mut shipper, replica, 3).unwrap();
-    assert_eq!(held, source.ends.last().copied(), "all is there");
-    assert_eq!(keys(replica).len(), 30);
-    // What it has is told, so that another sender goes on behind it; what it has already does not follow.
-    let state = replica.state(3).unwrap();
-    assert_eq!(state.files.last().map(|file| file.position), held);
-    let mut again = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
-    let all = again.next_batch(true).unwrap();
-    assert!(matches!(replica.append(3, &all), Err(ReplicaError::Gap(_))));
-    assert_eq!(replica.state(3).unwrap(), state);
-    // A later epoch ends the earlier one.
-    source.write();
-    let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
-    let more = shipper.next_batch(true).unwrap();
-    assert_eq!((shipper.held(), again.held()), (held, None), "what it says that it has, and nothing of what is sent");
-    assert_eq!(replica.append(4, &ReplicaBatch::default()), Ok(()));
-    assert_eq!(replica.append(3, &more), Err(ReplicaError::OldEpoch(4)));
-    assert!(matches!(replica.trim(3, 1, 1), Err(ReplicaError::OldEpoch(4))));
-    assert_eq!(replica.append(4, &more), Ok(()));
-    shipper.acknowledge();
-    assert_eq!(shipper.held(), source.ends.last().copied());
-    // A checkpoint makes what is before it superfluous; what is not there is not trimmed for.
-    assert!(matches!(replica.trim(4, 7, 1), Err(ReplicaError::Gap(_))));
-    source.checkpoint();
-    (0..20).for_each(|_| source.write());
-    let held = ship(&mut shipper, replica, 4).unwrap();
-    assert_eq!(held, source.ends.last().copied());
-    let files = replica.state(4).unwrap().files;
-    assert!(files.iter().any(|file| file.header.kind == FileKind::Checkpoint));
-    assert!(files.iter().all(|file| file.header.number > 1 || file.header.kind == FileKind::Checkpoint), "{files:?}");
-    assert_eq!(keys(replica).len(), 51);
-    // Sealed, it takes nothing, for good.
-    assert_eq!((replica.seal(), replica.seal()), (Ok(()), Ok(())));
-    source.write();
-    let more = shipper.next_batch(true).unwrap();
-    for epoch in [4, 5, u64::MAX] {
-        assert_eq!(replica.append(epoch, &more), Err(ReplicaError::Sealed));
-        assert_eq!(replica.append(epoch, &ReplicaBatch::default()), Err(ReplicaError::Sealed));
-        assert_eq!(replica.state(epoch), Err(ReplicaError::Sealed));
-        assert_eq!(replica.trim(epoch, 1, 1), Err(ReplicaError::Sealed));
+/// A folder as a replica, which a crash of the machine leaves with what was synced.
+struct FolderHost {
+    disk: SimulatedDisk,
+    /// `None`: it could not be opened.
+    replica: Arc<Mutex<Option<ReplicaFolder>>>,
+}
+
+/// A handle to it, as a connection to the server is one.
+struct FolderHandle(Arc<Mutex<Option<ReplicaFolder>>>);
+
+impl FolderHost {
+    fn new() -> FolderHost {
+        let disk = SimulatedDisk::default();
+        let replica = Arc::new(Mutex::new(replica_on(&disk).ok()));
+        FolderHost { disk, replica }
     }
-    assert_eq!(keys(replica).len(), 51);
+}
+
+impl FolderHandle {
+    fn ask<T>(&self, ask: impl FnOnce(&mut ReplicaFolder) -> Result<T, ReplicaError>) -> Result<T, ReplicaError> {
+        let mut replica = self.0.lock();
+        replica.as_mut().map_or_else(|| Err(ReplicaError::Damaged("it cannot be opened".to_owned())), ask)
+    }
+}
+
+impl LogReplica for FolderHandle {
+    fn state(&mut self, epoch: u64) -> Result<ReplicaState, ReplicaError> {
+        self.ask(|replica| replica.state(epoch))
+    }
+
+    fn append(&mut self, epoch: u64, batch: &ReplicaBatch) -> Result<(), ReplicaError> {
+        self.ask(|replica| replica.append(epoch, batch))
+    }
+
+    fn trim(&mut self, epoch: u64, checkpoint: u64, segment: u64) -> Result<(), ReplicaError> {
+        self.ask(|replica| replica.trim(epoch, checkpoint, segment))
+    }
+
+    fn seal(&mut self) -> Result<(), ReplicaError> {
+        self.ask(LogReplica::seal)
+    }
+
+    fn read(&mut self, visit: &mut ChangeVisitor<'_>) -> Result<ReplaySummary, ReplicaError> {
+        self.ask(|replica| replica.read(visit))
+    }
+}
+
+impl ReplicaHost for FolderHost {
+    fn open(&mut self) -> Result<Box<dyn LogReplica>, ReplicaError> {
+        Ok(Box::new(FolderHandle(Arc::clone(&self.replica))))
+    }
+
+    fn crash(&mut self, seed: u64) {
+        self.disk = self.disk.after_crash(seed);
+        *self.replica.lock() = replica_on(&self.disk).ok();
+    }
+}
+
+/// The replica in memory, which no crash takes anything from.
+struct MemoryHost(MemoryReplica);
+
+impl ReplicaHost for MemoryHost {
+    fn open(&mut self) -> Result<Box<dyn LogReplica>, ReplicaError> {
+        Ok(Box::new(self.0.clone()))
+    }
+
+    fn crash(&mut self, _seed: u64) {}
+}
+
+/// Makes a replica that nobody has asked yet.
+type HostMaker = fn() -> Box<dyn ReplicaHost>;
+
+const FOLDER: HostMaker = || Box::new(FolderHost::new());
+const MEMORY: HostMaker = || Box::new(MemoryHost(MemoryReplica::default()));
+
+/// The whole suite, with so many runs.
+fn suite(make: HostMaker, runs: u64) -> Result<(), String> {
+    conforms(&mut *make())?;
+    (0..runs).try_for_each(|seed| survives(&mut *make(), seed).map_err(|why| format!("seed {seed}: {why}")))
 }
 
 #[test]
-fn a_folder_is_a_replica() {
-    conforms(&mut replica_on(&SimulatedDisk::default()).unwrap());
+fn a_folder_and_a_replica_in_memory_do_what_every_replica_has_to_do() {
+    for (name, make) in [("folder", FOLDER), ("memory", MEMORY)] {
+        suite(make, SUITE_RUNS).unwrap_or_else(|why| panic!("{name}: {why}"));
+    }
+}
+
+#[test]
+fn each_rule_of_replicas_that_is_broken_on_purpose_is_found() {
+    let both = [
+        ReplicaRule::EarlierEpochsAreRefused,
+        ReplicaRule::SealsAreForGood,
+        ReplicaRule::FramesFollow,
+        ReplicaRule::ReplacementsEndNoEarlier,
+        ReplicaRule::TrimsLeaveACheckpoint,
+    ];
+    let of_a_disk = [ReplicaRule::PromisesAreOnDisk, ReplicaRule::ConfirmedIsOnDisk];
+    let runs = both.iter().map(|rule| (MEMORY, *rule)).chain(both.iter().chain(&of_a_disk).map(|rule| (FOLDER, *rule)));
+    for (number, (make, rule)) in runs.enumerate() {
+        break_replica_rule(Some(rule));
+        let found = suite(make, BROKEN_RUNS);
+        break_replica_rule(None);
+        assert!(found.is_err(), "{rule:?} may be broken, and nothing notices ({number})");
+    }
+}
+
+#[test]
+fn a_late_question_takes_back_nothing_that_was_confirmed_since() {
+    let mut source = small_source();
+    source.write();
+    let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
+    let first = shipper.next_batch(true).unwrap();
+    let disk = SimulatedDisk::default();
+    let mut replica = replica_on(&disk).unwrap();
+    replica.append(1, &first).unwrap();
+    shipper.acknowledge();
+    source.write();
+    let held = ship(&mut shipper, &mut replica, 1).unwrap().expect("all is there");
+    // It begins the segment, and names it: what it has is a part of what is there.
+    assert!(matches!(replica.append(1, &first), Err(ReplicaError::Gap(_))));
+    let state = replica.state(1).unwrap();
+    assert_eq!(state.files.last().map(|file| file.position), Some(held));
+    // The owner goes on all the same.
+    let mut shipper = LogShipper::begin(&source.log, &state).unwrap().expect("it goes on");
+    source.write();
+    let held = ship(&mut shipper, &mut replica, 1).unwrap();
+    assert_eq!(held, source.ends.last().copied());
+    check(&mut replica, &source, held.expect("all is there"));
 }
 
 #[test]
@@ -185,7 +212,7 @@ fn a_seal_and_an_epoch_outlive_the_machine() {
 /// A run of a source and a replica that meet faults; the replica's disk meets one at an operation. Returns the
 /// operations of the replica's disk.
 fn run(at: u64, fault: DiskFault, seed: u64) -> u64 {
-    let mut source = SourceLog::new();
+    let mut source = small_source();
     let mut disk = SimulatedDisk::with_faults(&[(at, fault)]);
     let (mut held, mut epoch, mut operations) = (0, 1, 0);
     let (mut sealed_early, mut has_failed) = (false, false);
@@ -260,7 +287,7 @@ fn a_write_or_sync_that_fails_confirms_nothing_and_a_later_success_proves_nothin
 
 #[test]
 fn damage_of_a_replica_is_said_and_not_read() {
-    let mut source = SourceLog::new();
+    let mut source = small_source();
     (0..60).for_each(|_| source.write());
     let disk = SimulatedDisk::default();
     let mut replica = replica_on(&disk).unwrap();
@@ -319,7 +346,7 @@ fn damage_before_the_last_batch_is_said_where_a_copy_is_opened_again_and_sealed(
 
 #[test]
 fn a_segment_before_the_last_one_and_a_checkpoint_are_whole() {
-    let mut source = SourceLog::new();
+    let mut source = small_source();
     (0..60).for_each(|_| source.write());
     source.checkpoint();
     (0..60).for_each(|_| source.write());
@@ -343,9 +370,7 @@ fn a_segment_before_the_last_one_and_a_checkpoint_are_whole() {
 
 #[test]
 fn a_checkpoint_has_its_name_only_where_the_log_is_that_it_has_seen() {
-    let disk = SimulatedDisk::default();
-    let log = start_with(&disk, LogOptions { retained_bytes: 16 << 20, ..OPTIONS });
-    let mut source = SourceLog { disk, log, ends: Vec::new() };
+    let mut source = SourceLog::new(LogOptions { retained_bytes: 16 << 20, ..OPTIONS });
     (0..10).for_each(|_| source.write());
     let mut replica = replica_on(&SimulatedDisk::default()).unwrap();
     let mut shipper = LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap();
@@ -363,9 +388,10 @@ fn a_checkpoint_has_its_name_only_where_the_log_is_that_it_has_seen() {
         }
         replica.append(1, &batch).unwrap();
         shipper.acknowledge();
-        let files = replica.state(1).unwrap().files;
-        let last = files.iter().filter(|file| file.header.kind == FileKind::Segment).map(|file| file.position).max();
-        is_published = files.iter().any(|file| file.header.kind == FileKind::Checkpoint);
+        let files: Vec<_> = replica.published().collect();
+        let segments = files.iter().filter(|(header, ..)| header.kind == FileKind::Segment);
+        let last = segments.map(|(.., position)| *position).max();
+        is_published = files.iter().any(|(header, ..)| header.kind == FileKind::Checkpoint);
         assert!(!is_published || last >= Some(seen), "{files:?} of {seen}");
     }
     assert!(is_published);
@@ -390,7 +416,7 @@ fn a_promise_is_what_it_was_and_another_format_is_refused() {
 }
 
 fn batch_of_all() -> Vec<u8> {
-    let mut source = SourceLog::new();
+    let mut source = small_source();
     (0..4).for_each(|_| source.write());
     LogShipper::begin(&source.log, &ReplicaState::default()).unwrap().unwrap().next_batch(true).unwrap().encode()
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::put;
-use super::replicas::{SourceLog, replica_on, ship};
+use super::replicas::{replica_on, small_source};
 use crate::disk::LogDisk;
 use crate::disk::simulated::{DiskFault, SimulatedDisk};
 use crate::limits::{BLOCK_BYTES, REPLICA_ZERO_BYTES};
+use crate::replica_suite::{SourceLog, ship};
 use crate::{
     ChangeLog, LogError, LogOptions, LogReplica, LogShipper, RecoveredLog, ReplicaError, ReplicaFolder, ReplicaState,
     ScrubDamage, ScrubStep, ScrubbedFile,
@@ -53,7 +54,7 @@ fn scrub_on(disk: &dyn LogDisk, file: &ScrubbedFile) -> Vec<ScrubDamage> {
 
 /// A small replica with a checkpoint, and its disk.
 fn small_replica() -> (SimulatedDisk, ReplicaFolder, SourceLog) {
-    let (disk, mut source) = (SimulatedDisk::default(), SourceLog::new());
+    let (disk, mut source) = (SimulatedDisk::default(), small_source());
     let mut replica = replica_on(&disk).expect("it is new");
     (0..2).for_each(|_| source.write());
     source.checkpoint();
