@@ -1,4 +1,5 @@
-//! A replica in memory, for tests: it knows no crashes, so what it does is what the rules of a replica say, and no more.
+//! A replica in memory, for tests: it knows no crashes, so what it does is what the rules of a replica say, and no
+//! more.
 
 use std::sync::Arc;
 

@@ -68,11 +68,11 @@ pub struct ReplicaState {
     pub files: Vec<ReplicaFileState>,
 }
 
-/// The copy of a log, wherever it is. What holds of each implementation is in `replica_suite`. An answer that is missing
-/// says nothing: whoever has asked asks for the state next.
+/// The copy of a log, wherever it is. What holds of each implementation is in `replica_suite`. An answer that is
+/// missing says nothing: whoever has asked asks for the state next.
 pub trait LogReplica {
-    /// Returns what it has, to a sender that comes anew: files that an earlier one has begun, and that have no names yet,
-    /// are begun again.
+    /// Returns what it has, to a sender that comes anew: files that an earlier one has begun, and that have no names
+    /// yet, are begun again.
     ///
     /// # Errors
     /// [`ReplicaError`].

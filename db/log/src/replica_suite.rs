@@ -1,6 +1,6 @@
-//! What each implementation of [`LogReplica`] has to do, for tests: [`conforms`] asks it in order, [`survives`] by a seed
-//! with questions and answers that are lost, doubled and late, owners that start again, an owner of an earlier epoch
-//! that goes on, and crashes. An error is one line that says what the replica has done.
+//! What each implementation of [`LogReplica`] has to do, for tests: [`conforms`] asks it in order, [`survives`] by a
+//! seed with questions and answers that are lost, doubled and late, owners that start again, an owner of an earlier
+//! epoch that goes on, and crashes. An error is one line that says what the replica has done.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
