@@ -7,12 +7,17 @@ use sandstorm_net::rpc::{
 
 use crate::Error;
 
+/// The text for a transaction over [`COMMIT_RANGES`].
+pub(crate) const TOO_MANY_RANGES: &str = "a transaction has read over 256 ranges and counts";
+/// The text for one over [`COMMIT_BYTES`] of keys that it has read, or [`COMMIT_ROW_BYTES`] of those of its ranges.
+pub(crate) const TOO_LONG_KEYS: &str = "the keys that a transaction has read are over 1 MiB";
+
 /// The steps of a transaction's commit.
 #[derive(Debug, Default)]
 pub struct CommitMessage {
     body: Vec<u8>,
     count: u64,
-    /// Keys that were read, ranges, changes.
+    /// Keys that were read, ranges with counts, changes.
     kinds: [usize; 3],
     /// Records of ranges.
     rows: usize,
@@ -34,6 +39,7 @@ impl CommitMessage {
                 self.rows += rows.len();
                 (1, from.len() + to.len() + rows.map(|row| row.key.len()).sum::<usize>())
             }
+            CommitStep::Count { from, to, .. } => (1, from.len() + to.len()),
             CommitStep::Put { key, value, .. } => (2, key.len() + value.len()),
             CommitStep::Delete { key, .. } => (2, key.len()),
         };
@@ -46,17 +52,17 @@ impl CommitMessage {
         } else if reads > COMMIT_READS {
             "a transaction has read over 1,024 keys"
         } else if ranges > COMMIT_RANGES {
-            "a transaction has read over 256 ranges"
+            TOO_MANY_RANGES
         } else if self.rows > COMMIT_ROWS {
             "the ranges of a transaction have met over 2,048 records"
         } else if writes > COMMIT_WRITES {
             "a transaction writes over 256 keys"
         } else if read_bytes > COMMIT_BYTES || row_bytes > COMMIT_ROW_BYTES {
-            "the keys that a transaction has read are over 1 MiB"
+            TOO_LONG_KEYS
         } else if written_bytes > COMMIT_BYTES {
             "the keys and values that a transaction writes are over 1 MiB"
         } else {
-            if self.first_key.is_none() && !matches!(step, CommitStep::Range { .. }) {
+            if self.first_key.is_none() && !step.is_of_many_keys() {
                 self.first_key = Some(step.key().to_vec());
             }
             push_commit_step(&mut self.body, step);

@@ -59,11 +59,16 @@ fn examples() -> BTreeMap<&'static str, Vec<u8>> {
     rpc::push_commit_step(&mut steps, &write);
     let commit = Operation::commit(2, &steps);
     let conflict = Operation { table: 3, key: b"color", ..commit.answer(RpcStatus::Conflict) };
+    let mut counting = Vec::new();
+    rpc::push_commit_step(&mut counting, &rpc::CommitStep::Count { table: 3, from: b"a", to: b"b", keys: 7 });
+    let write = rpc::CommitStep::Put { table: 3, key: b"az", value: b"", user_flags: 0, ttl_ms: 0 };
+    rpc::push_commit_step(&mut counting, &write);
     let count = Operation::count(3, b"a", b"b");
     let counted = Operation { number: 7, ..count.answer(RpcStatus::Ok) };
     let touch = Operation::touch(3, b"color", 60_000);
     let touched = Operation { number: 43, ..touch.answer(RpcStatus::Ok) };
     BTreeMap::from([
+        ("commit-count-request", datagram(R2p2Kind::Request, 7, &Operation::commit(2, &counting))),
         ("count-request", datagram(R2p2Kind::Request, 5, &count)),
         ("count-response", datagram(R2p2Kind::Response, 5, &counted)),
         ("touch-request", datagram(R2p2Kind::Request, 6, &touch)),

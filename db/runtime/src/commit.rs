@@ -154,11 +154,11 @@ unsafe fn run_commit(
         };
         changed.push(KeyChange { table, hash, key, becomes });
     }
-    transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms).map_err(|error| {
-        match error {
-            CommitError::Conflict => abi::STATUS_CONFLICT,
-            CommitError::Refused(error) => store_error_status(error),
-            CommitError::DuplicateKey => abi::STATUS_INVALID,
-        }
+    let ended = transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms);
+    transactions::note_counts(&ranges, &body.shown);
+    ended.map_err(|error| match error {
+        CommitError::Conflict => abi::STATUS_CONFLICT,
+        CommitError::Refused(error) => store_error_status(error),
+        CommitError::DuplicateKey => abi::STATUS_INVALID,
     })
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a record was read | get: number = its version; 0: there was none |
 //! | a range was read | range: below |
+//! | keys of a range were counted | count: key = the smallest key, value = the end, number = how many there were |
 //! | a record is written | put, with [`OP_FLAG_TTL`] where it expires |
 //! | a record is deleted | delete |
 //!
@@ -22,7 +23,8 @@ use super::{
 
 /// Keys that one commit may have read. Each is looked at again in one go: about as long as a slice.
 pub const COMMIT_READS: usize = 1024;
-/// Ranges that one commit may have read. Each is looked up in the table's order again while its writers wait.
+/// Ranges that one commit may have read or counted. Each is looked up in the table's order again while its writers
+/// wait.
 pub const COMMIT_RANGES: usize = 256;
 /// Keys that one commit may write or delete: as many puts as one message may hold, for the same reason.
 pub const COMMIT_WRITES: usize = 256;
@@ -34,8 +36,8 @@ pub const COMMIT_BYTES: usize = 1 << 20;
 /// Records that the ranges of one commit may have met together. Each is looked at again while the tables' writers wait
 /// on all workers; twice as many as one message reads.
 pub const COMMIT_ROWS: usize = 2_048;
-/// Bytes of keys that the ranges of one commit may have met together, those of their ends included: they are compared
-/// again.
+/// Bytes of keys that the ranges of one commit may have met together, those of their ends and of counts' included: they
+/// are compared again.
 pub const COMMIT_ROW_BYTES: usize = 1 << 20;
 
 /// A step of a commit, borrowed from its message.
@@ -62,6 +64,17 @@ pub enum CommitStep<'m> {
         backward: bool,
         /// The records.
         rows: CommitRows<'m>,
+    },
+    /// An ordered table had so many keys with `from <= key < to` (empty `to`: to the end), whichever they were.
+    Count {
+        /// The table's id.
+        table: u64,
+        /// The smallest key that may be part of it.
+        from: &'m [u8],
+        /// The key before which it ends.
+        to: &'m [u8],
+        /// How many there were.
+        keys: u64,
     },
     /// The record is written.
     Put {
@@ -91,17 +104,23 @@ impl<'m> CommitStep<'m> {
         match self {
             CommitStep::Read { table, .. }
             | CommitStep::Range { table, .. }
+            | CommitStep::Count { table, .. }
             | CommitStep::Put { table, .. }
             | CommitStep::Delete { table, .. } => *table,
         }
     }
 
-    /// The key; the smallest key of a range.
+    /// The key; the smallest key of a range or a count.
     pub const fn key(&self) -> &'m [u8] {
         match self {
             CommitStep::Read { key, .. } | CommitStep::Put { key, .. } | CommitStep::Delete { key, .. } => key,
-            CommitStep::Range { from, .. } => from,
+            CommitStep::Range { from, .. } | CommitStep::Count { from, .. } => from,
         }
+    }
+
+    /// Whether it is about all keys of an ordered table between two, not about one key.
+    pub const fn is_of_many_keys(&self) -> bool {
+        matches!(self, CommitStep::Range { .. } | CommitStep::Count { .. })
     }
 
     /// Whether it changes records.
@@ -176,7 +195,7 @@ pub enum CommitDecodeError {
     #[error("a step of the commit is malformed: {0}")]
     Step(#[from] MessageDecodeError),
     /// An operation that is no step.
-    #[error("step {0} of the commit is no get, range, put or delete")]
+    #[error("step {0} of the commit is no get, range, count, put or delete")]
     NoStep(u64),
     /// A condition, which a step has not.
     #[error("step {0} of the commit has a condition: read the record in the transaction instead")]
@@ -186,7 +205,8 @@ pub enum CommitDecodeError {
     Body(u64, BodyDecodeError),
     /// Keys, ranges or changes over a limit.
     #[error(
-        "a commit has at most {COMMIT_READS} keys that were read, {COMMIT_RANGES} ranges and {COMMIT_WRITES} changes"
+        "a commit has at most {COMMIT_READS} keys that were read, {COMMIT_RANGES} ranges and counts and \
+         {COMMIT_WRITES} changes"
     )]
     Steps,
 }
@@ -196,7 +216,7 @@ pub enum CommitDecodeError {
 pub struct CommitStepIter<'m> {
     operations: OperationIter<'m>,
     next: u64,
-    /// Reads, ranges and changes that may still come.
+    /// Reads, ranges with counts, and changes that may still come.
     left: [usize; 3],
 }
 
@@ -226,6 +246,8 @@ impl<'m> CommitStepIter<'m> {
                 let backward = number & RANGE_BACKWARD != 0;
                 (1, CommitStep::Range { table, from: key, to, backward, rows })
             }
+            OpKind::Count if value.len() > MAX_KEY_LEN + 1 => return Err(malformed(BodyDecodeError::TooLarge(0))),
+            OpKind::Count => (1, CommitStep::Count { table, from: key, to: value, keys: number }),
             OpKind::Put => {
                 let (ttl_ms, value) = split_ttl(operation).map_err(malformed)?;
                 (2, CommitStep::Put { table, key, value, user_flags, ttl_ms: ttl_ms.unwrap_or(0) })
@@ -238,7 +260,6 @@ impl<'m> CommitStepIter<'m> {
             | OpKind::Increment
             | OpKind::Invoke
             | OpKind::Commit
-            | OpKind::Count
             | OpKind::Rank
             | OpKind::Nth
             | OpKind::Ttl
@@ -285,6 +306,9 @@ pub fn push_commit_step(body: &mut Vec<u8>, step: &CommitStep<'_>) {
             value.extend_from_slice(rows.rest);
             encode_operation(&Operation::range(table, from, &value, rows.count, backward), body);
         }
+        CommitStep::Count { table, from, to, keys } => {
+            encode_operation(&Operation { number: keys, ..Operation::count(table, from, to) }, body);
+        }
         CommitStep::Put { table, key, value, user_flags, ttl_ms: 0 } => {
             encode_operation(&Operation { user_flags, ..Operation::put(table, key, value) }, body);
         }
@@ -308,6 +332,7 @@ mod tests {
     enum OwnedStep {
         Read(u64, Vec<u8>, u64),
         Range(u64, Vec<u8>, Vec<u8>, bool, Vec<(Vec<u8>, u64)>),
+        Count(u64, Vec<u8>, Vec<u8>, u64),
         Put(u64, Vec<u8>, Vec<u8>, u32, u64),
         Delete(u64, Vec<u8>),
     }
@@ -319,6 +344,7 @@ mod tests {
             (any::<u64>(), bytes(), any::<u64>()).prop_map(|(t, k, v)| OwnedStep::Read(t, k, v)),
             (any::<u64>(), bytes(), bytes(), any::<bool>(), rows)
                 .prop_map(|(t, from, to, backward, rows)| OwnedStep::Range(t, from, to, backward, rows)),
+            (any::<u64>(), bytes(), bytes(), any::<u64>()).prop_map(|(t, k, to, n)| OwnedStep::Count(t, k, to, n)),
             (any::<u64>(), bytes(), bytes(), any::<u32>(), any::<u64>())
                 .prop_map(|(t, k, v, flags, ttl)| OwnedStep::Put(t, k, v, flags, ttl)),
             (any::<u64>(), bytes()).prop_map(|(t, k)| OwnedStep::Delete(t, k)),
@@ -338,6 +364,9 @@ mod tests {
                 let rows = CommitRows::new(rows.len() as u32, &encoded);
                 push_commit_step(body, &CommitStep::Range { table: *table, from, to, backward: *backward, rows });
             }
+            OwnedStep::Count(table, from, to, keys) => {
+                push_commit_step(body, &CommitStep::Count { table: *table, from, to, keys: *keys });
+            }
             OwnedStep::Put(table, key, value, user_flags, ttl_ms) => {
                 let (user_flags, ttl_ms) = (*user_flags, *ttl_ms);
                 push_commit_step(body, &CommitStep::Put { table: *table, key, value, user_flags, ttl_ms });
@@ -353,6 +382,7 @@ mod tests {
                 let rows = rows.map(|row| (row.key.to_vec(), row.version)).collect();
                 OwnedStep::Range(table, from.to_vec(), to.to_vec(), backward, rows)
             }
+            CommitStep::Count { table, from, to, keys } => OwnedStep::Count(table, from.to_vec(), to.to_vec(), keys),
             CommitStep::Put { table, key, value, user_flags, ttl_ms } => {
                 OwnedStep::Put(table, key.to_vec(), value.to_vec(), user_flags, ttl_ms)
             }
@@ -398,6 +428,10 @@ mod tests {
         };
         assert_eq!(refused(Operation::increment(1, b"k", 1)), CommitDecodeError::NoStep(0));
         assert_eq!(refused(Operation::commit(0, b"")), CommitDecodeError::NoStep(0));
+        assert_eq!(refused(Operation::rank(1, b"k")), CommitDecodeError::NoStep(0), "it is a count from the beginning");
+        let long = vec![7; MAX_KEY_LEN + 2];
+        let too_large = CommitDecodeError::Body(0, BodyDecodeError::TooLarge(0));
+        assert_eq!(refused(Operation::count(1, b"", &long)), too_large);
         let conditional = Operation::put(1, b"k", b"").under(Condition::Absent, 0);
         assert_eq!(refused(conditional), CommitDecodeError::Conditional(0));
         let short = CommitDecodeError::Body(0, BodyDecodeError::Short(0));
@@ -413,6 +447,7 @@ mod tests {
         for (most, operation) in [
             (COMMIT_READS, Operation::get(1, b"k")),
             (COMMIT_RANGES, Operation::range(1, b"k", &[0; 4], 0, false)),
+            (COMMIT_RANGES, Operation::count(1, b"k", b"")),
             (COMMIT_WRITES, Operation::delete(1, b"k")),
         ] {
             let mut body = Vec::new();
@@ -422,6 +457,11 @@ mod tests {
             assert_eq!(steps.last(), Some(&Err(CommitDecodeError::Steps)));
             assert!(steps[..most].iter().all(Result::is_ok));
         }
+        let (mut both, half) = (Vec::new(), COMMIT_RANGES / 2);
+        (0..half).for_each(|_| encode_operation(&Operation::range(1, b"k", &[0; 4], 0, false), &mut both));
+        (0..=half).for_each(|_| encode_operation(&Operation::count(1, b"k", b""), &mut both));
+        let last = CommitStepIter::new(2 * half as u64 + 1, &both).last();
+        assert_eq!(last, Some(Err(CommitDecodeError::Steps)), "ranges and counts have one limit");
         let endless: Vec<_> = CommitStepIter::new(u64::MAX, &[]).collect();
         assert_eq!(endless.len(), 1, "a wrong count does not make an endless list");
     }

@@ -43,7 +43,7 @@ use self::protocol::{CommitSteps, needs_no_announcement, run_steps};
 pub use self::range::{FitPredicate, RangeQuery, RangeSlice, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
 use super::table::{CommitAnnouncement, ExpiryBudget, PreparedWrites};
-use super::{ExclusiveStripes, KeyRange, Participant, RecordTable, StoreError, StripeSet};
+use super::{ExclusiveStripes, KeyRange, Participant, RecordTable, ShownPosition, StoreError, StripeSet};
 
 /// One read of a transaction.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,13 @@ pub enum MetInRange<'k> {
     Records(Vec<(&'k [u8], u64)>),
     /// So many keys, whichever they are, as [`RecordTable::count_keys`] counts them.
     Keys(u64),
+}
+
+/// Has an answer wait for the log where it rests on counts: as many keys may by now be others, whose changes nobody has
+/// waited for. A record that was read was waited for then, with its version.
+pub fn note_counts(ranges: &[RangeRead<'_>], shown: &ShownPosition) {
+    let counted = ranges.iter().filter(|range| matches!(range.met, MetInRange::Keys(_)));
+    counted.for_each(|range| range.table.note_all_read(shown));
 }
 
 impl MetInRange<'_> {

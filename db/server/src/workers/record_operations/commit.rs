@@ -11,11 +11,13 @@ use sandstorm_net::rpc::{
 };
 use sandstorm_store::transactions::{
     CommitError, CommitFailure, KeyChange, KeyRead, MetInRange, NewRecord, OutdatedRead, RangeRead, commit_or_tell,
+    note_counts,
 };
 use sandstorm_store::{KeyRange, RecordTable, StoreError, expiry_ms};
 
 use super::operation_context::OperationContext;
 use super::{READ_ONLY_TEXT, UNKNOWN_TABLE_TEXT, store_error_status, too_long_text};
+use crate::limits::{POSITION_KEY_BYTES_PER_REQUEST, POSITION_REQUESTS};
 use crate::workers::operation_response::{encode_refusal, has_room};
 
 // A client's transaction may be as large as one of a call. Its ranges may not: one operation is never cut, and the
@@ -53,6 +55,8 @@ struct StoreTransaction<'m> {
     row_bytes: usize,
     written_bytes: usize,
     rows: usize,
+    /// Work of the counts beyond the one request of each, in requests.
+    count_requests: usize,
 }
 
 impl<'m> StoreTransaction<'m> {
@@ -73,10 +77,7 @@ impl<'m> StoreTransaction<'m> {
                 self.read_steps.push((index, step));
             }
             CommitStep::Range { from, to, backward, rows, .. } => {
-                if !table.is_ordered() || !table.owns_all() {
-                    let text = "the table of a range is not ordered: ranges need one that was made with --ordered, and whose keys are all on one server";
-                    return Err(StepRefusal::of(step, RpcStatus::Malformed, text));
-                }
+                check_order(step, table)?;
                 self.rows += rows.len();
                 if self.rows > COMMIT_ROWS {
                     let text = format!("the ranges of a transaction have at most {COMMIT_ROWS} records together");
@@ -86,6 +87,16 @@ impl<'m> StoreTransaction<'m> {
                 check_bytes(step, self.row_bytes, COMMIT_ROW_BYTES, "of keys that its ranges have met")?;
                 let met = MetInRange::Records(rows.map(|row| (row.key, row.version)).collect());
                 self.ranges.push(RangeRead { table, span: KeyRange::new(from, to, backward), met });
+                self.range_steps.push((index, step));
+            }
+            CommitStep::Count { from, to, keys, .. } => {
+                check_order(step, table)?;
+                self.row_bytes += from.len() + to.len();
+                check_bytes(step, self.row_bytes, COMMIT_ROW_BYTES, "of keys that its ranges have met")?;
+                self.count_requests +=
+                    POSITION_REQUESTS as usize - 1 + (from.len() + to.len()) / POSITION_KEY_BYTES_PER_REQUEST;
+                let met = MetInRange::Keys(keys);
+                self.ranges.push(RangeRead { table, span: KeyRange::new(from, to, false), met });
                 self.range_steps.push((index, step));
             }
             CommitStep::Put { key, value, user_flags, ttl_ms, .. } => {
@@ -140,6 +151,15 @@ impl<'m> StoreTransaction<'m> {
     }
 }
 
+/// Refuses ranges and counts of a table that has no order of all its keys here.
+fn check_order<'m>(step: CommitStep<'m>, table: &RecordTable) -> Result<(), StepRefusal<'m>> {
+    if table.is_ordered() && table.owns_all() {
+        return Ok(());
+    }
+    let text = "the table of a range or a count is not ordered: these need one that was made with --ordered, and whose keys are all on one server";
+    Err(StepRefusal::of(step, RpcStatus::Malformed, text))
+}
+
 fn check_bytes<'m>(step: CommitStep<'m>, bytes: usize, most: usize, what: &str) -> Result<(), StepRefusal<'m>> {
     if bytes <= most {
         return Ok(());
@@ -169,10 +189,12 @@ pub(crate) fn run(
         return encode_refusal(operation, RpcStatus::Overloaded, COLD_TEXT, response);
     }
     // Admission has counted the steps.
-    context.ranges.owe(transaction.rows);
+    context.ranges.owe(transaction.rows + transaction.count_requests);
     let before = context.participant.retired();
     let StoreTransaction { reads, ranges, changes, .. } = &mut transaction;
     let committed = commit_or_tell(context.participant, reads, ranges, changes, context.now_ms);
+    // Also of a refusal: it tells that there are not as many.
+    note_counts(&transaction.ranges, context.participant.shown());
     let replaced = transaction.changes.len() as u64;
     context.ranges.owe((context.participant.retired() - before).saturating_sub(replaced) as usize);
     match committed {
@@ -202,8 +224,8 @@ fn gather<'m>(
             AccessError::ReadOnly => StepRefusal::of(step, RpcStatus::ReadOnly, READ_ONLY_TEXT),
             AccessError::Unknown => StepRefusal::of(step, RpcStatus::UnknownTable, UNKNOWN_TABLE_TEXT),
         })?;
-        // A range says itself whether its keys are here.
-        if !matches!(step, CommitStep::Range { .. }) && !entry.table.owns(step.key()) {
+        // A range and a count say themselves whether their keys are here.
+        if !step.is_of_many_keys() && !entry.table.owns(step.key()) {
             return Err(StepRefusal::of(step, RpcStatus::WrongServer, ""));
         }
         transaction.add((index, step), &entry.table, context.now_ms)?;
