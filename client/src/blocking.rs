@@ -171,6 +171,11 @@ impl Client {
         self.runtime.block_on(self.client.count(table, from, to))
     }
 
+    /// See [`crate::Client::count_many`].
+    pub fn count_many<K: AsRef<[u8]>>(&self, table: u64, spans: &[(K, K)]) -> Result<Vec<u64>, Error> {
+        self.runtime.block_on(self.client.count_many(table, spans))
+    }
+
     /// See [`crate::Client::rank`].
     pub fn rank(&self, table: u64, key: &[u8]) -> Result<u64, Error> {
         self.runtime.block_on(self.client.rank(table, key))
@@ -310,6 +315,46 @@ impl BlockingTransaction {
         direction: Direction,
     ) -> Result<Vec<KeyedRecord>, Error> {
         self.runtime.block_on(self.transaction.range(table, from, to, limit, direction))
+    }
+
+    /// See [`ClientTransaction::count`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn count(&mut self, table: u64, from: &[u8], to: &[u8]) -> Result<u64, Error> {
+        self.runtime.block_on(self.transaction.count(table, from, to))
+    }
+
+    /// See [`ClientTransaction::rank`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rank(&mut self, table: u64, key: &[u8]) -> Result<u64, Error> {
+        self.runtime.block_on(self.transaction.rank(table, key))
+    }
+
+    /// See [`ClientTransaction::nth`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn nth(&mut self, table: u64, position: u64) -> Result<Option<Bytes>, Error> {
+        self.runtime.block_on(self.transaction.nth(table, position))
+    }
+
+    /// See [`ClientTransaction::ttl`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&mut self, table: u64, key: &[u8]) -> Result<Option<RecordExpiry>, Error> {
+        self.runtime.block_on(self.transaction.ttl(table, key))
+    }
+
+    /// See [`ClientTransaction::touch`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn touch(&mut self, table: u64, key: &[u8], ttl: Option<Duration>) -> Result<bool, Error> {
+        self.runtime.block_on(self.transaction.touch(table, key, ttl))
     }
 
     /// See [`ClientTransaction::put`].

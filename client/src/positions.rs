@@ -1,6 +1,7 @@
 //! Positions among the keys of ordered tables.
 
 use bytes::Bytes;
+use sandstorm_net::rpc::{MAX_MESSAGE_LEN, MAX_OPERATIONS, OP_HEADER_LEN};
 
 use crate::Error;
 use crate::client::{Client, unexpected_reply};
@@ -22,6 +23,37 @@ impl Client {
     /// [`Error::Malformed`] for a table that is not ordered, or whose keys are not all at one server of a cluster.
     pub async fn count(&self, table: u64, from: &[u8], to: &[u8]) -> Result<u64, Error> {
         self.counted("count", Message::of(|message| message.count_keys(table, from, to))).await
+    }
+
+    /// Counts the keys of an ordered table within each of many ranges, `from <= key < to`, as many of them in a message
+    /// as fit. The counts are not of one moment.
+    ///
+    /// ```no_run
+    /// # async fn example(client: sandstorm_client::Client, players: u64) -> Result<(), sandstorm_client::Error> {
+    /// let halves = client.count_many(players, &[(b"a", b"n"), (b"n", b"{")]).await?;
+    /// println!("{halves:?} players in the halves of the alphabet");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Client::count`].
+    pub async fn count_many<K: AsRef<[u8]>>(&self, table: u64, spans: &[(K, K)]) -> Result<Vec<u64>, Error> {
+        let (mut counts, mut batch) = (Vec::with_capacity(spans.len()), self.batch());
+        for (from, to) in spans {
+            let (from, to) = (from.as_ref(), to.as_ref());
+            let bytes = OP_HEADER_LEN + from.len() + to.len();
+            if batch.len() == MAX_OPERATIONS || (!batch.is_empty() && batch.bytes() + bytes > MAX_MESSAGE_LEN) {
+                counts.extend(batch.send().await?);
+                batch = self.batch();
+            }
+            batch = batch.count(table, from, to);
+        }
+        counts.extend(batch.send().await?);
+        let counted = |reply| match reply? {
+            Reply::Counted(keys) => Ok(keys),
+            other => Err(unexpected_reply("count", &other)),
+        };
+        counts.into_iter().map(counted).collect()
     }
 
     /// Counts the keys of an ordered table before `key`, whether or not there is a record under it: its position, from

@@ -1,6 +1,9 @@
 //! Interactive transactions: reads and buffered writes of a client, which one message commits.
 
-use std::collections::{BTreeMap, HashMap};
+mod expiry;
+mod positions;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -65,6 +68,15 @@ struct NotedRange {
     rows: Vec<(Bytes, u64)>,
 }
 
+/// How many keys of an ordered table a transaction has found with `from <= key < to` (empty `to`: to the end).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NotedCount {
+    table: u64,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    keys: u64,
+}
+
 /// A transaction of this client; see [`Client::transaction`] and [`Client::transact`].
 ///
 /// Reads go to the server one by one, so they may be of different moments until [`ClientTransaction::commit`] has said
@@ -76,6 +88,8 @@ pub struct ClientTransaction {
     client: Client,
     reads: HashMap<(u64, Vec<u8>), Option<Record>>,
     ranges: Vec<NotedRange>,
+    /// What was found twice, and differs, stands here twice: the server refuses one of them.
+    counts: BTreeSet<NotedCount>,
     /// `None`: the record is deleted.
     writes: BTreeMap<(u64, Vec<u8>), Option<BufferedPut>>,
     /// Whether a read had no answer: nothing is learned by asking again.
@@ -91,8 +105,8 @@ impl BufferedPut {
 
 impl ClientTransaction {
     pub(crate) fn new(client: Client) -> ClientTransaction {
-        let (reads, ranges, writes) = (HashMap::new(), Vec::new(), BTreeMap::new());
-        ClientTransaction { client, reads, ranges, writes, has_failed: false }
+        let (reads, ranges, counts, writes) = Default::default();
+        ClientTransaction { client, reads, ranges, counts, writes, has_failed: false }
     }
 
     /// Notes that a read has failed.
@@ -269,8 +283,8 @@ impl ClientTransaction {
     ///
     /// # Errors
     /// [`Error::TransactionConflict`] when others have changed what it has read: begin anew, or let
-    /// [`Client::transact`] do that. [`Error::TooLarge`] over 1,024 keys read one by one, 256 ranges with 2,048
-    /// records, 256 writes, or 1 MiB of keys and values. After any error but those of
+    /// [`Client::transact`] do that. [`Error::TooLarge`] over 1,024 keys read one by one, 256 ranges and counts
+    /// with 2,048 records, 256 writes, or 1 MiB of keys and values. After any error but those of
     /// [requests that may have run](crate#what-a-request-promises) nothing is written.
     pub async fn commit(self) -> Result<(), Error> {
         match self.steps()? {
@@ -291,7 +305,8 @@ impl ClientTransaction {
 
     /// Its steps; `None`: it has neither read nor written anything.
     fn steps(&self) -> Result<Option<CommitMessage>, Error> {
-        if self.reads.is_empty() && self.ranges.is_empty() && self.writes.is_empty() {
+        let has_read = !self.reads.is_empty() || !self.ranges.is_empty() || !self.counts.is_empty();
+        if !has_read && self.writes.is_empty() {
             return Ok(None);
         }
         let mut steps = CommitMessage::default();
@@ -304,6 +319,9 @@ impl ClientTransaction {
             rows.iter().for_each(|(key, version)| push_commit_row(&mut encoded, &CommitRow { key, version: *version }));
             let (rows, backward) = (CommitRows::new(rows.len() as u32, &encoded), *direction == Direction::Backward);
             steps.push(&CommitStep::Range { table: *table, from, to, backward, rows })?;
+        }
+        for NotedCount { table, from, to, keys } in &self.counts {
+            steps.push(&CommitStep::Count { table: *table, from, to, keys: *keys })?;
         }
         for ((table, key), written) in &self.writes {
             steps.push(&match written {
@@ -345,7 +363,7 @@ impl Client {
         let message = || Message::of(|message| message.commit(steps));
         let response = match steps.first_key() {
             Some(key) => self.links.request(key, message, self.deadline).await?,
-            // Ranges alone: any server says whether it has all keys.
+            // Ranges and counts alone: any server says whether it has all keys.
             None => self.response(message()).await?,
         };
         match decode_single_reply(&response)? {

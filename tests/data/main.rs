@@ -5,6 +5,7 @@ mod common;
 
 mod backing;
 mod backing_clients;
+mod client_counts;
 mod client_histories;
 mod client_transactions;
 mod costs;
